@@ -1,0 +1,1 @@
+"""Cohort: serve ONNX models over HTTP."""
