@@ -1,0 +1,52 @@
+"""The held-out rows of the bundled models, cut again by the recipe each model carries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from sklearn.datasets import load_digits, load_iris
+from sklearn.model_selection import train_test_split
+
+MODELS = Path(__file__).parent.parent / "models"
+
+Split = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
+
+
+def iris_test_split() -> Split:
+    """Features FP32 [38, 4] as `iris` takes them, and their labels INT64 [38]."""
+    data = load_iris()
+    return held_out("iris", data.data, data.target)
+
+
+def digits_test_split() -> Split:
+    """Images FP32 [450, 1, 8, 8] in 0..1 as `digits` takes them, and their labels INT64 [450]."""
+    data = load_digits()
+    return held_out("digits", data.images[:, np.newaxis] / 16, data.target)
+
+
+def held_out(name: str, features: npt.NDArray[Any], labels: npt.NDArray[Any]) -> Split:
+    """Cut off the rows that version 1 of model `name` never saw."""
+    recipe = metadata(name, 1)
+    _, test_features, _, test_labels = train_test_split(
+        features.astype(np.float32),
+        labels.astype(np.int64),
+        test_size=float(recipe["test_size"]),
+        random_state=int(recipe["split_seed"]),
+        stratify=labels,
+    )
+    return test_features, test_labels
+
+
+def metadata(name: str, version: int) -> dict[str, str]:
+    """Read what the file of a bundled model says about itself."""
+    model = onnx.load(model_path(name, version))
+    return {entry.key: entry.value for entry in model.metadata_props}
+
+
+def model_path(name: str, version: int) -> Path:
+    """Where a bundled model lies."""
+    return MODELS / name / str(version) / "model.onnx"
