@@ -110,7 +110,7 @@ class DeadlineExceeded(CohortError):
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
-        super().__init__(f"no answer within {timeout * 1000:g} ms")
+        super().__init__(f"no answer within {timeout * 1000:.0f} ms")
 
 
 class InferenceFailed(CohortError):

@@ -1,0 +1,30 @@
+"""What a batcher tells of its work, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+
+class Ran(NamedTuple):
+    """One run of the model: `waits` are the seconds its requests had queued, `seconds` the run's."""
+
+    rows: int
+    requests: int
+    seconds: float
+    waits: Sequence[float]
+
+
+class Left(NamedTuple):
+    """A caller left while `queued` or `running`."""
+
+    stage: str
+
+
+class BatchingOff(NamedTuple):
+    """The model's outputs showed, under load, that its requests cannot share a run."""
+
+    reason: str
+
+
+Observer = Callable[[Ran | Left | BatchingOff], None]
