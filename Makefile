@@ -1,0 +1,108 @@
+# Cohort. One verb each; `make` alone lists them.
+#
+#   RUNTIME=gpu       onnxruntime-gpu on Linux and Windows x86-64, onnxruntime elsewhere (default)
+#   RUNTIME=cpu       onnxruntime
+#   RUNTIME=openvino  onnxruntime-openvino
+#
+# Each runtime has an environment of its own, since two of them in one silently break each other.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help serve test lint types lock
+
+RUNTIME ?= gpu
+PYTHON ?= python3
+COVERAGE ?= --cov
+
+ifeq ($(filter $(RUNTIME),gpu cpu openvino),)
+$(error RUNTIME is gpu, cpu or openvino, not "$(RUNTIME)")
+endif
+
+VENV := .venv$(addprefix -,$(filter-out gpu,$(RUNTIME)))
+SIZE_gpu := about 260 MB to fetch the first time
+SIZE_cpu := about 20 MB to fetch the first time
+SIZE_openvino := about 100 MB to fetch the first time
+
+# The machine's own uv, else one in .tools/.
+UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
+export UV_PYTHON_DOWNLOADS := never
+export UV_HTTP_TIMEOUT ?= 180
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+help:  ## List the verbs
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+serve: $(VENV)/serve.stamp  ## Serve models/ on 127.0.0.1:8000 (COHORT_* settings apply, RUNTIME=gpu|cpu|openvino)
+	@exec $(VENV)/bin/cohort serve
+
+test: $(VENV)/dev.stamp .venv-openvino/dev.stamp  ## Run every test (COVERAGE= leaves the coverage out)
+	@if [ -f tests/test_providers_openvino.py ]; then \
+		echo "cohort: the tests that need OpenVINO, in .venv-openvino"; \
+		.venv-openvino/bin/python -m pytest -q tests/test_providers_openvino.py; \
+	fi
+	@echo "cohort: all other tests, in $(VENV)"
+	@$(VENV)/bin/python -m pytest -q $(COVERAGE) --ignore=tests/test_providers_openvino.py
+
+lint: $(VENV)/dev.stamp  ## Check style and format
+	@$(VENV)/bin/ruff check
+	@$(VENV)/bin/ruff format --check
+
+types: $(VENV)/dev.stamp  ## Check types, strictly
+	@$(VENV)/bin/mypy
+
+# dev.txt is everything but the runtime; each runtime's file keeps to the versions in it.
+COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --generate-hashes --no-emit-index-url \
+	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
+
+lock: | $(UV)  ## Write requirements/*.txt again after a change of pyproject.toml (UPGRADE=1: newer versions)
+	@echo "cohort: locking setup, dev, gpu, cpu and openvino into requirements/"
+	@$(UV) pip compile --group setup --quiet --universal --generate-hashes --no-emit-index-url \
+		--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) -o requirements/setup.txt
+	@$(COMPILE) --group dev -o requirements/dev.txt
+	@$(COMPILE) --group gpu -c requirements/dev.txt -o requirements/gpu.txt
+	@$(COMPILE) --group cpu -c requirements/dev.txt -o requirements/cpu.txt
+	@$(COMPILE) --group openvino -c requirements/dev.txt -o requirements/openvino.txt
+
+# --- Environments: made once, made again when what they are locked to changes.
+
+INSTALL = $(UV) pip sync --quiet --require-hashes --python $(@D)/bin/python
+INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
+	--build-constraints requirements/setup.txt --editable .
+
+.venv/serve.stamp .venv/dev.stamp: runtime := gpu
+.venv-cpu/serve.stamp .venv-cpu/dev.stamp: runtime := cpu
+.venv-openvino/serve.stamp .venv-openvino/dev.stamp: runtime := openvino
+
+# What is needed to serve.
+%/serve.stamp: requirements/gpu.txt requirements/cpu.txt requirements/openvino.txt pyproject.toml | %/bin/python
+	@echo "cohort: installing the $(runtime) runtime into $(@D) ($(SIZE_$(runtime)))"
+	@rm -f $(@D)/dev.stamp
+	@$(INSTALL) requirements/$(runtime).txt
+	@$(INSTALL_APP)
+	@touch $@
+
+# The same and what is needed to test, so that it serves too.
+%/dev.stamp: requirements/dev.txt requirements/gpu.txt requirements/cpu.txt requirements/openvino.txt pyproject.toml | %/bin/python
+	@echo "cohort: installing the $(runtime) runtime and the test tools into $(@D) ($(SIZE_$(runtime)))"
+	@$(INSTALL) requirements/$(runtime).txt requirements/dev.txt
+	@$(INSTALL_APP)
+	@touch $(@D)/serve.stamp $@
+
+.PRECIOUS: %/bin/python
+%/bin/python: | $(UV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "cohort: needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
+			"Name a newer one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@echo "cohort: making an environment in $*"
+	@$(UV) venv --quiet --clear --no-project --python "$$(command -v $(PYTHON))" $*
+
+# uv by the machine's pip, into the checkout; by a throw-away venv where python3 came without pip.
+.tools/bin/uv:
+	@echo "cohort: fetching uv into .tools/ (about 20 MB)"
+	@$(PYTHON) -m pip install --quiet --require-hashes --target .tools/lib -r requirements/setup.txt \
+		|| { $(PYTHON) -m venv .tools/venv \
+			&& .tools/venv/bin/pip install --quiet --require-hashes -r requirements/setup.txt; } \
+		|| { echo "cohort: neither pip nor venv works here: install uv, python3-pip or python3-venv" >&2; exit 1; }
+	@mkdir -p $(@D)
+	@ln -sf "$$(ls -d $(CURDIR)/.tools/lib/bin/uv $(CURDIR)/.tools/venv/bin/uv 2>/dev/null | head -1)" $@
