@@ -1,0 +1,315 @@
+"""Small ONNX models, each with one behaviour that a test needs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+OPSET = 21
+IR_VERSION = 10
+
+Shape = Sequence[int | str | None] | None
+
+# Open Inference names to ONNX's element types.
+ELEMENT_TYPES: Mapping[str, int] = {
+    "BOOL": TensorProto.BOOL,
+    "INT8": TensorProto.INT8,
+    "INT16": TensorProto.INT16,
+    "INT32": TensorProto.INT32,
+    "INT64": TensorProto.INT64,
+    "UINT8": TensorProto.UINT8,
+    "UINT16": TensorProto.UINT16,
+    "UINT32": TensorProto.UINT32,
+    "UINT64": TensorProto.UINT64,
+    "FP16": TensorProto.FLOAT16,
+    "BF16": TensorProto.BFLOAT16,
+    "FP32": TensorProto.FLOAT,
+    "FP64": TensorProto.DOUBLE,
+    "BYTES": TensorProto.STRING,
+}
+
+
+def save(model: onnx.ModelProto, path: Path) -> Path:
+    """Write `model` to `path`, making the folders above it, and return `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def save_with_external_data(model: onnx.ModelProto, path: Path) -> Path:
+    """Write `model` to `path` with every initializer in `weights.bin` beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    onnx.save_model(
+        model, path, save_as_external_data=True, location="weights.bin", size_threshold=0
+    )
+    return path
+
+
+def mlp(
+    *, features: int = 4, hidden: int = 8, classes: int = 3, layers: int = 1, seed: int = 0
+) -> onnx.ModelProto:
+    """`x` FP32 [N, features] → `y` FP32 [N, classes]: dense layers with ReLU between them."""
+    random = np.random.default_rng(seed)
+    widths = [features, *[hidden] * layers, classes]
+    nodes, weights, last = [], [], "x"
+    for layer, (rows, columns) in enumerate(itertools.pairwise(widths)):
+        scale = 1 / np.sqrt(rows)
+        weights += [
+            _weight(f"w{layer}", (random.standard_normal((rows, columns)) * scale).astype("f4")),
+            _weight(f"b{layer}", (random.standard_normal(columns) * 0.1).astype("f4")),
+        ]
+        final = layer == layers
+        linear = "y" if final else f"linear{layer}"
+        nodes.append(helper.make_node("Gemm", [last, f"w{layer}", f"b{layer}"], [linear]))
+        if not final:
+            last = f"hidden{layer}"
+            nodes.append(helper.make_node("Relu", [linear], [last]))
+    return _model(
+        nodes, [_tensor("x", "FP32", ["N", features])], [_tensor("y", "FP32", ["N", classes])],
+        weights,
+    )  # fmt: skip
+
+
+def identity(datatype: str = "FP32", shape: Shape = ("N", 3)) -> onnx.ModelProto:
+    """`x` → `y`, the same values."""
+    return _model(
+        [helper.make_node("Identity", ["x"], ["y"])],
+        [_tensor("x", datatype, shape)],
+        [_tensor("y", datatype, shape)],
+    )
+
+
+def gather(*, size: int = 3) -> onnx.ModelProto:
+    """`index` INT64 [N] → `y` FP32 [N]: ten times the index; an index outside ±size fails the run."""
+    table = np.arange(size, dtype="f4") * 10
+    return _model(
+        [helper.make_node("Gather", ["table", "index"], ["y"])],
+        [_tensor("index", "INT64", ["N"])],
+        [_tensor("y", "FP32", ["N"])],
+        [_weight("table", table)],
+    )
+
+
+def slow(*, nodes: int = 200, size: int = 256) -> onnx.ModelProto:
+    """`x` FP32 [N, 4] → `y` FP32 [N, 4] = x + 0, through a long chain of products of matrices.
+
+    Each of the `nodes` takes about 0.12 ms at `size` 256 and 1 ms at 512 (one core), whatever the
+    number of rows, and a run can be ended between two of them. The answer waits for the last.
+    """
+    chain, last = [], "seed"
+    for step in range(nodes):
+        chain.append(helper.make_node("MatMul", [last, "turn"], [f"step{step}"]))
+        last = f"step{step}"
+    turn = np.roll(np.eye(size, dtype="f4"), 1, axis=1)
+    body = [
+        # The seed hangs on the input, or the runtime would fold the chain away when it loads.
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        helper.make_node("Mul", ["sum", "zero"], ["nothing"]),
+        helper.make_node("Add", ["nothing", "eye"], ["seed"]),
+        *chain,
+        helper.make_node("Mul", [last, "zero"], ["end"]),
+        helper.make_node("ReduceMax", ["end"], ["late"], keepdims=0),
+        helper.make_node("Add", ["x", "late"], ["y"]),
+    ]
+    return _model(
+        body,
+        [_tensor("x", "FP32", ["N", 4])],
+        [_tensor("y", "FP32", ["N", 4])],
+        [
+            _weight("zero", np.float32(0)),
+            _weight("eye", np.eye(size, dtype="f4")),
+            _weight("turn", turn),
+        ],
+    )
+
+
+def rows_sum() -> onnx.ModelProto:
+    """`x` FP32 [N, 3] → `y` FP32 [3], the sum over rows: the output does not follow the rows."""
+    return _model(
+        [helper.make_node("ReduceSum", ["x", "axis"], ["y"], keepdims=0)],
+        [_tensor("x", "FP32", ["N", 3])],
+        [_tensor("y", "FP32", [3])],
+        [_weight("axis", np.array([0], "i8"))],
+    )
+
+
+def normalized_over_rows() -> onnx.ModelProto:
+    """`x` FP32 [N, 3] → `y` FP32 [N, 3] = x less the mean row: rows change each other."""
+    return _model(
+        [
+            helper.make_node("ReduceMean", ["x", "axis"], ["mean"], keepdims=1),
+            helper.make_node("Sub", ["x", "mean"], ["y"]),
+        ],
+        [_tensor("x", "FP32", ["N", 3])],
+        [_tensor("y", "FP32", ["N", 3])],
+        [_weight("axis", np.array([0], "i8"))],
+    )
+
+
+def dynamically_quantized(
+    *, features: int = 8, classes: int = 10, seed: int = 0
+) -> onnx.ModelProto:
+    """`x` FP32 [N, features] → `y` FP32 [N, classes] in INT8.
+
+    The scale is taken from the whole batch: one outlier row coarsens its neighbours.
+    """
+    random = np.random.default_rng(seed)
+    weights = random.integers(-127, 128, (features, classes)).astype("i1")
+    return _model(
+        [
+            helper.make_node("DynamicQuantizeLinear", ["x"], ["xq", "x_scale", "x_zero"]),
+            helper.make_node("MatMulInteger", ["xq", "w", "x_zero"], ["product"]),
+            helper.make_node("Cast", ["product"], ["real"], to=TensorProto.FLOAT),
+            helper.make_node("Mul", ["x_scale", "w_scale"], ["scale"]),
+            helper.make_node("Mul", ["real", "scale"], ["y"]),
+        ],
+        [_tensor("x", "FP32", ["N", features])],
+        [_tensor("y", "FP32", ["N", classes])],
+        [_weight("w", weights), _weight("w_scale", np.float32(1 / 127))],
+    )
+
+
+def fixed_rows(rows: int = 2) -> onnx.ModelProto:
+    """`x` FP32 [rows, 3] → `y` FP32 [rows, 3] = 2 · x: axis 0 has a fixed length."""
+    return _model(
+        [helper.make_node("Add", ["x", "x"], ["y"])],
+        [_tensor("x", "FP32", [rows, 3])],
+        [_tensor("y", "FP32", [rows, 3])],
+    )
+
+
+def scalar() -> onnx.ModelProto:
+    """`x` FP32 [] → `y` FP32 [] = 2 · x: no axis 0 at all."""
+    return _model(
+        [helper.make_node("Add", ["x", "x"], ["y"])],
+        [_tensor("x", "FP32", [])],
+        [_tensor("y", "FP32", [])],
+    )
+
+
+def unknown_rank() -> onnx.ModelProto:
+    """`x` FP32 of any rank → `y` FP32 = 2 · x."""
+    return _model(
+        [helper.make_node("Add", ["x", "x"], ["y"])],
+        [_tensor("x", "FP32", None)],
+        [_tensor("y", "FP32", None)],
+        check=False,  # ONNX asks inputs for a shape; converters leave it out all the same
+    )
+
+
+def two_inputs() -> onnx.ModelProto:
+    """`a`, `b` FP32 [N, 2] → `sum` = a + b and `difference` = a - b, FP32 [N, 2]."""
+    return _model(
+        [
+            helper.make_node("Add", ["a", "b"], ["sum"]),
+            helper.make_node("Sub", ["a", "b"], ["difference"]),
+        ],
+        [_tensor("a", "FP32", ["N", 2]), _tensor("b", "FP32", ["N", 2])],
+        [_tensor("sum", "FP32", ["N", 2]), _tensor("difference", "FP32", ["N", 2])],
+    )
+
+
+def no_inputs() -> onnx.ModelProto:
+    """→ `y` FP32 [3] = 1, 2, 3: a model that takes nothing."""
+    return _model(
+        [helper.make_node("Identity", ["c"], ["y"])],
+        [],
+        [_tensor("y", "FP32", [3])],
+        [_weight("c", np.array([1, 2, 3], "f4"))],
+    )
+
+
+def strings() -> onnx.ModelProto:
+    """`text` BYTES [N, 1] → `same` BYTES [N, 1] and `code` INT64 [N, 1]: cat 1, dog 2, other -1."""
+    return _model(
+        [
+            helper.make_node("Identity", ["text"], ["same"]),
+            helper.make_node(
+                "LabelEncoder", ["text"], ["code"], domain="ai.onnx.ml",
+                keys_strings=["cat", "dog"], values_int64s=[1, 2], default_int64=-1,
+            ),
+        ],
+        [_tensor("text", "BYTES", ["N", 1])],
+        [_tensor("same", "BYTES", ["N", 1]), _tensor("code", "INT64", ["N", 1])],
+        ml=True,
+    )  # fmt: skip
+
+
+def variable_length(*, words: int = 50, width: int = 6, seed: int = 0) -> onnx.ModelProto:
+    """`input_ids` INT64 [N, L] → `embedding` FP32 [N, width]: the mean of the words' vectors.
+
+    Word 0 is padding and counts for nothing, so a padded row equals the unpadded one.
+    """
+    table = np.random.default_rng(seed).standard_normal((words, width)).astype("f4")
+    return _model(
+        [
+            helper.make_node("Gather", ["table", "input_ids"], ["vectors"]),
+            helper.make_node("Equal", ["input_ids", "padding"], ["is_padding"]),
+            helper.make_node("Not", ["is_padding"], ["is_word"]),
+            helper.make_node("Cast", ["is_word"], ["mask"], to=TensorProto.FLOAT),
+            helper.make_node("Unsqueeze", ["mask", "last"], ["mask3"]),
+            helper.make_node("Mul", ["vectors", "mask3"], ["kept"]),
+            helper.make_node("ReduceSum", ["kept", "one"], ["total"], keepdims=0),
+            helper.make_node("ReduceSum", ["mask", "one"], ["count"], keepdims=1),
+            helper.make_node("Max", ["count", "at_least"], ["divisor"]),
+            helper.make_node("Div", ["total", "divisor"], ["embedding"]),
+        ],
+        [_tensor("input_ids", "INT64", ["N", "L"])],
+        [_tensor("embedding", "FP32", ["N", width])],
+        [
+            _weight("table", table),
+            _weight("padding", np.int64(0)),
+            _weight("last", np.array([-1], "i8")),
+            _weight("one", np.array([1], "i8")),
+            _weight("at_least", np.float32(1)),
+        ],
+    )
+
+
+def sequence() -> onnx.ModelProto:
+    """`x` FP32 [N, 3] → `rows`, a sequence of tensors: an output that no wire format carries."""
+    rows = helper.make_tensor_sequence_value_info("rows", TensorProto.FLOAT, None)
+    return _model(
+        [helper.make_node("SplitToSequence", ["x"], ["rows"], axis=0)],
+        [_tensor("x", "FP32", ["N", 3])],
+        [rows],
+    )
+
+
+def describe(model: onnx.ModelProto, properties: Mapping[str, str]) -> onnx.ModelProto:
+    """`model` with producer, domain, description and `properties` filled in."""
+    model.producer_name, model.producer_version = "cohort-tests", "1.2.3"
+    model.domain, model.doc_string = "org.example", "What it is."
+    helper.set_model_props(model, dict(properties))
+    return model
+
+
+def _model(
+    nodes: Iterable[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    weights: Sequence[onnx.TensorProto] = (),
+    *,
+    ml: bool = False,
+    check: bool = True,
+) -> onnx.ModelProto:
+    graph = helper.make_graph(list(nodes), "graph", inputs, outputs, list(weights))
+    opsets = [helper.make_opsetid("", OPSET), *([helper.make_opsetid("ai.onnx.ml", 4)] * ml)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+    if check:
+        onnx.checker.check_model(model)
+    return model
+
+
+def _tensor(name: str, datatype: str, shape: Shape) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, ELEMENT_TYPES[datatype], shape)
+
+
+def _weight(name: str, value: NDArray[np.generic] | np.generic) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.asarray(value), name)
