@@ -86,7 +86,7 @@ def identity(datatype: str = "FP32", shape: Shape = ("N", 3)) -> onnx.ModelProto
 
 
 def gather(*, size: int = 3) -> onnx.ModelProto:
-    """`index` INT64 [N] → `y` FP32 [N]: ten times the index; an index outside ±size fails the run."""
+    """`index` INT64 [N] → `y` FP32 [N]: 10 times it; an index outside ±size fails the run."""
     table = np.arange(size, dtype="f4") * 10
     return _model(
         [helper.make_node("Gather", ["table", "index"], ["y"])],
