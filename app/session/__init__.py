@@ -1,0 +1,30 @@
+"""Open ONNX models on a provider chain, and run them.
+
+`open_session` is the way in; a `Session` has specs, metadata, a truthful `placement`, and `run`.
+"""
+
+from app.session.opening import SessionOptions, open_session
+from app.session.protobuf import Metadata
+from app.session.providers import (
+    DEFAULT_CHAIN,
+    Provider,
+    ProviderInvalid,
+    ProviderPolicy,
+    parse_provider,
+)
+from app.session.running import Control, Fallback, Placement, Session
+
+__all__ = [
+    "DEFAULT_CHAIN",
+    "Control",
+    "Fallback",
+    "Metadata",
+    "Placement",
+    "Provider",
+    "ProviderInvalid",
+    "ProviderPolicy",
+    "Session",
+    "SessionOptions",
+    "open_session",
+    "parse_provider",
+]

@@ -1,0 +1,91 @@
+"""ONNX Runtime's errors, in sentences of ours.
+
+Its errors derive from Exception (`Fail`, `InvalidArgument`, …) or are RuntimeErrors, and mix what
+helps with C++ signatures, source files and paths of this machine.
+"""
+
+from __future__ import annotations
+
+import re
+
+from app.errors import CohortError, InferenceFailed, InvalidInput
+from app.session.runtime import ort
+
+# Words of a run that no other input would have saved.
+_STOPPED = re.compile(r"terminate flag")
+_MEMORY = re.compile(
+    r"Failed to allocate|bad[_ ]?alloc|out of memory|OUT_OF_MEMORY|ALLOC_FAILED|MemoryError"
+    r"|Available memory of",
+    re.IGNORECASE,
+)
+_DEVICE = re.compile(
+    r"\b(?:CUDA|CUDNN|CUBLAS|CUBLASLT|CUFFT|CUSPARSE|NCCL|HIP|ROCM|MIOPEN|ROCBLAS|HIPBLAS)[ _]"
+    r"(?:failure|error|status|driver)|\bcuda[A-Z]\w+|CUD(?:A|NN)_(?:ERROR|STATUS)|CUBLAS_STATUS"
+    r"|TensorRT EP (?:failed|could not|execution)|MIGraphX.*(?:fail|error)"
+    r"|DXGI_ERROR|device (?:removed|lost|reset)|GPU device",
+    re.IGNORECASE,
+)
+
+_NOISE = (
+    re.compile(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : "),
+    re.compile(r"^Load model from .*? failed: ?"),
+    re.compile(r"Load model \S+ failed\. ?"),
+    re.compile(r"Non-zero status code returned while running (\w+ node)\. Name:'[^']*' "),
+    re.compile(r"\[ERROR\] \[OpenVINO\(?-?E?P?\)?\] ?"),
+    re.compile(r"(?:Failed to load library|Error loading) (?:\"[^\"]*\"|\S+) with error: "),
+)
+# `/src/core/x.cc:87 virtual T* ns::Class::Method(int, const X&) [with T = Y] what it says`
+_SOURCE = re.compile(
+    r"(?:\S*/)?[\w.]+\.(?:cc|cpp|h|hpp|cu|cuh):\d+(?:,| )\s*"
+    r"(?:[^()\n]*?[\w>~)]+\((?:[^()]|\([^()]*\))*\)(?: const)?(?: \[with [^\]]*\])? )?"
+)
+_SHORT_SOURCE = re.compile(r"[\w.]+\.(?:cc|cpp|h|hpp|cu):\d+ (?:\w+(?:::\w+)* )?")
+_PATH = re.compile(r"""(?:(?<=["'(\s=:])|^)(?:[A-Za-z]:[\\/]|/)[^\s"',;:)]*""")
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{4,}\b")
+_LONGEST = 600
+
+
+def sentence(text: str) -> str:
+    """What `text`, an error of the runtime's, tells a person; without paths and C++."""
+    status = "Status Message: "
+    if status in text:
+        text = text[text.rindex(status) + len(status) :]
+    for noise in _NOISE:
+        text = noise.sub("", text)
+    text = _SOURCE.sub("", text)
+    text = _SHORT_SOURCE.sub("", text)
+    text = _PATH.sub(lambda found: _last_part(found.group()), text)
+    text = _ADDRESS.sub("…", text)
+    text = " ".join(text.replace("Please fix either the inputs/outputs or the model.", "").split())
+    text = text.strip(" .:;")
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+def _last_part(path: str) -> str:
+    return re.split(r"[\\/]", path.rstrip("\\/"))[-1]
+
+
+def run_failure(error: Exception) -> CohortError:
+    """The error of ours that `error`, raised by a run, is."""
+    text = str(error)
+    if isinstance(error, CohortError):
+        return error
+    if _STOPPED.search(text):
+        return InferenceFailed("the run was stopped", blames_input=False)
+    if isinstance(error, MemoryError) or _MEMORY.search(text):
+        return InferenceFailed("out of memory while running the model", blames_input=False)
+    if isinstance(error, _INVALID_ARGUMENT):
+        return InvalidInput(sentence(text) or "the runtime refused the inputs")
+    if isinstance(error, _DEVICE_ERRORS) or _DEVICE.search(text):
+        said = sentence(text)
+        return InferenceFailed(f"the device failed: {said}", blames_input=False)
+    return InferenceFailed(sentence(text) or type(error).__name__)
+
+
+_state = ort.capi.onnxruntime_pybind11_state
+_INVALID_ARGUMENT: type[Exception] = _state.InvalidArgument
+_DEVICE_ERRORS: tuple[type[Exception], ...] = tuple(
+    getattr(_state, name)
+    for name in ("EPFail", "EngineError", "DeviceReset")
+    if hasattr(_state, name)
+)

@@ -1,0 +1,254 @@
+"""Open a model on a provider chain, link by link."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, Literal
+
+from app.errors import LoadFailed
+from app.session.cache import LARGEST, SMALLEST, OptimizedGraph
+from app.session.failures import sentence
+from app.session.protobuf import ModelFile, Shape, read_model
+from app.session.providers import (
+    CPU,
+    DEFAULT_CHAIN,
+    ORT_NAMES,
+    Provider,
+    ProviderPolicy,
+    refusal,
+)
+from app.session.running import Fallback, Placement, Session
+from app.session.runtime import QUIET, ort
+from app.tensors import BY_ORT, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """config.yaml's `session:`."""
+
+    intra_op_threads: int = 1  # per run; requests run beside each other, so one is best
+    graph_optimization: Literal["all", "extended", "basic", "none"] = "all"
+    optimized_cache: bool = True  # keep the optimized graph between starts (CPU only)
+    custom_op_libraries: tuple[str, ...] = ()  # relative ones start at the model's folder
+
+
+def open_session(
+    path: Path,
+    *,
+    chain: Sequence[Provider] = DEFAULT_CHAIN,
+    policy: ProviderPolicy = "prefer",
+    options: SessionOptions = SessionOptions(),
+    cache: Path | None = None,
+) -> Session:
+    """Open the model at `path` on the first link of `chain` that will have it.
+
+    `prefer` falls along the chain and says why in the session's `placement`; under `require` the
+    first link must take at least one node, under `require_all` every node. Nodes that the active
+    provider leaves go to later links, and at last to the CPU. Optimized graphs are kept under
+    `cache`. Raises LoadFailed, and nothing else, with a sentence for the operator.
+    """
+    if not chain:
+        raise LoadFailed("the provider chain is empty")
+    model = _read(path)
+    opener = _Opener(path, model, options, cache)
+    fallbacks: list[Fallback] = []
+    for place, link in enumerate(chain):
+        raw, reason = None, refusal(link)
+        if not reason:
+            try:
+                raw = opener.open(_links(chain[place:], policy), policy)
+            except Exception as error:
+                reason = sentence(str(error)) or type(error).__name__
+                if link.name == CPU:
+                    raise LoadFailed(reason) from error
+        if raw is not None:
+            nodes = _nodes(raw)
+            reason = _shortfall(raw, link, nodes, policy)
+            if not reason:
+                wanted = tuple(one.name for one in chain)
+                placement = Placement(wanted, link.name, tuple(fallbacks), nodes)
+                return _session(raw, model, placement, link.device)
+        if policy != "prefer":
+            raise LoadFailed(f"provider_policy {policy} asks for {link.name}: {reason}")
+        fallbacks.append(Fallback(link.name, reason))
+    said = "; ".join(f"{fallback.provider}: {fallback.reason}" for fallback in fallbacks)
+    raise LoadFailed(f"no provider of the chain can serve it ({said})")
+
+
+def _links(chain: Sequence[Provider], policy: ProviderPolicy) -> list[Provider]:
+    """The links to hand to ONNX Runtime together: the first, and who may take what it leaves."""
+    first, *later = chain
+    links = [first]
+    if policy != "require_all":
+        for link in later:
+            if links[-1].name == CPU:
+                break
+            if not refusal(link) and link.name not in [one.name for one in links]:
+                links.append(link)
+        if links[-1].name != CPU:
+            links.append(Provider(CPU))
+    return links
+
+
+def _shortfall(raw: Any, link: Provider, nodes: dict[str, int], policy: ProviderPolicy) -> str:
+    """What `link` leaves to be desired, or ""."""
+    if link.ort_name not in raw.get_providers():
+        return "the runtime put the model on another provider and gave no reason"
+    if nodes and not nodes.get(link.name):
+        return "it took none of the model's nodes"
+    others = {name: count for name, count in nodes.items() if name != link.name}
+    if policy == "require_all" and others:
+        left = ", ".join(f"{count} on {name}" for name, count in others.items())
+        return f"it takes {nodes[link.name]} of {sum(nodes.values())} nodes ({left})"
+    return ""
+
+
+def _nodes(raw: Any) -> dict[str, int]:
+    try:
+        parts = raw.get_provider_graph_assignment_info()
+    except Exception:  # noqa: BLE001  older runtimes lack it; counts are told where there are any
+        return {}
+    counts: Counter[str] = Counter()
+    for part in parts:
+        counts[_SHORT.get(part.ep_name, part.ep_name)] += len(part.get_nodes())
+    return dict(counts)
+
+
+_SHORT = {ort_name: short for short, ort_name in ORT_NAMES.items()}
+
+
+def _read(path: Path) -> ModelFile:
+    try:
+        model = read_model(path)
+    except FileNotFoundError:
+        raise LoadFailed(f"there is no {path.name}") from None
+    except OSError as error:
+        raise LoadFailed(f"{path.name} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise LoadFailed(f"{path.name} is no ONNX model, or is cut short: {error}") from error
+    for location in sorted(model.external):
+        _check_external(path.parent, location)
+    return model
+
+
+def _check_external(folder: Path, location: str) -> None:
+    """Raise LoadFailed unless the weights at `location` lie in `folder`."""
+    posix, windows = PurePosixPath(location), PureWindowsPath(location)
+    if posix.is_absolute() or windows.drive or windows.root:
+        raise LoadFailed(f"its external data {location!r} is an absolute path")
+    if ".." in posix.parts or ".." in windows.parts:
+        raise LoadFailed(f"its external data {location!r} leaves the version's folder")
+    try:
+        there = (folder / location).resolve()
+        inside, exists = there.is_relative_to(folder.resolve()), there.is_file()
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL, a loop of links
+        raise LoadFailed(f"its external data {location!r} is no usable path") from None
+    if not inside:
+        raise LoadFailed(f"its external data {location!r} is a link out of the version's folder")
+    if not exists:
+        raise LoadFailed(f"its external data {location!r} is missing")
+
+
+class _Opener:
+    """Opens one model file, with the same options, on one list of providers after another."""
+
+    def __init__(
+        self, path: Path, model: ModelFile, options: SessionOptions, cache: Path | None
+    ) -> None:
+        self._path, self._options, self._cache = path, options, cache
+        self._cachable = (
+            cache is not None
+            and options.optimized_cache
+            and options.graph_optimization != "none"
+            and not model.external
+            and SMALLEST <= path.stat().st_size < LARGEST
+        )
+
+    def open(self, links: Sequence[Provider], policy: ProviderPolicy) -> Any:
+        """ONNX Runtime's session on `links`; raises whatever it raises."""
+        if links[0].name == CPU:
+            return self._open_on_cpu()
+        options = self._runtime_options()
+        if policy == "require_all":
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        return _open(self._path, options, links)
+
+    def _open_on_cpu(self) -> Any:
+        links = [Provider(CPU)]
+        if not self._cachable or self._cache is None:
+            return _open(self._path, self._runtime_options(), links)
+        try:
+            graph = OptimizedGraph(self._cache, self._path, repr(self._options))
+            if kept := graph.find():
+                try:
+                    return _open(kept, self._runtime_options(optimized=True), links)
+                except Exception:  # noqa: BLE001  made anew below
+                    graph.discard(kept)
+            room = graph.room()
+        except OSError:  # no cache, then
+            return _open(self._path, self._runtime_options(), links)
+        try:
+            options = self._runtime_options()
+            options.optimized_model_filepath = str(room)
+            raw = _open(self._path, options, links)
+            graph.keep(room)
+        except Exception:  # noqa: BLE001  a model that opens must not fail for the cache's sake
+            return _open(self._path, self._runtime_options(), links)
+        finally:
+            graph.discard(room)
+        return raw
+
+    def _runtime_options(self, *, optimized: bool = False) -> Any:
+        wanted = self._options
+        options = ort.SessionOptions()
+        options.log_severity_level = QUIET
+        options.intra_op_num_threads = wanted.intra_op_threads
+        options.inter_op_num_threads = 1
+        options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+        level = "none" if optimized else wanted.graph_optimization
+        options.graph_optimization_level = _LEVELS[level]
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        for library in wanted.custom_op_libraries:
+            options.register_custom_ops_library(str(self._path.parents[1] / library))
+        return options
+
+
+_LEVELS = {
+    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "none": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+}
+
+
+def _open(path: Path, options: Any, links: Sequence[Provider]) -> Any:
+    providers = [(link.ort_name, link.ort_options) for link in links]
+    # Its own fallback prints to stdout and forgets why.
+    return ort.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
+
+
+def _session(raw: Any, model: ModelFile, placement: Placement, device: str) -> Session:
+    return Session(
+        raw,
+        inputs=tuple(_spec(one, model.shapes) for one in raw.get_inputs()),
+        outputs=tuple(_spec(one, model.shapes) for one in raw.get_outputs()),
+        metadata=model.metadata,
+        placement=placement,
+        device=device,
+    )
+
+
+def _spec(argument: Any, shapes: Mapping[str, Shape]) -> TensorSpec:
+    kind: str = argument.type
+    shape: Shape = tuple(argument.shape)
+    if not kind.startswith("tensor("):
+        shape = None
+    elif not shape:  # a scalar or of unknown rank: only the file tells
+        shape = shapes.get(argument.name)
+    datatype = BY_ORT[kind].name if kind in BY_ORT else kind
+    return TensorSpec(argument.name, datatype, shape)

@@ -1,0 +1,269 @@
+"""What a model file says about itself, read from its protobuf without the `onnx` package.
+
+Only the fields needed here are looked at; weights are stepped over, not read. The field numbers are
+those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+Buffer = memoryview
+Shape = tuple[int | str | None, ...] | None
+
+_VARINT, _FIXED64, _BYTES, _START_GROUP, _END_GROUP, _FIXED32 = range(6)
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """Who made a model and what it needs. Texts are empty where the file says nothing."""
+
+    ir_version: int = 0
+    opsets: Mapping[str, int] = field(default_factory=dict)  # by domain; ONNX's own is ""
+    producer: str = ""
+    producer_version: str = ""
+    description: str = ""
+    domain: str = ""
+    graph_name: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """`shapes` by the name of the graph's input or output; tensors only."""
+
+    metadata: Metadata
+    shapes: Mapping[str, Shape]
+    external: frozenset[str]  # where weights lie outside the file, as the file words it
+
+
+def read_model(path: Path) -> ModelFile:
+    """Read the model at `path`; a ValueError where it is no protobuf of a model."""
+    with path.open("rb") as file:
+        if path.stat().st_size == 0:
+            raise ValueError("the file is empty")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            view = memoryview(mapped)
+            try:
+                return parse_model(view)
+            finally:
+                view.release()
+
+
+def parse_model(model: Buffer) -> ModelFile:
+    """The same from bytes."""
+    numbers = {1: 0}
+    texts = {2: "", 3: "", 4: "", 6: ""}
+    opsets: dict[str, int] = {}
+    properties: dict[str, str] = {}
+    graph_name, shapes, external = "", dict[str, Shape](), set[str]()
+    for number, value in fields(model):
+        if number in numbers and isinstance(value, int):
+            numbers[number] = signed(value)
+        elif isinstance(value, int):
+            continue
+        elif number in texts:
+            texts[number] = _text(value)
+        elif number == 8:
+            domain, version = _opset(value)
+            opsets[domain] = version
+        elif number == 14:
+            key, said = _pair(value)
+            properties[key] = said
+        elif number == 7:
+            graph_name = _graph(value, shapes, external) or graph_name
+        elif number == 25:
+            for inner, node in fields(value):
+                if inner == 7 and not isinstance(node, int):
+                    _node(node, external)
+    metadata = Metadata(
+        ir_version=numbers[1],
+        opsets=opsets,
+        producer=texts[2],
+        producer_version=texts[3],
+        domain=texts[4],
+        description=texts[6],
+        graph_name=graph_name,
+        properties=properties,
+    )
+    return ModelFile(metadata, shapes, frozenset(external))
+
+
+def fields(message: Buffer) -> Iterator[tuple[int, int | Buffer]]:
+    """Each field of a message, in order: its number, and its integer or its bytes.
+
+    https://protobuf.dev/programming-guides/encoding/
+    """
+    at, end = 0, len(message)
+    while at < end:
+        key, at = _varint(message, at)
+        number, kind = key >> 3, key & 7
+        if number == 0:
+            raise ValueError("a field has the number 0")
+        if kind == _VARINT:
+            value, at = _varint(message, at)
+            yield number, value
+        elif kind == _BYTES:
+            length, at = _varint(message, at)
+            if length > end - at:
+                raise ValueError("the file ends inside a field")
+            yield number, message[at : at + length]
+            at += length
+        elif kind in (_FIXED64, _FIXED32):
+            length = 8 if kind == _FIXED64 else 4
+            if length > end - at:
+                raise ValueError("the file ends inside a field")
+            yield number, int.from_bytes(message[at : at + length], "little")
+            at += length
+        elif kind == _START_GROUP:
+            at = _after_group(message, at, number)
+        else:
+            raise ValueError(f"a field has the unknown kind {kind}")
+
+
+def _after_group(message: Buffer, at: int, number: int) -> int:
+    """Step over a group, protobuf 1's nesting, which no ONNX file should hold."""
+    open_groups = [number]
+    while open_groups:
+        key, at = _varint(message, at)
+        kind = key & 7
+        if kind == _START_GROUP:
+            open_groups.append(key >> 3)
+        elif kind == _END_GROUP:
+            if open_groups.pop() != key >> 3:
+                raise ValueError("a group ends that was not open")
+        elif kind == _VARINT:
+            _, at = _varint(message, at)
+        elif kind == _BYTES:
+            length, at = _varint(message, at)
+            at += length
+        elif kind in (_FIXED64, _FIXED32):
+            at += 8 if kind == _FIXED64 else 4
+        else:
+            raise ValueError(f"a field has the unknown kind {kind}")
+    return at
+
+
+def _varint(message: Buffer, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(message):
+            raise ValueError("the file ends inside a number")
+        byte = message[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFF_FFFF_FFFF_FFFF, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number is longer than ten bytes")
+
+
+def signed(value: int) -> int:
+    """An int64 from the unsigned number it is written as."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _text(value: Buffer) -> str:
+    return bytes(value).decode("utf-8", "replace")
+
+
+def _opset(message: Buffer) -> tuple[str, int]:
+    domain, version = "", 0
+    for number, value in fields(message):
+        if number == 1 and not isinstance(value, int):
+            domain = _text(value)
+        elif number == 2 and isinstance(value, int):
+            version = signed(value)
+    return domain, version
+
+
+def _pair(message: Buffer) -> tuple[str, str]:
+    texts = {1: "", 2: ""}
+    for number, value in fields(message):
+        if number in texts and not isinstance(value, int):
+            texts[number] = _text(value)
+    return texts[1], texts[2]
+
+
+def _graph(message: Buffer, shapes: dict[str, Shape], external: set[str]) -> str:
+    name = ""
+    for number, value in fields(message):
+        if isinstance(value, int):
+            continue
+        if number == 1:
+            _node(value, external)
+        elif number == 2:
+            name = _text(value)
+        elif number == 5:
+            _tensor(value, external)
+        elif number in (11, 12):
+            _value_info(value, shapes)
+        elif number == 15:
+            for _, part in fields(value):  # a sparse tensor: values and indices are tensors
+                if not isinstance(part, int):
+                    _tensor(part, external)
+    return name
+
+
+def _node(message: Buffer, external: set[str]) -> None:
+    for number, attribute in fields(message):
+        if number != 5 or isinstance(attribute, int):
+            continue
+        for inner, value in fields(attribute):
+            if isinstance(value, int):
+                continue
+            if inner in (5, 10):
+                _tensor(value, external)
+            elif inner in (6, 11):
+                _graph(value, {}, external)
+
+
+def _tensor(message: Buffer, external: set[str]) -> None:
+    for number, value in fields(message):
+        if number == 13 and not isinstance(value, int):
+            key, said = _pair(value)
+            if key == "location":
+                external.add(said)
+
+
+def _value_info(message: Buffer, shapes: dict[str, Shape]) -> None:
+    name, shape, is_tensor = "", None, False
+    for number, value in fields(message):
+        if isinstance(value, int):
+            continue
+        if number == 1:
+            name = _text(value)
+        elif number == 2:
+            for kind, tensor in fields(value):
+                if kind == 1 and not isinstance(tensor, int):
+                    shape, is_tensor = _shape_of(tensor), True
+    if is_tensor:
+        shapes[name] = shape
+
+
+def _shape_of(tensor: Buffer) -> Shape:
+    """None without a shape field: unknown rank. A shape without dimensions: a scalar."""
+    found: list[int | str | None] | None = None
+    for number, value in fields(tensor):
+        if number == 2 and not isinstance(value, int):
+            found = [] if found is None else found
+            found += [
+                _dimension(size)
+                for inner, size in fields(value)
+                if inner == 1 and not isinstance(size, int)
+            ]
+    return None if found is None else tuple(found)
+
+
+def _dimension(message: Buffer) -> int | str | None:
+    size: int | str | None = None
+    for number, value in fields(message):
+        if number == 1 and isinstance(value, int):
+            size = signed(value)
+        elif number == 2 and not isinstance(value, int):
+            size = _text(value) or None
+    return size if not isinstance(size, int) or size >= 0 else None
