@@ -1,0 +1,212 @@
+"""The settings of the process: `COHORT_*` variables, and `cohort serve` options named alike.
+
+The environment is read when `Settings()` is made, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from app.errors import ConfigInvalid, did_you_mean, quoted
+
+PREFIX = "COHORT_"
+
+
+class SettingsInvalid(ConfigInvalid):
+    """All settings that cannot be used: a sentence for each by its field's name."""
+
+    def __init__(self, problems: Mapping[str, str]) -> None:
+        self.problems = dict(problems)
+        name, problem = next(iter(self.problems.items()))
+        super().__init__("", variable(name), problem)
+        self.message = "\n".join(f"{variable(name)}: {text}" for name, text in problems.items())
+
+
+def _sibling(data: dict[str, Any]) -> Path:
+    return Path(data["models"]).absolute().parent / "rollouts.yaml"
+
+
+def _state_folder() -> Path:
+    return _user_folder("XDG_STATE_HOME", ".local/state", "Library/Application Support")
+
+
+def _cache_folder() -> Path:
+    return _user_folder("XDG_CACHE_HOME", ".cache", "Library/Caches")
+
+
+def _user_folder(xdg: str, linux: str, macos: str) -> Path:
+    """https://specifications.freedesktop.org/basedir-spec: a relative path there is ignored."""
+    if (given := Path(os.environ.get(xdg, ""))).is_absolute():
+        return given / "cohort"
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return Path(local or tempfile.gettempdir()) / "cohort" / linux.rpartition("/")[2]
+    try:
+        home = Path.home()
+    except RuntimeError:  # a container's user may have none
+        return Path(tempfile.gettempdir()) / f"cohort-{os.getuid()}" / linux.rpartition("/")[2]
+    return home / (macos if sys.platform == "darwin" else linux) / "cohort"
+
+
+def _log_format() -> Literal["json", "console"]:
+    return "console" if sys.stderr is not None and sys.stderr.isatty() else "json"
+
+
+def _check_token(token: SecretStr | None) -> SecretStr | None:
+    text = token.get_secret_value().strip() if token else ""
+    if not all("!" <= letter <= "~" for letter in text):
+        raise ValueError("must be plain ASCII without spaces, or no header can carry it")
+    return SecretStr(text) if text else None
+
+
+class Settings(BaseSettings):
+    """Everything the operator may set for the process. Options given here beat the environment."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+    )
+
+    models: Path = Field(
+        Path("models"), description="The folder with <name>/<version>/model.onnx in it."
+    )
+    rollouts: Path = Field(
+        default_factory=_sibling,
+        description="The file that splits traffic between versions.",
+        json_schema_extra={"default_text": "rollouts.yaml beside the models folder"},
+    )
+    state: Path = Field(
+        default_factory=_state_folder,
+        description="Where the server keeps what it decided, such as rollbacks.",
+        json_schema_extra={"default_text": "cohort in the user's state folder"},
+    )
+    cache: Path = Field(
+        default_factory=_cache_folder,
+        description="Where profiles, optimized graphs and engines are kept; safe to delete.",
+        json_schema_extra={"default_text": "cohort in the user's cache folder"},
+    )
+    host: str = Field("127.0.0.1", min_length=1, description="The address to listen on.")
+    port: int = Field(
+        8000, ge=0, le=65535, description="The port for HTTP; 0 takes one that is free."
+    )
+    grpc_port: int = Field(8001, ge=0, le=65535, description="The port for gRPC; 0 turns gRPC off.")
+    default_model: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$",
+        description="The model that answers requests that name none.",
+        json_schema_extra={"default_text": "the only model, where there is one"},
+    )
+    watch_seconds: float = Field(
+        2, ge=0, le=86400, description="How often to look for changed files; 0 looks once."
+    )
+    max_body_mb: int = Field(
+        64, ge=1, le=65536, description="The largest request body taken, in MiB."
+    )
+    max_concurrency: int = Field(
+        4096, ge=1, description="How many requests may be under way before others get 429."
+    )
+    keep_alive_seconds: int = Field(
+        75, ge=1, le=86400, description="How long an idle connection is kept open."
+    )
+    admin_token: Annotated[SecretStr | None, AfterValidator(_check_token)] = Field(
+        None,
+        description="The bearer token of the admin routes.",
+        json_schema_extra={"default_text": "unset, and the admin routes answer 403"},
+    )
+    log_format: Literal["json", "console"] = Field(
+        default_factory=_log_format,
+        description="One JSON object a line, or text for people.",
+        json_schema_extra={"default_text": "console on a terminal, else json"},
+    )
+    drain_notice_seconds: float = Field(
+        5,
+        ge=0,
+        le=86400,
+        description="How long to answer on after SIGTERM while readiness says 503.",
+    )
+    drain_seconds: int = Field(
+        30, ge=0, le=86400, description="How long requests in flight may take to finish after that."
+    )
+
+
+def read_settings(options: Mapping[str, object] | None = None) -> Settings:
+    """Make the settings from the environment and from `options` by field, which come first.
+
+    Raises SettingsInvalid with a sentence for every setting that is wrong.
+    """
+    try:
+        settings = Settings(**dict(options or {}))  # type: ignore[arg-type]
+    except ValidationError as error:
+        problems: dict[str, str] = {}
+        for details in error.errors(include_url=False, include_input=True):
+            if details["type"] != "default_factory_not_called":
+                problems[str(details["loc"][0]).lower().removeprefix("cohort_")] = _explain(details)
+        raise SettingsInvalid(problems) from None
+    if settings.grpc_port and settings.grpc_port == settings.port:
+        raise SettingsInvalid({"grpc_port": f"is {settings.port}, as {variable('port')} is"})
+    return settings
+
+
+def variable(name: str) -> str:
+    """The environment variable of a field."""
+    return PREFIX + name.upper()
+
+
+def default_text(name: str) -> str:
+    """Say what a setting is when nobody sets it."""
+    field = Settings.model_fields[name]
+    extra = field.json_schema_extra
+    if isinstance(extra, dict) and "default_text" in extra:
+        return str(extra["default_text"])
+    return str(field.default)
+
+
+def unknown_variables(environ: Iterable[str]) -> list[str]:
+    """A sentence for each `COHORT_*` variable that is no setting: most are slips of the finger."""
+    known = [variable(name) for name in Settings.model_fields]
+    return [
+        f"{name} is no setting{did_you_mean(name.upper(), known)}"
+        for name in sorted(environ)
+        if name.upper().startswith(PREFIX) and name.upper() not in known
+    ]
+
+
+def _explain(details: ErrorDetails) -> str:
+    kind, value = details["type"], details["input"]
+    context: dict[str, Any] = details.get("ctx", {})
+    if kind == "value_error":
+        return str(context["error"])
+    shown = quoted(str(value))
+    if kind.startswith("int_"):
+        return f"must be a whole number, not {shown}"
+    if kind.startswith("float_") or kind == "finite_number":
+        return f"must be a number, not {shown}"
+    if kind == "literal_error":
+        return f"must be {context['expected'].replace(chr(39), '')}, not {shown}"
+    if kind == "greater_than_equal":
+        return f"must be at least {context['ge']:g}, not {shown}"
+    if kind == "less_than_equal":
+        return f"must be at most {context['le']:g}, not {shown}"
+    if kind == "string_pattern_mismatch":
+        return (
+            "must be a model's name: letters, digits, '.', '_' and '-', 128 at most, a letter or "
+            f"digit first, not {shown}"
+        )
+    if kind == "path_type":
+        return f"must be a path, not {shown}"
+    if kind == "extra_forbidden":
+        return "is no setting"
+    return f"cannot be used: {details['msg']}"
