@@ -27,9 +27,10 @@ _SUFFIX = "ExecutionProvider"
 
 # What ONNX Runtime names in one release or another and this build's list may lack.
 _ELSEWHERE = (
-    "ACL ArmNN Azure CANN CoreML CPU CUDA Dml Dnnl Js MIGraphX Nnapi NvTensorRTRTX OpenVINO QNN "
-    "Rknpu ROCM SNPE Tensorrt TVM VitisAI VSINPU WebGpu WebNN Xnnpack"
-).split()
+    "ACL", "ArmNN", "Azure", "CANN", "CoreML", "CPU", "CUDA", "Dml", "Dnnl", "Js", "MIGraphX",
+    "Nnapi", "NvTensorRTRTX", "OpenVINO", "QNN", "Rknpu", "ROCM", "SNPE", "Tensorrt", "TVM",
+    "VitisAI", "VSINPU", "WebGpu", "WebNN", "Xnnpack",
+)  # fmt: skip
 _CANONICAL = {"dml": "directml"}
 _ALIASES = {
     "dml": "directml",
@@ -161,7 +162,7 @@ def refusal(provider: Provider) -> str:
 def _find_refusal(provider: Provider) -> str:
     built_with: list[str] = ort.get_available_providers()
     if provider.ort_name not in built_with:
-        names = ", ".join(name.removesuffix(_SUFFIX) for name in built_with)
+        names = ", ".join(_short(name.removesuffix(_SUFFIX)) for name in built_with)
         return f"this onnxruntime build has no {provider.ort_name}; it has {names}"
     if provider.device.startswith("cuda"):
         _preload_cuda()

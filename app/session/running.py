@@ -127,7 +127,7 @@ class Session:
         return [_unbox(box, spec) for box, spec in zip(boxes, self.outputs, strict=True)]
 
 
-def _closed(names: Sequence[str], feeds: Mapping[str, Array], options: Any) -> list[Array]:
+def _closed(*_: object) -> list[Array]:
     raise InferenceFailed("the model is closed", blames_input=False)
 
 

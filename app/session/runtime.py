@@ -1,4 +1,4 @@
-"""ONNX Runtime, imported once with its telemetry off; the rest of the package takes it from here."""
+"""ONNX Runtime, imported with its telemetry off; the rest of the package takes it from here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 # On by default from 1.29 and read when the library loads. Who set it to something keeps that.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-import onnxruntime as ort  # noqa: E402  the line above comes first
+import onnxruntime as ort
 
 # Every failure reaches us as an exception or is looked for by `providers`, and is then told in our
 # own words; the runtime would print it to stderr in its own (4: fatal only).
