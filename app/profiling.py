@@ -215,16 +215,15 @@ def find_trial(run: Run, inputs: Sequence[TensorSpec]) -> Callable[[int], Arrays
 
     Raises the model's own error where none of `LENGTHS` fits its open dimensions.
     """
-    failure: CohortError | None = None
+    failures: list[CohortError] = []
     for length in LENGTHS if any(_open_dimensions(spec) for spec in inputs) else LENGTHS[:1]:
         try:
             run(made_up(inputs, 1, length))
         except CohortError as error:
-            failure = failure or error
+            failures.append(error)
         else:
             return lambda rows, length=length: made_up(inputs, rows, length)  # type: ignore[misc]
-    assert failure is not None
-    raise failure
+    raise failures[0]
 
 
 def _open_dimensions(spec: TensorSpec) -> bool:

@@ -112,7 +112,7 @@ class Scheduler:
         self._work: dict[Batcher, None] = {}  # batchers with requests, in the order they woke
         self._ticking = False
         self._timer: asyncio.TimerHandle | None = None
-        self._loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None  # the one that first wakes it
         self._done: deque[tuple[str, Batch]] = deque()
         self._collecting = False
         self._ordinary = _Threads("cohort-run", NICENESS, self._executed)
@@ -123,6 +123,8 @@ class Scheduler:
         self._work[batcher] = None
         if not self._ticking:
             self._ticking = True
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()
             self._loop.call_soon(self._tick)
 
     def close(self) -> None:
@@ -193,7 +195,7 @@ class Scheduler:
     def _look_again(self, wait: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(wait, self._dispatch)
+        self._timer = asyncio.get_running_loop().call_later(wait, self._dispatch)
 
     def _device(self, name: str) -> _Device:
         if name not in self._devices:
@@ -207,7 +209,7 @@ class Scheduler:
         if not self._collecting:
             self._collecting = True
             with suppress(RuntimeError):  # the loop is closed: nobody waits for the answer
-                self._loop.call_soon_threadsafe(self._collect)
+                self._loop.call_soon_threadsafe(self._collect)  # type: ignore[union-attr]
 
     def _collect(self) -> None:
         self._collecting = False

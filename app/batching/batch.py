@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -26,7 +26,8 @@ class Control(Protocol):
     def stop(self) -> None: ...
 
 
-Run = Callable[[Arrays, Control | None], Outputs]
+Run = Callable[[Arrays, Any], Outputs]
+"""Takes the inputs and a Control of the session's own kind, or None."""
 
 
 class Ticket:

@@ -1,0 +1,235 @@
+"""What a caller can ask for: a lease on a model, and an answer from it.
+
+Every face goes one way: `pick` a lease, decode with its `inputs`, `submit`, encode in `reply`,
+`close`. A lease counts its request exactly once, when it is closed, with the code the caller saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+from app.batching import Outputs, Ticket
+from app.errors import (
+    Cancelled,
+    CohortError,
+    InvalidInput,
+    NotReady,
+    Overloaded,
+    did_you_mean,
+    quoted,
+)
+from app.metrics import Metrics, VersionMetrics
+from app.registry import Loaded, Registry
+from app.tensors import Arrays, TensorSpec, check_inputs
+
+__all__ = ["DataPlane", "Lease", "Outputs", "Reply"]
+
+Reply = Callable[[Outputs | None, CohortError | None], None]
+
+
+class Lease:
+    """One request's hold on one version, from the choice to the reply."""
+
+    __slots__ = (
+        "_counts",
+        "_loaded",
+        "_plane",
+        "_started",
+        "_ticket",
+        "inputs",
+        "model",
+        "outputs",
+        "variant",
+        "version",
+    )
+
+    def __init__(
+        self, plane: DataPlane, model: str, version: str, variant: str, loaded: Loaded
+    ) -> None:
+        self._started = monotonic()
+        self._plane = plane
+        self._loaded: Loaded | None = loaded
+        self._counts: VersionMetrics = plane.counts(model, version)
+        self._ticket: Ticket | None = None
+        self.model = model
+        self.version = version
+        self.variant = variant
+        self.inputs: Sequence[TensorSpec] = loaded.session.inputs
+        self.outputs: Sequence[TensorSpec] = loaded.session.outputs
+
+    def submit(self, arrays: Arrays, reply: Reply, *, timeout: float | None = None) -> None:
+        """Queue the request; `reply(outputs, error)` is called once, on the loop, unless it leaves.
+
+        `outputs` come in the model's order. The smaller of `timeout` (seconds) and the model's own
+        counts. Raises InvalidInput, Overloaded, NotReady or DeadlineExceeded.
+        """
+        loaded = self._open()
+        check_inputs(self.inputs, arrays)
+        limit = loaded.timeout if timeout is None else min(timeout, loaded.timeout)
+        self._ticket = loaded.batcher.submit(arrays, reply, deadline=self._started + limit)
+
+    async def infer(
+        self,
+        arrays: Arrays,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - the batcher keeps it, for every face
+    ) -> Outputs:
+        """`submit` and wait. Raises as `submit` does, and InferenceFailed."""
+        answer: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
+
+        def reply(outputs: Outputs | None, error: CohortError | None) -> None:
+            if answer.done():
+                return
+            if outputs is None:
+                answer.set_exception(error or CohortError("no answer"))
+            else:
+                answer.set_result(outputs)
+
+        self.submit(arrays, reply, timeout=timeout)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self.leave()
+            raise
+
+    def select(self, names: Sequence[str] | None) -> list[int]:
+        """The positions of the outputs asked for; all where `names` is None.
+
+        Raises InvalidInput for a name that is no output, or one whose kind cannot be sent.
+        """
+        specs = self.outputs
+        if names is None:
+            for spec in specs:
+                spec.dtype  # noqa: B018 - raises for what cannot be sent
+            return list(range(len(specs)))
+        positions = {spec.name: position for position, spec in enumerate(specs)}
+        for name in names:
+            if name not in positions:
+                raise InvalidInput(
+                    f"there is no output {quoted(name)}{did_you_mean(name, positions)}"
+                )
+            specs[positions[name]].dtype  # noqa: B018
+        return [positions[name] for name in names]
+
+    @property
+    def seconds(self) -> float:
+        """How long the request has been here."""
+        return monotonic() - self._started
+
+    def leave(self) -> None:
+        """The caller is gone: give its place up. The run stops if nobody else waits for it."""
+        if self._ticket is not None:
+            self._ticket.cancel()
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Count the request by what the caller saw, and let the version go. Once."""
+        loaded = self._loaded
+        if loaded is None:
+            return
+        self._loaded = None
+        self._plane.open_leases -= 1
+        self._counts.request(self.variant, _code(error), monotonic() - self._started)
+        if isinstance(error, Overloaded | NotReady):
+            self._counts.refuse(error.code)
+        loaded.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(error)
+
+    def _open(self) -> Loaded:
+        if self._loaded is None:
+            raise NotReady("this lease is closed")
+        return self._loaded
+
+
+def _code(error: BaseException | None) -> str:
+    if error is None:
+        return "OK"
+    if isinstance(error, CohortError):
+        return error.code
+    return Cancelled.__name__ if isinstance(error, asyncio.CancelledError) else "InferenceFailed"
+
+
+class DataPlane:
+    """Callers' way in."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        metrics: Metrics,
+        *,
+        default_model: str | None = None,
+        max_concurrency: int = 4096,
+    ) -> None:
+        self._registry = registry
+        self._metrics = metrics
+        self._default_model = default_model
+        self._max_concurrency = max_concurrency
+        self._counts: dict[tuple[str, str], VersionMetrics] = {}
+        self.open_leases = 0
+        self.closed = False  # draining: no new requests
+
+    def pick(self, model: str | None, version: str | None = None) -> Lease:
+        """Choose who answers: `version` pins one, otherwise the highest that is READY.
+
+        `model` may be None where the server has one model or a default. Raises InvalidInput,
+        ModelNotFound, VersionNotFound, NotReady or Overloaded, and counts what it raises if the
+        model is known.
+        """
+        name = model if model is not None else self._only_model()
+        try:
+            if self.closed:
+                raise NotReady("the server is shutting down")
+            if self.open_leases >= self._max_concurrency:
+                raise Overloaded(f"the server has {self.open_leases} requests in hand already")
+            entry = self._registry.find(name, version)
+        except CohortError as error:
+            self.refused(name, error)
+            raise
+        loaded = entry.loaded
+        if loaded is None:
+            raise NotReady(f"version {entry.number} of model {quoted(name)} is not loaded")
+        lease = Lease(self, name, str(entry.number), "", loaded)
+        loaded.leases += 1
+        self.open_leases += 1
+        return lease
+
+    def refused(self, model: str | None, error: CohortError) -> None:
+        """Count a request that never got a lease; unknown models are not counted by name."""
+        name = model if model is not None else self._default_model
+        if name is None or name not in self._registry.catalog:
+            return
+        counts = self.counts(name, "")
+        counts.request("", error.code, 0.0)
+        if isinstance(error, Overloaded | NotReady):
+            counts.refuse(error.code)
+
+    def counts(self, model: str, version: str) -> VersionMetrics:
+        """Where a version's requests are counted. Never for a caller's made-up name."""
+        key = (model, version)
+        counts = self._counts.get(key)
+        if counts is None:
+            counts = self._counts[key] = self._metrics.version(model, version)
+        return counts
+
+    def _only_model(self) -> str:
+        if self._default_model is not None:
+            return self._default_model
+        names = list(self._registry.catalog)
+        if len(names) == 1:
+            return names[0]
+        if not names:
+            raise NotReady("no model is loaded yet")
+        raise InvalidInput(f"name a model: the server has {', '.join(map(quoted, names))}")

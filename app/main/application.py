@@ -1,0 +1,41 @@
+"""Build the application from settings."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version as distribution_version
+
+from fastapi import FastAPI
+
+from app.main.service import Service
+from app.rest import errors, health, models, predict
+from app.rest.limits import BodyLimit, CloseWhenDraining
+from app.settings import Settings
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """Make the ASGI application; its lifespan loads the models. Works under any ASGI server."""
+    settings = settings or Settings()
+    service = Service(settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        del app
+        async with service.running():
+            yield
+
+    app = FastAPI(
+        title="Cohort",
+        summary="Serves ONNX models.",
+        version=distribution_version("cohort"),
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    app.include_router(predict.router(service.data_plane))
+    app.include_router(models.router(service.control_plane))
+    app.include_router(health.router(service.control_plane))
+    errors.install(app)
+    app.add_middleware(BodyLimit, limit=settings.max_body_mb * 2**20)
+    app.add_middleware(CloseWhenDraining, draining=lambda: service.control_plane.draining)
+    return app

@@ -1,0 +1,32 @@
+"""How many cores the process may use."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def cores(cgroup: Path = CGROUP) -> int:
+    """The cores this process is allowed, by its affinity and its container's quota; at least 1."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    count = len(affinity(0)) if affinity else os.cpu_count() or 1
+    quota = _quota(cgroup)
+    return max(1, count if quota is None else min(count, math.ceil(quota)))
+
+
+def _quota(cgroup: Path) -> float | None:
+    """The container's quota in cores, from cgroup v2 or v1; None where there is none."""
+    try:
+        limit, period = (cgroup / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            limit = (cgroup / "cpu/cpu.cfs_quota_us").read_text().strip()
+            period = (cgroup / "cpu/cpu.cfs_period_us").read_text().strip()
+        except OSError:
+            return None
+    if not limit.isdigit() or not period.isdigit() or not int(period):
+        return None
+    return int(limit) / int(period)

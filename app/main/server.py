@@ -1,0 +1,87 @@
+"""uvicorn with an orderly end: notice, then closed doors, then what is in flight, then exit 0."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from time import monotonic
+from types import FrameType
+
+import structlog
+import uvicorn
+
+from app.main import logs
+from app.main.application import create_app
+from app.main.service import Service
+from app.settings import Settings
+
+log = structlog.get_logger("cohort")
+
+LINGER_SECONDS = 1.0
+"""How long open connections may still bring a request after the listeners closed."""
+
+
+def serve(settings: Settings) -> None:
+    """Serve until told to stop. Raises SystemExit where the address cannot be had."""
+    logs.configure(settings.log_format)
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        http="httptools",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=settings.keep_alive_seconds,
+        timeout_graceful_shutdown=settings.drain_seconds,
+    )
+    Server(config, app.state.service).run()
+
+
+class Server(uvicorn.Server):
+    """Stops as a replica behind a balancer must.
+
+    On the first signal readiness answers 503, while predictions are still accepted, so that
+    balancers take the replica out. After the notice the listeners close; open connections may bring
+    a last request, each answer ending its connection; then what is in flight finishes, in bounds.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+        self._notice: asyncio.TimerHandle | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal starts the notice; the second ends it; Ctrl-C needs no notice."""
+        loop = self._loop
+        if self._service.control_plane.draining or sig == signal.SIGINT or loop is None:
+            self._service.control_plane.draining = True
+            super().handle_exit(sig, frame)
+            return
+        self._service.control_plane.draining = True
+        seconds = self._service.settings.drain_notice_seconds
+        log.info("draining", notice_seconds=seconds)
+        loop.call_soon_threadsafe(loop.call_later, seconds, self._notice_is_over)
+
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().serve(sockets)
+
+    def _notice_is_over(self) -> None:
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for listener in sockets or []:
+            listener.close()
+        until = monotonic() + LINGER_SECONDS
+        while self.server_state.connections and monotonic() < until:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.02)
+        await super().shutdown(sockets)
+        log.info("stopped")

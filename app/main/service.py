@@ -1,0 +1,147 @@
+"""The parts of a process, who hears from whom, and what runs in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from time import monotonic
+
+import structlog
+
+from app.control_plane import ControlPlane
+from app.data_plane import DataPlane
+from app.main.cores import cores
+from app.main.startup import announce
+from app.metrics import Metrics
+from app.registry import (
+    Failed,
+    ModelEntry,
+    Opened,
+    Registry,
+    RegistryEvent,
+    TurnedOff,
+    Unloaded,
+    VersionEntry,
+)
+from app.repository import Snapshot, scan
+from app.scheduling import Scheduler
+from app.settings import Settings
+
+log = structlog.get_logger("cohort")
+
+LAG_SECONDS = 0.25
+"""How often the event loop's lag is looked at."""
+
+
+class Service:
+    """Everything a process holds. `running` opens it and closes it in reverse."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.scheduler = Scheduler({"cpu": cores()})
+        self.metrics = Metrics(self._models)
+        self.registry = Registry(
+            wake=self.scheduler.wake,
+            count=lambda model, version: self.metrics.version(model, version).batcher,
+            observe=self._heard,
+            cache=settings.cache,
+        )
+        self.data_plane = DataPlane(
+            self.registry,
+            self.metrics,
+            default_model=settings.default_model,
+            max_concurrency=settings.max_concurrency,
+        )
+        self.control_plane = ControlPlane(self.registry, self.metrics)
+        self._snapshot: Snapshot | None = None
+        self.control_plane.problems = lambda: self._snapshot.problems if self._snapshot else ()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run from here on; the first models load while the listeners already answer."""
+        async with AsyncExitStack() as stack:
+            stack.callback(self.scheduler.close)  # last: batches in flight end on its threads
+            stack.callback(self.registry.close)
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            loops = [
+                tasks.create_task(self._forever(self._reconcile, self.settings.watch_seconds)),
+                tasks.create_task(self._measure_lag()),
+            ]
+            stack.callback(lambda: [loop.cancel() for loop in loops])  # first: nothing new loads
+            yield
+
+    # -- loops
+
+    async def _forever(self, step: Callable[[], object], seconds: float) -> None:
+        """Take `step` every so many `seconds`, whatever becomes of one step; once where 0."""
+        while True:
+            try:
+                await step()  # type: ignore[misc]
+            except Exception:
+                log.exception("a background step failed")
+            if not seconds:
+                return
+            await asyncio.sleep(seconds)
+
+    async def _reconcile(self) -> None:
+        first = not self.registry.settled
+        before = self._snapshot
+        snapshot = await asyncio.to_thread(scan, self.settings.models, before)
+        self._snapshot = snapshot
+        for problem in snapshot.problems:
+            if before is None or problem not in before.problems:
+                log.warning("repository", problem=str(problem))
+        await self.registry.reconcile(snapshot)
+        if first:
+            gc.collect()
+            gc.freeze()  # what is loaded stays: the collector need not walk it again and again
+            announce(self.registry.catalog, snapshot, self.settings)
+
+    async def _measure_lag(self) -> None:
+        while True:
+            due = monotonic() + LAG_SECONDS
+            await asyncio.sleep(LAG_SECONDS)
+            self.metrics.loop_lag.observe(max(0.0, monotonic() - due))
+
+    def _models(self) -> Iterable[ModelEntry]:
+        return self.registry.catalog.values()
+
+    # -- what is heard from below
+
+    def _heard(self, event: RegistryEvent) -> None:
+        match event:
+            case Opened(model, version, seconds):
+                self.metrics.version(model, str(version.number)).load.observe(seconds)
+                _log_opened(model, version, seconds)
+            case Failed(model, number, reason, serving):
+                log.error(
+                    "version unavailable",
+                    model=model,
+                    version=number,
+                    reason=reason,
+                    older_files_serve_on=serving,
+                )
+            case Unloaded(model, number):
+                log.info("version unloaded", model=model, version=number)
+            case TurnedOff(model, number, reason):
+                log.warning("batching turned off", model=model, version=number, reason=reason)
+
+
+def _log_opened(model: str, version: VersionEntry, seconds: float) -> None:
+    loaded = version.loaded
+    if loaded is None:
+        return
+    about = log.bind(model=model, version=version.number)
+    placement = loaded.session.placement
+    about.info("version ready", seconds=round(seconds, 3), provider=placement.active)
+    if placement.fell_back:
+        about.warning(
+            "provider fell back",
+            wanted=placement.wanted[0],
+            active=placement.active,
+            reason=placement.reason,
+        )
+    if version.batching_off:
+        about.warning("requests run one by one", reason=version.batching_off)

@@ -1,0 +1,74 @@
+"""What a person sees once the first models are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from app.registry import Catalog, State, VersionEntry
+from app.repository import Snapshot
+from app.settings import Settings
+from app.tensors import TensorSpec
+
+COLOURS = {State.READY: "green", State.UNAVAILABLE: "red"}
+
+
+def announce(catalog: Catalog, snapshot: Snapshot, settings: Settings) -> None:
+    """Show the start-up table on standard error; the JSON log has a line per version instead."""
+    if settings.log_format == "json":
+        return
+    console = Console(stderr=True, highlight=False)
+    notes = Notes()
+    console.print(table(catalog, notes))
+    for number, note in enumerate(notes, 1):
+        console.print(f"  {number}  {escape(note)}", soft_wrap=True)
+    for problem in snapshot.problems:
+        console.print(f"[yellow]![/] {escape(str(problem))}", soft_wrap=True)
+    if not catalog:
+        console.print(f"[yellow]![/] no model in {settings.models}: put models/<name>/1/model.onnx")
+    where = f"http://{settings.host}:{settings.port}"
+    console.print(f"Serving on {where} · {where}/docs to try it", soft_wrap=True)
+
+
+class Notes(dict[str, int]):
+    """Footnotes by text: what holds for many rows is said once."""
+
+    def mark(self, text: str) -> str:
+        """The mark that refers to `text`; nothing for nothing."""
+        return f" [dim]{self.setdefault(text, len(self) + 1)}[/]" if text else ""
+
+
+def table(catalog: Catalog, notes: Notes) -> Table:
+    """Each model and version: state, inputs, outputs, provider, and how its requests run."""
+    result = Table(title="Models", title_justify="left", header_style="bold")
+    for column in ("model", "version", "state", "inputs", "outputs", "provider", "batch"):
+        result.add_column(column, overflow="fold")
+    for name, model in catalog.items():
+        for entry in model.versions.values():
+            result.add_row(name, str(entry.number), *_cells(entry, notes))
+    return result
+
+
+def _cells(entry: VersionEntry, notes: Notes) -> Sequence[str]:
+    state = f"[{COLOURS.get(entry.state, 'yellow')}]{entry.state}[/]{notes.mark(entry.reason)}"
+    loaded = entry.loaded
+    if loaded is None:
+        return state, "", "", "", ""
+    session, policy = loaded.session, loaded.batcher.policy
+    placement = session.placement
+    wanted = f"instead of {placement.reason}" if placement.fell_back else ""
+    alone = f"one by one: {entry.batching_off}" if entry.batching_off else ""
+    return (
+        state,
+        _specs(session.inputs),
+        _specs(session.outputs),
+        placement.active + notes.mark(wanted),
+        (f"up to {policy.max_batch_size}" if policy.batches else "off") + notes.mark(alone),
+    )
+
+
+def _specs(specs: Sequence[TensorSpec]) -> str:
+    return escape("\n".join(f"{spec.name} {spec.datatype} {spec.shape_text}" for spec in specs))

@@ -1,0 +1,99 @@
+"""The picture of what is loaded that everybody reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+
+from app.batching import Batcher
+from app.manifest import Manifest
+from app.model_config import ModelConfig
+from app.profiling import Profile
+from app.session import Session
+
+
+class State(StrEnum):
+    """Where a version is in its life."""
+
+    LOADING = "LOADING"
+    READY = "READY"
+    UNLOADING = "UNLOADING"
+    UNAVAILABLE = "UNAVAILABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a version is loaded from; equal sources give equal versions."""
+
+    path: Path
+    stamp: str
+    config: ModelConfig | None
+    problem: str = ""  # the config's, where it has one
+
+
+class Loaded:
+    """An open version with its batcher; `leases` counts the requests that use it."""
+
+    __slots__ = ("batcher", "leases", "manifest", "on_idle", "profile", "session", "timeout")
+
+    def __init__(
+        self,
+        session: Session,
+        batcher: Batcher,
+        found_out: Profile,
+        timeout: float,
+        manifest: Manifest | None,
+    ) -> None:
+        self.session = session
+        self.batcher = batcher
+        self.profile = found_out
+        self.timeout = timeout
+        self.manifest = manifest
+        self.leases = 0
+        self.on_idle: Callable[[], None] | None = None
+
+    def release(self) -> None:
+        """Give a lease back."""
+        self.leases -= 1
+        if self.on_idle is not None and not self.leases:
+            self.on_idle()
+
+    def when_idle(self, then: Callable[[], None]) -> None:
+        """Call `then` once nobody holds a lease; at once where nobody does."""
+        self.on_idle = then
+        if not self.leases:
+            then()
+
+
+@dataclass(frozen=True, slots=True)
+class VersionEntry:
+    """One version in the catalog. `reason` says why it is UNAVAILABLE; `loaded` is set when READY.
+
+    `source` is what it was loaded from: it is loaded anew when that changes.
+    """
+
+    number: int
+    state: State
+    source: Source
+    reason: str = ""
+    loaded: Loaded | None = None
+    batching_off: str = ""
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """One model in the catalog; `default`, its highest READY version, answers by default."""
+
+    name: str
+    versions: Mapping[int, VersionEntry]
+
+    @cached_property
+    def default(self) -> VersionEntry | None:
+        ready = [one for one in self.versions.values() if one.state is State.READY]
+        return max(ready, key=lambda one: one.number, default=None)
+
+
+Catalog = Mapping[str, ModelEntry]

@@ -1,0 +1,75 @@
+"""Opening one version, which takes long and happens off the loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from app.batching import BatchPolicy
+from app.errors import CohortError, LoadFailed
+from app.manifest import Manifest, read_manifest, verify_digests
+from app.model_config import ModelConfig
+from app.profiling import Profile, find_trial, profile
+from app.registry.catalog import Source
+from app.session import Session, open_session
+
+
+@dataclass(frozen=True, slots=True)
+class Readied:
+    """A version that opened, kept its promises and is warm."""
+
+    session: Session
+    found_out: Profile
+    policy: BatchPolicy
+    timeout: float
+    manifest: Manifest | None
+
+
+def ready(source: Source, cache: Path | None) -> Readied:
+    """Open a version, compare it with its golden examples, warm it up and profile it.
+
+    Raises LoadFailed with the reason, whatever went wrong.
+    """
+    if source.config is None:
+        raise LoadFailed(source.problem or "its configuration cannot be read")
+    config = source.config
+    folder = source.path.parent
+    manifest = read_manifest(folder)
+    if manifest is not None:
+        verify_digests(folder, manifest)
+    session = open_session(
+        source.path,
+        chain=config.providers,
+        policy=config.provider_policy,
+        options=config.session,
+        cache=cache,
+    )
+    try:
+        if manifest is not None:
+            _compare_examples(session, manifest)
+        _warm_up(session, config)
+        found_out = profile(session.run, session.inputs, session.outputs, config.batching)
+    except LoadFailed:
+        session.close()
+        raise
+    except CohortError as error:
+        session.close()
+        raise LoadFailed(f"its first runs failed: {error}") from error
+    policy = replace(config.batching, max_batch_size=found_out.max_batch_size)
+    return Readied(session, found_out, policy, config.timeout_ms / 1000, manifest)
+
+
+def _compare_examples(session: Session, manifest: Manifest) -> None:
+    for number, example in enumerate(manifest.examples, 1):
+        outputs = session.run(example.input_arrays(session.inputs))
+        names = [spec.name for spec in session.outputs]
+        difference = example.compare(dict(zip(names, outputs, strict=True)))
+        if not difference.within:
+            raise LoadFailed(f"example {number} of its manifest differs here: {difference}")
+
+
+def _warm_up(session: Session, config: ModelConfig) -> None:
+    if config.warm_up.rows:
+        trial = find_trial(session.run, session.inputs)
+        for rows in config.warm_up.rows:
+            session.run(trial(rows))

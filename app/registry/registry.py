@@ -1,0 +1,251 @@
+"""The doer beside the plan."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from typing import NamedTuple
+
+from app.batching import Batcher, BatchingOff, Left, Observer, Ran
+from app.errors import LoadFailed, ModelNotFound, NotReady, VersionNotFound
+from app.registry.catalog import Catalog, Loaded, ModelEntry, State, VersionEntry
+from app.registry.loading import Readied, ready
+from app.registry.planning import Load, Unload, plan, wanted
+from app.repository import Snapshot
+
+
+class Opened(NamedTuple):
+    """A version takes traffic now; it took `seconds` to get there."""
+
+    model: str
+    version: VersionEntry
+    seconds: float
+
+
+class Failed(NamedTuple):
+    """A version could not be loaded; `serving` says whether its older self serves on."""
+
+    model: str
+    number: int
+    reason: str
+    serving: bool
+
+
+class Unloaded(NamedTuple):
+    """A version is gone and its memory free."""
+
+    model: str
+    number: int
+
+
+class TurnedOff(NamedTuple):
+    """Batching was turned off for a version that had been batched."""
+
+    model: str
+    number: int
+    reason: str
+
+
+RegistryEvent = Opened | Failed | Unloaded | TurnedOff
+
+
+class Registry:
+    """Holds the catalog and makes it what the repository and its configuration want.
+
+    `wake` is the scheduler's; `count(model, version)` gives the observer of a version's batcher;
+    `observe` hears of versions that come and go.
+    """
+
+    def __init__(
+        self,
+        *,
+        wake: Callable[[Batcher], None],
+        count: Callable[[str, str], Observer],
+        observe: Callable[[RegistryEvent], None],
+        cache: Path | None = None,
+    ) -> None:
+        self.catalog: Catalog = {}
+        self.settled = False  # whether the first pass over the repository is done
+        self._was_ready: set[str] = set()
+        self._wake = wake
+        self._count = count
+        self._observe = observe
+        self._cache = cache
+
+    # -- reading
+
+    def find(self, model: str, version: str | None = None) -> VersionEntry:
+        """The version that answers: the one asked for, or the highest that is READY.
+
+        Raises ModelNotFound, VersionNotFound or NotReady.
+        """
+        entry = self.model(model)
+        chosen = entry.default if version is None else self.version(model, version)
+        if chosen is None:
+            raise NotReady(f"no version of model {model!r} is ready")
+        if chosen.state is not State.READY:
+            raise NotReady(f"version {chosen.number} of model {model!r} is {chosen.state}")
+        return chosen
+
+    def version(self, model: str, version: str) -> VersionEntry:
+        """One version's entry. Raises ModelNotFound or VersionNotFound."""
+        entry = self.model(model)
+        number = int(version) if version.isdecimal() and len(version) < 20 else -1
+        if number not in entry.versions or str(number) != version:
+            raise VersionNotFound(model, version, entry.versions)
+        return entry.versions[number]
+
+    def model(self, name: str) -> ModelEntry:
+        """One model's entry. Raises ModelNotFound, or NotReady before the first pass."""
+        entry = self.catalog.get(name)
+        if entry is None:
+            if not self.settled:
+                raise NotReady("the server is still looking at its models")
+            raise ModelNotFound(name, self.catalog)
+        return entry
+
+    @property
+    def dark(self) -> list[str]:
+        """Models that were READY and have no READY version any more."""
+        return sorted(
+            name
+            for name in self._was_ready
+            if name in self.catalog and self.catalog[name].default is None
+        )
+
+    # -- changing
+
+    async def reconcile(self, snapshot: Snapshot) -> None:
+        """Load and unload until the catalog is what the repository wants.
+
+        What fails is noted in the catalog and told to the observer; nothing is raised.
+        """
+        while actions := plan(wanted(snapshot, self.catalog), self.catalog):
+            for action in actions:
+                if isinstance(action, Load) and self._entry(action.model, action.number) is None:
+                    entry = VersionEntry(action.number, State.LOADING, action.source)
+                    self._put(action.model, entry)
+            for action in actions:
+                if isinstance(action, Load):
+                    await self._load(action)
+                else:
+                    self._unload(action)
+        self.settled = True
+
+    def close(self) -> None:
+        """Let everything go at once."""
+        for model in list(self.catalog.values()):
+            for number in model.versions:
+                self._unload(Unload(model.name, number))
+
+    async def _load(self, load: Load) -> None:
+        model, number, source = load
+        before = self._entry(model, number)
+        if before is not None and before.loaded is None:
+            self._put(model, VersionEntry(number, State.LOADING, source))
+        started = monotonic()
+        try:
+            readied = await asyncio.to_thread(ready, source, self._cache)
+        except LoadFailed as error:
+            self._failed(load, str(error), before)
+            return
+        except Exception as error:  # noqa: BLE001 - one version's trouble stays its own
+            self._failed(load, f"{type(error).__name__}: {error}", before)
+            return
+        entry = VersionEntry(
+            number,
+            State.READY,
+            source,
+            loaded=self._open(model, number, readied),
+            batching_off=readied.found_out.reason,
+        )
+        self._put(model, entry)
+        self._was_ready.add(model)
+        if before is not None and before.loaded is not None:
+            self._let_go(before.loaded)
+        self._observe(Opened(model, entry, monotonic() - started))
+
+    def _failed(self, load: Load, reason: str, before: VersionEntry | None) -> None:
+        model, number, source = load
+        serving = before is not None and before.loaded is not None
+        if before is not None and serving:
+            self._put(model, replace(before, source=source, reason=reason))
+        else:
+            self._put(model, VersionEntry(number, State.UNAVAILABLE, source, reason))
+        self._observe(Failed(model, number, reason, serving))
+
+    def _open(self, model: str, number: int, readied: Readied) -> Loaded:
+        session = readied.session
+        count = self._count(model, str(number))
+
+        def observe(event: Ran | Left | BatchingOff) -> None:
+            count(event)
+            if event.__class__ is BatchingOff:
+                self._turned_off(model, number, event.reason)
+
+        batcher = Batcher(
+            session.run,
+            readied.policy,
+            wake=self._wake,
+            observe=observe,
+            make_control=session.control,
+            seconds_for=readied.found_out.seconds_for,
+            device=session.device,
+        )
+        return Loaded(session, batcher, readied.found_out, readied.timeout, readied.manifest)
+
+    def _unload(self, unload: Unload) -> None:
+        model, number = unload
+        entry = self._entry(model, number)
+        if entry is None:
+            return
+        if entry.loaded is None:
+            self._remove(model, number)
+            return
+        self._put(model, replace(entry, state=State.UNLOADING))
+        loaded = entry.loaded
+
+        def gone() -> None:
+            if (now := self._entry(model, number)) is not None and now.loaded is loaded:
+                self._remove(model, number)
+            self._observe(Unloaded(model, number))
+
+        self._let_go(loaded, gone)
+
+    @staticmethod
+    def _let_go(loaded: Loaded, then: Callable[[], None] = lambda: None) -> None:
+        def close() -> None:
+            loaded.batcher.close()
+            loaded.session.close()
+            then()
+
+        loaded.when_idle(close)
+
+    def _turned_off(self, model: str, number: int, reason: str) -> None:
+        if (entry := self._entry(model, number)) is not None:
+            self._put(model, replace(entry, batching_off=reason))
+        self._observe(TurnedOff(model, number, reason))
+
+    # -- the catalog: every change is a new one
+
+    def _entry(self, model: str, number: int) -> VersionEntry | None:
+        return self.catalog[model].versions.get(number) if model in self.catalog else None
+
+    def _put(self, model: str, entry: VersionEntry) -> None:
+        versions = dict(self.catalog[model].versions) if model in self.catalog else {}
+        versions[entry.number] = entry
+        self._swap(model, versions)
+
+    def _remove(self, model: str, number: int) -> None:
+        versions = dict(self.catalog[model].versions)
+        del versions[number]
+        self._swap(model, versions)
+
+    def _swap(self, model: str, versions: Mapping[int, VersionEntry]) -> None:
+        catalog = {name: entry for name, entry in self.catalog.items() if name != model}
+        if versions:
+            catalog[model] = ModelEntry(model, dict(sorted(versions.items())))
+        self.catalog = dict(sorted(catalog.items()))

@@ -1,0 +1,1 @@
+"""The HTTP face: every route is decode, call, encode."""

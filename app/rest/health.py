@@ -1,0 +1,35 @@
+"""Whether the process lives, and whether it wants traffic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from app.control_plane import ControlPlane
+from app.errors import NotReady
+
+READ = ["GET", "HEAD"]  # some balancers check with HEAD
+
+
+def router(plane: ControlPlane) -> APIRouter:
+    """The routes, answering from `plane`."""
+    routes = APIRouter(tags=["health"])
+
+    @routes.api_route("/health", methods=READ, summary="A summary for people")
+    async def health() -> dict[str, Any]:
+        return plane.health()
+
+    @routes.api_route("/health/live", methods=READ, summary="The process answers")
+    async def live() -> dict[str, str]:
+        return {"status": "live"}
+
+    @routes.api_route("/health/ready", methods=READ, summary="The process wants traffic")
+    async def ready() -> dict[str, str]:
+        """503 while the first models load, while draining, and when a model has gone dark."""
+        readiness = plane.readiness()
+        if not readiness.ready:
+            raise NotReady(readiness.reason)
+        return {"status": "ready"}
+
+    return routes

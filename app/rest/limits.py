@@ -1,0 +1,84 @@
+"""Guards around every request, as pure ASGI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.errors import InvalidInput, TooLarge
+from app.rest.errors import log_refusal, response_to
+
+
+class BodyLimit:
+    """Refuse bodies over `limit` bytes: by their announced length, or as soon as they get there."""
+
+    def __init__(self, app: ASGIApp, limit: int) -> None:
+        self.app = app
+        self.limit = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        if not announced.isdigit():
+            await self._refuse(InvalidInput("content-length is no number"), scope, send)
+            return
+        if int(announced) > self.limit:
+            await self._refuse(self._too_large(), scope, send)
+            return
+        received = 0
+        answering = False
+
+        async def count() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self.limit:
+                raise self._too_large()
+            return message
+
+        async def watch(message: Message) -> None:
+            nonlocal answering
+            answering = True
+            await send(message)
+
+        try:
+            await self.app(scope, count, watch)
+        except TooLarge as error:
+            if answering:
+                raise
+            await self._refuse(error, scope, send)
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"the body is larger than the {self.limit / 2**20:g} MB this server takes")
+
+    async def _refuse(self, error: InvalidInput, scope: Scope, send: Send) -> None:
+        # The rest of the body is on its way: only closing the connection ends it.
+        log_refusal(error, scope["path"])
+        await response_to(error, {"connection": "close"})(scope, _nothing, send)
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}
+
+
+class CloseWhenDraining:
+    """While the process drains, end each connection with its answer, so that callers move on."""
+
+    def __init__(self, app: ASGIApp, draining: Callable[[], bool]) -> None:
+        self.app = app
+        self.draining = draining
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def close_after(message: Message) -> None:
+            if message["type"] == "http.response.start" and self.draining():
+                message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
+            await send(message)
+
+        await self.app(scope, receive, close_after)

@@ -1,0 +1,99 @@
+"""Start the real server as a process of its own, and stop it again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).parents[2]
+MODELS = ROOT / "models"
+
+
+@dataclass
+class Cohort:
+    """A started server. `log` is the file its standard error goes to."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    log: Path
+
+    @property
+    def logged(self) -> str:
+        return self.log.read_text()
+
+    def stop(self, *, kill: int = signal.SIGTERM, timeout: float = 60) -> int:
+        """Send the signal, wait, and give the exit status."""
+        self.process.send_signal(kill)
+        return self.process.wait(timeout)
+
+    def wait_for(self, path: str, status: int = 200, *, seconds: float = 60) -> httpx.Response:
+        """Ask for `path` until it answers with `status`."""
+        until = time.monotonic() + seconds
+        last: object = None
+        while time.monotonic() < until:
+            if self.process.poll() is not None:
+                raise AssertionError(
+                    f"the server ended with {self.process.returncode}:\n{self.logged}"
+                )
+            try:
+                answer = httpx.get(self.url + path)
+                if answer.status_code == status:
+                    return answer
+                last = answer.text
+            except httpx.TransportError as error:
+                last = error
+            time.sleep(0.05)
+        raise AssertionError(f"{path} never gave {status}, last {last!r}; log:\n{self.logged}")
+
+
+@contextmanager
+def cohort(
+    models: Path, folder: Path, *, ready: bool = True, **settings: object
+) -> Iterator[Cohort]:
+    """Serve `models` on a free port; settings are COHORT_* names in lower case.
+
+    `folder` takes the log, the state and the cache.
+    """
+    port = free_port()
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("COHORT_")},
+        "COHORT_MODELS": str(models),
+        "COHORT_PORT": str(port),
+        "COHORT_GRPC_PORT": "0",
+        "COHORT_STATE": str(folder / "state"),
+        "COHORT_CACHE": str(folder / "cache"),
+        "COHORT_WATCH_SECONDS": "0.2",
+        "COHORT_DRAIN_NOTICE_SECONDS": "0",
+        "COHORT_LOG_FORMAT": "json",
+        **{f"COHORT_{name.upper()}": str(value) for name, value in settings.items()},
+    }
+    log = folder / f"log-{port}.txt"
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "app", "serve"], cwd=ROOT, env=environment, stderr=stderr
+        )
+    started = Cohort(process, f"http://127.0.0.1:{port}", log)
+    try:
+        started.wait_for("/health/ready" if ready else "/health/live")
+        yield started
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def free_port() -> int:
+    """A port nobody listens on just now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -1,0 +1,147 @@
+"""What is on disk, good or bad, as a running server takes it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests import onnx_models
+from tests.e2e.processes import MODELS, Cohort, cohort
+from tests.e2e.scrape import Scrape
+
+ASK_MLP = {"inputs": {"x": [[0.0] * 10]}}
+
+
+def ask(server: Cohort, model: str, body: dict[str, Any]) -> httpx.Response:
+    """POST `body` to `model`."""
+    return httpx.post(f"{server.url}/models/{model}/predict", json=body)
+
+
+def states(server: Cohort, model: str) -> dict[str, str]:
+    """The state of each version of `model`."""
+    told = httpx.get(f"{server.url}/models/{model}").json()
+    return {one["version"]: one["state"] for one in told["versions"]}
+
+
+def test_one_bad_model_leaves_the_others_serving(models: Path, tmp_path: Path) -> None:
+    """The bad version is UNAVAILABLE with its reason; the replica is ready and serves the rest."""
+    shutil.copytree(MODELS / "iris", models / "iris")
+    (models / "broken/1").mkdir(parents=True)
+    (models / "broken/1/model.onnx").write_bytes(b"this is no model")
+    with cohort(models, tmp_path) as server:
+        assert states(server, "broken") == {"1": "UNAVAILABLE"}
+        told = httpx.get(server.url + "/models/broken/versions/1").json()
+        assert told["reason"]
+        assert str(models) not in told["reason"]
+        refused = ask(server, "broken", ASK_MLP)
+        assert (refused.status_code, refused.json()["code"]) == (503, "NotReady")
+        assert ask(server, "iris", {"inputs": {"features": [[1, 2, 3, 4]]}}).is_success
+        assert httpx.get(server.url + "/health").json()["status"] == "degraded"
+        scrape = Scrape(server.url)
+        assert scrape.value("model_state", model="broken", state="UNAVAILABLE") == 1
+        assert scrape.value("model_state", model="iris", state="READY") == 1
+
+
+def test_a_broken_newest_version_leaves_the_older_one_serving(models: Path, tmp_path: Path) -> None:
+    """At start-up the next older version is loaded in its place."""
+    onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
+    onnx_models.save(onnx_models.mlp(), models / "mlp/2/model.onnx")
+    (models / "mlp/2/model.onnx").write_bytes(b"\x00" * 100)
+    with cohort(models, tmp_path) as server:
+        assert states(server, "mlp") == {"1": "READY", "2": "UNAVAILABLE"}
+        assert ask(server, "mlp", ASK_MLP).json()["version"] == "1"
+
+
+def test_a_new_version_takes_over_and_the_old_one_goes(models: Path, tmp_path: Path) -> None:
+    """Without a restart; when the new one is taken away again the old one comes back."""
+    onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
+    with cohort(models, tmp_path) as server:
+        assert ask(server, "mlp", ASK_MLP).json()["version"] == "1"
+        onnx_models.save(onnx_models.mlp(), tmp_path / "new/model.onnx")
+        (tmp_path / "new").rename(models / "mlp/2")
+        server.wait_for("/models/mlp/versions/1", 404)
+        assert ask(server, "mlp", ASK_MLP).json()["version"] == "2"
+        shutil.rmtree(models / "mlp/2")
+        server.wait_for("/models/mlp/versions/2", 404)
+        assert ask(server, "mlp", ASK_MLP).json()["version"] == "1"
+
+
+def test_a_broken_update_leaves_what_serves_alone(models: Path, tmp_path: Path) -> None:
+    """A new version that cannot be opened shows as UNAVAILABLE; the old one answers on."""
+    onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
+    with cohort(models, tmp_path) as server:
+        (tmp_path / "bad").mkdir()
+        (tmp_path / "bad/model.onnx").write_bytes(b"nothing good")
+        (tmp_path / "bad").rename(models / "mlp/2")
+        server.wait_for("/models/mlp/versions/2")
+        while states(server, "mlp")["2"] != "UNAVAILABLE":
+            pass
+        assert states(server, "mlp") == {"1": "READY", "2": "UNAVAILABLE"}
+        assert ask(server, "mlp", ASK_MLP).json()["version"] == "1"
+        assert httpx.get(server.url + "/health/ready").is_success
+
+
+def test_a_bad_config_is_told_with_its_key(models: Path, tmp_path: Path) -> None:
+    """The model is UNAVAILABLE and says which key is wrong."""
+    onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
+    (models / "mlp/config.yaml").write_text("batching: {max_batchsize: 4}\n")
+    with cohort(models, tmp_path) as server:
+        reason = httpx.get(server.url + "/models/mlp/versions/1").json()["reason"]
+        assert "batching.max_batchsize" in reason
+        assert "max_batch_size" in reason
+
+
+def test_an_empty_repository_serves_errors_until_a_model_comes(
+    models: Path, tmp_path: Path
+) -> None:
+    """The server starts, says there is nothing, and picks up the first model by itself."""
+    with cohort(models, tmp_path) as server:
+        assert httpx.post(server.url + "/predict", json=ASK_MLP).status_code in (404, 503)
+        onnx_models.save(onnx_models.mlp(), tmp_path / "new/1/model.onnx")
+        (tmp_path / "new").rename(models / "mlp")
+        server.wait_for("/models/mlp/versions/1")
+        while states(server, "mlp")["1"] != "READY":
+            pass
+        assert httpx.post(server.url + "/predict", json=ASK_MLP).is_success
+
+
+def test_the_tutorials_form_works_as_it_is(models: Path, tmp_path: Path) -> None:
+    """`{"input": …}` is answered by `{"prediction": …}`; an object where there are more outputs."""
+    shutil.copytree(MODELS / "iris", models / "iris")
+    with cohort(models, tmp_path) as server:
+        told = httpx.post(server.url + "/predict", json={"input": [[5.1, 3.5, 1.4, 0.2]]}).json()
+        assert set(told) == {"prediction", "inference_time_ms", "model", "version"}
+        assert told["prediction"]["label"] == [0]
+        only = {"input": [[5.1, 3.5, 1.4, 0.2]], "outputs": ["label"]}
+        assert httpx.post(server.url + "/predict", json=only).json()["prediction"] == [0]
+
+
+def test_a_model_whose_rows_influence_each_other_is_served_one_by_one(
+    models: Path, tmp_path: Path
+) -> None:
+    """The check at load says so on /models, and the answers are those of rows alone."""
+    onnx_models.save(onnx_models.dynamically_quantized(), models / "dq/1/model.onnx")
+    with cohort(models, tmp_path) as server:
+        told = httpx.get(server.url + "/models/dq/versions/1").json()
+        assert told["batching"]["on"] is False
+        assert "influence" in told["batching"]["reason"]
+        assert "requests run one by one" in server.logged
+
+
+def test_no_gpu_is_told_with_its_true_reason(bundled: Cohort) -> None:
+    """Wanted, active and reason are those of this machine, on /models and in the metrics."""
+    told = httpx.get(bundled.url + "/models/iris/versions/1").json()["providers"]
+    assert told["wanted"] == ["cuda", "cpu"]
+    scrape = Scrape(bundled.url)
+    fell_back = scrape.value("model_provider_fallback", model="iris")
+    if told["active"] == "cuda":
+        assert fell_back == 0
+    else:
+        assert told["active"] == "cpu"
+        assert told["fallbacks"][0]["provider"] == "cuda"
+        assert ".so" in told["fallbacks"][0]["reason"] or "build" in told["fallbacks"][0]["reason"]
+        assert fell_back == 1
+    assert sum(told["nodes"].values()) > 0
