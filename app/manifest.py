@@ -42,7 +42,7 @@ FILE = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far a number may be off: `absolute` + `relative` times the expected. Others must be equal."""
+    """How far floating point may be off: `absolute` + `relative` times what was expected."""
 
     absolute: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-5
     relative: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-4
