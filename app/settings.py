@@ -86,17 +86,17 @@ class Settings(BaseSettings):
     rollouts: Path = Field(
         default_factory=_sibling,
         description="The file that splits traffic between versions.",
-        json_schema_extra={"default_text": "rollouts.yaml beside the models folder"},
+        json_schema_extra={"default": "rollouts.yaml beside the models folder"},
     )
     state: Path = Field(
         default_factory=_state_folder,
         description="Where the server keeps what it decided, such as rollbacks.",
-        json_schema_extra={"default_text": "cohort in the user's state folder"},
+        json_schema_extra={"default": "cohort in the user's state folder"},
     )
     cache: Path = Field(
         default_factory=_cache_folder,
         description="Where profiles, optimized graphs and engines are kept; safe to delete.",
-        json_schema_extra={"default_text": "cohort in the user's cache folder"},
+        json_schema_extra={"default": "cohort in the user's cache folder"},
     )
     host: str = Field("127.0.0.1", min_length=1, description="The address to listen on.")
     port: int = Field(
@@ -107,7 +107,7 @@ class Settings(BaseSettings):
         None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$",
         description="The model that answers requests that name none.",
-        json_schema_extra={"default_text": "the only model, where there is one"},
+        json_schema_extra={"default": "the only model, where there is one"},
     )
     watch_seconds: float = Field(
         2, ge=0, le=86400, description="How often to look for changed files; 0 looks once."
@@ -124,12 +124,12 @@ class Settings(BaseSettings):
     admin_token: Annotated[SecretStr | None, AfterValidator(_check_token)] = Field(
         None,
         description="The bearer token of the admin routes.",
-        json_schema_extra={"default_text": "unset, and the admin routes answer 403"},
+        json_schema_extra={"default": "unset, and the admin routes answer 403"},
     )
     log_format: Literal["json", "console"] = Field(
         default_factory=_log_format,
         description="One JSON object a line, or text for people.",
-        json_schema_extra={"default_text": "console on a terminal, else json"},
+        json_schema_extra={"default": "console on a terminal, else json"},
     )
     drain_notice_seconds: float = Field(
         5,
@@ -165,13 +165,10 @@ def variable(name: str) -> str:
     return PREFIX + name.upper()
 
 
-def default_text(name: str) -> str:
-    """Say what a setting is when nobody sets it."""
-    field = Settings.model_fields[name]
-    extra = field.json_schema_extra
-    if isinstance(extra, dict) and "default_text" in extra:
-        return str(extra["default_text"])
-    return str(field.default)
+def default_in_words(name: str) -> str:
+    """Say what a setting is when nobody sets it, "" where its default says so itself."""
+    extra = Settings.model_fields[name].json_schema_extra
+    return str(extra["default"]) if isinstance(extra, dict) else ""
 
 
 def unknown_variables(environ: Iterable[str]) -> list[str]:

@@ -1,0 +1,266 @@
+"""The commands. Their help comes at once: what a command needs is imported when it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, NamedTuple
+
+import rich_click as click
+from click.core import ParameterSource
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from app.model_config import ModelConfig, Problem
+    from app.repository import Found, Snapshot
+    from app.session import Session
+    from app.settings import Settings
+    from app.tensors import TensorSpec
+
+OK, PROBLEMS, MISUSED = 0, 1, 2
+"""Exit codes, the last as click has it."""
+
+
+def main() -> None:
+    """What `cohort` runs."""
+    cli(prog_name="cohort")
+
+
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        try:
+            click.echo(f"cohort {version('cohort')}")
+        except PackageNotFoundError:
+            click.echo("cohort, not installed: run from its sources")
+        context.exit()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
+def cli() -> None:
+    """Serve ONNX models over HTTP and gRPC.
+
+    Put a model at models/NAME/VERSION/model.onnx, say models/iris/1/model.onnx. Then:
+
+    \b
+      cohort check                     is everything in order?
+      cohort serve                     serve ./models on 127.0.0.1:8000
+      cohort serve --models /srv/models --port 9000
+      curl -s localhost:8000/predict -H 'content-type: application/json' \\
+           -d '{"model": "iris", "inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}'
+
+    Every option of serve is an environment variable, too: COHORT_PORT=9000 is --port 9000.
+    """
+
+
+class _SettingsCommand(click.RichCommand):
+    """A command with an option for every setting, made when first asked for."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        if not self.params:
+            self.params = list(_options())
+        return super().get_params(ctx)
+
+
+def _options(*only: str) -> Iterator[click.Option]:
+    from app.settings import Settings, default_in_words, variable
+
+    for name, field in Settings.model_fields.items():
+        if not only or name in only:
+            words = default_in_words(name)
+            yield click.Option(
+                ["--" + name.replace("_", "-")],
+                help=field.description,
+                metavar=METAVARS.get(name) or METAVARS.get(name.rpartition("_")[2], "TEXT"),
+                # Shown; read by Settings, to which only what the command line says is given.
+                envvar=variable(name),
+                show_envvar=True,
+                default=None if words else str(field.default),
+                show_default=words or True,
+            )
+
+
+METAVARS: Mapping[str, str] = {
+    "models": "FOLDER",
+    "rollouts": "FILE",
+    "state": "FOLDER",
+    "cache": "FOLDER",
+    "host": "ADDRESS",
+    "port": "PORT",
+    "model": "NAME",
+    "seconds": "SECONDS",
+    "mb": "MIB",
+    "max_concurrency": "COUNT",
+    "log_format": "json|console",
+}
+
+
+@cli.command(cls=_SettingsCommand)
+@click.pass_context
+def serve(context: click.RichContext, /, **_: object) -> None:
+    """Serve the models until told to stop.
+
+    SIGTERM makes readiness answer 503, waits for balancers to notice, finishes what is in flight
+    and exits with 0.
+    """
+    settings = _read_settings(context)
+    from app.main import serve as serve_until_stopped
+
+    serve_until_stopped(settings)
+
+
+class _CheckCommand(click.RichCommand):
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        if not any(option.name == "models" for option in self.params):
+            self.params = [*_options("models", "default_model"), *self.params]
+        return super().get_params(ctx)
+
+
+@cli.command(cls=_CheckCommand)
+@click.option(
+    "--open/--no-open",
+    "opens",
+    default=True,
+    show_default=True,
+    help="Open each version that would be served, to see that it loads here.",
+)
+@click.pass_context
+def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
+    """Check the models folder and every config without serving.
+
+    Prints every problem with its file and key, and exits with 1 where there is one.
+    """
+    settings = _read_settings(context)
+    from app.repository import scan
+
+    # As it stands now: a check is no reason to wait for a copy to end.
+    snapshot = scan(settings.models, quiet=0)
+    problems = [*snapshot.problems, *_missing(settings, snapshot)]
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    if opens and (wanted := list(_wanted(snapshot))):
+        opened = _open_all(wanted, problems)
+        if opened.row_count:
+            console.print(opened)
+    for problem in problems:
+        console.print(Text(str(problem)), soft_wrap=True)
+    if problems:
+        context.exit(PROBLEMS)
+    versions = sum(len(model.versions) for model in snapshot.models.values())
+    models = _count(len(snapshot.models), "model")
+    console.print(f"No problems: {models}, {_count(versions, 'version')}.", highlight=False)
+
+
+WIDTH = 140
+"""Of a table that goes into a file or a pipe."""
+
+
+def _read_settings(context: click.Context) -> Settings:
+    from app.settings import SettingsInvalid, read_settings, unknown_variables, variable
+
+    for warning in unknown_variables(os.environ):
+        click.echo(f"Warning: {warning}", err=True)
+    given = {
+        name: value
+        for name, value in context.params.items()
+        if name != "opens" and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    try:
+        return read_settings(given)
+    except SettingsInvalid as error:
+        for name, problem in error.problems.items():
+            option = f"--{name.replace('_', '-')} ({variable(name)})"
+            click.echo(f"Error: {option if name in given else variable(name)}: {problem}", err=True)
+        sys.exit(MISUSED)
+
+
+def _missing(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:
+    from app.errors import did_you_mean, quoted
+    from app.model_config import Problem
+    from app.settings import variable
+
+    name = settings.default_model
+    if name is not None and name not in snapshot.models:
+        there = did_you_mean(name, snapshot.models)
+        yield Problem("", variable("default_model"), f"there is no model {quoted(name)}{there}")
+    if not snapshot.models and not snapshot.problems:
+        sentence = "holds no model; put one at <name>/1/model.onnx in it"
+        yield Problem(str(settings.models), "", sentence)
+
+
+class _Wanted(NamedTuple):
+    label: str
+    found: Found
+    config: ModelConfig
+
+
+def _wanted(snapshot: Snapshot) -> Iterator[_Wanted]:
+    for name, model in snapshot.models.items():
+        if model.config is not None:
+            for number in sorted(model.config.versions.wanted(model.versions)):
+                yield _Wanted(f"{name}/{number}", model.versions[number], model.config)
+
+
+def _open_all(wanted: Sequence[_Wanted], problems: list[Problem]) -> Table:
+    """Open one after the other; what fails is added to `problems`."""
+    from rich.progress import track
+
+    from app.errors import LoadFailed
+    from app.model_config import Problem
+
+    table = Table(header_style="bold")
+    for column in ("model", "version", "inputs", "outputs", "provider", "fell back because"):
+        table.add_column(column, overflow="fold")
+    stderr = Console(stderr=True)
+    for label, found, config in track(
+        wanted, "Opening", console=stderr, transient=True, disable=not stderr.is_terminal
+    ):
+        try:
+            session = _open(found, config)
+        except LoadFailed as error:
+            problems.append(Problem(f"{label}/model.onnx", "", str(error)))
+            continue
+        name, _, number = label.partition("/")
+        table.add_row(
+            name,
+            number,
+            _describe(session.inputs),
+            _describe(session.outputs),
+            session.placement.active,
+            Text(session.placement.reason),
+        )
+        session.close()
+    return table
+
+
+def _open(found: Found, config: ModelConfig) -> Session:
+    from app.manifest import read_manifest, verify_digests
+    from app.session import open_session
+
+    manifest = read_manifest(found.folder)
+    if manifest is not None:
+        verify_digests(found.folder, manifest)
+    return open_session(
+        found.path,
+        chain=config.providers,
+        policy=config.provider_policy,
+        options=config.session,
+    )
+
+
+def _describe(specs: Sequence[TensorSpec]) -> Text:
+    return Text("\n".join(f"{one.name} {one.datatype} {one.shape_text}" for one in specs))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
