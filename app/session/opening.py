@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +11,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal
 
 from app.errors import LoadFailed
-from app.session.cache import LARGEST, SMALLEST, OptimizedGraph
+from app.session.cache import LARGEST, OptimizedGraph
 from app.session.failures import sentence
 from app.session.protobuf import ModelFile, Shape, read_model
 from app.session.providers import (
@@ -159,13 +161,7 @@ class _Opener:
         self, path: Path, model: ModelFile, options: SessionOptions, cache: Path | None
     ) -> None:
         self._path, self._options, self._cache = path, options, cache
-        self._cachable = (
-            cache is not None
-            and options.optimized_cache
-            and options.graph_optimization != "none"
-            and not model.external
-            and SMALLEST <= path.stat().st_size < LARGEST
-        )
+        self._external = bool(model.external)
 
     def open(self, links: Sequence[Provider], policy: ProviderPolicy) -> Any:
         """ONNX Runtime's session on `links`; raises whatever it raises."""
@@ -177,29 +173,44 @@ class _Opener:
         return _open(self._path, options, links)
 
     def _open_on_cpu(self) -> Any:
-        links = [Provider(CPU)]
-        if not self._cachable or self._cache is None:
-            return _open(self._path, self._runtime_options(), links)
+        graph = self._graph()
+        if graph is not None and (kept := graph.find()):
+            try:
+                return _open(kept, self._runtime_options(optimized=True), [Provider(CPU)])
+            except Exception:  # noqa: BLE001  made anew below
+                graph.discard(kept)
+        start = time.monotonic()
+        raw = _open(self._path, self._runtime_options(), [Provider(CPU)])
+        if graph is not None:
+            with contextlib.suppress(Exception):  # what serves must not fail for the cache's sake
+                self._keep(graph, time.monotonic() - start)
+        return raw
+
+    def _graph(self) -> OptimizedGraph | None:
+        """Where this model's optimized graph is kept; None where none shall be."""
+        wanted = self._options
+        if self._cache is None or not wanted.optimized_cache or self._external:
+            return None
+        if wanted.graph_optimization == "none":
+            return None
         try:
-            graph = OptimizedGraph(self._cache, self._path, repr(self._options))
-            if kept := graph.find():
-                try:
-                    return _open(kept, self._runtime_options(optimized=True), links)
-                except Exception:  # noqa: BLE001  made anew below
-                    graph.discard(kept)
-            room = graph.room()
-        except OSError:  # no cache, then
-            return _open(self._path, self._runtime_options(), links)
+            if self._path.stat().st_size > LARGEST:
+                return None
+            return OptimizedGraph(self._cache, self._path, repr(wanted))
+        except OSError:
+            return None
+
+    def _keep(self, graph: OptimizedGraph, opening: float) -> None:
+        if not graph.worth_keeping(opening):
+            return
+        room = graph.room()
         try:
             options = self._runtime_options()
             options.optimized_model_filepath = str(room)
-            raw = _open(self._path, options, links)
+            _open(self._path, options, [Provider(CPU)])
             graph.keep(room)
-        except Exception:  # noqa: BLE001  a model that opens must not fail for the cache's sake
-            return _open(self._path, self._runtime_options(), links)
         finally:
             graph.discard(room)
-        return raw
 
     def _runtime_options(self, *, optimized: bool = False) -> Any:
         wanted = self._options

@@ -54,6 +54,10 @@ class Placement:
         return "; ".join(f"{fallback.provider}: {fallback.reason}" for fallback in self.fallbacks)
 
 
+# Shared by the runs nobody stops: with None, ONNX Runtime makes one for each (0.4 µs).
+_PLAIN: Any = ort.RunOptions()
+
+
 class Control:
     """A hand on one run, or on several that shall stop together."""
 
@@ -103,7 +107,7 @@ class Session:
             for array in feeds.values():
                 if not array.dtype.isnative:  # would be read as other numbers
                     raise InvalidInput("an input is not in this machine's byte order")
-            return self._run(self._names, feeds, None if control is None else control.options)
+            return self._run(self._names, feeds, _PLAIN if control is None else control.options)
         except Exception as error:
             raise run_failure(error) from error
 
