@@ -6,12 +6,12 @@ gets the next free slot, across all models; shadow runs only when nobody else wa
 
 Three rules keep a slow model from holding up a fast one:
 
-- runs of at most `INLINE_SECONDS` happen right on the event loop and need no slot: handing them to
-  a thread and back costs more than they do;
-- one slot more than there are is open to a run at least `EXPRESS_RATIO` times shorter than every run
-  in flight, so that it never waits for one of them to end;
-- the threads of ordinary slots run at a lower priority than the loop and the express slot, where the
-  system allows it, so that a core is given up at once when something short turns up.
+- runs of at most `INLINE_SECONDS` happen right on the event loop and need no slot: handing them
+  to a thread and back costs more than they do;
+- one slot more than there are is open to a run at least `EXPRESS_RATIO` times shorter than every
+  run in flight, so that it never waits for one of them to end;
+- the threads of ordinary slots run at a lower priority than the loop and the express slot, where
+  the system allows it, so that a core is given up at once when something short turns up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import NamedTuple
 
-from app.batching import Batch, Batcher
+from app.batching import Batch, Batcher, Cut
 
 INLINE_SECONDS = 0.0002
 EXPRESS_RATIO = 4.0
@@ -36,7 +36,7 @@ NICENESS = 5
 
 
 class Head(NamedTuple):
-    """The front of one model's queues: `arrived` is its oldest request's, `seconds` a run's length."""
+    """One model's next run: its oldest request `arrived` then, and it should take `seconds`."""
 
     arrived: float
     seconds: float
@@ -64,7 +64,8 @@ def next_run(heads: Sequence[Head], slots: Mapping[str, Slots]) -> Choice | None
     """Say which head runs next; None where none may.
 
     Ordinary slots go to the oldest head, shadows last and only while no other head waits for the
-    device. Where no ordinary slot is free, the oldest head that is short enough takes the express one.
+    device. Where no ordinary slot is free, the oldest head that is short enough takes the express
+    one.
     """
     ordered = sorted(range(len(heads)), key=lambda i: (heads[i].shadow, heads[i].arrived))
     waiting = {heads[index].device for index in ordered if not heads[index].shadow}
@@ -87,50 +88,59 @@ def _is_short(seconds: float, running: Collection[float]) -> bool:
 
 
 class _Device:
-    """The slots of one device and the runs that hold them."""
+    """The slots of one device, the runs that hold them, and the threads that do them."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, executed: Callable[[Batch], None]) -> None:
         self.slots = slots
         self.running: dict[Batch, bool] = {}  # whether it holds the express slot
+        self.ordinary = _Threads(slots, NICENESS, executed)
+        self.express = _Threads(1, 0, executed)
 
     def left(self) -> Slots:
         express = sum(self.running.values())
         expected = [batch.expected for batch in self.running]
         return Slots(self.slots - len(self.running) + express, not express, expected)
 
+    def start(self, batch: Batch, *, express: bool) -> None:
+        self.running[batch] = express
+        (self.express if express else self.ordinary).put(batch)
+
+    def close(self) -> None:
+        self.ordinary.close()
+        self.express.close()
+
 
 class Scheduler:
     """Cut batches from the batchers that have work and run them, on the loop or on threads.
 
-    Everything but the runs happens on the event loop. `slots` maps a device to how many runs it takes
-    at once; a device that is not named has `default_slots`.
+    Everything but the runs happens on the event loop. `slots` maps a device to how many runs it
+    takes at once; a device that is not named has `default_slots`.
     """
 
     def __init__(self, slots: Mapping[str, int] | None = None, *, default_slots: int = 2) -> None:
-        self._devices = {name: _Device(count) for name, count in (slots or {}).items()}
+        self._devices = {
+            name: _Device(count, self._executed) for name, count in (slots or {}).items()
+        }
         self._default_slots = default_slots
         self._work: dict[Batcher, None] = {}  # batchers with requests, in the order they woke
         self._ticking = False
         self._timer: asyncio.TimerHandle | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None  # the one that first wakes it
-        self._done: deque[tuple[str, Batch]] = deque()
+        self._timer_due = float("inf")
+        self._loop = asyncio.get_running_loop()
+        self._done: deque[Batch] = deque()
         self._collecting = False
-        self._ordinary = _Threads("cohort-run", NICENESS, self._executed)
-        self._express = _Threads("cohort-express", 0, self._executed)
 
     def wake(self, batcher: Batcher) -> None:
-        """Look at `batcher` in the next turn of the loop: all that is parsed in this one runs together."""
+        """Look at `batcher` in the next turn of the loop: what is parsed in this one runs together."""
         self._work[batcher] = None
         if not self._ticking:
             self._ticking = True
-            if self._loop is None:
-                self._loop = asyncio.get_running_loop()
             self._loop.call_soon(self._tick)
 
     def close(self) -> None:
         """End the threads after the runs in flight."""
-        self._ordinary.close()
-        self._express.close()
+        for device in self._devices.values():
+            device.close()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -138,112 +148,124 @@ class Scheduler:
 
     def _tick(self) -> None:
         self._ticking = False
-        self._dispatch()
+        self._dispatch(monotonic())
 
-    def _dispatch(self) -> None:
-        now = monotonic()
+    def _dispatch(self, now: float) -> None:
+        inline = self._fill_slots(now)
+        if len(inline) > 1:
+            inline.sort(key=lambda batcher: batcher.shadow)
+        for batcher in inline:
+            # A shadow waits while others do; each of them gives rise to a later look.
+            if not batcher.shadow or all(other.shadow for other in self._work):
+                self._run_inline(batcher)
+
+    def _fill_slots(self, now: float) -> list[Batcher]:
+        """Start what may on threads; return the batchers whose next run belongs on the loop."""
+        inline: list[Batcher] = []
+        ready: list[tuple[Batcher, Cut]] = []
+        heads: list[Head] = []
         wait = float("inf")
-        threaded: list[Batcher] = []
-        for batcher in list(self._work):
-            if not batcher.waiting:
-                del self._work[batcher]
-            elif batcher.device == "cpu" and batcher.next_seconds <= INLINE_SECONDS:
-                wait = min(wait, self._run_inline(batcher, now))
-            else:
-                threaded.append(batcher)
-        if threaded:
-            wait = min(wait, self._fill_slots(threaded, now))
-        if wait < float("inf"):
-            self._look_again(wait)
-
-    def _run_inline(self, batcher: Batcher, now: float) -> float:
-        batch = batcher.cut(now)
-        if not isinstance(batch, Batch):
-            return batch
-        batch.execute()
-        if batcher.waiting:
-            self.wake(batcher)  # one batch a turn: the loop reads its sockets in between
-        else:
-            self._work.pop(batcher, None)
-        batcher.finish(batch)
-        return float("inf")
-
-    def _fill_slots(self, batchers: list[Batcher], now: float) -> float:
-        wait = float("inf")
-        while batchers:
-            heads = [
-                Head(batcher.oldest, batcher.next_seconds, batcher.device, batcher.shadow)
-                for batcher in batchers
-            ]
-            slots = {batcher.device: self._device(batcher.device).left() for batcher in batchers}
+        to_look_at = list(self._work)
+        while to_look_at:
+            for batcher in to_look_at:
+                cut = batcher.look(now)
+                if isinstance(cut, float):
+                    wait = min(wait, cut)
+                    if not batcher.waiting:
+                        del self._work[batcher]
+                elif (seconds := batcher.seconds_for(cut.rows)) <= INLINE_SECONDS and (
+                    batcher.device == "cpu"
+                ):
+                    inline.append(batcher)
+                else:
+                    ready.append((batcher, cut))
+                    heads.append(Head(cut.arrived, seconds, batcher.device, batcher.shadow))
+            if not ready:
+                break
+            slots = {head.device: self._device(head.device).left() for head in heads}
             choice = next_run(heads, slots)
             if choice is None:
                 break
-            batcher = batchers[choice.head]
-            batch = batcher.cut(now)
-            if not isinstance(batch, Batch):
-                wait = min(wait, batch)
-                del batchers[choice.head]
-                continue
-            batch.control = batcher.make_control()
-            self._device(batcher.device).running[batch] = choice.express
-            (self._express if choice.express else self._ordinary).run(batch)
-            if not batcher.waiting:
-                del self._work[batcher], batchers[choice.head]
-        return wait
+            batcher, cut = ready.pop(choice.head)
+            device = self._device(heads.pop(choice.head).device)
+            device.start(batcher.cut(cut, now), express=choice.express)
+            to_look_at = [batcher]
+        if wait < float("inf"):
+            self._look_again(now + wait)
+        return inline
 
-    def _look_again(self, wait: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(wait, self._dispatch)
+    def _run_inline(self, batcher: Batcher) -> None:
+        """Run batches of one version for about INLINE_SECONDS; the loop reads its sockets after."""
+        now = monotonic()
+        until = now + INLINE_SECONDS
+        while batcher.waiting and now < until:
+            cut = batcher.look(now)
+            if isinstance(cut, float) or batcher.seconds_for(cut.rows) > INLINE_SECONDS:
+                break
+            batch = batcher.cut(cut, now)
+            batch.execute(stoppable=False)
+            batcher.finish(batch)
+            now = monotonic()
+        if batcher.waiting:
+            self.wake(batcher)
+        else:
+            self._work.pop(batcher, None)
+
+    def _look_again(self, due: float) -> None:
+        if due < self._timer_due:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_due = due
+            wait = max(due - monotonic(), 0.0)
+            self._timer = self._loop.call_later(wait, self._ripen)
+
+    def _ripen(self) -> None:
+        due, self._timer_due = self._timer_due, float("inf")
+        # uvloop's timers count whole milliseconds and may fire early: what was due then is due now.
+        self._dispatch(max(monotonic(), due + 1e-6))
 
     def _device(self, name: str) -> _Device:
         if name not in self._devices:
-            self._devices[name] = _Device(self._default_slots)
+            self._devices[name] = _Device(self._default_slots, self._executed)
         return self._devices[name]
 
     # -- the way back from the threads: many batches, one wake-up
 
     def _executed(self, batch: Batch) -> None:
-        self._done.append((batch.batcher.device, batch))
+        self._done.append(batch)
         if not self._collecting:
             self._collecting = True
             with suppress(RuntimeError):  # the loop is closed: nobody waits for the answer
-                self._loop.call_soon_threadsafe(self._collect)  # type: ignore[union-attr]
+                self._loop.call_soon_threadsafe(self._collect)
 
     def _collect(self) -> None:
         self._collecting = False
         finished = []
         while self._done:
-            device, batch = self._done.popleft()
-            del self._device(device).running[batch]
+            batch = self._done.popleft()
+            del self._device(batch.batcher.device).running[batch]
             finished.append(batch)
-        self._dispatch()  # the next batches first: replies are encoded while they run
+        for batcher in self._fill_slots(monotonic()):  # first: replies are encoded while they run
+            self.wake(batcher)
         for batch in finished:
             batch.batcher.finish(batch)
 
 
 class _Threads:
-    """Threads that execute batches; as many as there were runs at once, started when first needed."""
+    """Threads that execute batches, started when first needed, never more than `most`."""
 
-    def __init__(self, name: str, niceness: int, executed: Callable[[Batch], None]) -> None:
-        self._name = name
+    def __init__(self, most: int, niceness: int, executed: Callable[[Batch], None]) -> None:
+        self._most = most
         self._niceness = niceness
         self._executed = executed
         self._queue: SimpleQueue[Batch | None] = SimpleQueue()
         self._count = 0
-        self._busy = 0
-        self._lock = threading.Lock()
 
-    def run(self, batch: Batch) -> None:
-        with self._lock:
-            self._busy += 1
-            if self._busy > self._count:
-                self._count += 1
-                threading.Thread(
-                    target=self._work, name=f"{self._name}-{self._count}", daemon=True
-                ).start()
+    def put(self, batch: Batch) -> None:
         self._queue.put(batch)
+        if self._count < self._most:
+            self._count += 1
+            threading.Thread(target=self._work, name="cohort-run", daemon=True).start()
 
     def close(self) -> None:
         for _ in range(self._count):
@@ -252,9 +274,9 @@ class _Threads:
     def _work(self) -> None:
         if sys.platform == "linux" and self._niceness:
             # On Linux a thread has a priority of its own; lowering it needs no privilege.
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._niceness)
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._niceness)
         while (batch := self._queue.get()) is not None:
             batch.execute()
-            with self._lock:
-                self._busy -= 1
             self._executed(batch)
+            del batch  # or it would be held until the next one comes

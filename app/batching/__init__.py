@@ -1,17 +1,19 @@
 """Which requests run together.
 
-A batcher belongs to one loaded version. Requests wait in one queue per shape key (all dimensions
-but axis 0), the oldest head is served first, and whoever has a free slot (`app.scheduling`) cuts the
-next batch. There are no locks: everything here but `Batch.execute` happens on the event loop, and
-`execute` touches its own batch only. There is no window either: while one batch runs the next one
-gathers, which costs nobody a wait.
+A batcher belongs to one loaded version. Requests wait in one queue per shape key (names, datatypes
+and all dimensions but axis 0; padded ones count by their bucket), the oldest head is served first,
+and whoever has a free slot (`app.scheduling`) cuts the next batch. There are no locks: everything
+here but `Batch.execute` happens on the event loop, and `execute` touches its own batch only. There
+is no window either: while one batch runs the next one gathers, which costs nobody a wait.
 
 Every request is answered exactly once, or not at all if its caller left.
 """
 
-from app.batching.batch import Batch, Control, Outputs, Reply, Run, Ticket, split
+from app.batching.batch import Batch, Control, Reply, Run, Ticket
 from app.batching.batcher import Batcher
 from app.batching.events import BatchingOff, Left, Observer, Ran
+from app.batching.padding import PadPlan, plan_padding
+from app.batching.parts import Outputs, split
 from app.batching.policy import BatchPolicy, Cut, Key, Padding, Waiting, next_batch
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "Left",
     "Observer",
     "Outputs",
+    "PadPlan",
     "Padding",
     "Ran",
     "Reply",
@@ -32,5 +35,6 @@ __all__ = [
     "Ticket",
     "Waiting",
     "next_batch",
+    "plan_padding",
     "split",
 ]

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Protocol
 
 from app.batching.events import Ran
-from app.batching.policy import Waiting
+from app.batching.parts import Outputs, RowsDoNotFollow, join, split
 from app.errors import CohortError, InferenceFailed, InvalidInput
-from app.tensors import Array, Arrays
+from app.tensors import Arrays
 
 if TYPE_CHECKING:
     from app.batching.batcher import Batcher
 
-Outputs = list[Array]
 Reply = Callable[[Outputs | None, CohortError | None], None]
 
 
@@ -26,12 +23,14 @@ class Control(Protocol):
     def stop(self) -> None: ...
 
 
-Run = Callable[[Arrays, Any], Outputs]
-"""Takes the inputs and a Control of the session's own kind, or None."""
+Run = Callable[[Arrays, Control | None], Outputs]
 
 
 class Ticket:
-    """One request between `submit` and its reply. `reply` is None once answered or left."""
+    """One request between `submit` and its reply. `reply` is None once answered or left.
+
+    It lets go of its inputs and its batch then: a caller may hold it for as long as it likes.
+    """
 
     __slots__ = ("arrived", "batch", "batcher", "deadline", "inputs", "key", "reply", "rows")
 
@@ -54,40 +53,57 @@ class Ticket:
 
 
 class Batch:
-    """Requests that share a run, from being cut until everyone is answered."""
+    """Requests that share a run, from being cut until everyone is answered.
 
-    __slots__ = ("answers", "batcher", "control", "expected", "rows", "runs", "tickets", "waits")
+    `present` counts the callers that still wait. `timed` is the first run that succeeded.
+    """
 
-    def __init__(self, batcher: Batcher, tickets: list[Ticket], now: float) -> None:
+    __slots__ = (
+        "answers", "batcher", "control", "expected", "present", "rows", "runs", "tickets", "timed",
+        "waits",
+    )  # fmt: skip
+
+    def __init__(self, batcher: Batcher, tickets: list[Ticket], rows: int, now: float) -> None:
         self.batcher = batcher
         self.tickets = tickets
-        self.rows = sum([ticket.rows for ticket in tickets])
+        self.rows = rows
+        self.present = len(tickets)
         self.waits = [now - ticket.arrived for ticket in tickets]
-        self.expected = batcher.seconds_for(self.rows)
+        self.expected = batcher.seconds_for(rows)
         self.control: Control | None = None
         self.answers: list[Outputs | CohortError] = []
         self.runs: list[Ran] = []
+        self.timed: Ran | None = None
 
-    def execute(self) -> None:
+    def execute(self, *, stoppable: bool = True) -> None:
         """Run the model, on any thread, and leave one answer per request in `answers`.
 
         A run that fails because of its input is retried in halves until the culprit stands alone:
-        at most 2n - 1 runs for n requests, of which a single culprit causes 2 log2(n).
+        n requests cause at most 2n - 1 runs, and a single culprit at most 2 log2(n), rounded up,
+        besides the first. A run on the event loop need not be stoppable: nobody leaves meanwhile.
         """
         try:
+            if stoppable:
+                # Made before `_run` looks who is still there: whoever leaves later finds it.
+                self.control = self.batcher.make_control()
             self._run(self.tickets)
         except Exception as error:  # noqa: BLE001 - a bug of ours: everyone still gets an answer
-            failure = InferenceFailed("the server failed while running this batch")
-            failure.__cause__ = error
-            self.answers += [failure] * (len(self.tickets) - len(self.answers))
+            missing = len(self.tickets) - len(self.answers)
+            self.answers += [_our_failure(error)] * missing
+
+    def left(self) -> None:
+        """One of the callers is gone. The last one stops the run."""
+        self.present -= 1
+        if not self.present and self.control is not None:
+            self.control.stop()
 
     def _run(self, tickets: list[Ticket]) -> None:
-        if all(ticket.reply is None for ticket in tickets):
+        if not self.present or all(ticket.reply is None for ticket in tickets):
             self.answers += [GONE] * len(tickets)  # nobody waits for these any more
             return
         try:
             self.answers += self._run_together(tickets)
-        except _RowsDoNotFollow as error:
+        except RowsDoNotFollow as error:
             self.batcher.cannot_batch = str(error)
             for ticket in tickets:
                 self._run([ticket])
@@ -100,42 +116,45 @@ class Batch:
                 self._run(tickets[half:])
 
     def _run_together(self, tickets: list[Ticket]) -> list[Outputs]:
+        plan = self.batcher.padding
+        lengths: dict[str, list[int]] = {}
+        padding = 0.0
+        if len(tickets) == 1:
+            rows = tickets[0].rows
+            feeds = tickets[0].inputs
+        else:
+            rows = self.rows if tickets is self.tickets else sum([one.rows for one in tickets])
+            requests = [ticket.inputs for ticket in tickets]
+            if plan is not None and (lengths := plan.lengths(requests)):
+                feeds, padding = plan.join(requests, lengths)
+            else:
+                feeds = join(requests)
+        succeeded = False
         started = monotonic()
-        rows = self.rows if tickets is self.tickets else sum([ticket.rows for ticket in tickets])
         try:
-            if len(tickets) == 1:
-                return [self.batcher.run(tickets[0].inputs, self.control)]
-            names = tickets[0].inputs
-            feeds = {name: np.concatenate([one.inputs[name] for one in tickets]) for name in names}
-            return split(self.batcher.run(feeds, self.control), tickets, rows)
+            outputs = self.batcher.run(feeds, self.control)
+            succeeded = True
         finally:
             waits = () if self.runs else self.waits
-            self.runs.append(Ran(rows, len(tickets), monotonic() - started, waits))
+            ran = Ran(rows, len(tickets), monotonic() - started, waits, padding)
+            self.runs.append(ran)
+            if succeeded and self.timed is None:
+                self.timed = ran
+        if len(tickets) == 1:
+            return [outputs]
+        parts = split(outputs, tickets, rows)
+        if plan is not None and lengths:
+            plan.trim(parts, lengths)
+        return parts
 
 
 GONE = InferenceFailed("the caller left", blames_input=False)
 
 
-class _RowsDoNotFollow(Exception):
-    pass
-
-
-def split(outputs: Outputs, tickets: Sequence[Waiting], rows: int) -> list[Outputs]:
-    """Cut each output along axis 0 into one part per request, as views.
-
-    Raises _RowsDoNotFollow where an output does not have one row per input row.
-    """
-    for position, output in enumerate(outputs):
-        if output.__class__ is not np.ndarray or not output.ndim or output.shape[0] != rows:
-            shape = getattr(output, "shape", "not a tensor")
-            raise _RowsDoNotFollow(f"{rows} input rows gave output {position} of shape {shape}")
-    parts = []
-    start = 0
-    for ticket in tickets:
-        end = start + ticket.rows
-        parts.append([output[start:end] for output in outputs])
-        start = end
-    return parts
+def _our_failure(error: Exception) -> InferenceFailed:
+    failure = InferenceFailed("the server failed while running this batch", blames_input=False)
+    failure.__cause__ = error
+    return failure
 
 
 def _blames_input(error: CohortError) -> bool:

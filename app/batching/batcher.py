@@ -8,17 +8,22 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 
 from app.batching.batch import Batch, Control, Reply, Run, Ticket
-from app.batching.events import BatchingOff, Left, Observer
-from app.batching.policy import BatchPolicy, Key, next_batch
+from app.batching.events import BatchingOff, Left, Observer, Ran
+from app.batching.padding import PadPlan
+from app.batching.policy import BatchPolicy, Cut, Key, next_batch, place, place_alone
 from app.errors import CohortError, DeadlineExceeded, NotReady, Overloaded
 from app.tensors import Arrays
+
+TIMER_STEP = 0.001
+"""uvloop's timers count whole milliseconds and were seen to fire 0.4 ms early."""
 
 
 class Batcher:
     """Queue, cut and answer the requests of one version.
 
     `run` runs the model on any thread. `seconds_for(rows)` estimates a run. `wake(batcher)` tells
-    the scheduler that requests wait; it then calls `cut` and, once the batch has executed, `finish`.
+    the scheduler that requests wait; it then calls `look`, `cut` and, once the batch has executed,
+    `finish`. Without a plan for `padding`, requests of different lengths do not share a run.
     """
 
     def __init__(
@@ -32,15 +37,20 @@ class Batcher:
         seconds_for: Callable[[int], float] = lambda rows: 0.001,
         device: str = "cpu",
         shadow: bool = False,
+        padding: PadPlan | None = None,
     ) -> None:
         self.run = run
         self.policy = policy
         self.device = device
         self.shadow = shadow
+        self.padding = padding if padding is not None and padding.inputs else None
         self.make_control = make_control
-        self.cannot_batch = ""
+        self.cannot_batch = ""  # set by a batch on its thread, acted on in `finish`
         self.waiting = 0
         self.running: set[Batch] = set()
+        self.place = place_alone
+        if policy.batches:
+            self.place = place if self.padding is None else self.padding.place
         self._wake = wake
         self._observe = observe
         self._profiled_seconds = seconds_for
@@ -53,7 +63,7 @@ class Batcher:
     # -- what a caller does
 
     def submit(self, inputs: Arrays, reply: Reply, *, deadline: float = float("inf")) -> Ticket:
-        """Queue a request; `reply(outputs, error)` follows once, on the loop, unless it is cancelled.
+        """Queue a request; `reply(outputs, error)` follows once, on the loop, unless it cancels.
 
         `deadline` is on the monotonic clock. Raises Overloaded, NotReady or DeadlineExceeded.
         """
@@ -78,60 +88,32 @@ class Batcher:
         self._wake(self)
         return ticket
 
-    def place(self, inputs: Arrays) -> tuple[int, Key]:
-        """Say how many rows a request has and which requests it may run with."""
-        if not self.policy.batches:
-            return 1, None
-        rows = -1
-        key = []
-        for array in inputs.values():
-            shape = array.shape
-            if not shape or (rows >= 0 and shape[0] != rows):
-                return 1, None
-            rows = shape[0]
-            key.append(shape[1:])
-        return (rows, tuple(key)) if key else (1, None)
-
     def left(self, ticket: Ticket) -> None:
         """Forget a ticket whose caller is gone."""
-        batch = ticket.batch
-        self._observe(Left("queued" if batch is None else "running"))
+        self._tell(Left("queued" if ticket.batch is None else "running"))
         self._drop(ticket)
 
     # -- what the scheduler does
 
-    @property
-    def oldest(self) -> float:
-        """When the request that has waited longest arrived. Some request must be waiting."""
-        return min([queue[0].arrived for queue in self._queues.values()])
+    def look(self, now: float) -> Cut | float:
+        """Say what `cut` would take next, or in how many seconds to look again."""
+        return next_batch(self._queues, self.policy, now)
 
     def seconds_for(self, rows: int) -> float:
         """How long a run of `rows` should take, by the profile and by what runs took of late."""
         return self._profiled_seconds(rows) * self._pace
 
-    @property
-    def next_seconds(self) -> float:
-        """How long the run that `cut` would give now should take."""
-        rows = min(self.waiting, self.policy.max_batch_size)
-        for queue in self._queues.values():
-            rows = max(rows, queue[0].rows)
-        return self.seconds_for(rows)
-
-    def cut(self, now: float) -> Batch | float:
-        """Take the next batch out of the queues, or say how many seconds to wait for it."""
-        decision = next_batch(self._queues, self.policy, now)
-        if decision is None:
-            return float("inf")
-        if not decision.requests:
-            return decision.wait
-        queue = self._queues[decision.key]
-        if decision.requests == len(queue):
+    def cut(self, decision: Cut, now: float) -> Batch:
+        """Take a batch out of the queues, as `look` decided; nothing may have changed since."""
+        key, requests, rows, _ = decision
+        queue = self._queues[key]
+        if requests == len(queue):
             tickets = list(queue)
-            del self._queues[decision.key]
+            del self._queues[key]
         else:
-            tickets = [queue.popleft() for _ in range(decision.requests)]
-        self.waiting -= len(tickets)
-        batch = Batch(self, tickets, now)
+            tickets = [queue.popleft() for _ in range(requests)]
+        self.waiting -= requests
+        batch = Batch(self, tickets, rows, now)
         for ticket in tickets:
             ticket.batch = batch
         self.running.add(batch)
@@ -141,25 +123,26 @@ class Batcher:
         """Answer everyone in an executed batch, one by one; one reply's failure is its own."""
         self.running.discard(batch)
         if self.cannot_batch and self.policy.batches:
-            self._turn_off(self.cannot_batch)
+            self._turn_off()
         for ran in batch.runs:
-            self._observe(ran)
-        if batch.runs and batch.rows:
-            first = batch.runs[0]
-            expected = max(self._profiled_seconds(first.rows), 1e-6)
-            self._pace += 0.1 * (min(first.seconds / expected, 100.0) - self._pace)
+            self._tell(ran)
+        if batch.timed is not None and batch.timed.rows:
+            self._learn(batch.timed)
         for ticket, answer in zip(batch.tickets, batch.answers, strict=True):
             reply = ticket.reply
+            _let_go(ticket)
             if reply is None:
                 continue
-            ticket.reply = None
             try:
-                if answer.__class__ is list:
-                    reply(answer, None)
+                if isinstance(answer, CohortError):
+                    reply(None, answer)
                 else:
-                    reply(None, answer)  # type: ignore[arg-type]
+                    reply(answer, None)
             except Exception as error:  # noqa: BLE001 - the rest must still be answered
-                _report(error)
+                _report(error, "a reply failed")
+        batch.answers = []  # an error's traceback leads back here: a circle, with all the inputs
+        if self._closed and not self.running:
+            self._watch(float("inf"))
 
     # -- the end
 
@@ -172,10 +155,10 @@ class Batcher:
         self._closed = True
         for ticket in [ticket for queue in self._queues.values() for ticket in queue]:
             self._refuse(ticket, NotReady("this version is being unloaded"))
-        if self._deadline_timer is not None:
-            self._deadline_timer.cancel()
+        if not self.running:
+            self._watch(float("inf"))
 
-    # -- deadlines: one timer for all, set for the earliest
+    # -- deadlines: one timer for all, set for the earliest there was
 
     def _watch(self, deadline: float) -> None:
         if self._deadline_timer is not None:
@@ -183,18 +166,15 @@ class Batcher:
             self._deadline_timer = None
         self._watched = deadline
         if deadline != float("inf"):
-            loop = asyncio.get_running_loop()
-            self._deadline_timer = loop.call_later(deadline - monotonic(), self._expire)
+            wait = max(deadline - monotonic(), 0.0) + TIMER_STEP  # late rather than early
+            self._deadline_timer = asyncio.get_running_loop().call_later(wait, self._expire)
 
     def _expire(self) -> None:
         now = monotonic()
-        earliest = float("inf")
         for ticket in list(self._open_tickets()):
             if ticket.deadline <= now:
                 self._refuse(ticket, DeadlineExceeded(ticket.deadline - ticket.arrived))
-            else:
-                earliest = min(earliest, ticket.deadline)
-        self._watch(earliest)
+        self._watch(min([ticket.deadline for ticket in self._open_tickets()], default=float("inf")))
 
     def _open_tickets(self) -> Iterator[Ticket]:
         for queue in self._queues.values():
@@ -213,29 +193,50 @@ class Batcher:
         try:
             reply(None, error)
         except Exception as bug:  # noqa: BLE001 - the rest must still be answered
-            _report(bug)
+            _report(bug, "a reply failed")
 
     def _drop(self, ticket: Ticket) -> None:
-        batch = ticket.batch
-        if batch is None:
-            queue = self._queues.get(ticket.key)
-            if queue is not None and ticket in queue:
-                queue.remove(ticket)
-                self.waiting -= 1
-                if not queue:
-                    del self._queues[ticket.key]
-        elif batch.control is not None and all(one.reply is None for one in batch.tickets):
-            batch.control.stop()
+        if ticket.batch is not None:
+            ticket.batch.left()  # its inputs are in use: `finish` lets go of them
+            return
+        queue = self._queues[ticket.key]
+        queue.remove(ticket)
+        self.waiting -= 1
+        if not queue:
+            del self._queues[ticket.key]
+        _let_go(ticket)
 
-    def _turn_off(self, reason: str) -> None:
+    # -- what is learnt
+
+    def _learn(self, ran: Ran) -> None:
+        """Follow what runs take; one that was disturbed, however badly, moves the pace by 30 %."""
+        ratio = ran.seconds / max(self._profiled_seconds(ran.rows), 1e-6)
+        self._pace += 0.1 * (min(ratio, 4.0 * self._pace) - self._pace)
+
+    def _turn_off(self) -> None:
         self.policy = self.policy.alone()
-        self._observe(BatchingOff(reason))
+        self.place = place_alone
+        self._tell(BatchingOff(self.cannot_batch))
 
     def _seconds_to_clear(self) -> float:
-        return self.waiting * self.next_seconds / self.policy.max_batch_size
+        most = self.policy.max_batch_size
+        return self.waiting / most * self.seconds_for(most)
+
+    def _tell(self, event: Ran | Left | BatchingOff) -> None:
+        try:
+            self._observe(event)
+        except Exception as error:  # noqa: BLE001 - callers must still be answered
+            _report(error, "an observer failed")
 
 
-def _report(error: Exception) -> None:
-    asyncio.get_running_loop().call_exception_handler(
-        {"message": "a reply failed", "exception": error}
-    )
+NOTHING: Arrays = {}
+
+
+def _let_go(ticket: Ticket) -> None:
+    ticket.reply = None
+    ticket.inputs = NOTHING
+    ticket.batch = None
+
+
+def _report(error: Exception, message: str) -> None:
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})

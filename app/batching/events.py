@@ -7,12 +7,16 @@ from typing import NamedTuple
 
 
 class Ran(NamedTuple):
-    """One run of the model: `waits` are the seconds its requests had queued, `seconds` the run's."""
+    """One run of the model: `waits` are the seconds its requests had queued, `seconds` the run's.
+
+    `padding` is the share of padding among the elements of padded inputs, 0 where none was needed.
+    """
 
     rows: int
     requests: int
     seconds: float
     waits: Sequence[float]
+    padding: float = 0.0
 
 
 class Left(NamedTuple):

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
+from app.tensors import Arrays
+
 Key = tuple[object, ...] | None
 """What must be equal for requests to run together; None runs alone."""
 
@@ -52,53 +54,86 @@ class Waiting(Protocol):
 
 
 class Cut(NamedTuple):
-    """Run `requests` from the head of the queue at `key` now; or, where 0, look again in `wait` s."""
+    """Run `requests` from the head of the queue at `key`: `rows` in all, the oldest since `arrived`."""
 
     key: Key
     requests: int
-    wait: float
+    rows: int
+    arrived: float
 
 
 def next_batch(
     queues: Mapping[Key, Sequence[Waiting]], policy: BatchPolicy, now: float
-) -> Cut | None:
-    """Say which requests run next; None where none waits.
+) -> Cut | float:
+    """Say which requests run next, or in how many seconds to look again: infinity if none waits.
 
     The queue whose head is oldest comes first. With `max_queue_delay_ms`, a batch that is not full
-    is held until its head has waited that long, and a queue that is ripe goes before one that is not.
+    is held until its head has waited that long, and a ripe queue goes before one that is not.
     """
-    ready: Cut | None = None
-    oldest = float("inf")
-    wait = float("inf")
+    delay = policy.max_queue_delay_ms / 1000
+    largest = policy.max_batch_size
+    chosen: Key = None
+    oldest = wait = float("inf")
     for key, queue in queues.items():
         arrived = queue[0].arrived
         if arrived >= oldest:
             continue
-        count, full = (1, True) if key is None else count_together(queue, policy.max_batch_size)
-        left = 0.0 if full else arrived + policy.max_queue_delay_ms / 1000 - now
-        if left <= 0:
-            ready, oldest = Cut(key, count, 0.0), arrived
-        else:
+        if delay and (left := arrived + delay - now) > 0 and not _is_full(key, queue, largest):
             wait = min(wait, left)
-    if ready is None and queues:
-        return Cut(None, 0, wait)
-    return ready
+        else:
+            chosen, oldest = key, arrived
+    if oldest == float("inf"):
+        return wait
+    queue = queues[chosen]
+    requests, rows = (1, queue[0].rows) if chosen is None else count_together(queue, largest)
+    return Cut(chosen, requests, rows, oldest)
 
 
-def count_together(queue: Sequence[Waiting], max_batch_size: int) -> tuple[int, bool]:
-    """Count the requests from the head that fit into one run, and say whether the run is full.
+def count_together(queue: Sequence[Waiting], max_batch_size: int) -> tuple[int, int]:
+    """Count the requests from the head of `queue` that fit into one run, and their rows.
 
     A request larger than the maximum runs alone and uncut. So does one without rows: many models
     fail on an empty tensor, and that must stay its own failure.
     """
     rows = queue[0].rows
     if rows == 0 or rows >= max_batch_size:
-        return 1, True
+        return 1, rows
     count = 0
     rows = 0
     for waiting in queue:
-        if waiting.rows == 0 or rows + waiting.rows > max_batch_size:
-            return count, True
-        rows += waiting.rows
+        more = waiting.rows
+        if more == 0 or rows + more > max_batch_size:
+            break
+        rows += more
         count += 1
-    return count, rows == max_batch_size
+    return count, rows
+
+
+def _is_full(key: Key, queue: Sequence[Waiting], max_batch_size: int) -> bool:
+    if key is None:
+        return True
+    count, rows = count_together(queue, max_batch_size)
+    return count < len(queue) or rows >= max_batch_size or not rows
+
+
+def place(inputs: Arrays) -> tuple[int, Key]:
+    """Say how many rows a request has, and which requests it may share a run with."""
+    rows = -1
+    key: list[object] = []
+    for name, array in inputs.items():
+        shape = array.shape
+        if not shape or (rows >= 0 and shape[0] != rows):
+            return count_rows(inputs), None
+        rows = shape[0]
+        key += name, array.dtype, shape[1:]
+    return (rows, tuple(key)) if key else (1, None)
+
+
+def place_alone(inputs: Arrays) -> tuple[int, Key]:
+    """Say how many rows a request has that shares its run with none."""
+    return count_rows(inputs), None
+
+
+def count_rows(inputs: Arrays) -> int:
+    """The longest axis 0 among `inputs`; 1 where there is none."""
+    return max([array.shape[0] for array in inputs.values() if array.shape], default=1)

@@ -1,0 +1,207 @@
+"""Requests of different lengths in one run: padded to fit, and cut back to what each one asked.
+
+Lengths are sorted into buckets, the multiples of `Padding.multiple`. Requests of one bucket may
+share a run, requests of two never do; a run whose members are all equally long is not padded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import lcm
+from typing import NamedTuple
+
+import numpy as np
+
+from app.batching.parts import Outputs, RowsDoNotFollow
+from app.batching.policy import Key, Padding, count_rows
+from app.tensors import Array, Arrays, TensorSpec
+
+
+class PaddedInput(NamedTuple):
+    """Fill `axis` with `value`; inputs of one `symbol` share one length."""
+
+    axis: int
+    value: float
+    symbol: str
+
+
+@dataclass(frozen=True, slots=True)
+class PadPlan:
+    """What padding means for one model.
+
+    `multiples` gives each symbol's buckets, `outputs` the axes (by the output's position) that are
+    as long as a symbol. Where padding was asked for and cannot be, `inputs` is empty and `reason`
+    says why.
+    """
+
+    inputs: Mapping[str, PaddedInput] = field(default_factory=dict)
+    multiples: Mapping[str, int] = field(default_factory=dict)
+    outputs: Mapping[int, Sequence[tuple[int, str]]] = field(default_factory=dict)
+    reason: str = ""
+
+    def place(self, inputs: Arrays) -> tuple[int, Key]:
+        """Like `policy.place`, with the bucket's length in place of the request's own."""
+        rows = -1
+        key: list[object] = []
+        lengths: dict[str, int] = {}
+        for name, array in inputs.items():
+            shape = array.shape
+            if not shape or (rows >= 0 and shape[0] != rows):
+                return count_rows(inputs), None
+            rows = shape[0]
+            key += name, array.dtype
+            if (padded := self.inputs.get(name)) is None:
+                key.append(shape[1:])
+                continue
+            axis, _, symbol = padded
+            if axis >= len(shape) or lengths.setdefault(symbol, shape[axis]) != shape[axis]:
+                return count_rows(inputs), None
+            bound = _round_up(shape[axis], self.multiples[symbol])
+            key.append((*shape[1:axis], bound, *shape[axis + 1 :]))
+        return (rows, tuple(key)) if key else (1, None)
+
+    def lengths(self, requests: Sequence[Arrays]) -> dict[str, list[int]]:
+        """The requests' lengths by symbol, of those symbols whose lengths differ."""
+        found = {
+            symbol: [one[name].shape[axis] for one in requests]
+            for name, (axis, _, symbol) in self.inputs.items()
+        }
+        return {symbol: each for symbol, each in found.items() if min(each) != max(each)}
+
+    def join(
+        self, requests: Sequence[Arrays], lengths: Mapping[str, Sequence[int]]
+    ) -> tuple[Arrays, float]:
+        """Put requests under each other, padding what `lengths` names.
+
+        Also gives the share of the padded inputs' elements that is padding.
+        """
+        feeds: Arrays = {}
+        elements = own = 0
+        for name in requests[0]:
+            arrays = [one[name] for one in requests]
+            padded = self.inputs.get(name)
+            if padded is None or padded.symbol not in lengths:
+                feeds[name] = np.concatenate(arrays)
+                continue
+            feed = _pad(arrays, padded, self._bound(padded.symbol, lengths))
+            feeds[name] = feed
+            elements += feed.size
+            own += sum([array.size for array in arrays])
+        return feeds, 1 - own / elements if elements else 0.0
+
+    def trim(self, parts: Sequence[Outputs], lengths: Mapping[str, Sequence[int]]) -> None:
+        """Cut each request's outputs back to its own lengths, as contiguous arrays.
+
+        Raises RowsDoNotFollow where an output is not as long as the model's description says.
+        """
+        for position, follows in self.outputs.items():
+            for axis, symbol in follows:
+                if symbol not in lengths:
+                    continue
+                bound = self._bound(symbol, lengths)
+                for part, length in zip(parts, lengths[symbol], strict=True):
+                    output = part[position]
+                    if output.ndim <= axis or output.shape[axis] != bound:
+                        raise RowsDoNotFollow(
+                            f"inputs padded to {symbol} = {bound} gave output {position} "
+                            f"of shape {list(output.shape)}"
+                        )
+                    mine = (slice(None),) * axis + (slice(length),)
+                    part[position] = np.ascontiguousarray(output[mine])
+
+    def _bound(self, symbol: str, lengths: Mapping[str, Sequence[int]]) -> int:
+        return _round_up(max(lengths[symbol]), self.multiples[symbol])
+
+
+def _round_up(length: int, multiple: int) -> int:
+    return -(-length // multiple) * multiple
+
+
+def _pad(arrays: Sequence[Array], padded: PaddedInput, bound: int) -> Array:
+    first = arrays[0]
+    axis = padded.axis
+    shape = list(first.shape)
+    shape[0] = sum([array.shape[0] for array in arrays])
+    shape[axis] = bound
+    value = "" if first.dtype.kind == "O" else padded.value  # an object array holds strings
+    feed: Array = np.full(shape, value, first.dtype)
+    start = 0
+    for array in arrays:
+        end = start + array.shape[0]
+        feed[(slice(start, end), *[slice(None)] * (axis - 1), slice(array.shape[axis]))] = array
+        start = end
+    return feed
+
+
+def plan_padding(
+    inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], pad: Mapping[str, Padding]
+) -> PadPlan:
+    """Work out what `batching.pad` means for a model with these inputs and outputs.
+
+    An output's axis follows a padded input's when both carry the same symbol. Nothing is padded
+    unless that is certain for every open axis of every output, and unless every input that shares
+    a padded symbol is padded too: a wrong guess would show one caller's padding to another.
+    """
+    try:
+        padded = _padded_inputs(inputs, pad)
+        return PadPlan(padded, _multiples(padded, pad), _following(inputs, outputs, padded))
+    except _CannotPadError as error:
+        return PadPlan(reason=str(error))
+
+
+class _CannotPadError(Exception):
+    pass
+
+
+def _padded_inputs(
+    inputs: Sequence[TensorSpec], pad: Mapping[str, Padding]
+) -> dict[str, PaddedInput]:
+    specs = {spec.name: spec for spec in inputs}
+    padded = {}
+    for name, padding in pad.items():
+        if name not in specs:
+            raise _CannotPadError(f"there is no input {name!r} to pad")
+        shape = specs[name].shape
+        if shape is None or not 0 < padding.axis < len(shape):
+            raise _CannotPadError(f"input {name!r} has no axis {padding.axis} to pad")
+        symbol = shape[padding.axis]
+        if isinstance(symbol, int):
+            raise _CannotPadError(f"axis {padding.axis} of input {name!r} is always {symbol} long")
+        padded[name] = PaddedInput(padding.axis, padding.value, symbol or f"length of {name}")
+    symbols = {one.symbol for one in padded.values()}
+    for spec in inputs:
+        for axis, symbol in enumerate(spec.shape or ()):
+            if symbol in symbols and (spec.name not in padded or padded[spec.name].axis != axis):
+                raise _CannotPadError(f"axis {axis} of input {spec.name!r} is {symbol} long, too")
+    return padded
+
+
+def _multiples(padded: Mapping[str, PaddedInput], pad: Mapping[str, Padding]) -> dict[str, int]:
+    multiples: dict[str, int] = {}
+    for name, one in padded.items():
+        multiples[one.symbol] = lcm(multiples.get(one.symbol, 1), pad[name].multiple)
+    return multiples
+
+
+def _following(
+    inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], padded: Mapping[str, PaddedInput]
+) -> dict[int, list[tuple[int, str]]]:
+    if not padded:
+        return {}
+    symbols = {one.symbol for one in padded.values()}
+    known = {symbol for spec in inputs for symbol in spec.shape or () if isinstance(symbol, str)}
+    follows: dict[int, list[tuple[int, str]]] = {}
+    for position, spec in enumerate(outputs):
+        if spec.shape is None:
+            raise _CannotPadError(f"output {spec.name!r} does not say its shape")
+        for axis, symbol in list(enumerate(spec.shape))[1:]:
+            if isinstance(symbol, int):
+                continue
+            if symbol is None or symbol not in known:
+                raise _CannotPadError(
+                    f"nothing says whether axis {axis} of output {spec.name!r} grows with padding"
+                )
+            if symbol in symbols:
+                follows.setdefault(position, []).append((axis, symbol))
+    return follows

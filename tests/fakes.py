@@ -1,0 +1,194 @@
+"""Stand-ins that a test holds in its hand: no sleeps, no guesses about time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from app.batching import Batcher, BatchingOff, Left, Outputs, Ran, Ticket
+from app.errors import CohortError, InferenceFailed
+from app.tensors import Arrays
+
+PATIENCE = 10.0
+"""Seconds after which a test that waits for what never comes fails, instead of hanging."""
+
+
+def double(inputs: Arrays) -> Outputs:
+    """A model: every input, twice as large."""
+    return [array + array for array in inputs.values()]  # type: ignore[operator]
+
+
+class Brake:
+    """A control that remembers being stopped, and lets go of the puppet it belongs to."""
+
+    def __init__(self, puppet: Puppet) -> None:
+        self.stopped = False
+        self._puppet = puppet
+
+    def stop(self) -> None:
+        self.stopped = True
+        self._puppet.release(1000)
+
+
+class Puppet:
+    """A `run` that stands still until released. A stopped run raises as ONNX Runtime does.
+
+    Runs happen on threads and are held there; `started(n)` waits on the loop until n runs in all
+    have begun. `release(n)` lets n of them go on. `most` is the largest number there were at once.
+    """
+
+    def __init__(self, model: Callable[[Arrays], Outputs] = double) -> None:
+        self.feeds: list[Arrays] = []
+        self.brakes: list[Brake] = []
+        self.most = 0
+        self._at_once = 0
+        self._model = model
+        self._gate = threading.Semaphore(0)
+        self._lock = threading.Lock()
+        self._loop = asyncio.get_running_loop()
+        self._begun = asyncio.Event()
+
+    def make_control(self) -> Brake:
+        brake = Brake(self)
+        self.brakes.append(brake)
+        return brake
+
+    def __call__(self, inputs: Arrays, control: object) -> Outputs:
+        with self._lock:
+            self.feeds.append(inputs)
+            self._at_once += 1
+            self.most = max(self.most, self._at_once)
+        self._loop.call_soon_threadsafe(self._begun.set)
+        try:
+            if not self._gate.acquire(timeout=PATIENCE):
+                raise AssertionError("nobody released this run")
+            if isinstance(control, Brake) and control.stopped:
+                raise InferenceFailed("terminated", blames_input=False)
+            return self._model(inputs)
+        finally:
+            with self._lock:
+                self._at_once -= 1
+
+    async def started(self, runs: int) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while len(self.feeds) < runs:
+                self._begun.clear()
+                if len(self.feeds) < runs:
+                    await self._begun.wait()
+
+    def release(self, runs: int = 1) -> None:
+        self._gate.release(runs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release(1000)  # let no thread outlive its test
+
+
+class Clock:
+    """A monotonic clock that stands still until turned."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def turn(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass
+class Answers:
+    """Collects every call of a reply, so that a second answer is seen as well as a missing one."""
+
+    calls: list[tuple[Outputs | None, CohortError | None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._come = asyncio.Event()
+
+    def __call__(self, outputs: Outputs | None, error: CohortError | None) -> None:
+        self.calls.append((outputs, error))
+        self._come.set()
+
+    async def once(self) -> tuple[Outputs | None, CohortError | None]:
+        """Wait for the answer; a second one fails the test."""
+        async with asyncio.timeout(PATIENCE):
+            await self._come.wait()
+        (call,) = self.calls
+        return call
+
+    async def outputs(self) -> Outputs:
+        outputs, error = await self.once()
+        assert error is None, repr(error)
+        assert outputs is not None
+        return outputs
+
+    async def error(self) -> CohortError:
+        outputs, error = await self.once()
+        assert outputs is None
+        assert error is not None
+        return error
+
+
+class Hand:
+    """Takes the scheduler's place: a batch runs when the test says so, right here."""
+
+    def __init__(self) -> None:
+        self.woken = 0
+
+    def wake(self, batcher: Batcher) -> None:
+        self.woken += 1
+
+    def run_next(self, batcher: Batcher, now: float | None = None) -> list[Ticket]:
+        """Cut, execute and finish one batch; returns whose it was."""
+        cut = batcher.look(asyncio.get_running_loop().time() if now is None else now)
+        assert not isinstance(cut, float), f"nothing to run for {cut} s"
+        batch = batcher.cut(cut, cut.arrived)
+        batch.execute()
+        batcher.finish(batch)
+        return batch.tickets
+
+    def run_all(self, batcher: Batcher) -> None:
+        while batcher.waiting:
+            self.run_next(batcher)
+
+
+@dataclass
+class Observed:
+    """An observer that keeps what it is told."""
+
+    events: list[Ran | Left | BatchingOff] = field(default_factory=list)
+
+    def __call__(self, event: Ran | Left | BatchingOff) -> None:
+        self.events.append(event)
+
+    @property
+    def runs(self) -> list[Ran]:
+        return [event for event in self.events if isinstance(event, Ran)]
+
+    @property
+    def left(self) -> list[str]:
+        return [event.stage for event in self.events if isinstance(event, Left)]
+
+    @property
+    def off(self) -> list[str]:
+        return [event.reason for event in self.events if isinstance(event, BatchingOff)]
+
+
+def assert_empty(batcher: Batcher) -> None:
+    """Nothing is left of any request: no queue, no key, no batch, no count."""
+    assert batcher.idle
+    assert batcher.waiting == 0
+    assert not batcher.running
+    assert not batcher._queues
