@@ -246,12 +246,12 @@ def _made_up(spec: TensorSpec, rows: int, length: int, random: np.random.Generat
     kind = spec.dtype.kind
     array: Array
     if kind == "O":
-        array = random.integers(0, 100, shape).astype(str).astype(object)
+        array = np.asarray(random.integers(0, 100, shape)).astype(str).astype(object)
     elif kind in "iub":
-        array = random.integers(0, 2, shape).astype(spec.dtype)
+        array = np.asarray(random.integers(0, 2, shape)).astype(spec.dtype)
         if array.ndim > 1 and array.size:
             array.reshape(len(array), -1)[:, 0] = 1
     else:
         scales = np.resize(SCALES, shape[0]).reshape(-1, *[1] * (len(shape) - 1)) if shape else 1.0
-        array = (random.standard_normal(shape) * scales).astype(spec.dtype)
+        array = np.asarray(random.standard_normal(shape) * scales).astype(spec.dtype)
     return array

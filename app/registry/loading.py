@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -69,7 +70,11 @@ def _compare_examples(session: Session, manifest: Manifest) -> None:
 
 
 def _warm_up(session: Session, config: ModelConfig) -> None:
-    if config.warm_up.rows:
+    """Allocate and compile ahead of the first callers.
+
+    The inputs are made up, so a model that refuses them is not at fault.
+    """
+    with suppress(CohortError):
         trial = find_trial(session.run, session.inputs)
         for rows in config.warm_up.rows:
             session.run(trial(rows))

@@ -1,0 +1,167 @@
+"""What is found out about a model at load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batching import BatchPolicy
+from app.errors import InvalidInput
+from app.profiling import (
+    Profile,
+    choose_size,
+    find_trial,
+    made_up,
+    profile,
+    sizes_up_to,
+    why_alone,
+)
+from app.session import Session, open_session
+from app.tensors import TensorSpec
+from tests import onnx_models
+
+
+def opened(model: onnx.ModelProto, folder: Path) -> Session:
+    """Open `model` for real."""
+    return open_session(onnx_models.save(model, folder / "model.onnx"))
+
+
+def tried(model: onnx.ModelProto, folder: Path, policy: BatchPolicy | None = None) -> Profile:
+    """Profile `model` for real."""
+    session = opened(model, folder)
+    return profile(session.run, session.inputs, session.outputs, policy or BatchPolicy())
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (onnx_models.normalized_over_rows, "rows influence each other"),
+        (onnx_models.dynamically_quantized, "rows influence each other"),
+        (onnx_models.rows_sum, "fixed first dimension"),
+        (onnx_models.fixed_rows, "fixed first dimension"),
+        (onnx_models.scalar, "has no rows"),
+        (onnx_models.no_inputs, "it has no inputs"),
+        (onnx_models.sequence, "not a tensor"),
+    ],
+)
+def test_a_model_that_cannot_batch_is_found_out(
+    tmp_path: Path, build: Callable[[], onnx.ModelProto], says: str
+) -> None:
+    """Its requests run one by one, and the profile says why."""
+    found_out = tried(build(), tmp_path)
+    assert found_out.max_batch_size == 1
+    assert says in found_out.reason
+
+
+@pytest.mark.parametrize(
+    "build",
+    [onnx_models.mlp, onnx_models.strings, onnx_models.two_inputs, onnx_models.variable_length],
+)
+def test_rows_that_do_not_influence_each_other_may_batch(
+    tmp_path: Path, build: Callable[[], onnx.ModelProto]
+) -> None:
+    """Whatever their datatypes and lengths; what is chosen is then a matter of speed."""
+    found_out = tried(build(), tmp_path)
+    assert found_out.reason in ("", "larger batches are no faster here")
+    assert found_out.seconds[1] > 0
+
+
+def test_trust_batches_although_rows_influence_each_other(tmp_path: Path) -> None:
+    """The operator's word counts; rows of output must still follow rows of input."""
+    policy = BatchPolicy(trust=True)
+    assert "influence" not in tried(onnx_models.normalized_over_rows(), tmp_path, policy).reason
+    assert tried(onnx_models.rows_sum(), tmp_path, policy).max_batch_size == 1
+
+
+def test_max_batch_size_1_turns_batching_off(tmp_path: Path) -> None:
+    """And only single rows are timed."""
+    found_out = tried(onnx_models.mlp(), tmp_path, BatchPolicy(max_batch_size=1))
+    assert (found_out.max_batch_size, list(found_out.seconds)) == (1, [1])
+    assert found_out.reason == "max_batch_size is 1"
+
+
+def test_a_model_that_refuses_made_up_inputs_is_served_one_by_one() -> None:
+    """It was not shown that its rows are independent, so they are kept apart."""
+
+    def refuse(feeds: object) -> list[np.ndarray]:
+        raise InvalidInput("only ISO dates, please")
+
+    spec = (TensorSpec("date", "BYTES", ("N",)),)
+    found_out = profile(refuse, spec, spec, BatchPolicy())
+    assert found_out.max_batch_size == 1
+    assert "ISO dates" in found_out.reason
+
+
+def test_open_dimensions_are_filled_with_a_length_the_model_takes() -> None:
+    """Lengths are tried until one fits."""
+
+    def only_32(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        if feeds["x"].shape[1] != 32:
+            raise InvalidInput("no")
+        return [feeds["x"]]
+
+    trial = find_trial(only_32, [TensorSpec("x", "FP32", ("N", "L"))])
+    assert trial(5)["x"].shape == (5, 32)
+
+
+def test_inputs_that_count_their_rows_apart_cannot_share_a_run() -> None:
+    """[N, 3] beside [M, 3]: a row of one does not belong to a row of the other."""
+    inputs = [TensorSpec("a", "FP32", ("N", 3)), TensorSpec("b", "FP32", ("M", 3))]
+    assert "apart" in why_alone(inputs, [TensorSpec("y", "FP32", ("N",))])
+
+
+@given(
+    seconds=st.dictionaries(
+        st.sampled_from([1, 2, 4, 8, 16, 32]), st.floats(1e-6, 1.0), min_size=1
+    ).filter(lambda table: 1 in table),
+    budget=st.floats(1e-6, 1.0),
+)
+def test_the_chosen_size_is_the_smallest_nearly_best_within_budget(
+    seconds: dict[int, float], budget: float
+) -> None:
+    """Nothing smaller is nearly as fast per row, and the run fits the budget unless it is 1."""
+    chosen = choose_size(seconds, budget)
+    allowed = {n: taken for n, taken in seconds.items() if taken <= budget or n == 1}
+    assert chosen in allowed
+    best = max(n / taken for n, taken in allowed.items())
+    assert chosen / seconds[chosen] >= 0.9 * best
+    assert all(n / taken < 0.9 * best for n, taken in allowed.items() if n < chosen)
+
+
+@given(rows=st.integers(1, 10_000))
+def test_an_estimate_lies_on_the_line_through_what_was_measured(rows: int) -> None:
+    """Exact where it was measured, between neighbours elsewhere, never below a single row's."""
+    found_out = Profile({1: 1.0, 2: 1.5, 4: 2.0}, 4)
+    estimate = found_out.seconds_for(rows)
+    assert estimate >= 1.0
+    if rows in found_out.seconds:
+        assert estimate == found_out.seconds[rows]
+    elif rows > 4:
+        assert estimate == pytest.approx(2.0 + 0.25 * (rows - 4))
+
+
+@given(largest=st.integers(1, 5000))
+def test_sizes_double_and_end_at_the_largest(largest: int) -> None:
+    """1, 2, 4, … and the largest, ascending, none twice."""
+    sizes = list(sizes_up_to(largest))
+    assert sizes[0] == 1
+    assert sizes[-1] == largest
+    assert sizes == sorted(set(sizes))
+
+
+def test_made_up_rows_are_of_mixed_scale_and_the_same_every_time() -> None:
+    """Neighbours differ by an order of magnitude; whole numbers are 0 or 1, no row is all 0."""
+    specs = [TensorSpec("x", "FP32", ("N", 64)), TensorSpec("ids", "INT64", ("N", "L"))]
+    first, second = made_up(specs, 8, 16), made_up(specs, 8, 16)
+    for name, array in first.items():
+        np.testing.assert_array_equal(array, second[name])
+    scales = np.abs(first["x"]).mean(axis=1)
+    assert scales.max() / scales.min() > 100
+    assert set(np.unique(first["ids"])) <= {0, 1}
+    assert first["ids"].any(axis=1).all()
