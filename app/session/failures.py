@@ -30,16 +30,13 @@ _NOISE = (
     re.compile(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : "),
     re.compile(r"^Load model from .*? failed: ?"),
     re.compile(r"Load model \S+ failed\. ?"),
-    re.compile(r"Non-zero status code returned while running (\w+ node)\. Name:'[^']*' "),
-    re.compile(r"\[ERROR\] \[OpenVINO\(?-?E?P?\)?\] ?"),
+    re.compile(r"\[ERROR\] \[OpenVINO[^\]]*\] ?"),
     re.compile(r"(?:Failed to load library|Error loading) (?:\"[^\"]*\"|\S+) with error: "),
+    re.compile(r"[ ;]*GPU=-?\d+ ; hostname=.*", re.DOTALL),
+    re.compile(r"Please fix either the inputs/outputs or the model\."),
 )
-# `/src/core/x.cc:87 virtual T* ns::Class::Method(int, const X&) [with T = Y] what it says`
-_SOURCE = re.compile(
-    r"(?:\S*/)?[\w.]+\.(?:cc|cpp|h|hpp|cu|cuh):\d+(?:,| )\s*"
-    r"(?:[^()\n]*?[\w>~)]+\((?:[^()]|\([^()]*\))*\)(?: const)?(?: \[with [^\]]*\])? )?"
-)
-_SHORT_SOURCE = re.compile(r"[\w.]+\.(?:cc|cpp|h|hpp|cu):\d+ (?:\w+(?:::\w+)* )?")
+_STATUS = "Status Message: "
+_SOURCE = re.compile(r"(?:\S*/)?[\w.]+\.(?:cc|cpp|cxx|h|hpp|cu|cuh):\d+,? ")
 _PATH = re.compile(r"""(?:(?<=["'(\s=:])|^)(?:[A-Za-z]:[\\/]|/)[^\s"',;:)]*""")
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{4,}\b")
 _LONGEST = 600
@@ -47,18 +44,37 @@ _LONGEST = 600
 
 def sentence(text: str) -> str:
     """What `text`, an error of the runtime's, tells a person; without paths and C++."""
-    status = "Status Message: "
-    if status in text:
-        text = text[text.rindex(status) + len(status) :]
+    text = text[text.rfind(_STATUS) + len(_STATUS) :] if _STATUS in text else text
     for noise in _NOISE:
         text = noise.sub("", text)
-    text = _SOURCE.sub("", text)
-    text = _SHORT_SOURCE.sub("", text)
+    while source := _SOURCE.search(text):
+        text = text[: source.start()] + _without_function(text[source.end() :])
     text = _PATH.sub(lambda found: _last_part(found.group()), text)
-    text = _ADDRESS.sub("…", text)
-    text = " ".join(text.replace("Please fix either the inputs/outputs or the model.", "").split())
-    text = text.strip(" .:;")
+    text = " ".join(_ADDRESS.sub("…", text).split()).strip(" .:;")
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+def _without_function(text: str) -> str:
+    """Drop the function that follows a source line: a whole signature, or its bare name.
+
+    `T* ns::Class::Method(int, F (*)(G)) const [with T = int] what it says`, `Method what it says`.
+    """
+    opening = text.find("(")
+    if "::" not in text[: max(opening, 0)]:
+        name, _, said = text.partition(" ")
+        return said if re.fullmatch(r"[\w:~]+(?:\(\))?", name) else text
+    text = _after_bracket(text, opening).removeprefix(" const")
+    return _after_bracket(text, 1) if text.startswith(" [with ") else text
+
+
+def _after_bracket(text: str, opening: int) -> str:
+    """What follows the bracket that closes the one at `opening`; all of it where none does."""
+    depth = 0
+    for place in range(opening, len(text)):
+        depth += (text[place] in "([") - (text[place] in ")]")
+        if depth == 0:
+            return text[place + 1 :]
+    return text
 
 
 def _last_part(path: str) -> str:

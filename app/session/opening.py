@@ -64,6 +64,8 @@ def open_session(
                 raw = opener.open(_links(chain[place:], policy), policy)
             except Exception as error:
                 reason = sentence(str(error)) or type(error).__name__
+                if policy == "require_all":
+                    reason = opener.left_over(link) or reason
                 if link.name == CPU:
                     raise LoadFailed(reason) from error
         if raw is not None:
@@ -171,6 +173,14 @@ class _Opener:
         if policy == "require_all":
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         return _open(self._path, options, links)
+
+    def left_over(self, link: Provider) -> str:
+        """How many nodes `link` leaves to others, where `open` under require_all only said that."""
+        try:
+            raw = _open(self._path, self._runtime_options(), [link])
+        except Exception:  # noqa: BLE001  then it was something else, and has been said
+            return ""
+        return _shortfall(raw, link, _nodes(raw), "require_all")
 
     def _open_on_cpu(self) -> Any:
         graph = self._graph()

@@ -6,12 +6,11 @@ those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO, overload
 
-Buffer = memoryview
 Shape = tuple[int | str | None, ...] | None
 
 _VARINT, _FIXED64, _BYTES, _START_GROUP, _END_GROUP, _FIXED32 = range(6)
@@ -40,17 +39,58 @@ class ModelFile:
     external: frozenset[str]  # where weights lie outside the file, as the file words it
 
 
+class Stretch:
+    """Part of a file that slices like bytes: short slices are read, long ones stay on disk.
+
+    So weights cost no memory; and where a file is cut while it is read, that is an error, whereas
+    a memory map would end the process.
+    """
+
+    SHORT = 1 << 16
+
+    def __init__(self, file: BinaryIO, start: int, length: int) -> None:
+        self._file, self._start, self._length = file, start, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> Buffer: ...
+    def __getitem__(self, at: int | slice) -> int | Buffer:
+        if isinstance(at, int):
+            return self._read(at, 1)[0]
+        if at.stop - at.start > self.SHORT:
+            return Stretch(self._file, self._start + at.start, at.stop - at.start)
+        return memoryview(self._read(at.start, at.stop - at.start))
+
+    def __bytes__(self) -> bytes:
+        return self._read(0, self._length)
+
+    def _read(self, at: int, length: int) -> bytes:
+        self._file.seek(self._start + at)
+        content = self._file.read(length)
+        if len(content) < length:
+            raise ValueError("the file became shorter while it was read")
+        return content
+
+
+Buffer = memoryview | Stretch
+
+
 def read_model(path: Path) -> ModelFile:
     """Read the model at `path`; a ValueError where it is no protobuf of a model."""
     with path.open("rb") as file:
-        if path.stat().st_size == 0:
+        size = path.stat().st_size
+        if size == 0:
             raise ValueError("the file is empty")
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            view = memoryview(mapped)
-            try:
-                return parse_model(view)
-            finally:
-                view.release()
+        if file.read(len(_LFS)) == _LFS:
+            raise ValueError("it is a Git LFS pointer; `git lfs pull` fetches the model")
+        return parse_model(Stretch(file, 0, size))
+
+
+_LFS = b"version https://git-lfs"
 
 
 def parse_model(model: Buffer) -> ModelFile:
@@ -60,6 +100,7 @@ def parse_model(model: Buffer) -> ModelFile:
     opsets: dict[str, int] = {}
     properties: dict[str, str] = {}
     graph_name, shapes, external = "", dict[str, Shape](), set[str]()
+    has_graph = False
     for number, value in fields(model):
         if number in numbers and isinstance(value, int):
             numbers[number] = signed(value)
@@ -75,10 +116,13 @@ def parse_model(model: Buffer) -> ModelFile:
             properties[key] = said
         elif number == 7:
             graph_name = _graph(value, shapes, external) or graph_name
+            has_graph = True
         elif number == 25:
             for inner, node in fields(value):
                 if inner == 7 and not isinstance(node, int):
                     _node(node, external)
+    if not has_graph:
+        raise ValueError("it holds no graph")
     metadata = Metadata(
         ir_version=numbers[1],
         opsets=opsets,
