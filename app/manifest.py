@@ -75,8 +75,11 @@ def encode_tensor(array: Array) -> dict[str, object]:
         parts = [one if isinstance(one, bytes) else str(one).encode() for one in array.flat]
         data = b"".join(struct.pack("<I", len(part)) + part for part in parts)
     else:
-        datatype = next(name for name, row in BY_NAME.items() if row.dtype == array.dtype)
-        data = array.astype(array.dtype.newbyteorder("<")).tobytes()
+        native = array.dtype.newbyteorder("=")
+        datatype = next((name for name, row in BY_NAME.items() if row.dtype == native), "")
+        if not datatype:
+            raise ValueError(f"{array.dtype} is no datatype that can be sent over the wire")
+        data = array.astype(native.newbyteorder("<")).tobytes()
     return {
         "datatype": datatype,
         "shape": list(array.shape),

@@ -143,14 +143,14 @@ class _Scan:
 
     def _model(self, folder: Path) -> FoundModel | None:
         name = folder.name
-        config = self._config(folder)
-        self._problems += config.problems
-        versions: dict[int, Found] = {}
         try:
             inside = _folders(folder)
         except OSError as error:
             self._say(name, _reason(error, folder))
             return None
+        config = self._config(folder)
+        self._problems += config.problems
+        versions: dict[int, Found] = {}
         for version in inside:
             if not NUMBER.fullmatch(version.name):
                 self._say(f"{name}/{ascii(version.name)[1:-1]}", _bad_number(version.name))

@@ -1,0 +1,199 @@
+"""The settings of the process."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from app.settings import (
+    Settings,
+    SettingsInvalid,
+    default_in_words,
+    read_settings,
+    unknown_variables,
+    variable,
+)
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Without any COHORT_* variable."""
+    for name in os.environ:
+        if name.upper().startswith("COHORT_"):
+            monkeypatch.delenv(name)
+    return monkeypatch
+
+
+def problems(**options: object) -> dict[str, str]:
+    with pytest.raises(SettingsInvalid) as caught:
+        read_settings(options)
+    return caught.value.problems
+
+
+def test_defaults_are_the_contract() -> None:
+    """Names and defaults as the design gives them."""
+    settings = Settings()
+    assert {
+        name: getattr(settings, name)
+        for name in Settings.model_fields
+        if name not in {"rollouts", "state", "cache", "log_format"}
+    } == {
+        "models": Path("models"),
+        "host": "127.0.0.1",
+        "port": 8000,
+        "grpc_port": 8001,
+        "default_model": None,
+        "watch_seconds": 2,
+        "max_body_mb": 64,
+        "max_concurrency": 4096,
+        "keep_alive_seconds": 75,
+        "admin_token": None,
+        "drain_notice_seconds": 5,
+        "drain_seconds": 30,
+    }
+
+
+def test_every_setting_is_described_in_one_sentence() -> None:
+    """The help of `cohort serve` is made of these."""
+    for name, field in Settings.model_fields.items():
+        assert field.description is not None
+        assert field.description.endswith("."), name
+        assert ". " not in field.description, name
+        assert default_in_words(name) or field.default is not None, name
+
+
+def test_environment_is_read_when_settings_are_made(environment: pytest.MonkeyPatch) -> None:
+    """Not at import, and not later."""
+    settings = Settings()
+    environment.setenv("COHORT_PORT", "9000")
+    assert settings.port == 8000
+    assert Settings().port == 9000
+
+
+def test_option_beats_the_environment(environment: pytest.MonkeyPatch) -> None:
+    """What stands on the command line was meant for this start."""
+    environment.setenv("COHORT_PORT", "9000")
+    assert read_settings({"port": "9001"}).port == 9001
+
+
+def test_empty_variable_is_unset(environment: pytest.MonkeyPatch) -> None:
+    """Compose files and unit files pass these along."""
+    for name in Settings.model_fields:
+        environment.setenv(variable(name), "")
+    settings = Settings()
+    assert settings.port == 8000
+    assert settings.admin_token is None
+
+
+def test_settings_do_not_change() -> None:
+    """Whoever holds them may rely on them."""
+    with pytest.raises(ValidationError):
+        setattr(Settings(), "port", 1)  # noqa: B010 - mypy would refuse the plain way
+
+
+def test_rollouts_lie_beside_the_models(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Wherever those are, unless somebody says otherwise."""
+    assert Settings(models=tmp_path / "models").rollouts == tmp_path / "rollouts.yaml"
+    assert Settings().rollouts == Path.cwd() / "rollouts.yaml"
+    environment.setenv("COHORT_ROLLOUTS", "other.yaml")
+    assert Settings().rollouts == Path("other.yaml")
+
+
+@pytest.mark.skipif(sys.platform in {"win32", "darwin"}, reason="these have folders of their own")
+def test_state_and_cache_are_the_users(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As the XDG base directories say; a relative one is ignored, and a user may have no home."""
+    environment.setenv("XDG_STATE_HOME", str(tmp_path / "s"))
+    environment.setenv("XDG_CACHE_HOME", "relative")
+    environment.setenv("HOME", str(tmp_path / "home"))
+    assert Settings().state == tmp_path / "s" / "cohort"
+    assert Settings().cache == tmp_path / "home" / ".cache" / "cohort"
+
+    def homeless() -> Path:
+        raise RuntimeError
+
+    environment.setattr(Path, "home", homeless)
+    assert Settings().cache.is_absolute()
+
+
+def test_log_is_for_people_on_a_terminal(environment: pytest.MonkeyPatch) -> None:
+    """And for machines elsewhere; one may say so either way."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    environment.setattr(sys, "stderr", Terminal())
+    assert Settings().log_format == "console"
+    environment.setattr(sys, "stderr", io.StringIO())
+    assert Settings().log_format == "json"
+    assert read_settings({"log_format": "console"}).log_format == "console"
+
+
+def test_token_is_kept_out_of_sight() -> None:
+    """Printing the settings, or refusing the token, does not print it."""
+    settings = read_settings({"admin_token": " hunter2 "})
+    assert settings.admin_token is not None
+    assert settings.admin_token.get_secret_value() == "hunter2"
+    assert "hunter2" not in repr(settings)
+    assert "hunter" not in str(problems(admin_token="hunter 2"))
+
+
+def test_all_wrong_settings_are_told_in_one_sentence_each() -> None:
+    """By variable, without pydantic's own words."""
+    with pytest.raises(SettingsInvalid) as caught:
+        read_settings({"port": "eighty", "grpc_port": "-1", "watch_seconds": "nan", "models": 3})
+    assert str(caught.value).splitlines() == [
+        "COHORT_MODELS: must be a path, not '3'",
+        "COHORT_PORT: must be a whole number, not 'eighty'",
+        "COHORT_GRPC_PORT: must be at least 0, not '-1'",
+        "COHORT_WATCH_SECONDS: must be a number, not 'nan'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("port", "65536", "at most 65535"),
+        ("port", "80.5", "whole number"),
+        ("grpc_port", "8000", "COHORT_PORT"),
+        ("log_format", "xml", "json or console"),
+        ("default_model", "../x", "a model's name"),
+        ("host", "", "cannot be used"),
+        ("max_concurrency", "0", "at least 1"),
+        ("drain_seconds", "-1", "at least 0"),
+        ("drain_notice_seconds", "inf", "a number"),
+        ("prot", "1", "no setting"),
+    ],
+)
+def test_value_out_of_bounds_is_refused(name: str, value: str, says: str) -> None:
+    """With what it may be."""
+    assert says in problems(**{name: value})[name]
+
+
+@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(sorted(Settings.model_fields)), st.text(min_size=1))
+def test_anything_is_read_or_refused_in_a_sentence(name: str, value: str) -> None:
+    """No value gets an exception of another kind, nor pydantic's links."""
+    said = ""
+    try:
+        read_settings({name: value})
+    except SettingsInvalid as error:
+        said = str(error)
+    assert not said or re.match(r"COHORT_[A-Z_]+: \S", said)
+    assert "pydantic" not in said
+
+
+def test_misspelt_variable_is_noticed() -> None:
+    """A setting that silently does nothing costs an afternoon."""
+    assert unknown_variables(["COHORT_PROT", "PATH", "COHORT_PORT", "cohort_port"]) == [
+        "COHORT_PROT is no setting; did you mean 'COHORT_PORT'?"
+    ]
