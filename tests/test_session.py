@@ -385,7 +385,7 @@ def test_stopped_before_it_starts(opened: Opener) -> None:
 
 def test_stopped_from_another_thread_while_running(opened: Opener) -> None:
     """A run that is under way ends between two nodes when another thread says so."""
-    session = opened(onnx_models.slow(nodes=20_000, size=128))
+    session = opened(onnx_models.slow(nodes=20_000, size=256))
     control = session.control()
     running = threading.Event()
     failures: list[CohortError] = []

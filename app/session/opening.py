@@ -234,8 +234,9 @@ class _Opener:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        folder = self._path.absolute().parent.parent  # the model's, where config.yaml lies
         for library in wanted.custom_op_libraries:
-            options.register_custom_ops_library(str(self._path.parents[1] / library))
+            options.register_custom_ops_library(str(folder / library))
         return options
 
 

@@ -80,7 +80,7 @@ class Provider:
     def ort_options(self) -> dict[str, str]:
         """The options as ONNX Runtime takes them: text."""
         return {
-            key: json.dumps(value) if isinstance(value, Mapping | list) else str(value)
+            key: json.dumps(value, default=str) if isinstance(value, Mapping | list) else str(value)
             for key, value in self.options.items()
         }
 
@@ -215,7 +215,10 @@ def _missing_library(provider: Provider) -> str:
     return ""
 
 
-_SAYS = re.compile(r"\[[EW]:onnxruntime:[^\]]*\]\s*(.*?)(?:\x1b\[m|$)", re.DOTALL)
+# An error; or the warning that the provider was not made, which is general. Other warnings, such as
+# the one about looking for hardware in a container, are about something else.
+_ERROR = re.compile(r"\[E:onnxruntime:[^\]]*\]\s*([^\x1b\n]+)")
+_WARNING = re.compile(r"\[W:onnxruntime:[^\]]*\]\s*(Failed to create [^\x1b\n]+)")
 
 
 def _told_apart(provider: Provider) -> str:
@@ -240,8 +243,8 @@ def _told_apart(provider: Provider) -> str:
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return ""
-    said = [sentence(line) for line in _SAYS.findall(done.stderr)]
-    return next((line for line in said if line), "")
+    lines = [*_ERROR.findall(done.stderr), *_WARNING.findall(done.stderr)]
+    return next((said for line in lines if (said := sentence(line))), "")
 
 
 def _probe_model() -> bytes:

@@ -43,8 +43,8 @@ class Placement:
 
     @property
     def fell_back(self) -> bool:
-        """Whether another provider than the first wanted serves."""
-        return self.active != self.wanted[0]
+        """Whether another link than the first wanted serves, be it the same provider elsewhere."""
+        return self.active != self.wanted[0] or bool(self.fallbacks)
 
     @property
     def reason(self) -> str:
