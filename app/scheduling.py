@@ -126,15 +126,17 @@ class Scheduler:
         self._ticking = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = float("inf")
-        self._loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None  # that of the first who wakes it
         self._done: deque[Batch] = deque()
         self._collecting = False
 
     def wake(self, batcher: Batcher) -> None:
-        """Look at `batcher` in the next turn of the loop: what is parsed in this one runs together."""
+        """Look at `batcher` in the next turn of the loop: all parsed in this one runs together."""
         self._work[batcher] = None
         if not self._ticking:
             self._ticking = True
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()
             self._loop.call_soon(self._tick)
 
     def close(self) -> None:
@@ -217,7 +219,7 @@ class Scheduler:
                 self._timer.cancel()
             self._timer_due = due
             wait = max(due - monotonic(), 0.0)
-            self._timer = self._loop.call_later(wait, self._ripen)
+            self._timer = asyncio.get_running_loop().call_later(wait, self._ripen)
 
     def _ripen(self) -> None:
         due, self._timer_due = self._timer_due, float("inf")
@@ -233,7 +235,7 @@ class Scheduler:
 
     def _executed(self, batch: Batch) -> None:
         self._done.append(batch)
-        if not self._collecting:
+        if not self._collecting and self._loop is not None:
             self._collecting = True
             with suppress(RuntimeError):  # the loop is closed: nobody waits for the answer
                 self._loop.call_soon_threadsafe(self._collect)

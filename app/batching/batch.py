@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from app.batching.events import Ran
 from app.batching.parts import Outputs, RowsDoNotFollow, join, split
@@ -23,7 +23,8 @@ class Control(Protocol):
     def stop(self) -> None: ...
 
 
-Run = Callable[[Arrays, Control | None], Outputs]
+Run = Callable[[Arrays, Any], Outputs]
+"""Takes the inputs and a Control of the session's own kind, or None."""
 
 
 class Ticket:
