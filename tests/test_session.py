@@ -431,12 +431,24 @@ def _changed(change: Callable[[onnx.ModelProto], object]) -> bytes:
         (b"<html>404</html>", "no ONNX model, or is cut short"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
         (_changed(lambda model: model.ClearField("graph")), "holds no graph"),
+        (onnx_models.mlp().SerializeToString().replace(b"\x12\x01N", b"\x12\x01\xff"), "UTF-8"),
         (_changed(lambda model: setattr(model, "ir_version", 14)), "IR version: 14"),
         (_changed(lambda model: setattr(model.opset_import[0], "version", 28)), "pset 28"),
         (_changed(lambda model: setattr(model.graph.node[0], "op_type", "Nope")), "Nope"),
         (_changed(lambda model: setattr(model.graph.node[0], "domain", "com.nope")), "com.nope"),
     ],
-    ids=["empty", "truncated", "html", "lfs", "no graph", "ir", "opset", "operator", "domain"],
+    ids=[
+        "empty",
+        "truncated",
+        "html",
+        "lfs",
+        "no graph",
+        "utf-8",
+        "ir",
+        "opset",
+        "operator",
+        "domain",
+    ],
 )
 def test_bad_model_is_refused_in_a_sentence(tmp_path: Path, content: bytes, told: str) -> None:
     """A model that cannot be opened is a LoadFailed that says what is wrong with it."""

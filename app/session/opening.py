@@ -255,10 +255,15 @@ def _open(path: Path, options: Any, links: Sequence[Provider]) -> Any:
 
 
 def _session(raw: Any, model: ModelFile, placement: Placement, device: str) -> Session:
+    try:
+        inputs = tuple(_spec(one, model.shapes) for one in raw.get_inputs())
+        outputs = tuple(_spec(one, model.shapes) for one in raw.get_outputs())
+    except UnicodeDecodeError as error:
+        raise LoadFailed("the name of an input, output or dimension is not UTF-8") from error
     return Session(
         raw,
-        inputs=tuple(_spec(one, model.shapes) for one in raw.get_inputs()),
-        outputs=tuple(_spec(one, model.shapes) for one in raw.get_outputs()),
+        inputs=inputs,
+        outputs=outputs,
         metadata=model.metadata,
         placement=placement,
         device=device,
