@@ -155,6 +155,7 @@ def test_value_that_does_not_fit_is_named(text: str, key: str) -> None:
         ("a: [", "line 1"),
         ("a: &x [*x]", "aliases"),
         ("[" * 5000, "nested too deeply"),
+        ("x: " + "[" * 230 + "]" * 230, "nested too deeply"),
         ("x: !!python/object:os.system rm", "line 1"),
         ("x: !!int foo", "not YAML"),
         ("x: " + "9" * 5000, "not YAML"),
