@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from app.errors import CohortError, InferenceFailed, InvalidInput
-from app.session.runtime import ort
+from app.session.runtime import VERSION, ort
 
 # Words of a run that no other input would have saved.
 _STOPPED = re.compile(r"terminate flag")
@@ -35,6 +35,9 @@ _NOISE = (
     re.compile(r"[ ;]*GPU=-?\d+ ; hostname=.*", re.DOTALL),
     re.compile(r"Please fix either the inputs/outputs or the model\."),
 )
+_OPSET = re.compile(
+    r"Opset (\d+) is under development.*support for domain (\S+) is till opset (\d+)", re.DOTALL
+)
 _STATUS = "Status Message: "
 _SOURCE = re.compile(r"(?:\S*/)?[\w.]+\.(?:cc|cpp|cxx|h|hpp|cu|cuh):\d+,? ")
 _PATH = re.compile(r"""(?:(?<=["'(\s=:])|^)(?:[A-Za-z]:[\\/]|/)[^\s"',;:)]*""")
@@ -45,6 +48,9 @@ _LONGEST = 600
 def sentence(text: str) -> str:
     """What `text`, an error of the runtime's, tells a person; without paths and C++."""
     text = text[text.rfind(_STATUS) + len(_STATUS) :] if _STATUS in text else text
+    if opset := _OPSET.search(text):
+        version, domain, latest = opset.groups()
+        return f"it uses opset {version} of {domain}; ONNX Runtime {VERSION} takes up to {latest}"
     for noise in _NOISE:
         text = noise.sub("", text)
     while source := _SOURCE.search(text):
