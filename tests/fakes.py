@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+
 from app.batching import Batcher, BatchingOff, Left, Outputs, Ran, Ticket
 from app.errors import CohortError, InferenceFailed
-from app.tensors import Arrays
+from app.tensors import Array, Arrays
+
+Loop = asyncio.AbstractEventLoop
+
+LOOPS: Mapping[str, Callable[[], Loop]] = {"asyncio": asyncio.new_event_loop}
+if sys.platform != "win32":
+    import uvloop
+
+    LOOPS = {**LOOPS, "uvloop": uvloop.new_event_loop}
 
 PATIENCE = 10.0
 """Seconds after which a test that waits for what never comes fails, instead of hanging."""
 
 
-def double(inputs: Arrays) -> Outputs:
+def double(inputs: Arrays, control: object = None) -> Outputs:
     """A model: every input, twice as large."""
-    return [array + array for array in inputs.values()]  # type: ignore[operator]
+    return [inputs[name] + inputs[name] for name in sorted(inputs)]  # type: ignore[operator]
 
 
 class Brake:
@@ -93,19 +104,6 @@ class Puppet:
         trace: TracebackType | None,
     ) -> None:
         self.release(1000)  # let no thread outlive its test
-
-
-class Clock:
-    """A monotonic clock that stands still until turned."""
-
-    def __init__(self, now: float = 1000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-    def turn(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @dataclass
@@ -184,6 +182,17 @@ class Observed:
     @property
     def off(self) -> list[str]:
         return [event.reason for event in self.events if isinstance(event, BatchingOff)]
+
+
+def assert_same(got: Array, wanted: Array, tolerance: float = 0.0) -> None:
+    """Datatype and shape are equal, and so are the values; numbers to within `tolerance`."""
+    assert got.dtype == wanted.dtype
+    assert got.shape == wanted.shape
+    if got.dtype.kind == "O" or not tolerance:
+        np.testing.assert_array_equal(got, wanted)
+    else:
+        numbers = np.asarray(got, float), np.asarray(wanted, float)
+        np.testing.assert_allclose(*numbers, rtol=tolerance, atol=tolerance)
 
 
 def assert_empty(batcher: Batcher) -> None:

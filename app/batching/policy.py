@@ -49,12 +49,14 @@ class BatchPolicy:
 class Waiting(Protocol):
     """What `next_batch` looks at in a request."""
 
-    arrived: float
-    rows: int
+    @property
+    def arrived(self) -> float: ...
+    @property
+    def rows(self) -> int: ...
 
 
 class Cut(NamedTuple):
-    """Run `requests` from the head of the queue at `key`: `rows` in all, the oldest since `arrived`."""
+    """Run `requests` from the head of the queue at `key`: `rows` in all, here since `arrived`."""
 
     key: Key
     requests: int

@@ -1,0 +1,147 @@
+"""What is left of a request once it is answered: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from app.batching import Batcher, BatchPolicy, Outputs, Ticket
+from app.errors import InvalidInput
+from app.scheduling import Scheduler
+from app.tensors import Arrays
+from tests.fakes import Answers, Hand, Observed, Puppet, assert_empty
+
+
+class Payload(np.ndarray[tuple[int, ...], np.dtype[np.float64]]):
+    """An array that can be watched: numpy's own take no weak references."""
+
+
+def payload(value: float = 1.0) -> Payload:
+    return np.full((1, 3), value).view(Payload)
+
+
+def fail_on_negative(inputs: Arrays, control: object = None) -> Outputs:
+    x = np.asarray(inputs["x"], float)
+    if (x < 0).any():
+        raise InvalidInput("negative")
+    return [x * 2]
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Circles stay where they are: what is let go of must go by itself."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+Ending = Callable[[Batcher, Hand, list[Ticket]], None]
+
+
+def answered(batcher: Batcher, hand: Hand, tickets: list[Ticket]) -> None:
+    hand.run_all(batcher)
+
+
+def cancelled(batcher: Batcher, hand: Hand, tickets: list[Ticket]) -> None:
+    for ticket in tickets:
+        ticket.cancel()
+
+
+def closed(batcher: Batcher, hand: Hand, tickets: list[Ticket]) -> None:
+    batcher.close()
+
+
+@pytest.mark.parametrize("values", [[1.0], [1.0, 2.0, 3.0], [1.0, -1.0, 3.0], [-1.0]])
+@pytest.mark.parametrize("end", [answered, cancelled, closed])
+async def test_inputs_are_let_go_of_with_the_answer(
+    no_collector: None, values: list[float], end: Ending
+) -> None:
+    """However it ends, a caller that keeps its ticket does not keep anybody's inputs alive."""
+    hand = Hand()
+    batcher = Batcher(fail_on_negative, BatchPolicy(), wake=hand.wake, observe=Observed())
+    watched = []
+    tickets = []
+    for value in values:
+        array = payload(value)
+        watched.append(weakref.ref(array))
+        tickets.append(batcher.submit({"x": array}, lambda outputs, error: None))
+    del array
+    assert all(one() is not None for one in watched)
+    end(batcher, hand, tickets)
+    assert [one() for one in watched] == [None] * len(watched)
+    assert_empty(batcher)
+
+
+async def test_threads_hold_nothing_between_runs(no_collector: None) -> None:
+    """A thread that waits for its next batch has let go of the last one."""
+    scheduler = Scheduler(default_slots=1)
+    batcher = Batcher(
+        fail_on_negative,
+        BatchPolicy(),
+        wake=scheduler.wake,
+        observe=Observed(),
+        seconds_for=lambda rows: 1.0,
+    )
+    for value in (1.0, -1.0):
+        answer = Answers()
+        array = payload(value)
+        watched = weakref.ref(array)
+        batcher.submit({"x": array}, answer)
+        del array
+        await answer.once()
+        answer.calls.clear()  # an error holds its traceback, and that the frames of the run
+        # The thread lets go a moment after it handed the batch over; nothing tells us when.
+        for _ in range(1000):
+            if watched() is None:
+                break
+            await asyncio.sleep(0)
+        assert watched() is None
+    assert not scheduler._work
+    scheduler.close()
+
+
+async def test_a_caller_who_left_mid_run_is_let_go_of_after_it(no_collector: None) -> None:
+    """Its inputs are in use until then, and are gone with the batch."""
+    scheduler = Scheduler(default_slots=1)
+    with Puppet() as puppet:
+        batcher = Batcher(
+            puppet,
+            BatchPolicy(),
+            wake=scheduler.wake,
+            observe=Observed(),
+            seconds_for=lambda rows: 1.0,
+        )
+        array = payload()
+        watched = weakref.ref(array)
+        ticket = batcher.submit({"x": array}, Answers())
+        stays = Answers()
+        batcher.submit({"x": payload()}, stays)
+        del array
+        await puppet.started(1)
+        ticket.cancel()
+        puppet.feeds.clear()
+        puppet.release()
+        await stays.once()
+        for _ in range(1000):
+            if watched() is None:
+                break
+            await asyncio.sleep(0)
+        assert watched() is None
+    scheduler.close()
+
+
+async def test_many_shapes_leave_no_queues() -> None:
+    """A thousand shapes, a thousand keys: none stays."""
+    hand = Hand()
+    policy = BatchPolicy(max_queue_size=2000)
+    batcher = Batcher(fail_on_negative, policy, wake=hand.wake, observe=Observed())
+    for length in range(1000):
+        batcher.submit({"x": np.ones((1, length))}, Answers())
+    hand.run_all(batcher)
+    assert_empty(batcher)

@@ -1,0 +1,261 @@
+"""Requests of different lengths in one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batching import Batcher, BatchPolicy, Outputs, Padding, PadPlan, plan_padding
+from app.errors import InvalidInput
+from app.tensors import Array, Arrays, TensorSpec
+from tests.fakes import Answers, Hand, Observed, assert_empty, assert_same
+
+IDS = TensorSpec("ids", "INT64", ("N", "L"))
+MASK = TensorSpec("mask", "INT64", ("N", "L"))
+EMBEDDING = TensorSpec("embedding", "FP32", ("N", 4))
+HIDDEN = TensorSpec("hidden", "FP32", ("N", "L", 4))
+PAIRS = TensorSpec("pairs", "FP32", ("N", "L", "L"))
+
+
+def pad(*names: str, multiple: int = 8, value: float = 0) -> dict[str, Padding]:
+    return {name: Padding(axis=1, value=value, multiple=multiple) for name in names}
+
+
+def masked_mean(inputs: Arrays, control: object = None) -> Outputs:
+    """A model: the mean of the unmasked ids per row, each id beside its mean, and all products."""
+    ids, mask = inputs["ids"].astype(float), inputs["mask"].astype(float)
+    if ids.shape != mask.shape:
+        raise InvalidInput("ids and mask differ in length")
+    if (ids < 0).any():
+        raise InvalidInput("poison")
+    mean = (ids * mask).sum(1, keepdims=True) / np.maximum(mask.sum(1, keepdims=True), 1)
+    return [mean, np.stack([ids, ids - mean], axis=2), ids[:, :, None] * ids[:, None, :]]
+
+
+PLAN = plan_padding(
+    [IDS, MASK],
+    [
+        TensorSpec("mean", "FP64", ("N", 1)),
+        TensorSpec("beside", "FP64", ("N", "L", 2)),
+        TensorSpec("products", "FP64", ("N", "L", "L")),
+    ],
+    pad("ids", "mask"),
+)
+
+
+def text(rows: int, length: int, *, first: int = 1) -> Arrays:
+    ids: Array = np.arange(first, first + rows * length).reshape(rows, length)
+    return {"ids": ids, "mask": np.ones_like(ids)}
+
+
+def make(hand: Hand, seen: Observed, plan: PadPlan | None = PLAN, most: int = 32) -> Batcher:
+    policy = BatchPolicy(max_batch_size=most)
+    return Batcher(masked_mean, policy, wake=hand.wake, observe=seen, padding=plan)
+
+
+async def answers_of(requests: list[Arrays], plan: PadPlan | None = PLAN) -> Observed:
+    """Run all and compare each answer with the same request's alone."""
+    hand, seen = Hand(), Observed()
+    batcher = make(hand, seen, plan)
+    answers = [Answers() for _ in requests]
+    for inputs, answer in zip(requests, answers, strict=True):
+        batcher.submit(inputs, answer)
+    hand.run_all(batcher)
+    for inputs, answer in zip(requests, answers, strict=True):
+        for got, expected in zip(await answer.outputs(), masked_mean(inputs), strict=True):
+            assert_same(got, expected, 1e-12)
+            assert got.flags["C_CONTIGUOUS"]
+    assert_empty(batcher)
+    return seen
+
+
+def test_outputs_that_share_the_symbol_follow() -> None:
+    """An output's axis is cut back where it carries the padded input's name, on every such axis."""
+    plan = plan_padding([IDS, MASK], [EMBEDDING, HIDDEN, PAIRS], pad("ids", "mask"))
+    assert plan.reason == ""
+    assert {position: list(axes) for position, axes in plan.outputs.items()} == {
+        1: [(1, "L")],
+        2: [(1, "L"), (2, "L")],
+    }
+
+
+def test_inputs_of_one_symbol_share_their_buckets() -> None:
+    """Two multiples for one length: the least that is a multiple of both."""
+    both = {"ids": Padding(multiple=6), "mask": Padding(multiple=4)}
+    assert plan_padding([IDS, MASK], [EMBEDDING], both).multiples == {"L": 12}
+
+
+def test_no_padding_asked_for_is_no_plan() -> None:
+    """Without `pad` there is nothing to say and nothing to do."""
+    assert plan_padding([IDS], [HIDDEN], {}) == PadPlan()
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Padding that must not be done, and a word from the reason."""
+
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+    pad: dict[str, Padding]
+    because: str
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Refused([IDS], [EMBEDDING], pad("idz"), "no input 'idz'"),
+        Refused([TensorSpec("x", "FP32", None)], [EMBEDDING], pad("x"), "no axis 1"),
+        Refused([TensorSpec("x", "FP32", ("N",))], [EMBEDDING], pad("x"), "no axis 1"),
+        Refused([IDS], [EMBEDDING], {"ids": Padding(axis=0)}, "no axis 0"),
+        Refused([TensorSpec("x", "FP32", ("N", 3))], [EMBEDDING], pad("x"), "always 3 long"),
+        Refused([IDS, MASK], [EMBEDDING], pad("ids"), "input 'mask' is L long"),
+        Refused([TensorSpec("x", "FP32", ("N", "N"))], [EMBEDDING], pad("x"), "is N long"),
+        Refused([IDS], [TensorSpec("y", "FP32", None)], pad("ids"), "does not say its shape"),
+        Refused([IDS], [TensorSpec("y", "FP32", ("N", None))], pad("ids"), "grows with padding"),
+        Refused([IDS], [TensorSpec("y", "FP32", ("N", "L2"))], pad("ids"), "grows with padding"),
+    ],
+    ids=lambda case: case.because,
+)
+def test_nothing_is_padded_where_it_might_show(case: Refused) -> None:
+    """Unless it is certain which outputs follow, requests of different lengths stay apart."""
+    plan = plan_padding(case.inputs, case.outputs, case.pad)
+    assert case.because in plan.reason
+    assert not plan.inputs
+
+
+def test_an_unnamed_axis_is_padded_where_no_output_can_follow() -> None:
+    """Outputs of fixed shape cannot grow, whatever the input's axis is called."""
+    plan = plan_padding([TensorSpec("x", "FP32", ("N", None))], [EMBEDDING], pad("x"))
+    assert list(plan.inputs) == ["x"]
+
+
+async def test_lengths_of_one_bucket_run_together_padded_to_its_bound() -> None:
+    """Three lengths up to 8 make one run 8 long, and the share of padding is told."""
+    hand, seen = Hand(), Observed()
+    fed: list[Arrays] = []
+
+    def run(inputs: Arrays, control: object) -> Outputs:
+        fed.append(inputs)
+        return masked_mean(inputs)
+
+    batcher = Batcher(run, BatchPolicy(), wake=hand.wake, observe=seen, padding=PLAN)
+    for length in (3, 5, 7):
+        batcher.submit(text(2, length), Answers())
+    hand.run_all(batcher)
+    assert [inputs["ids"].shape for inputs in fed] == [(6, 8)]
+    assert fed[0]["ids"][0].tolist() == [1, 2, 3, 0, 0, 0, 0, 0]
+    (ran,) = seen.runs
+    assert ran.padding == pytest.approx(1 - 30 / 48)
+
+
+async def test_buckets_are_never_mixed() -> None:
+    """8 is the end of its bucket and 9 the start of the next."""
+    seen = await answers_of([text(1, 8), text(1, 9), text(1, 7), text(1, 16)])
+    assert [ran.requests for ran in seen.runs] == [2, 2]
+
+
+@pytest.mark.parametrize("lengths", [[5], [5, 5, 5], [8, 8]])
+async def test_equal_lengths_are_not_padded(lengths: list[int]) -> None:
+    """One request, or several of one length, run as they are."""
+    seen = await answers_of([text(1, length) for length in lengths])
+    assert [(ran.requests, ran.padding) for ran in seen.runs] == [(len(lengths), 0.0)]
+
+
+async def test_without_a_plan_lengths_stay_apart() -> None:
+    """A model without padding, or whose padding was refused, runs each length by itself."""
+    for plan in (None, PadPlan(reason="not sure")):
+        seen = await answers_of([text(1, 3), text(1, 4), text(1, 3)], plan)
+        assert [ran.requests for ran in seen.runs] == [2, 1]
+
+
+async def test_lengths_that_disagree_within_a_request_run_alone() -> None:
+    """A request whose ids and mask differ in length fails by itself."""
+    hand, seen = Hand(), Observed()
+    batcher = make(hand, seen)
+    good, bad = Answers(), Answers()
+    batcher.submit({"ids": np.ones((1, 3), int), "mask": np.ones((1, 4), int)}, bad)
+    batcher.submit(text(1, 4), good)
+    hand.run_all(batcher)
+    assert isinstance(await bad.error(), InvalidInput)
+    await good.outputs()
+    assert [ran.requests for ran in seen.runs] == [1, 1]
+
+
+async def test_strings_are_padded_with_empty_ones() -> None:
+    """The pad value is a number; a string tensor takes none."""
+    words = TensorSpec("words", "BYTES", ("N", "L"))
+    plan = plan_padding([words], [TensorSpec("same", "BYTES", ("N", "L"))], pad("words"))
+    hand = Hand()
+
+    def same(inputs: Arrays, control: object) -> Outputs:
+        assert all(isinstance(word, str) for word in inputs["words"].ravel())
+        return [inputs["words"]]
+
+    batcher = Batcher(same, BatchPolicy(), wake=hand.wake, observe=Observed(), padding=plan)
+    answers = [Answers(), Answers()]
+    batcher.submit({"words": np.array([["a", "b"]], object)}, answers[0])
+    batcher.submit({"words": np.array([["c"]], object)}, answers[1])
+    hand.run_next(batcher)
+    assert [(await one.outputs())[0].tolist() for one in answers] == [[["a", "b"]], [["c"]]]
+
+
+async def test_an_output_that_breaks_its_promise_turns_batching_off() -> None:
+    """A model said to give one vector per word gives another number: everyone is served alone."""
+    hand, seen = Hand(), Observed()
+
+    def halves(inputs: Arrays, control: object) -> Outputs:
+        return [inputs["ids"][:, ::2]]
+
+    plan = plan_padding([IDS], [TensorSpec("y", "INT64", ("N", "L"))], pad("ids"))
+    batcher = Batcher(halves, BatchPolicy(), wake=hand.wake, observe=seen, padding=plan)
+    answers = [Answers(), Answers()]
+    batcher.submit({"ids": np.array([[1, 2, 3]])}, answers[0])
+    batcher.submit({"ids": np.array([[4, 5]])}, answers[1])
+    hand.run_all(batcher)
+    assert [(await one.outputs())[0].tolist() for one in answers] == [[[1, 3]], [[4]]]
+    assert "padded to L = 8" in seen.off[0]
+
+
+requests = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(0, 20), st.booleans()), min_size=1, max_size=20
+)
+
+
+@given(requests, st.sampled_from([1, 4, 8, 16]), st.integers(2, 12), st.integers(-3, 3))
+async def test_nobody_sees_padding(
+    sizes: list[tuple[int, int, bool]], multiple: int, most: int, value: int
+) -> None:
+    """Any lengths, rows, buckets and poison: answers equal those of each request run alone."""
+    plan = plan_padding(
+        [IDS, MASK],
+        [
+            TensorSpec("mean", "FP64", ("N", 1)),
+            TensorSpec("beside", "FP64", ("N", "L", 2)),
+            TensorSpec("products", "FP64", ("N", "L", "L")),
+        ],
+        {"ids": Padding(1, max(value, 0), multiple), "mask": Padding(1, 0, multiple)},
+    )
+    hand, seen = Hand(), Observed()
+    batcher = make(hand, seen, plan, most)
+    sent = []
+    for number, (rows, length, poison) in enumerate(sizes):
+        inputs = text(rows, length, first=1000 * number + 1)
+        bad = poison and inputs["ids"].size > 0
+        if bad:
+            inputs["ids"][0, 0] = -1
+        answer = Answers()
+        batcher.submit(inputs, answer)
+        sent.append((inputs, answer, bad))
+    hand.run_all(batcher)
+    for inputs, answer, bad in sent:
+        if bad:
+            assert isinstance(await answer.error(), InvalidInput)
+            continue
+        for got, expected in zip(await answer.outputs(), masked_mean(inputs), strict=True):
+            assert_same(got, expected, 1e-12)
+    assert all(0 <= ran.padding < 1 for ran in seen.runs)
+    assert_empty(batcher)

@@ -1,0 +1,190 @@
+"""Which requests run together: the decision, without a loop or a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batching import BatchPolicy, Cut, Key, next_batch
+from app.batching.policy import count_together, place, place_alone
+from app.tensors import Arrays
+
+
+class Request(NamedTuple):
+    """A request as the decision sees it."""
+
+    arrived: float
+    rows: int
+
+
+FOREVER = float("inf")
+A: Key = ("a",)
+B: Key = ("b",)
+
+
+def queue(*rows: int, arrived: float = 1.0) -> list[Request]:
+    return [Request(arrived + i, n) for i, n in enumerate(rows)]
+
+
+def policy(most: int = 8, delay: float = 0) -> BatchPolicy:
+    return BatchPolicy(max_batch_size=most, max_queue_delay_ms=delay)
+
+
+@pytest.mark.parametrize(
+    ("rows", "most", "taken"),
+    [
+        ([1, 1, 1], 8, (3, 3)),
+        ([3, 3, 3], 8, (2, 6)),  # rows are counted, not requests
+        ([4, 4, 4], 8, (2, 8)),
+        ([8, 1], 8, (1, 8)),
+        ([9, 1], 8, (1, 9)),  # larger than the maximum: alone and uncut
+        ([1, 9, 1], 8, (1, 1)),  # nobody overtakes
+        ([0, 1], 8, (1, 0)),  # nothing: alone
+        ([1, 0, 1], 8, (1, 1)),
+        ([1, 1], 1, (1, 1)),
+    ],
+)
+def test_requests_are_taken_from_the_head_as_long_as_their_rows_fit(
+    rows: list[int], most: int, taken: tuple[int, int]
+) -> None:
+    """A run takes requests in order, up to its maximum of rows."""
+    assert count_together(queue(*rows), most) == taken
+
+
+@pytest.mark.parametrize(
+    ("queues", "policy", "now", "expected"),
+    [
+        ({}, policy(), 5.0, FOREVER),
+        ({A: queue(1, 1)}, policy(), 5.0, Cut(A, 2, 2, 1.0)),
+        ({A: queue(1, arrived=2), B: queue(2)}, policy(), 5.0, Cut(B, 1, 2, 1.0)),
+        ({None: queue(3, 1)}, policy(), 5.0, Cut(None, 1, 3, 1.0)),
+        ({A: queue(1)}, policy(delay=500), 1.25, 0.25),
+        ({A: queue(1)}, policy(delay=500), 1.5, Cut(A, 1, 1, 1.0)),
+        ({A: queue(4, 4)}, policy(delay=500), 1.0, Cut(A, 2, 8, 1.0)),
+        ({A: queue(4, 5)}, policy(delay=500), 1.0, Cut(A, 1, 4, 1.0)),
+        ({A: queue(9)}, policy(delay=500), 1.0, Cut(A, 1, 9, 1.0)),
+        ({A: queue(0)}, policy(delay=500), 1.0, Cut(A, 1, 0, 1.0)),
+        ({None: queue(1)}, policy(delay=500), 1.0, Cut(None, 1, 1, 1.0)),
+        ({A: queue(1), B: queue(8, arrived=1.1)}, policy(delay=500), 1.2, Cut(B, 1, 8, 1.1)),
+        ({A: queue(1), B: queue(1, arrived=0.9)}, policy(delay=500), 1.2, pytest.approx(0.2)),
+    ],
+    ids=[
+        "nobody waits",
+        "one queue",
+        "the oldest head",
+        "without a key alone",
+        "held back",
+        "ripe after its delay",
+        "full is not held back",
+        "full because the next does not fit",
+        "larger than the maximum is not held back",
+        "nothing is not held back",
+        "alone is not held back",
+        "ripe before unripe",
+        "the first to ripen",
+    ],
+)
+def test_next_batch(
+    queues: Mapping[Key, Sequence[Request]], policy: BatchPolicy, now: float, expected: object
+) -> None:
+    """The oldest head goes first; with a delay, the oldest among those that are full or ripe."""
+    assert next_batch(queues, policy, now) == expected
+
+
+keys = st.one_of(st.none(), st.sampled_from([A, B, ("c",)]))
+queues_of_any_kind = st.dictionaries(
+    keys,
+    st.tuples(st.floats(0, 100), st.lists(st.integers(0, 12), min_size=1, max_size=12)).map(
+        lambda one: queue(*one[1], arrived=one[0])
+    ),
+    max_size=4,
+)
+
+
+@given(queues_of_any_kind, st.integers(1, 10), st.sampled_from([0.0, 1.0, 20_000.0]))
+def test_every_decision_keeps_the_rules(
+    queues: dict[Key, list[Request]], most: int, delay: float
+) -> None:
+    """Whatever waits: no run is too large, empty or over-full, and no wait outlasts the delay."""
+    now = 120.0
+    cut = next_batch(queues, policy(most, delay), now)
+    if isinstance(cut, float):
+        assert 0 < cut <= delay / 1000 or (cut == FOREVER and not queues)
+        return
+    taken = queues[cut.key][: cut.requests]
+    assert len(taken) == cut.requests >= 1
+    assert sum(one.rows for one in taken) == cut.rows
+    assert cut.arrived == taken[0].arrived
+    if cut.requests > 1:
+        assert cut.key is not None
+        assert cut.rows <= most
+        assert all(one.rows for one in taken)
+    if not delay:
+        assert cut.arrived == min(each[0].arrived for each in queues.values())
+
+
+@given(queues_of_any_kind, st.integers(1, 10), st.sampled_from([0.0, 1.0, 20_000.0]))
+def test_everyone_is_taken_once_and_in_order(
+    queues: dict[Key, list[Request]], most: int, delay: float
+) -> None:
+    """Deciding again and again empties every queue from its head; nobody starves."""
+    now = 0.0
+    left = {key: list(each) for key, each in queues.items()}
+    for _ in range(200):
+        cut = next_batch(left, policy(most, delay), now)
+        if isinstance(cut, float):
+            if cut == FOREVER:
+                break
+            now += cut + 1e-9
+            continue
+        del left[cut.key][: cut.requests]
+        if not left[cut.key]:
+            del left[cut.key]
+    assert not left
+
+
+def test_key_tells_apart_what_cannot_be_concatenated() -> None:
+    """Names, datatypes and row shapes all count, whatever the order of the inputs."""
+    narrow, wide = np.zeros((1, 2), np.float32), np.zeros((1, 3), np.float32)
+    different: list[Arrays] = [
+        {"a": narrow, "b": wide},
+        {"b": narrow, "a": wide},
+        {"a": narrow.astype(np.float64), "b": wide},
+        {"a": narrow},
+        {"b": narrow},
+        {"a": np.zeros((1, 2, 1), np.float32)},
+    ]
+    assert len({place(inputs)[1] for inputs in different}) == len(different)
+
+
+def test_requests_that_differ_in_rows_only_share_a_key() -> None:
+    """Axis 0 is what batching adds up."""
+    one: Arrays = {"x": np.zeros((1, 3))}
+    many: Arrays = {"x": np.ones((5, 3))}
+    assert place(one)[1] == place(many)[1]
+    assert (place(one)[0], place(many)[0]) == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "rows"),
+    [
+        ({}, 1),
+        ({"x": np.zeros(())}, 1),
+        ({"x": np.zeros((2, 3)), "y": np.zeros((4, 3))}, 4),
+        ({"x": np.zeros((2, 3)), "y": np.zeros(())}, 2),
+    ],
+    ids=["no inputs", "a scalar", "inputs that count their rows apart", "a scalar beside rows"],
+)
+def test_inputs_without_common_rows_run_alone(inputs: Arrays, rows: int) -> None:
+    """Where axis 0 is not the same thing everywhere there is no key to share."""
+    assert place(inputs) == (rows, None)
+
+
+def test_rows_are_counted_without_batching_too() -> None:
+    """How long a run takes depends on its rows, also where requests run one by one."""
+    assert place_alone({"x": np.zeros((40, 3))}) == (40, None)
