@@ -1,0 +1,421 @@
+"""Runs of several models on the loop, in slots and in the express slot."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from time import monotonic
+
+import numpy as np
+import pytest
+
+from app.batching import Batcher, BatchPolicy, Outputs
+from app.errors import DeadlineExceeded
+from app.scheduling import Scheduler
+from app.tensors import Arrays
+from tests.fakes import PATIENCE, Answers, Observed, Puppet, assert_empty, double
+
+TINY, SHORT, LONG = 1e-5, 0.01, 1.0
+POLICY = BatchPolicy(max_batch_size=4)
+
+
+def row(value: float = 1.0) -> Arrays:
+    return {"x": np.array([[value]])}
+
+
+@pytest.fixture
+async def scheduler() -> AsyncIterator[Scheduler]:
+    scheduler = Scheduler(default_slots=2)
+    yield scheduler
+    scheduler.close()
+
+
+def make(
+    scheduler: Scheduler,
+    puppet: Puppet,
+    seconds: float = LONG,
+    *,
+    policy: BatchPolicy = POLICY,
+    device: str = "cpu",
+    shadow: bool = False,
+    seen: Observed | None = None,
+) -> Batcher:
+    return Batcher(
+        puppet,
+        policy,
+        wake=scheduler.wake,
+        observe=seen or Observed(),
+        make_control=puppet.make_control,
+        seconds_for=lambda rows: seconds,
+        device=device,
+        shadow=shadow,
+    )
+
+
+def tiny(scheduler: Scheduler, threads: list[str] | None = None) -> Batcher:
+    def run(inputs: Arrays, control: object) -> Outputs:
+        if threads is not None:
+            threads.append(threading.current_thread().name)
+        return double(inputs)
+
+    return Batcher(
+        run, POLICY, wake=scheduler.wake, observe=Observed(), seconds_for=lambda rows: TINY
+    )
+
+
+def send(batcher: Batcher, requests: int) -> list[Answers]:
+    answers = [Answers() for _ in range(requests)]
+    for answer in answers:
+        batcher.submit(row(), answer)
+    return answers
+
+
+async def all_of(answers: list[Answers]) -> None:
+    for answer in answers:
+        await answer.outputs()
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_what_is_parsed_in_one_turn_runs_together(scheduler: Scheduler) -> None:
+    """Nobody waits on purpose, and still one run serves all who came at once."""
+    seen = Observed()
+    with Puppet() as puppet:
+        puppet.release(10)
+        answers = send(make(scheduler, puppet, seen=seen), 4)
+        await all_of(answers)
+    assert [ran.requests for ran in seen.runs] == [4]
+
+
+async def test_the_rest_gathers_while_a_batch_runs(scheduler: Scheduler) -> None:
+    """With all slots taken, requests become one batch, which starts when a slot is free."""
+    with Puppet() as puppet:
+        batcher = make(scheduler, puppet)
+        answers = []
+        for runs in (1, 2):
+            answers += send(batcher, 1)
+            await puppet.started(runs)
+        answers += send(batcher, 2)
+        await turns()
+        answers += send(batcher, 1)
+        await turns()
+        assert len(puppet.feeds) == 2
+        puppet.release(1)
+        await puppet.started(3)
+        assert puppet.feeds[2]["x"].shape == (3, 1)
+        puppet.release(10)
+        await all_of(answers)
+        assert_empty(batcher)
+
+
+async def test_slots_are_never_exceeded(scheduler: Scheduler) -> None:
+    """However many wait in however many models, there are two runs at once and no third."""
+    with Puppet() as puppet:
+        batchers = [make(scheduler, puppet) for _ in range(5)]
+        answers = [answer for batcher in batchers for answer in send(batcher, 9)]
+        for runs in range(2, 12):
+            await puppet.started(runs)
+            puppet.release(1)
+        puppet.release(100)
+        await all_of(answers)
+        assert puppet.most == 2
+
+
+async def test_devices_have_slots_of_their_own(scheduler: Scheduler) -> None:
+    """A CPU full of long runs leaves the GPU to its own requests."""
+    with Puppet() as slow, Puppet() as quick:
+        waiting = send(make(scheduler, slow), 12)
+        await slow.started(2)
+        on_gpu = send(make(scheduler, quick, device="cuda"), 1)
+        await quick.started(1)
+        quick.release()
+        await all_of(on_gpu)
+        slow.release(10)
+        await all_of(waiting)
+
+
+async def test_the_oldest_request_goes_first_across_models(scheduler: Scheduler) -> None:
+    """A busy model does not starve a quiet one: slots go by age."""
+    with Puppet() as busy, Puppet() as quiet:
+        one, other = make(scheduler, busy), make(scheduler, quiet)
+        answers = send(one, 12)  # three batches, of which two start
+        await busy.started(2)
+        answers += send(other, 1)
+        answers += send(one, 8)
+        await turns()
+        busy.release(1)
+        await busy.started(3)
+        busy.release(1)
+        await quiet.started(1)
+        assert len(busy.feeds) == 3
+        busy.release(10)
+        quiet.release(10)
+        await all_of(answers)
+
+
+async def test_a_short_run_passes_long_ones(scheduler: Scheduler) -> None:
+    """With every slot held by a slow model, a short one still runs; one at a time."""
+    with Puppet() as slow, Puppet() as short:
+        held = send(make(scheduler, slow), 12)
+        await slow.started(2)
+        quick = make(scheduler, short, SHORT)
+        first = send(quick, 4)
+        await short.started(1)
+        second = send(quick, 1)
+        await turns()
+        assert len(short.feeds) == 1
+        short.release(2)
+        await all_of(first + second)
+        assert (slow.most, short.most) == (2, 1)
+        slow.release(10)
+        await all_of(held)
+
+
+async def test_an_inline_run_needs_no_slot(scheduler: Scheduler) -> None:
+    """A tiny model runs on the loop itself, whatever else is going on."""
+    threads: list[str] = []
+    with Puppet() as slow, Puppet() as short:
+        held = send(make(scheduler, slow), 12)
+        await slow.started(2)
+        held += send(make(scheduler, short, SHORT), 1)
+        await short.started(1)
+        await all_of(send(tiny(scheduler, threads), 9))
+        assert threads == [threading.current_thread().name] * 3
+        slow.release(10)
+        short.release(10)
+        await all_of(held)
+
+
+async def test_only_short_runs_on_the_cpu_go_inline(scheduler: Scheduler) -> None:
+    """On a GPU even a short run waits for its device: it never holds the loop."""
+    with Puppet() as puppet:
+        answers = send(make(scheduler, puppet, TINY, device="cuda"), 1)
+        await puppet.started(1)
+        puppet.release()
+        await all_of(answers)
+
+
+@pytest.mark.parametrize("policy", [POLICY, POLICY.alone()], ids=["batched", "one by one"])
+async def test_a_long_batch_of_a_tiny_model_leaves_the_loop(
+    scheduler: Scheduler, policy: BatchPolicy
+) -> None:
+    """What counts is how long this run takes, by its rows, also where requests run alone."""
+    inline: list[bool] = []
+    loop_thread = threading.current_thread()
+
+    def run(inputs: Arrays, control: object) -> Outputs:
+        inline.append(threading.current_thread() is loop_thread)
+        return double(inputs)
+
+    batcher = Batcher(
+        run, policy, wake=scheduler.wake, observe=Observed(), seconds_for=lambda rows: rows * TINY
+    )
+    for inputs in ({"x": np.ones((1000, 1))}, row()):
+        answer = Answers()
+        batcher.submit(inputs, answer)  # type: ignore[arg-type]
+        await answer.outputs()
+    assert inline == [False, True]
+
+
+async def test_shadows_wait_for_everybody(scheduler: Scheduler) -> None:
+    """A shadow run starts when a slot is free and nobody else wants it."""
+    with Puppet() as puppet, Puppet() as behind:
+        shadow = make(scheduler, behind, shadow=True)
+        mirrored = send(shadow, 1)
+        answers = send(make(scheduler, puppet), 12)
+        await puppet.started(2)
+        puppet.release(1)
+        await puppet.started(3)
+        assert not behind.feeds
+        puppet.release(1)
+        await behind.started(1)
+        behind.release()
+        puppet.release(10)
+        await all_of(answers + mirrored)
+
+
+async def test_an_inline_shadow_waits_too_and_is_not_forgotten(scheduler: Scheduler) -> None:
+    """Also on the loop shadows come last; they run when the last of the others has gone."""
+    with Puppet() as slow:
+        held = send(make(scheduler, slow), 12)
+        await slow.started(2)
+        shadow = Batcher(
+            double,
+            POLICY,
+            wake=scheduler.wake,
+            observe=Observed(),
+            seconds_for=lambda rows: TINY,
+            shadow=True,
+        )
+        mirrored = send(shadow, 1)
+        await turns()
+        assert not mirrored[0].calls
+        slow.release(1)
+        await slow.started(3)
+        await all_of(mirrored)
+        slow.release(10)
+        await all_of(held)
+
+
+async def test_the_next_batch_starts_before_replies(scheduler: Scheduler) -> None:
+    """While a slow caller is being written to, the model is at work already."""
+    with Puppet() as puppet:
+        batcher = make(scheduler, puppet)
+        order: list[str] = []
+        cut = batcher.cut
+
+        def noted(*args: object) -> object:
+            order.append("dispatched")
+            return cut(*args)  # type: ignore[arg-type]
+
+        batcher.cut = noted  # type: ignore[method-assign, assignment]
+        for _ in range(12):
+            batcher.submit(row(), lambda outputs, error: order.append("replied"))
+        await puppet.started(2)
+        order.clear()
+        puppet.release(1)
+        await puppet.started(3)
+        puppet.release(10)
+        while not batcher.idle:
+            await asyncio.sleep(0)
+        assert order[:2] == ["dispatched", "replied"]
+
+
+async def test_a_caller_who_leaves_mid_run_does_not_hold_up_the_rest(scheduler: Scheduler) -> None:
+    """When one of three leaves, the run goes on and the others get their answers."""
+    seen = Observed()
+    with Puppet() as puppet:
+        batcher = make(scheduler, puppet, seen=seen)
+        answers = [Answers() for _ in range(3)]
+        tickets = [batcher.submit(row(i), answer) for i, answer in enumerate(answers)]
+        await puppet.started(1)
+        tickets[1].cancel()
+        assert not puppet.brakes[0].stopped
+        puppet.release()
+        assert (await answers[0].outputs())[0].tolist() == [[0.0]]
+        assert (await answers[2].outputs())[0].tolist() == [[4.0]]
+        assert answers[1].calls == []
+        assert seen.left == ["running"]
+        assert_empty(batcher)
+
+
+async def test_a_run_nobody_waits_for_is_stopped(scheduler: Scheduler) -> None:
+    """When the last caller has left, the slot is given back at once and nobody is answered."""
+    with Puppet() as puppet:
+        batcher = make(scheduler, puppet)
+        answers = [Answers() for _ in range(3)]
+        tickets = [batcher.submit(row(), answer) for answer in answers]
+        await puppet.started(1)
+        for ticket in tickets:
+            assert not puppet.brakes[0].stopped
+            ticket.cancel()
+        assert puppet.brakes[0].stopped
+        async with asyncio.timeout(PATIENCE):
+            while not batcher.idle:
+                await asyncio.sleep(0)
+        assert [answer.calls for answer in answers] == [[], [], []]
+        assert len(puppet.feeds) == 1
+
+
+async def test_a_batch_everyone_left_before_it_began_is_not_run(scheduler: Scheduler) -> None:
+    """Between being cut and being run there is a moment; who leaves then costs no run."""
+    with Puppet() as puppet:
+        batcher = make(scheduler, puppet)
+        ticket = batcher.submit(row(), Answers())
+        cut = batcher.look(monotonic())
+        assert not isinstance(cut, float)
+        batch = batcher.cut(cut, monotonic())
+        ticket.cancel()
+        batch.execute()
+        batcher.finish(batch)
+        assert not puppet.feeds
+        assert_empty(batcher)
+
+
+async def test_a_deadline_passes_during_the_run(scheduler: Scheduler) -> None:
+    """Who is out of time is told so, once, while the run goes on for the others."""
+    with Puppet() as puppet:
+        batcher = make(scheduler, puppet)
+        hasty, patient = Answers(), Answers()
+        batcher.submit(row(), hasty, deadline=monotonic() + 0.05)
+        batcher.submit(row(), patient, deadline=monotonic() + 30)
+        await puppet.started(1)
+        assert isinstance(await hasty.error(), DeadlineExceeded)
+        assert not puppet.brakes[0].stopped
+        puppet.release()
+        await patient.outputs()
+        assert len(hasty.calls) == 1
+
+
+async def test_a_run_whose_callers_are_all_out_of_time_is_stopped(scheduler: Scheduler) -> None:
+    """A deadline is a way of leaving."""
+    with Puppet() as puppet:
+        batcher = make(scheduler, puppet)
+        answers = [Answers(), Answers()]
+        for answer in answers:
+            batcher.submit(row(), answer, deadline=monotonic() + 0.05)
+        await puppet.started(1)
+        for answer in answers:
+            assert isinstance(await answer.error(), DeadlineExceeded)
+        assert puppet.brakes[0].stopped
+
+
+@pytest.mark.parametrize("seconds", [TINY, LONG], ids=["on the loop", "on threads"])
+async def test_a_delay_holds_and_ripens(scheduler: Scheduler, seconds: float) -> None:
+    """With max_queue_delay_ms requests of later turns join, and a full batch waits no longer."""
+    seen = Observed()
+    policy = BatchPolicy(max_batch_size=4, max_queue_delay_ms=20)
+    with Puppet() as puppet:
+        puppet.release(10)
+        batcher = Batcher(
+            double,
+            policy,
+            wake=scheduler.wake,
+            observe=seen,
+            seconds_for=lambda rows: seconds,
+        )
+        answers = send(batcher, 1)
+        await turns()
+        answers += send(batcher, 1)
+        await all_of(answers)
+        (ran,) = seen.runs
+        assert ran.requests == 2
+        assert max(ran.waits) >= 0.019
+        answers = send(batcher, 4)
+        await all_of(answers)
+        assert max(seen.runs[1].waits) < 0.02
+
+
+async def test_closing_ends_the_threads(scheduler: Scheduler) -> None:
+    """Threads end after the run they are in; none is left behind."""
+    with Puppet() as puppet:
+        answers = send(make(scheduler, puppet), 1)
+        await puppet.started(1)
+        threads = [one for one in threading.enumerate() if one.name.startswith("cohort")]
+        scheduler.close()
+        puppet.release()
+        await all_of(answers)
+        for thread in threads:
+            await asyncio.to_thread(thread.join, PATIENCE)
+            assert not thread.is_alive()
+
+
+async def test_nothing_is_left_to_do_when_all_is_answered(scheduler: Scheduler) -> None:
+    """No batcher is remembered, no slot held and no timer running."""
+    with Puppet() as puppet:
+        puppet.release(1000)
+        batchers = [make(scheduler, puppet, seconds) for seconds in (SHORT, LONG)]
+        batchers.append(tiny(scheduler))
+        answers = [answer for batcher in batchers for answer in send(batcher, 10)]
+        await all_of(answers)
+        await turns()
+        for batcher in batchers:
+            assert_empty(batcher)
+        assert not scheduler._work
+        assert not scheduler._done
+        assert scheduler._timer is None
+        assert not any(device.running for device in scheduler._devices.values())
