@@ -1,0 +1,18 @@
+"""Between arrays and what travels: JSON text and raw bytes."""
+
+from app.codec.answer import encode_prediction, encode_simple
+from app.codec.binary import from_bytes, to_bytes
+from app.codec.request import PredictRequest, decode_inputs, parse_predict
+from app.codec.text import decode_tensor, encode_tensor
+
+__all__ = [
+    "PredictRequest",
+    "decode_inputs",
+    "decode_tensor",
+    "encode_prediction",
+    "encode_simple",
+    "encode_tensor",
+    "from_bytes",
+    "parse_predict",
+    "to_bytes",
+]

@@ -1,0 +1,103 @@
+"""Arrays as raw bytes: little-endian, row after row, as the Open Inference binary extension.
+
+BYTES elements are each preceded by their length in four bytes.
+https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol/binary-tensor-data-extension
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from math import prod
+from struct import Struct
+
+import numpy as np
+
+from app.codec.text import Shape, checked_shape
+from app.errors import InvalidInput, quoted
+from app.tensors import BY_NAME, Array
+
+Buffer = bytes | bytearray | memoryview
+
+_LENGTH = Struct("<I")
+_SWAPPED = sys.byteorder != "little"
+
+
+def from_bytes(buffer: Buffer, datatype: str, shape: Sequence[int], *, name: str = "") -> Array:
+    """Make an array over `buffer` without copying it; of BYTES, an object array of str.
+
+    `name` is the input's, for what is said of it. Raises InvalidInput.
+    """
+    wanted = checked_shape(name, datatype, shape)
+    if datatype == "BYTES":
+        return _split(memoryview(buffer).cast("B"), wanted, name)
+    dtype = BY_NAME[datatype].dtype
+    expected = prod(wanted) * dtype.itemsize
+    got = buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
+    if got != expected:
+        raise InvalidInput(
+            f"input {quoted(name)} of {datatype} and shape {list(wanted)} takes {expected} bytes, "
+            f"got {got}"
+        )
+    if not expected:
+        return np.empty(wanted, dtype)
+    if datatype == "BOOL":
+        flat = np.frombuffer(buffer, np.uint8)
+        if flat.max() > 1:
+            index = int((flat > 1).argmax())
+            raise InvalidInput(
+                f"input {quoted(name)} of BOOL has a byte that is neither 0 nor 1: "
+                f"{flat[index]}, number {index}"
+            )
+        return flat.view(np.bool_).reshape(wanted)
+    array: Array = np.frombuffer(buffer, dtype).reshape(wanted)
+    return array.byteswap() if _SWAPPED else array
+
+
+def _split(buffer: memoryview, shape: Shape, name: str) -> Array:
+    count, end, at = prod(shape), len(buffer), 0
+    if count * _LENGTH.size > end:
+        raise InvalidInput(
+            f"input {quoted(name)} of BYTES and shape {list(shape)} takes at least "
+            f"{count * _LENGTH.size} bytes, got {end}"
+        )
+    array = np.empty(count, np.object_)
+    for index in range(count):
+        start = at + _LENGTH.size
+        if start > end:
+            raise _cut_short(name, index, count)
+        at = start + _LENGTH.unpack_from(buffer, at)[0]
+        if at > end:
+            raise _cut_short(name, index, count)
+        try:
+            array[index] = str(buffer[start:at], "utf-8")
+        except UnicodeDecodeError:
+            # The runtime takes text only: bytes reach it as "b'…'".
+            raise InvalidInput(
+                f"input {quoted(name)} has an element that is no UTF-8, number {index}"
+            ) from None
+    if at != end:
+        raise InvalidInput(
+            f"input {quoted(name)} has {end - at} bytes after its {count} elements of BYTES"
+        )
+    return array.reshape(shape)
+
+
+def _cut_short(name: str, index: int, count: int) -> InvalidInput:
+    return InvalidInput(
+        f"input {quoted(name)} ends within its element number {index} of {count} of BYTES"
+    )
+
+
+def to_bytes(array: Array) -> bytes | memoryview:
+    """Give an array's bytes; a view of them, without copying, wherever they lie as they go out."""
+    if array.dtype.kind == "O":
+        parts = []
+        for item in array.ravel().tolist():
+            data = item if isinstance(item, bytes) else item.encode()
+            parts += [_LENGTH.pack(len(data)), data]
+        return b"".join(parts)
+    if _SWAPPED if array.dtype.isnative else not _SWAPPED:
+        array = array.byteswap()
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.uint8).data

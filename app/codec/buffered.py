@@ -1,0 +1,142 @@
+"""Long JSON text to arrays without a Python object per number, by simdjson.
+
+What it is not sure of it leaves to orjson and `app.codec.text`, so that both say the same of every
+document.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from simdjson import Array as JsonArray
+from simdjson import Object as JsonObject
+from simdjson import Parser
+
+from app.codec.text import narrowed
+from app.tensors import BY_NAME, Array, TensorSpec
+
+SHORTEST = 1500  # bytes; below, orjson and struct are as quick
+# simdjson counts an array's elements up to 2**24 - 1 and then stops, which `as_list` does not
+# know; no array can be that long in a body of this many bytes.
+LONGEST = 2 * 0xFFFFFF
+
+_BOM = b"\xef\xbb\xbf"  # simdjson skips it, orjson refuses it
+
+
+def parse(body: bytes) -> dict[str, Any] | None:
+    """Give a request's members, with `inputs` and `input` unread; None where orjson should look.
+
+    A JsonArray is good as long as it is held, on any one thread at a time: each document has its
+    own parser (0.2 µs), which lives with it.
+    """
+    if len(body) > LONGEST or body.startswith(_BOM):
+        return None
+    try:
+        members = _members(Parser().parse(body))
+        if members is None:
+            return None
+        for key, value in members.items():
+            if key == "inputs" and isinstance(value, JsonObject):
+                members[key] = _members(value)
+                if members[key] is None:
+                    return None
+            elif key != "input":
+                members[key] = plain(value)
+    except (ValueError, RuntimeError, KeyError):  # what simdjson's own refusals come as
+        return None
+    return members
+
+
+def _members(value: object) -> dict[str, Any] | None:
+    """Read an object one level deep; None for what lookup by name would get wrong."""
+    if not isinstance(value, JsonObject):
+        return None
+    keys = list(value)
+    # Looked up, a repeated key gives its first value, where orjson gives the last; and a key is
+    # read up to its first NUL.
+    if len(set(keys)) != len(keys) or any("\0" in key for key in keys):
+        return None
+    return {key: value[key] for key in keys}
+
+
+def plain(value: object) -> object:
+    """Make Python's own lists and dicts of what simdjson holds."""
+    if isinstance(value, JsonArray):
+        return value.as_list()
+    if isinstance(value, JsonObject):
+        return value.as_dict()
+    return value
+
+
+def read(spec: TensorSpec, value: JsonArray) -> Array | None:
+    """Make an array of a JSON array, or None where there is any doubt.
+
+    One doubt is left to the caller: an element may be a list itself where others are numbers
+    (`[[1, 2], [3, [4]]]`). It is out of the way when the text has no more lists than `lists_in`
+    the shape.
+    """
+    datatype = BY_NAME.get(spec.datatype)
+    kind = datatype.dtype.kind if datatype is not None else "O"
+    if datatype is None or kind not in "fViu":
+        return None
+    shape = _shape(value)
+    if shape is None:
+        return None
+    try:
+        if kind in "fV":
+            buffer = value.as_buffer(of_type="d")
+            array: Array | None = narrowed(np.frombuffer(buffer, np.float64), datatype.dtype)
+        elif spec.datatype == "UINT64":
+            array = np.frombuffer(value.as_buffer(of_type="u"), np.uint64)
+        else:
+            array = _whole(np.frombuffer(value.as_buffer(of_type="i"), np.int64), datatype.dtype)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    if array is None or array.size != prod(shape):
+        return None
+    return array.reshape(shape)
+
+
+def _shape(value: JsonArray) -> list[int] | None:
+    """Give the shape as far as every list down to the rows has its neighbours' length."""
+    shape = [len(value)]
+    level: list[Any] = [value]
+    while True:
+        if not shape[-1]:
+            return None
+        first = level[0][0]
+        if not isinstance(first, JsonArray):
+            return shape
+        width = {len(first)}
+        try:
+            for node in level:
+                if set(map(len, node)) != width:
+                    return None
+            deeper = len(first) > 0 and isinstance(first[0], JsonArray)
+            shape.append(len(first))
+            if not deeper:
+                return shape if len(first) else None
+            level = [row for node in level for row in node]
+        except TypeError:  # a number has no length
+            return None
+
+
+def _whole(array: Array, dtype: np.dtype[np.generic]) -> Array | None:
+    if dtype == np.int64:
+        return array
+    limits = np.iinfo(dtype)  # type: ignore[type-var]
+    if array.min() < limits.min or array.max() > limits.max:
+        return None
+    return array.astype(dtype)
+
+
+def lists_in(shape: tuple[int, ...]) -> int:
+    """Count the lists that nested lists of `shape` are made of."""
+    return sum(prod(shape[:depth]) for depth in range(len(shape)))
+
+
+def lists_at_most(body: bytes) -> int:
+    """Count the brackets that open; those in strings, too."""
+    return int(np.count_nonzero(np.frombuffer(body, np.uint8) == ord("[")))

@@ -1,0 +1,312 @@
+"""Arrays to and from the values JSON has: numbers, booleans and strings in nested lists.
+
+`from_lists` is the authority: it takes every value apart and says what is wrong and where. The
+quick ways, `pack` for short lists and `app.codec.buffered` for long text, give the same array or
+None, and None means: ask the authority.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from math import prod
+from struct import Struct
+from struct import error as PackError  # noqa: N812 - it is an exception, whatever its name says
+from typing import Any
+
+import numpy as np
+
+from app.errors import InferenceFailed, InvalidInput, quoted
+from app.tensors import BY_NAME, Array, TensorSpec
+
+Shape = tuple[int, ...]
+
+MAX_RANK = 64  # numpy's own
+_FLOATS = frozenset({"FP16", "BF16", "FP32", "FP64"})
+_WANTED: Mapping[str, frozenset[type]] = {
+    "BOOL": frozenset({bool}),
+    "BYTES": frozenset({str}),
+    **{name: frozenset({int, float}) for name in _FLOATS},
+}
+_WHOLE = frozenset({int})
+
+
+# --- Lists to arrays
+
+
+def from_lists(spec: TensorSpec, value: object) -> Array:
+    """Make the array `spec` asks for of nested lists, or of a bare value.
+
+    The rank is the value's own. An empty list has no more to say: the dimensions below it are the
+    spec's, and 0 where the spec leaves them open.
+    """
+    shape, leaves = _take_apart(spec.name, value)
+    if not leaves and spec.shape is not None and len(shape) < len(spec.shape):
+        rest = spec.shape[len(shape) :]
+        shape = (*shape, *(size if isinstance(size, int) else 0 for size in rest))
+    return _array(spec.name, spec.datatype, leaves, shape)
+
+
+def decode_tensor(name: str, datatype: str, shape: Sequence[int], data: object) -> Array:
+    """Make an array of an Open Inference JSON tensor: `data` is flat, or nested as `shape` says.
+
+    Raises InvalidInput.
+    """
+    wanted = checked_shape(name, datatype, shape)
+    found, leaves = _take_apart(name, data)
+    if not isinstance(data, list):
+        raise InvalidInput(f"input {quoted(name)} takes a list as data, got {shown(data)}")
+    if len(leaves) != prod(wanted):
+        raise InvalidInput(
+            f"input {quoted(name)} of shape {list(wanted)} takes {prod(wanted)} elements, "
+            f"got {len(leaves)}"
+        )
+    if leaves and len(found) > 1 and found != wanted:
+        raise InvalidInput(
+            f"input {quoted(name)} says shape {list(wanted)}, its data has {list(found)}"
+        )
+    return _array(name, datatype, leaves, wanted)
+
+
+def checked_shape(name: str, datatype: str, shape: Sequence[int]) -> Shape:
+    """Raise InvalidInput unless `shape` could be an array's, and `datatype` is one we carry."""
+    if datatype not in BY_NAME:
+        raise InvalidInput(f"input {quoted(name)} has an unknown datatype {quoted(datatype)}")
+    if len(shape) > MAX_RANK:
+        raise InvalidInput(f"input {quoted(name)} has {len(shape)} dimensions, of {MAX_RANK}")
+    for size in shape:
+        if size.__class__ is not int or size < 0:
+            raise InvalidInput(
+                f"input {quoted(name)} has a shape of lengths from 0, got {shown(size)} in it"
+            )
+    # numpy cannot hold what its strides cannot count, be it empty.
+    if prod(size or 1 for size in shape) * BY_NAME[datatype].dtype.itemsize >= 1 << 63:
+        raise InvalidInput(f"input {quoted(name)} has a shape too large for any machine")
+    return tuple(shape)
+
+
+def _take_apart(name: str, value: object) -> tuple[Shape, list[Any]]:
+    """Give the shape and the elements of nested lists. Raises InvalidInput for uneven ones."""
+    shape: list[int] = []
+    level: list[Any] = [value]
+    while level and level[0].__class__ is list:
+        width = len(level[0])
+        for index, node in enumerate(level):
+            if node.__class__ is not list:
+                raise InvalidInput(
+                    f"input {quoted(name)} is ragged: a list at {_place(0, shape)}, "
+                    f"{shown(node)} at {_place(index, shape)}"
+                )
+            if len(node) != width:
+                raise InvalidInput(
+                    f"input {quoted(name)} is ragged: length {width} at {_place(0, shape)}, "
+                    f"length {len(node)} at {_place(index, shape)}"
+                )
+        level = level[0] if len(level) == 1 else [*chain.from_iterable(level)]
+        shape.append(width)
+        if len(shape) > MAX_RANK:
+            raise InvalidInput(f"input {quoted(name)} is nested deeper than {MAX_RANK} lists")
+    if list in set(map(type, level)):
+        index = next(index for index, node in enumerate(level) if node.__class__ is list)
+        raise InvalidInput(
+            f"input {quoted(name)} is ragged: {shown(level[0])} at {_place(0, shape)}, "
+            f"a list at {_place(index, shape)}"
+        )
+    return tuple(shape), level
+
+
+def _array(name: str, datatype: str, leaves: list[Any], shape: Shape) -> Array:
+    wanted = _WANTED.get(datatype, _WHOLE)
+    if not wanted.issuperset(map(type, leaves)):
+        index = next(index for index, leaf in enumerate(leaves) if type(leaf) not in wanted)
+        leaf = leaves[index]
+        if wanted is _WHOLE and leaf.__class__ is float and abs(leaf) >= 1 << 63:
+            raise _out_of_range(name, datatype, index, leaves, shape)  # orjson's too long integers
+        raise InvalidInput(
+            f"input {quoted(name)} takes {datatype}, got {shown(leaf)}{_at(index, shape)}"
+        )
+    dtype = BY_NAME[datatype].dtype
+    if datatype in _FLOATS:
+        exact = np.array(leaves, np.float64)
+        array = narrowed(exact, dtype)
+        if array is None:
+            with np.errstate(over="ignore"):
+                index = int(np.isfinite(exact.astype(dtype)).argmin())
+            raise _out_of_range(name, datatype, index, leaves, shape)
+        return array.reshape(shape)
+    if wanted is _WHOLE and leaves:
+        limits = np.iinfo(dtype)  # type: ignore[type-var]
+        low, high = int(limits.min), int(limits.max)
+        if min(leaves) < low or max(leaves) > high:
+            index = next(i for i, leaf in enumerate(leaves) if not low <= leaf <= high)
+            raise _out_of_range(name, datatype, index, leaves, shape)
+    return np.array(leaves, dtype).reshape(shape)
+
+
+def narrowed(exact: Array, dtype: np.dtype[np.generic]) -> Array | None:
+    """Round finite float64 to a float `dtype`; None where a number is too large for it."""
+    if dtype == np.float64:
+        return exact
+    with np.errstate(over="ignore", under="ignore"):
+        array = exact.astype(dtype)
+    return array if np.isfinite(array).all() else None
+
+
+def _out_of_range(
+    name: str, datatype: str, index: int, leaves: Sequence[object], shape: Shape
+) -> InvalidInput:
+    return InvalidInput(
+        f"input {quoted(name)} takes {datatype}, and {shown(leaves[index])}{_at(index, shape)} "
+        "is out of its range"
+    )
+
+
+def _at(index: int, shape: Sequence[int]) -> str:
+    return f" at {_place(index, shape)}" if shape else ""
+
+
+def _place(index: int, shape: Sequence[int]) -> str:
+    """Write where the element number `index` of a `shape` is: `[0][3]`."""
+    steps: list[int] = []
+    for size in reversed(shape):
+        index, step = divmod(index, size)
+        steps.append(step)
+    return "".join(f"[{step}]" for step in reversed(steps)) or "the top"
+
+
+def shown(value: object) -> str:
+    """Show a JSON value back to its sender, on one line and bounded."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return f"the string {quoted(value, 40)}"
+        case list():
+            return "a list"
+        case dict():
+            return "an object"
+    return quoted(repr(value), 40)[1:-1]
+
+
+# --- Short lists, quickly
+
+
+class _Packers(dict[int, Callable[..., bytes]]):
+    """`struct`'s packers of `n` numbers of one kind, by `n`.
+
+    They take no strings, no null, no fractions for integers, and nothing out of range, where numpy
+    would turn "1" into 1.0 and null into NaN. They do take booleans for numbers.
+    """
+
+    def __init__(self, code: str) -> None:
+        super().__init__()
+        self._code = code
+
+    def __missing__(self, count: int) -> Callable[..., bytes]:
+        pack = Struct(f"={count}{self._code}").pack
+        if count <= 1024:
+            self[count] = pack
+        return pack
+
+
+_PACKERS: Mapping[str, tuple[_Packers, np.dtype[np.generic]]] = {
+    name: (_Packers(code), BY_NAME[name].dtype)
+    for name, code in {
+        "INT8": "b",
+        "INT16": "h",
+        "INT32": "i",
+        "INT64": "q",
+        "UINT8": "B",
+        "UINT16": "H",
+        "UINT32": "I",
+        "UINT64": "Q",
+        "FP32": "f",
+        "FP64": "d",
+    }.items()
+}
+
+
+def pack(spec: TensorSpec, value: object, *, booleans: bool) -> Array | None:
+    """Make a read-only array of short nested lists, or None where there is any doubt.
+
+    `booleans` is false where the sender is known to have written neither `true` nor `false`.
+    """
+    known = _PACKERS.get(spec.datatype)
+    if known is None or value.__class__ is not list:
+        return None
+    flat: list[Any] = value
+    shape = [len(flat)]
+    while flat and flat[0].__class__ is list:
+        width = len(flat[0])
+        shape.append(width)
+        if len(flat) == 1:
+            flat = flat[0]
+            continue
+        for row in flat:
+            if row.__class__ is not list or len(row) != width:
+                return None
+        flat = [*chain.from_iterable(flat)]
+    if not flat or len(shape) > MAX_RANK or (booleans and bool in map(type, flat)):
+        return None
+    packers, dtype = known
+    try:
+        return np.ndarray(shape, dtype, packers[len(flat)](*flat))
+    except (PackError, OverflowError, TypeError):
+        return None
+
+
+# --- Arrays to what orjson writes
+
+
+def encode_tensor(name: str, array: Array) -> object:
+    """Give what `orjson.dumps(…, option=OPT_SERIALIZE_NUMPY)` writes as nested lists, exactly.
+
+    That is the array itself wherever orjson takes it. Raises InferenceFailed for what JSON cannot
+    carry: NaN, infinity, bytes that are no UTF-8.
+    """
+    dtype = array.dtype
+    kind = dtype.kind
+    if kind == "O":
+        return _strings(name, array)
+    if kind in "fV":  # bfloat16 is a V
+        if dtype.itemsize == 2:
+            array = array.astype(np.float32)
+        if not _finite(array):
+            index = int(np.isfinite(array).argmin())
+            raise _unwritable(name, f"has {array.ravel()[index]!s}{_at(index, array.shape)}")
+    if not array.ndim:
+        return array[()]
+    if not dtype.isnative:
+        array = array.astype(dtype.newbyteorder("="))
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def _finite(array: Array) -> bool:
+    # A sum of squares is finite only if every term is. It may overflow without being asked to
+    # matter, so the exact question follows; long arrays would wake up BLAS's threads.
+    return (
+        array.size <= 1024 and bool(np.vdot(array, array) < np.inf)  # type: ignore[arg-type]
+    ) or bool(np.isfinite(array).all())
+
+
+def _strings(name: str, array: Array) -> object:
+    texts = np.empty(array.size, np.object_)
+    for index, item in enumerate(array.ravel().tolist()):
+        try:
+            text = item if item.__class__ is str else item.decode()
+            text.encode()
+        except UnicodeError:
+            raise _unwritable(
+                name, f"has bytes that are no UTF-8{_at(index, array.shape)}"
+            ) from None
+        texts[index] = text
+    return texts.reshape(array.shape).tolist()
+
+
+def _unwritable(name: str, problem: str) -> InferenceFailed:
+    return InferenceFailed(
+        f"output {quoted(name)} {problem}, which JSON cannot carry; ask for it in the binary form",
+        blames_input=False,
+    )
