@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as distribution_version
 from time import monotonic
 from typing import Any
 
 from app.metrics import Metrics
-from app.registry import ModelEntry, Registry, VersionEntry
-from app.tensors import TensorSpec
+from app.registry import Catalog, ModelEntry, Registry, State, VersionEntry
+from app.tensors import Arrays, TensorSpec
 
 Description = dict[str, Any]
 """Plain values, ready to be written as JSON."""
@@ -24,6 +24,21 @@ class Readiness:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """A READY version as callers see it. `example` is inputs it takes, None where none are known.
+
+    `default` is whether it answers where no version is asked for.
+    """
+
+    model: str
+    version: str
+    default: bool
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+    example: Arrays | None
+
+
 class ControlPlane:
     """Operators' way in. `draining` is set once, when the process starts to stop."""
 
@@ -31,6 +46,7 @@ class ControlPlane:
         self._registry = registry
         self._metrics = metrics
         self._started = monotonic()
+        self._served: tuple[Catalog, tuple[Served, ...]] | None = None
         self.draining = False
         self.problems: Callable[[], Sequence[object]] = list  # what is wrong on disk, for people
 
@@ -81,9 +97,30 @@ class ControlPlane:
         """One version in full. Raises ModelNotFound or VersionNotFound."""
         return {"model": name, **_version(self._registry.version(name, version))}
 
+    def served(self) -> tuple[Served, ...]:
+        """Every READY version; the same tuple until something changes."""
+        catalog = self._registry.catalog
+        if self._served is None or self._served[0] is not catalog:
+            self._served = catalog, tuple(_served(catalog))
+        return self._served[1]
+
     def metrics_text(self, accept: str) -> tuple[bytes, str]:
         """The metrics in the format asked for, and its content type."""
         return self._metrics.text(accept)
+
+
+def _served(catalog: Catalog) -> Iterator[Served]:
+    for name, model in catalog.items():
+        for entry in model.versions.values():
+            if entry.state is State.READY and (loaded := entry.loaded) is not None:
+                yield Served(
+                    name,
+                    str(entry.number),
+                    entry is model.default,
+                    loaded.session.inputs,
+                    loaded.session.outputs,
+                    loaded.example,
+                )
 
 
 def _states(model: ModelEntry) -> dict[str, str]:

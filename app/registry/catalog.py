@@ -13,6 +13,7 @@ from app.manifest import Manifest
 from app.model_config import ModelConfig
 from app.profiling import Profile
 from app.session import Session
+from app.tensors import Arrays
 
 
 class State(StrEnum):
@@ -35,9 +36,21 @@ class Source:
 
 
 class Loaded:
-    """An open version with its batcher; `leases` counts the requests that use it."""
+    """An open version with its batcher; `leases` counts the requests that use it.
 
-    __slots__ = ("batcher", "leases", "manifest", "on_idle", "profile", "session", "timeout")
+    `example` is inputs the model takes, published or made up; None where none were found.
+    """
+
+    __slots__ = (
+        "batcher",
+        "example",
+        "leases",
+        "manifest",
+        "on_idle",
+        "profile",
+        "session",
+        "timeout",
+    )
 
     def __init__(
         self,
@@ -46,12 +59,14 @@ class Loaded:
         found_out: Profile,
         timeout: float,
         manifest: Manifest | None,
+        example: Arrays | None = None,
     ) -> None:
         self.session = session
         self.batcher = batcher
         self.profile = found_out
         self.timeout = timeout
         self.manifest = manifest
+        self.example = example
         self.leases = 0
         self.on_idle: Callable[[], None] | None = None
 

@@ -13,6 +13,7 @@ from app.model_config import ModelConfig
 from app.profiling import Profile, find_trial, profile
 from app.registry.catalog import Source
 from app.session import Session, open_session
+from app.tensors import Arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Readied:
     policy: BatchPolicy
     timeout: float
     manifest: Manifest | None
+    example: Arrays | None  # inputs it was seen to take
 
 
 def ready(source: Source, cache: Path | None) -> Readied:
@@ -48,7 +50,7 @@ def ready(source: Source, cache: Path | None) -> Readied:
     try:
         if manifest is not None:
             _compare_examples(session, manifest)
-        _warm_up(session, config)
+        example = _warm_up(session, config)
         found_out = profile(session.run, session.inputs, session.outputs, config.batching)
     except LoadFailed:
         session.close()
@@ -56,8 +58,10 @@ def ready(source: Source, cache: Path | None) -> Readied:
     except CohortError as error:
         session.close()
         raise LoadFailed(f"its first runs failed: {error}") from error
+    if manifest is not None and manifest.examples:
+        example = manifest.examples[0].inputs
     policy = replace(config.batching, max_batch_size=found_out.max_batch_size)
-    return Readied(session, found_out, policy, config.timeout_ms / 1000, manifest)
+    return Readied(session, found_out, policy, config.timeout_ms / 1000, manifest, example)
 
 
 def _compare_examples(session: Session, manifest: Manifest) -> None:
@@ -69,12 +73,15 @@ def _compare_examples(session: Session, manifest: Manifest) -> None:
             raise LoadFailed(f"example {number} of its manifest differs here: {difference}")
 
 
-def _warm_up(session: Session, config: ModelConfig) -> None:
-    """Allocate and compile ahead of the first callers.
+def _warm_up(session: Session, config: ModelConfig) -> Arrays | None:
+    """Allocate and compile ahead of the first callers; returns one row that the model takes.
 
     The inputs are made up, so a model that refuses them is not at fault.
     """
+    example = None
     with suppress(CohortError):
         trial = find_trial(session.run, session.inputs)
+        example = trial(1)
         for rows in config.warm_up.rows:
             session.run(trial(rows))
+    return example

@@ -195,7 +195,14 @@ class Registry:
             seconds_for=readied.found_out.seconds_for,
             device=session.device,
         )
-        return Loaded(session, batcher, readied.found_out, readied.timeout, readied.manifest)
+        return Loaded(
+            session,
+            batcher,
+            readied.found_out,
+            readied.timeout,
+            readied.manifest,
+            readied.example,
+        )
 
     def _unload(self, unload: Unload) -> None:
         model, number = unload
