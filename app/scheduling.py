@@ -32,7 +32,7 @@ from app.batching import Batch, Batcher, Cut
 
 INLINE_SECONDS = 0.0002
 EXPRESS_RATIO = 4.0
-NICENESS = 5
+NICENESS = 10
 
 
 class Head(NamedTuple):
