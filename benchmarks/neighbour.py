@@ -37,7 +37,7 @@ def main() -> None:
         with cohort(folder / "models", folder) as server, console.status("warming up") as status:
             host, port = server.url.removeprefix("http://").split(":")
             address = (host, int(port))
-            fast = [json.dumps({"inputs": {"x": [[0.0] * 10]}}).encode()] * 4
+            fast = [json.dumps({"inputs": {"x": [[0.0] * 4]}}).encode()] * 4
             slow = [json.dumps({"inputs": {"x": [[0.0] * 4]}}).encode()] * 8
 
             async def round_of(beside: bool) -> tuple[Heard, Heard]:

@@ -207,7 +207,7 @@ async def test_what_is_on_disk_gets_ready_and_answers(house: House) -> None:
     assert house.registry.settled
     assert house.states("m") == {1: READY}
     assert [type(event) for event in house.events] == [Opened]
-    assert (await house.ask("m", [0.0] * 10))[0].shape[0] == 1
+    assert (await house.ask("m", [0.0] * 4))[0].shape[0] == 1
     assert house.batch_events, "the batcher reports to the version's own observer"
 
 
@@ -221,12 +221,12 @@ async def test_a_lease_keeps_a_version_open_until_it_is_given_back(house: House)
     put(house, 2)
     await house.reconcile()
     assert house.states("m") == {1: State.UNLOADING, 2: READY}
-    assert old.session.run({"x": np.zeros((1, 10), np.float32)}), "still open"
+    assert old.session.run({"x": np.zeros((1, 4), np.float32)}), "still open"
     old.release()
     assert house.states("m") == {2: READY}
     assert isinstance(house.events[-1], Unloaded)
     with pytest.raises(CohortError):
-        old.session.run({"x": np.zeros((1, 10), np.float32)})
+        old.session.run({"x": np.zeros((1, 4), np.float32)})
 
 
 async def test_changed_files_are_swapped_in_under_the_same_number(house: House) -> None:
@@ -291,4 +291,4 @@ async def test_closing_lets_everything_go(house: House) -> None:
     house.registry.close()
     assert house.registry.catalog == {}
     with pytest.raises(NotReady):
-        batcher.submit({"x": np.zeros((1, 10), np.float32)}, lambda outputs, error: None)
+        batcher.submit({"x": np.zeros((1, 4), np.float32)}, lambda outputs, error: None)

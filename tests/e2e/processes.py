@@ -26,6 +26,7 @@ class Cohort:
     process: subprocess.Popen[bytes]
     url: str
     log: Path
+    grpc: str = ""  # where it was asked for gRPC: host and port
 
     @property
     def logged(self) -> str:
@@ -82,7 +83,9 @@ def cohort(
         process = subprocess.Popen(
             [sys.executable, "-m", "app", "serve"], cwd=ROOT, env=environment, stderr=stderr
         )
-    started = Cohort(process, f"http://127.0.0.1:{port}", log)
+    started = Cohort(
+        process, f"http://127.0.0.1:{port}", log, f"127.0.0.1:{environment['COHORT_GRPC_PORT']}"
+    )
     try:
         started.wait_for("/health/ready" if ready else "/health/live")
         yield started

@@ -12,7 +12,7 @@ from tests import onnx_models
 from tests.e2e.processes import MODELS, Cohort, cohort
 from tests.e2e.scrape import Scrape
 
-ASK_MLP = {"inputs": {"x": [[0.0] * 10]}}
+ASK_MLP = {"inputs": {"x": [[0.0] * 4]}}
 
 
 def ask(server: Cohort, model: str, body: dict[str, Any]) -> httpx.Response:
