@@ -70,7 +70,7 @@ def parse_predict(body: bytes) -> PredictRequest:
         document = _load(body)
     # Both words of the booleans end in e; between the first list and the end of a usual body no
     # other word does. Asking the text takes a tenth of the time of asking every number.
-    booleans = body.find(b"e", max(body.find(b"["), 0)) >= 0
+    booleans = held is not None or body.find(b"e", max(body.find(b"["), 0)) >= 0
     if document.__class__ is not dict:
         raise InvalidInput(f"the body is a JSON object, got {shown(document)}")
     inputs = document.get("inputs")
@@ -195,7 +195,7 @@ def decode_inputs(request: PredictRequest, specs: Sequence[TensorSpec]) -> Array
     arrays: Arrays = {}
     for spec in specs:
         value = inputs[spec.name]
-        array = pack(spec, value, booleans=request._booleans)
+        array = pack(spec.datatype, value, booleans=request._booleans)
         arrays[spec.name] = array if array is not None else _from_lists(spec, value)
     return arrays
 

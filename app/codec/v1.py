@@ -1,0 +1,184 @@
+"""TensorFlow Serving's REST bodies: rows under `instances`, columns under `inputs`.
+
+https://www.tensorflow.org/tfx/serving/api_rest#predict_api
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from app.codec.request import PredictRequest, decode_inputs
+from app.codec.text import encode_tensor, shown
+from app.errors import CohortError, InvalidInput, did_you_mean, quoted
+from app.tensors import Array, Arrays, TensorSpec, check_names
+
+SIGNATURE = "serving_default"
+
+_B64 = "b64"
+_BINARY = "_bytes"  # an output whose name ends so is written in base64
+_KEYS = ("instances", "inputs", "signature_name")
+
+
+class V1Request:
+    """What a caller of the V1 face asks for: rows, answered by row, or columns, by column."""
+
+    __slots__ = ("_rows", "_value")
+
+    def __init__(self, value: Any, *, rows: bool) -> None:
+        self._rows = rows
+        self._value = value
+
+    def decode(self, specs: Sequence[TensorSpec]) -> Arrays:
+        """Make arrays as `specs` say, as strictly as `decode_inputs`. Raises InvalidInput."""
+        value = self._value
+        if not _is_named(value[0] if self._rows else value):
+            _check_single(specs, rows=self._rows)
+            columns = {specs[0].name: value}
+        else:
+            columns = _columns(value, specs) if self._rows else dict(value)
+        for spec in specs:
+            if spec.datatype == "BYTES" and spec.name in columns:
+                columns[spec.name] = _texts(spec.name, columns[spec.name])
+        request = PredictRequest(columns, single=False, booleans=True, body=None)
+        return decode_inputs(request, specs)
+
+    def encode(self, outputs: Mapping[str, Array]) -> bytes:
+        """Write the answer. Raises InferenceFailed for an output that JSON cannot carry."""
+        written = {name: _written(name, array) for name, array in outputs.items()}
+        if self._rows:
+            answer: dict[str, Any] = {"predictions": _by_row(written, outputs)}
+        elif len(written) == 1:
+            answer = {"outputs": next(iter(written.values()))}
+        else:
+            answer = {"outputs": written}
+        return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def parse_v1(body: bytes) -> V1Request:
+    """Read the body of `…:predict`. Raises InvalidInput."""
+    document = _load(body)
+    if not isinstance(document, dict):
+        raise InvalidInput(f"the body is a JSON object, got {shown(document)}")
+    _check_signature(document.get("signature_name"))
+    if "instances" in document and "inputs" in document:
+        raise InvalidInput("the body has both 'instances' and 'inputs'; it takes one of them")
+    if "inputs" in document:
+        return V1Request(document["inputs"], rows=False)
+    if "instances" not in document:
+        raise InvalidInput(f"the body has neither 'instances' nor 'inputs'{_slip(document)}")
+    instances = document["instances"]
+    if not isinstance(instances, list):
+        raise InvalidInput(f"'instances' is a list, got {shown(instances)}")
+    if not instances:
+        raise InvalidInput("'instances' is empty; it takes one instance or more")
+    return V1Request(instances, rows=True)
+
+
+def _load(body: bytes) -> object:
+    if not body:
+        raise InvalidInput("the body is empty; it takes a JSON object")
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidInput(f"the body is not JSON: {error}") from None
+
+
+def _slip(document: Mapping[str, object]) -> str:
+    for key in document:
+        if (hint := did_you_mean(key, _KEYS)).startswith("; did"):
+            return hint
+    return ""
+
+
+def _check_signature(name: object) -> None:
+    if name is None or name == "" or name == SIGNATURE:  # noqa: PLR1714 - it may be unhashable
+        return
+    if not isinstance(name, str):
+        raise InvalidInput(f"'signature_name' is a string, got {shown(name)}")
+    raise InvalidInput(
+        f"there is no signature {quoted(name)}; an ONNX model has one, {quoted(SIGNATURE)}"
+    )
+
+
+# -- the two forms to columns
+
+
+def _is_named(value: object) -> bool:
+    """Whether `value` is inputs by name, and not a value of the only input."""
+    return isinstance(value, dict) and not _is_b64(value)
+
+
+def _check_single(specs: Sequence[TensorSpec], *, rows: bool) -> None:
+    if len(specs) == 1:
+        return
+    names = ", ".join(quoted(spec.name) for spec in specs) or "none"
+    form = "each of 'instances' is an object" if rows else "'inputs' is an object"
+    raise InvalidInput(f"the model takes the inputs {names}: {form} with them by name")
+
+
+def _columns(rows: list[Any], specs: Sequence[TensorSpec]) -> dict[str, Any]:
+    """Turn rows of named values into columns; every row names every input."""
+    for number, row in enumerate(rows):
+        if not _is_named(row):
+            raise InvalidInput(f"instances[{number}] is no object with inputs by name, as others")
+        try:
+            check_names(specs, row)
+        except InvalidInput as error:
+            raise InvalidInput(f"instances[{number}]: {error}") from None
+    return {spec.name: [row[spec.name] for row in rows] for spec in specs}
+
+
+def _is_b64(value: object) -> bool:
+    return isinstance(value, dict) and len(value) == 1 and isinstance(value.get(_B64), str)
+
+
+def _texts(name: str, value: object) -> object:
+    """Put the text in the place of each `{"b64": …}`."""
+    if isinstance(value, list):
+        return [_texts(name, one) for one in value]
+    if not _is_b64(value):
+        return value
+    try:
+        return b64decode(value[_B64], validate=True).decode()  # type: ignore[index]
+    except binascii.Error:
+        raise InvalidInput(f"input {quoted(name)} has a 'b64' that is no base64") from None
+    except UnicodeDecodeError:
+        # The runtime takes text only: bytes reach it as "b'…'".
+        raise InvalidInput(f"input {quoted(name)} has a 'b64' that is no UTF-8") from None
+
+
+# -- outputs to the two forms
+
+
+def _written(name: str, array: Array) -> Any:
+    if array.dtype.kind == "O" and name.endswith(_BINARY):
+        return _b64(array.tolist())
+    return encode_tensor(name, array)
+
+
+def _b64(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_b64(one) for one in value]
+    data = value if isinstance(value, bytes) else str(value).encode()
+    return {_B64: b64encode(data).decode()}
+
+
+def _by_row(written: Mapping[str, Any], outputs: Mapping[str, Array]) -> Any:
+    for name, array in outputs.items():
+        if not array.ndim:
+            raise _not_by_row(f"output {quoted(name)} has no rows")
+    lengths = {len(array) for array in outputs.values()}
+    if len(lengths) > 1:
+        raise _not_by_row("the outputs differ in their number of rows")
+    if len(written) == 1:
+        return next(iter(written.values()))
+    return [dict(zip(written, row, strict=True)) for row in zip(*written.values(), strict=True)]
+
+
+def _not_by_row(why: str) -> CohortError:
+    return InvalidInput(f"{why}: ask by column, with 'inputs' in place of 'instances'")
