@@ -13,6 +13,7 @@ import uvicorn
 
 from app.main import logs
 from app.main.application import create_app
+from app.main.rpc import RpcServer, start_rpc
 from app.main.service import Service
 from app.settings import Settings
 
@@ -53,6 +54,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._service = service
         self._notice: asyncio.TimerHandle | None = None
+        self._rpc: RpcServer | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal starts the notice; the second ends it; Ctrl-C needs no notice."""
@@ -70,6 +72,7 @@ class Server(uvicorn.Server):
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
+        self._rpc = await start_rpc(self._service)
         await super().serve(sockets)
 
     def _notice_is_over(self) -> None:
@@ -80,8 +83,13 @@ class Server(uvicorn.Server):
             server.close()
         for listener in sockets or []:
             listener.close()
+        began, grace = monotonic(), self._service.settings.drain_seconds
+        rpc = asyncio.create_task(self._rpc.stop(grace)) if self._rpc is not None else None
         until = monotonic() + LINGER_SECONDS
         while self.server_state.connections and monotonic() < until:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.02)
+        if rpc is not None:
+            await rpc  # before the lifespan ends, and with it the models
+            self.config.timeout_graceful_shutdown = max(0, grace - int(monotonic() - began))
         await super().shutdown(sockets)
         log.info("stopped")

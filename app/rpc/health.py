@@ -1,0 +1,71 @@
+"""gRPC's own health checking: the process, and the inference service, want traffic or not.
+
+grpcio-health-checking brings a servicer, too; it is told what to answer, and forgets everyone who
+watches when one of them leaves. This one answers what is so when it is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import grpc
+from grpc_health.v1 import health
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+
+from app.errors import CohortError, NotFound, quoted
+from app.rpc.calls import Context, parse, refuse, unary
+
+LOOK_SECONDS = 0.25
+"""How often those who watch are looked after."""
+
+
+class Health:
+    """Answers for `services`; the empty name stands for the process."""
+
+    def __init__(self, ready: Callable[[], bool], services: set[str]) -> None:
+        self._ready = ready
+        self._services = {"", *services}
+        self._closed = asyncio.Event()
+
+    def close(self) -> None:
+        """End every watch."""
+        self._closed.set()
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """For gRPC."""
+        return grpc.method_handlers_generic_handler(
+            health.SERVICE_NAME,
+            {
+                "Check": unary("Health/Check", HealthCheckRequest, self._check),
+                "Watch": grpc.unary_stream_rpc_method_handler(self._watch),
+            },
+        )
+
+    async def _check(self, request: HealthCheckRequest, context: Context) -> HealthCheckResponse:
+        if request.service not in self._services:
+            raise NotFound(f"there is no service {quoted(request.service)}")
+        return self._now(request)
+
+    async def _watch(self, data: bytes, context: Context) -> None:
+        try:
+            request = parse(HealthCheckRequest, data)
+            last = None
+            while not self._closed.is_set():
+                now = self._now(request)
+                if now != last:
+                    await context.write(now.SerializeToString())
+                    last = now
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closed.wait(), LOOK_SECONDS)
+        except CohortError as error:
+            await refuse(context, error, "Health/Watch")
+
+    def _now(self, request: HealthCheckRequest) -> HealthCheckResponse:
+        if request.service not in self._services:
+            return HealthCheckResponse(status=HealthCheckResponse.SERVICE_UNKNOWN)
+        ready = self._ready()
+        return HealthCheckResponse(
+            status=HealthCheckResponse.SERVING if ready else HealthCheckResponse.NOT_SERVING
+        )

@@ -1,0 +1,93 @@
+"""The gRPC server: its calls, its limits, and how it ends."""
+
+from __future__ import annotations
+
+import grpc
+from grpc import aio
+from grpc_health.v1 import health, health_pb2
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from app.control_plane import ControlPlane
+from app.data_plane import DataPlane
+from app.errors import TooLarge
+from app.rpc import inference_pb2 as messages
+from app.rpc.about import About
+from app.rpc.calls import Context, unary
+from app.rpc.health import Health
+from app.rpc.infer import Inference
+from app.rpc.pool import POOL, add
+from app.rpc.streams import Streams
+
+SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
+
+add(
+    health_pb2.DESCRIPTOR.serialized_pb, reflection_pb2.DESCRIPTOR.serialized_pb
+)  # where reflection looks
+
+
+class RpcServer:
+    """Open Inference on one port, with health checking and reflection, on the running loop.
+
+    `limit` bounds messages, in bytes, in both directions.
+    """
+
+    def __init__(self, data: DataPlane, control: ControlPlane, *, limit: int) -> None:
+        self._limit = limit
+        self._inference = Inference(data, limit)
+        self._streams = Streams("ModelStreamInfer", self._infer)
+        self._health = Health(lambda: control.readiness().ready, {SERVICE})
+        self._server = aio.server(
+            handlers=(self._calls(About(control)), self._health.handlers()),
+            options=(
+                ("grpc.max_receive_message_length", limit),
+                ("grpc.max_send_message_length", limit),
+                ("grpc.so_reuseport", 0),  # a second process on the port is a mistake, and told so
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+                ("grpc.keepalive_permit_without_calls", 1),
+            ),
+        )
+        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server, pool=POOL)
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, and return the port. Raises OSError where the address cannot be had."""
+        name = f"[{host}]" if ":" in host else host
+        try:
+            bound = self._server.add_insecure_port(f"{name}:{port}")
+        except RuntimeError as error:
+            raise OSError(f"cannot listen for gRPC on {host} port {port}") from error
+        await self._server.start()
+        return bound
+
+    async def stop(self, grace: float) -> None:
+        """Take no more calls, and give those under way `grace` seconds."""
+        self._streams.close()
+        self._health.close()
+        await self._server.stop(grace)
+
+    async def _infer(
+        self, request: messages.ModelInferRequest, context: Context
+    ) -> messages.ModelInferResponse:
+        if (size := request.ByteSize()) > self._limit:  # gRPC saw it compressed
+            raise TooLarge(f"the request has {size} bytes, {self._limit} are taken")
+        return await self._inference.answer(request, context.time_remaining)
+
+    def _calls(self, about: About) -> grpc.GenericRpcHandler:
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                "ServerLive": unary("ServerLive", messages.ServerLiveRequest, about.live),
+                "ServerReady": unary("ServerReady", messages.ServerReadyRequest, about.ready),
+                "ModelReady": unary("ModelReady", messages.ModelReadyRequest, about.model_ready),
+                "ServerMetadata": unary(
+                    "ServerMetadata", messages.ServerMetadataRequest, about.server
+                ),
+                "ModelMetadata": unary("ModelMetadata", messages.ModelMetadataRequest, about.model),
+                "ModelInfer": unary("ModelInfer", messages.ModelInferRequest, self._infer),
+                "ModelStreamInfer": self._streams.handler(),
+                "ModelConfig": unary("ModelConfig", messages.ModelConfigRequest, about.config),
+                "RepositoryIndex": unary(
+                    "RepositoryIndex", messages.RepositoryIndexRequest, about.index
+                ),
+            },
+        )

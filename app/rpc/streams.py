@@ -1,0 +1,92 @@
+"""ModelStreamInfer: many requests on one call, answered in the order they came."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+
+import grpc
+
+from app.errors import NotReady
+from app.rpc.calls import Context, Handler, parse, refuse
+from app.rpc.errors import details_of, known, log_refusal
+from app.rpc.inference_pb2 import (
+    ModelInferRequest,
+    ModelInferResponse,
+    ModelStreamInferResponse,
+)
+
+IN_FLIGHT = 64
+"""Requests of one stream that may be under way; the next are read when the oldest is answered."""
+
+Answer = Callable[[ModelInferRequest, Context], Awaitable[ModelInferResponse]]
+
+
+class Streams:
+    """Serves streams until `close`: then each answers what it has read and ends."""
+
+    def __init__(self, method: str, answer: Answer) -> None:
+        self._method = method
+        self._answer = answer
+        self._closed = asyncio.Event()
+
+    def close(self) -> None:
+        """Read nothing more."""
+        self._closed.set()
+
+    def handler(self) -> Handler:
+        """For gRPC."""
+        return grpc.stream_stream_rpc_method_handler(self._serve)
+
+    async def _serve(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        answers: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue()
+        places = asyncio.Semaphore(IN_FLIGHT)
+        try:
+            # The group ends with the call: a caller who leaves takes all its requests with it.
+            async with asyncio.TaskGroup() as tasks:
+
+                async def read() -> None:
+                    await places.acquire()
+                    async for data in requests:
+                        await answers.put(tasks.create_task(self._one(data, context)))
+                        await places.acquire()
+
+                reading = tasks.create_task(self._until_closed(read()))
+                reading.add_done_callback(lambda _: answers.put_nowait(None))
+                while (task := await answers.get()) is not None:
+                    await context.write(await task)
+                    places.release()
+        except Exception as error:  # noqa: BLE001 - told and logged
+            await refuse(context, error, self._method)
+        if self._closed.is_set():
+            await refuse(context, NotReady("the server is shutting down"), self._method)
+
+    async def _until_closed(self, reading: Awaitable[None]) -> None:
+        read, closed = asyncio.ensure_future(reading), asyncio.ensure_future(self._closed.wait())
+        try:
+            await asyncio.wait({read, closed}, return_when=asyncio.FIRST_COMPLETED)
+            if read.done():
+                read.result()
+        finally:
+            for task in (read, closed):
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    async def _one(self, data: bytes, context: Context) -> bytes:
+        """One answer; a request's failure is its own and ends no stream."""
+        response = ModelStreamInferResponse()
+        try:
+            request = parse(ModelInferRequest, data)
+            response.infer_response.id = request.id
+            answer = await self._answer(request, context)
+            # Triton's mark of a request's last answer; here each has one.
+            answer.parameters["triton_final_response"].bool_param = True
+            response.infer_response.CopyFrom(answer)
+            return response.SerializeToString()
+        except Exception as error:  # noqa: BLE001 - told and logged
+            ours = known(error)
+            log_refusal(ours, self._method)
+            response.error_message = f"{ours.code}: {details_of(ours)}"
+            return response.SerializeToString()
