@@ -291,7 +291,8 @@ def encode_tensor(name: str, array: Array) -> object:
             index = int(np.isfinite(array).argmin())
             raise _unwritable(name, f"has {array.ravel()[index]!s}{_at(index, array.shape)}")
     if not array.ndim:
-        return array[()]
+        # ONNX Runtime's INT64 are numpy's longlong, which orjson takes in arrays only.
+        return array[()] if kind in "fV" else array.item()
     if not dtype.isnative:
         array = array.astype(dtype.newbyteorder("="))
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
