@@ -10,6 +10,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import orjson
 
 from app.codec.request import PredictRequest, decode_inputs
@@ -177,7 +178,15 @@ def _by_row(written: Mapping[str, Any], outputs: Mapping[str, Array]) -> Any:
         raise _not_by_row("the outputs differ in their number of rows")
     if len(written) == 1:
         return next(iter(written.values()))
-    return [dict(zip(written, row, strict=True)) for row in zip(*written.values(), strict=True)]
+    columns = [_rows(value) for value in written.values()]
+    return [dict(zip(written, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _rows(value: Any) -> Any:
+    """Its rows as orjson takes them: ONNX Runtime's INT64 are `longlong`, alone unknown to it."""
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind != "f":
+        return value.tolist()
+    return value
 
 
 def _not_by_row(why: str) -> CohortError:

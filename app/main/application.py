@@ -9,7 +9,7 @@ from importlib.metadata import version as distribution_version
 from fastapi import FastAPI
 
 from app.main.service import Service
-from app.rest import errors, health, models, predict
+from app.rest import errors, health, models, openapi, predict, v1
 from app.rest.limits import BodyLimit, CloseWhenDraining
 from app.settings import Settings
 
@@ -33,9 +33,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.service = service
     app.include_router(predict.router(service.data_plane))
+    app.include_router(v1.router(service.data_plane, service.control_plane))
     app.include_router(models.router(service.control_plane))
     app.include_router(health.router(service.control_plane))
     errors.install(app)
+    openapi.install(app, service.control_plane)
     app.add_middleware(BodyLimit, limit=settings.max_body_mb * 2**20)
     app.add_middleware(CloseWhenDraining, draining=lambda: service.control_plane.draining)
     return app

@@ -1,0 +1,263 @@
+"""TensorFlow Serving's REST face: `POST /v1/models/{model}:predict`, status and metadata.
+
+https://www.tensorflow.org/tfx/serving/api_rest. A model has one signature, `serving_default`. A
+label is a variant of a rollout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from app.codec import SIGNATURE, V1Request, parse_v1
+from app.control_plane import ControlPlane
+from app.data_plane import DataPlane, Lease, Outputs
+from app.errors import CohortError, InvalidInput, MethodNotAllowed, NotFound, NotReady, quoted
+from app.rest.predict import ErrorBody, check_media, unless_gone
+from app.tensors import Arrays
+
+VERBS = ("predict", "classify", "regress")
+
+# https://github.com/tensorflow/serving/blob/master/tensorflow_serving/apis/get_model_status.proto
+STATES: Mapping[str, str] = {
+    "LOADING": "LOADING",
+    "READY": "AVAILABLE",
+    "UNLOADING": "UNLOADING",
+    "UNAVAILABLE": "END",
+}
+
+# https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/framework/types.proto
+DTYPES: Mapping[str, str] = {
+    "BOOL": "DT_BOOL",
+    "BYTES": "DT_STRING",
+    "FP16": "DT_HALF",
+    "BF16": "DT_BFLOAT16",
+    "FP32": "DT_FLOAT",
+    "FP64": "DT_DOUBLE",
+    **{f"INT{bits}": f"DT_INT{bits}" for bits in (8, 16, 32, 64)},
+    **{f"UINT{bits}": f"DT_UINT{bits}" for bits in (8, 16, 32, 64)},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Who is asked: a model, perhaps one version or label of it."""
+
+    model: str
+    version: str | None = None
+    label: str | None = None
+
+
+@dataclass(slots=True)
+class V1Prediction:
+    """One call from body to body, whoever carries the bytes."""
+
+    request: V1Request
+    lease: Lease
+    arrays: Arrays
+
+    def encode(self, outputs: Outputs) -> bytes:
+        """Write the answer. Raises where an output cannot be written so."""
+        names = [spec.name for spec in self.lease.outputs]
+        return self.request.encode(dict(zip(names, outputs, strict=True)))
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Who answered: V1's bodies have no room for it."""
+        variant = {"x-variant": self.lease.variant} if self.lease.variant else {}
+        return {"x-model-version": self.lease.version, **variant}
+
+
+def begin(plane: DataPlane, address: Address, body: bytes) -> V1Prediction:
+    """Parse a body, choose who answers, decode its inputs. Nothing stays open where it raises."""
+    try:
+        request = parse_v1(body)
+        version = version_of(address)
+    except CohortError as error:
+        plane.refused(address.model, error)
+        raise
+    lease = plane.pick(address.model, version)
+    try:
+        lease.select(None)  # raises for an output that cannot be sent
+        return V1Prediction(request, lease, request.decode(lease.inputs))
+    except BaseException as error:
+        lease.close(error)
+        raise
+
+
+def version_of(address: Address) -> str | None:
+    """The version an address asks for; None leaves the choice to the plane.
+
+    Labels are the variants of a rollout: this is where they will be looked up.
+    """
+    if address.label is not None:
+        raise NotFound(
+            f"model {quoted(address.model)} has no label {quoted(address.label)}: labels are the "
+            "variants of a rollout, and it has none"
+        )
+    return address.version
+
+
+def status(plane: ControlPlane, address: Address) -> dict[str, Any]:
+    """`GetModelStatus`: all versions, or the one asked for."""
+    version = version_of(address)
+    versions: Sequence[Mapping[str, Any]] = (
+        plane.model(address.model)["versions"]
+        if version is None
+        else [plane.version(address.model, version)]
+    )
+    return {
+        "model_version_status": [
+            {
+                "version": one["version"],
+                "state": STATES[one["state"]],
+                "status": {
+                    "error_code": "UNKNOWN" if one["state"] == "UNAVAILABLE" else "OK",
+                    "error_message": one["reason"],
+                },
+            }
+            for one in versions
+        ]
+    }
+
+
+def metadata(plane: ControlPlane, address: Address) -> dict[str, Any]:
+    """`GetModelMetadata`: the signature of the version asked for, or of the one that answers."""
+    version = version_of(address) or plane.model(address.model)["default_version"]
+    if version is None:
+        raise NotReady(f"no version of model {quoted(address.model)} is ready")
+    described = plane.version(address.model, version)
+    if "inputs" not in described:
+        raise NotReady(f"version {version} of model {quoted(address.model)} is not loaded")
+    signature = {
+        "inputs": _tensors(described["inputs"]),
+        "outputs": _tensors(described["outputs"]),
+        "method_name": "tensorflow/serving/predict",
+        "defaults": {},
+    }
+    return {
+        "model_spec": {"name": address.model, "signature_name": "", "version": version},
+        "metadata": {"signature_def": {"signature_def": {SIGNATURE: signature}}},
+    }
+
+
+def _tensors(specs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        spec["name"]: {
+            "dtype": DTYPES.get(spec["datatype"], "DT_INVALID"),
+            "tensor_shape": _shape(spec["shape"]),
+            "name": spec["name"],
+        }
+        for spec in specs
+    }
+
+
+def _shape(shape: Sequence[int | str | None] | None) -> dict[str, Any]:
+    dimensions = [
+        {
+            "size": str(size) if isinstance(size, int) else "-1",
+            "name": size if isinstance(size, str) else "",
+        }
+        for size in shape or ()
+    ]
+    return {"dim": dimensions, "unknown_rank": shape is None}
+
+
+def refuse_verb(verb: str) -> CohortError:
+    """What to say to a verb that is not `predict`."""
+    if verb in VERBS:
+        return InvalidInput(
+            f"':{verb}' takes tf.Example features, which an ONNX model does not; use ':predict'"
+        )
+    return NotFound(f"there is no {quoted(':' + verb)}; a model takes ':predict'")
+
+
+async def answer(plane: DataPlane, request: Request, address: Address) -> Response:
+    """Answer one request to predict."""
+    check_media(request.headers)
+    prediction = begin(plane, address, await request.body())
+    with prediction.lease as lease:
+        outputs = await unless_gone(request, lease.infer(prediction.arrays))
+        body = prediction.encode(outputs)
+    return Response(body, headers=prediction.headers, media_type="application/json")
+
+
+def address(request: Request) -> Address:
+    """Who a path asks for."""
+    return Address(**request.path_params)
+
+
+def router(data: DataPlane, control: ControlPlane) -> APIRouter:
+    """The routes; each is there for a model, for a version and for a label of it."""
+    routes = APIRouter(tags=["TensorFlow Serving V1"])
+
+    async def predict(request: Request) -> Response:
+        """Rows under `instances` are answered by `predictions`; columns, `inputs`, by `outputs`."""
+        return await answer(data, request, address(request))
+
+    async def no_verb(request: Request) -> None:
+        raise refuse_verb(request.path_params["verb"])
+
+    async def show_status(request: Request) -> dict[str, Any]:
+        asked = address(request)
+        if asked.model.endswith(tuple(f":{verb}" for verb in VERBS)):
+            raise MethodNotAllowed("this address takes POST")
+        return status(control, asked)
+
+    async def show_metadata(request: Request) -> dict[str, Any]:
+        return metadata(control, address(request))
+
+    for place in ("", "/versions/{version}", "/labels/{label}"):
+        path = f"/v1/models/{{model}}{place}"
+        routes.post(f"{path}:predict", summary="Ask a model", **PREDICT)(predict)
+        routes.post(f"{path}:{{verb}}", include_in_schema=False)(no_verb)
+        routes.get(path, summary="States of versions")(show_status)
+        routes.get(f"{path}/metadata", summary="The signature")(show_metadata)
+    return routes
+
+
+PREDICT: dict[str, Any] = {
+    "responses": {
+        200: {
+            "description": "The answer",
+            "headers": {
+                "x-model-version": {"schema": {"type": "string"}, "description": "who answered"},
+                "x-variant": {"schema": {"type": "string"}, "description": "the rollout's arm"},
+            },
+            "content": {
+                "application/json": {
+                    "schema": {
+                        "type": "object",
+                        "properties": {"predictions": {}, "outputs": {}},
+                        "minProperties": 1,
+                        "maxProperties": 1,
+                        "additionalProperties": False,
+                    }
+                }
+            },
+        },
+        **{status: {"model": ErrorBody} for status in (400, 404, 413, 415, 429, 500, 503, 504)},
+    },
+    "openapi_extra": {
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {
+                    "schema": {
+                        "type": "object",
+                        "properties": {
+                            "instances": {"type": "array", "minItems": 1},
+                            "inputs": {},
+                            "signature_name": {"enum": ["", SIGNATURE]},
+                        },
+                        "oneOf": [{"required": ["instances"]}, {"required": ["inputs"]}],
+                    },
+                    "example": {"instances": [{"features": [5.1, 3.5, 1.4, 0.2]}]},
+                }
+            },
+        }
+    },
+}
