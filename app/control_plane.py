@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as distribution_version
 from time import monotonic
 from typing import Any
 
-from app.metrics import Metrics
-from app.registry import Catalog, ModelEntry, Registry, State, VersionEntry
+from app.errors import NotReady
+from app.metrics import Metrics, VersionMetrics
+from app.registry import UNLOADED, Catalog, ModelEntry, Registry, State, VersionEntry
 from app.tensors import Arrays, TensorSpec
 
 Description = dict[str, Any]
@@ -49,6 +50,7 @@ class ControlPlane:
         self._served: tuple[Catalog, tuple[Served, ...]] | None = None
         self.draining = False
         self.problems: Callable[[], Sequence[object]] = list  # what is wrong on disk, for people
+        self.reconcile: Callable[[], Awaitable[None]] = _nothing  # make it what is on disk, now
 
     def readiness(self) -> Readiness:
         """Ready: the first load pass is over, nothing has gone dark, and it is not draining.
@@ -68,7 +70,9 @@ class ControlPlane:
         catalog = self._registry.catalog
         readiness = self.readiness()
         troubled = any(
-            one.reason for model in catalog.values() for one in model.versions.values()
+            one.reason not in {"", UNLOADED}
+            for model in catalog.values()
+            for one in model.versions.values()
         ) or bool(self.problems())
         status = "healthy" if readiness.ready and not troubled else "degraded"
         if not readiness.ready:
@@ -103,6 +107,58 @@ class ControlPlane:
         if self._served is None or self._served[0] is not catalog:
             self._served = catalog, tuple(_served(catalog))
         return self._served[1]
+
+    def ready(self, name: str, version: str | None = None) -> str:
+        """The version that would answer now. Raises ModelNotFound, VersionNotFound or NotReady."""
+        return str(self._registry.find(name, version).number)
+
+    def index(self) -> list[Description]:
+        """Every version of every model: its name, state and the reason for that."""
+        return [
+            {
+                "name": model.name,
+                "version": str(entry.number),
+                "state": entry.state.value,
+                "reason": entry.reason,
+            }
+            for model in self._registry.catalog.values()
+            for entry in model.versions.values()
+        ]
+
+    def statistics(self, name: str | None = None, version: str | None = None) -> list[Description]:
+        """What READY versions have done, in the words of Triton's statistics extension.
+
+        Of all models, of one, or of one version. Raises ModelNotFound, VersionNotFound or NotReady.
+        """
+        if name is None:
+            models = list(self._registry.catalog.values())
+        else:
+            self._registry.find(name, version)
+            models = [self._registry.model(name)]
+        return [
+            _statistics(model.name, str(number), self._metrics.version(model.name, str(number)))
+            for model in models
+            for number, entry in model.versions.items()
+            if entry.state is State.READY and version in {None, str(number)}
+        ]
+
+    async def load(self, name: str) -> None:
+        """Bring a model back that was unloaded, try again what failed, and wait for the outcome.
+
+        Raises ModelNotFound, or NotReady with the reason where one of its versions is not served.
+        """
+        self._registry.bring_back(name)
+        await self.reconcile()
+        for entry in self._registry.model(name).versions.values():
+            if entry.reason:
+                raise NotReady(f"version {entry.number}: {entry.reason}")
+
+    def unload(self, name: str) -> None:
+        """Take a model out of service until `load` or a restart; what is in flight finishes.
+
+        Raises ModelNotFound.
+        """
+        self._registry.take_out(name)
 
     def metrics_text(self, accept: str) -> tuple[bytes, str]:
         """The metrics in the format asked for, and its content type."""
@@ -196,3 +252,48 @@ def _specs(specs: Sequence[TensorSpec]) -> list[Description]:
         }
         for spec in specs
     ]
+
+
+def _statistics(name: str, version: str, counts: VersionMetrics) -> Description:
+    """https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_statistics.md
+
+    The runtime takes and gives numpy's own memory, so that input and output take no time to count.
+    """
+    succeeded = sum(count for (_, code), count in counts.answered.items() if code == "OK")
+    failed = sum(counts.answered.values()) - succeeded
+    seconds = sum(durations.total for durations in counts.durations.values())
+    none = _duration(0, 0.0)
+    return {
+        "name": name,
+        "version": version,
+        "last_inference": round(counts.last_run * 1000),
+        "inference_count": round(counts.rows.total),
+        "execution_count": counts.run.count,
+        "inference_stats": {
+            "success": _duration(succeeded, seconds - counts.failed_seconds),
+            "fail": _duration(failed, counts.failed_seconds),
+            "queue": _duration(counts.queue.count, counts.queue.total),
+            "compute_input": none,
+            "compute_infer": _duration(counts.run.count, counts.run.total),
+            "compute_output": none,
+            "cache_hit": none,
+            "cache_miss": none,
+        },
+        "batch_stats": [
+            {
+                "batch_size": rows,
+                "compute_input": none,
+                "compute_infer": _duration(count, seconds),
+                "compute_output": none,
+            }
+            for rows, (count, seconds) in sorted(counts.runs_by_rows.items())
+        ],
+    }
+
+
+def _duration(count: int, seconds: float) -> Description:
+    return {"count": count, "ns": max(0, round(seconds * 1e9))}
+
+
+async def _nothing() -> None:
+    """Until `main` says how."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from time import time
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import (
@@ -55,6 +56,11 @@ class Histogram:
     def count(self) -> int:
         return sum(self._counts)
 
+    @property
+    def total(self) -> float:
+        """The sum of what was observed."""
+        return self._sum
+
     def add_to(self, family: HistogramMetricFamily, labels: Labels) -> None:
         """Write the cumulative counts Prometheus wants into `family`."""
         bounds = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
@@ -76,6 +82,9 @@ class VersionMetrics:
         self.cancelled: dict[str, int] = {}  # by stage
         self.rejected: dict[str, int] = {}  # by reason
         self.load: Histogram = Histogram(SECONDS)
+        self.failed_seconds = 0.0
+        self.last_run = 0.0  # since the epoch
+        self.runs_by_rows: dict[int, tuple[int, float]] = {}  # count and seconds, to SIZES[-1] rows
 
     def request(self, variant: str, code: str, seconds: float) -> None:
         """Count one answer: `seconds` from arrival to reply."""
@@ -85,6 +94,8 @@ class VersionMetrics:
         if durations is None:
             durations = self.durations[variant] = Histogram(SECONDS)
         durations.observe(seconds)
+        if code != "OK":
+            self.failed_seconds += seconds
 
     def refuse(self, reason: str) -> None:
         """Count a request turned away before it reached a queue."""
@@ -99,6 +110,10 @@ class VersionMetrics:
 
     def _ran(self, ran: Ran) -> None:
         self.run.observe(ran.seconds)
+        self.last_run = time()
+        if ran.rows <= SIZES[-1]:  # callers choose this number: bounded
+            count, seconds = self.runs_by_rows.get(ran.rows, (0, 0.0))
+            self.runs_by_rows[ran.rows] = (count + 1, seconds + ran.seconds)
         self.rows.observe(ran.rows)
         self.requests.observe(ran.requests)
         for wait in ran.waits:

@@ -25,7 +25,7 @@ from app.registry import (
     Unloaded,
     VersionEntry,
 )
-from app.repository import Snapshot, scan
+from app.repository import QUIET, Snapshot, scan
 from app.scheduling import Scheduler
 from app.settings import Settings
 
@@ -33,6 +33,9 @@ log = structlog.get_logger("cohort")
 
 LAG_SECONDS = 0.25
 """How often the event loop's lag is looked at."""
+
+SETTLING_SECONDS = 10.0
+"""How long an operator's `load` waits for files that are still being copied."""
 
 
 class Service:
@@ -55,6 +58,8 @@ class Service:
             max_concurrency=settings.max_concurrency,
         )
         self.control_plane = ControlPlane(self.registry, self.metrics)
+        self.control_plane.reconcile = self._reconcile_settled
+        self._reconciling = asyncio.Lock()
         self._snapshot: Snapshot | None = None
         self.control_plane.problems = lambda: self._snapshot.problems if self._snapshot else ()
 
@@ -85,7 +90,19 @@ class Service:
                 return
             await asyncio.sleep(seconds)
 
+    async def _reconcile_settled(self) -> None:
+        """Reconcile with the disk as it is now, once files that were copied just now lie still."""
+        await self._reconcile()
+        until = monotonic() + SETTLING_SECONDS
+        while self._snapshot is not None and self._snapshot.settling and monotonic() < until:
+            await asyncio.sleep(QUIET / 4)
+            await self._reconcile()
+
     async def _reconcile(self) -> None:
+        async with self._reconciling:  # the loop's turn, or an operator's
+            await self._look_and_load()
+
+    async def _look_and_load(self) -> None:
         first = not self.registry.settled
         before = self._snapshot
         snapshot = await asyncio.to_thread(scan, self.settings.models, before)

@@ -25,6 +25,10 @@ class State(StrEnum):
     UNAVAILABLE = "UNAVAILABLE"
 
 
+UNLOADED = "unloaded"
+"""The reason of a version whose model an operator took out."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """What a version is loaded from; equal sources give equal versions."""

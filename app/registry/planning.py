@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from app.model_config import ModelConfig
@@ -29,16 +30,22 @@ Wanted = Mapping[str, Mapping[int, Source]]
 """By model and version. A model that is gone from disk is not in it."""
 
 
-def wanted(snapshot: Snapshot, catalog: Catalog) -> dict[str, dict[int, Source]]:
+NOBODY: AbstractSet[str] = frozenset()
+
+
+def wanted(
+    snapshot: Snapshot, catalog: Catalog, out: AbstractSet[str] = NOBODY
+) -> dict[str, dict[int, Source]]:
     """Say which versions should be loaded.
 
     A version that failed does not count towards `versions: {latest: n}`, so that the next older one
-    is wanted in its place; it stays wanted itself, and is tried again when its files change.
+    is wanted in its place; it stays wanted itself, and is tried again when its files change. Those
+    of models that an operator took `out` did not fail.
     """
     result: dict[str, dict[int, Source]] = {}
     for name, model in snapshot.models.items():
         sources = {number: _source(model, found) for number, found in model.versions.items()}
-        known = catalog[name].versions if name in catalog else {}
+        known = catalog[name].versions if name in catalog and name not in out else {}
         failed = {
             number
             for number, entry in known.items()
@@ -57,18 +64,21 @@ def _source(model: FoundModel, found: Found) -> Source:
     return Source(found.path, found.stamp, model.config, problem)
 
 
-def plan(wants: Wanted, catalog: Catalog) -> list[Load | Unload]:
+def plan(wants: Wanted, catalog: Catalog, out: AbstractSet[str] = NOBODY) -> list[Load | Unload]:
     """Say what to load and what to unload, loads first.
 
     A version nobody wants stays until every wanted version of its model is ready, so that no model
-    goes dark; one that never got ready goes at once.
+    goes dark; one that never got ready goes at once. One that is wanted again while it is going is
+    loaded anew, unless its model was taken `out`.
     """
     loads: list[Load | Unload] = []
     unloads: list[Load | Unload] = []
     for name, sources in wants.items():
         known = catalog[name].versions if name in catalog else {}
         for number, source in sources.items():
-            if number not in known or known[number].source != source:
+            entry = known.get(number)
+            again = entry is not None and entry.state is State.UNLOADING and name not in out
+            if entry is None or entry.source != source or again:
                 loads.append(Load(name, number, source))
         complete = all(number in known and known[number].state is State.READY for number in sources)
         for number, entry in known.items():

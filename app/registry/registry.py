@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from app.batching import Batcher, BatchingOff, Left, Observer, Ran
 from app.errors import LoadFailed, ModelNotFound, NotReady, VersionNotFound
-from app.registry.catalog import Catalog, Loaded, ModelEntry, State, VersionEntry
+from app.registry.catalog import UNLOADED, Catalog, Loaded, ModelEntry, State, VersionEntry
 from app.registry.loading import Readied, ready
 from app.registry.planning import Load, Unload, plan, wanted
 from app.repository import Snapshot
@@ -70,6 +70,7 @@ class Registry:
         self.catalog: Catalog = {}
         self.settled = False  # whether the first pass over the repository is done
         self._was_ready: set[str] = set()
+        self._out: set[str] = set()  # models that an operator took out
         self._wake = wake
         self._count = count
         self._observe = observe
@@ -85,7 +86,8 @@ class Registry:
         entry = self.model(model)
         chosen = entry.default if version is None else self.version(model, version)
         if chosen is None:
-            raise NotReady(f"no version of model {model!r} is ready")
+            known = "was unloaded" if model in self._out else "has no version that is ready"
+            raise NotReady(f"model {model!r} {known}")
         if chosen.state is not State.READY:
             raise NotReady(f"version {chosen.number} of model {model!r} is {chosen.state}")
         return chosen
@@ -123,7 +125,7 @@ class Registry:
 
         What fails is noted in the catalog and told to the observer; nothing is raised.
         """
-        while actions := plan(wanted(snapshot, self.catalog), self.catalog):
+        while actions := plan(wanted(snapshot, self.catalog, self._out), self.catalog, self._out):
             for action in actions:
                 if isinstance(action, Load) and self._entry(action.model, action.number) is None:
                     entry = VersionEntry(action.number, State.LOADING, action.source)
@@ -135,6 +137,29 @@ class Registry:
                     self._unload(action)
         self.settled = True
 
+    def take_out(self, model: str) -> None:
+        """Let every version of a model go, and keep it out until `bring_back`.
+
+        What is in flight finishes; a model that was taken out has not gone dark. Raises as `model`.
+        """
+        entry = self.model(model)
+        self._out.add(model)
+        self._was_ready.discard(model)
+        for number, version in entry.versions.items():
+            if version.state is State.READY:
+                self._unload(Unload(model, number))
+            elif version.state is State.UNAVAILABLE:
+                self._keep_out(Load(model, number, version.source))
+
+    def bring_back(self, model: str) -> None:
+        """Undo `take_out`, and have the next `reconcile` try again what failed."""
+        self._out.discard(model)
+        if model in self.catalog:
+            for version in self.catalog[model].versions.values():
+                if version.reason:
+                    unlike_any = replace(version.source, stamp="")
+                    self._put(model, replace(version, source=unlike_any))
+
     def close(self) -> None:
         """Let everything go at once."""
         for model in list(self.catalog.values()):
@@ -143,6 +168,9 @@ class Registry:
 
     async def _load(self, load: Load) -> None:
         model, number, source = load
+        if model in self._out:
+            self._keep_out(load)
+            return
         before = self._entry(model, number)
         if before is not None and before.loaded is None:
             self._put(model, VersionEntry(number, State.LOADING, source))
@@ -150,11 +178,16 @@ class Registry:
         try:
             readied = await asyncio.to_thread(ready, source, self._cache)
         except LoadFailed as error:
-            self._failed(load, str(error), before)
+            self._failed(load, str(error))
             return
         except Exception as error:  # noqa: BLE001 - one version's trouble stays its own
-            self._failed(load, f"{type(error).__name__}: {error}", before)
+            self._failed(load, f"{type(error).__name__}: {error}")
             return
+        if model in self._out:  # since it began
+            readied.session.close()
+            self._keep_out(load)
+            return
+        before = self._entry(model, number)
         entry = VersionEntry(
             number,
             State.READY,
@@ -164,14 +197,17 @@ class Registry:
         )
         self._put(model, entry)
         self._was_ready.add(model)
-        if before is not None and before.loaded is not None:
+        if before is not None and before.loaded is not None and before.state is State.READY:
             self._let_go(before.loaded)
         self._observe(Opened(model, entry, monotonic() - started))
 
-    def _failed(self, load: Load, reason: str, before: VersionEntry | None) -> None:
+    def _failed(self, load: Load, reason: str) -> None:
         model, number, source = load
-        serving = before is not None and before.loaded is not None
-        if before is not None and serving:
+        before = self._entry(model, number)
+        serving = before is not None and before.state is State.READY
+        if model in self._out:
+            self._keep_out(load)
+        elif before is not None and serving:
             self._put(model, replace(before, source=source, reason=reason))
         else:
             self._put(model, VersionEntry(number, State.UNAVAILABLE, source, reason))
@@ -204,6 +240,15 @@ class Registry:
             readied.example,
         )
 
+    def _keep_out(self, load: Load) -> None:
+        """Note a version that would be loaded, had nobody taken its model out."""
+        model, number, source = load
+        entry = self._entry(model, number)
+        if entry is not None and entry.state is State.UNLOADING:
+            self._put(model, replace(entry, source=source))
+        else:
+            self._put(model, VersionEntry(number, State.UNAVAILABLE, source, UNLOADED))
+
     def _unload(self, unload: Unload) -> None:
         model, number = unload
         entry = self._entry(model, number)
@@ -218,6 +263,8 @@ class Registry:
         def gone() -> None:
             if (now := self._entry(model, number)) is not None and now.loaded is loaded:
                 self._remove(model, number)
+                if model in self._out:
+                    self._keep_out(Load(model, number, now.source))
             self._observe(Unloaded(model, number))
 
         self._let_go(loaded, gone)
