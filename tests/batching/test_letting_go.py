@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Callable, Iterator
+from time import monotonic
 
 import numpy as np
 import pytest
@@ -103,6 +104,30 @@ async def test_threads_hold_nothing_between_runs(no_collector: None) -> None:
             await asyncio.sleep(0)
         assert watched() is None
     assert not scheduler._work
+    scheduler.close()
+
+
+async def test_threads_do_not_keep_a_version_that_has_gone(no_collector: None) -> None:
+    """An idle thread has let go of the batch it ran last, and so of its batcher and session."""
+    scheduler = Scheduler(default_slots=1)
+    batcher = Batcher(
+        fail_on_negative,
+        BatchPolicy(),
+        wake=scheduler.wake,
+        observe=Observed(),
+        seconds_for=lambda rows: 1.0,
+    )
+    answer = Answers()
+    batcher.submit({"x": payload()}, answer, deadline=monotonic() + 30)
+    await answer.once()
+    batcher.close()
+    watched = weakref.ref(batcher)
+    del batcher
+    for _ in range(1000):
+        if watched() is None:
+            break
+        await asyncio.sleep(0)
+    assert watched() is None
     scheduler.close()
 
 
