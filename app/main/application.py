@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version as distribution_version
 
 from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
 
 from app.main.service import Service
 from app.rest import errors, health, models, openapi, predict, v1
@@ -25,11 +26,15 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         async with service.running():
             yield
 
-    app = FastAPI(
+    app = FastAPIOffline(
+        redoc_url=None,
         title="Cohort",
         summary="Serves ONNX models.",
         version=distribution_version("cohort"),
         lifespan=lifespan,
+        favicon_url="data:,",  # else FastAPI's
+        static_url="/docs/static",
+        swagger_ui_parameters={"docExpansion": "list", "tryItOutEnabled": True},
     )
     app.state.service = service
     app.include_router(predict.router(service.data_plane))
