@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
+from typing import Literal
 
 import ml_dtypes
 import numpy as np
@@ -16,39 +18,100 @@ Array = NDArray[np.generic]
 Arrays = dict[str, Array]
 
 
+Kind = Literal["bool", "int", "float", "text"]
+
+
 @dataclass(frozen=True, slots=True)
 class Datatype:
-    """One row of the table of datatypes: its Open Inference name, ONNX Runtime's and numpy's."""
+    """One row of the table of datatypes: its name, ONNX Runtime's, numpy's and ONNX's number.
+
+    `kind` says what its elements are, which numpy does not for those of ml_dtypes. Arrays hold one
+    element per item, also where an element has fewer than eight `bits`.
+    """
 
     name: str
     ort: str
     dtype: np.dtype[np.generic]
-    bare: bool = True  # crosses `session.run` as a numpy array; the others need an OrtValue
+    kind: Kind
+    onnx: int  # TensorProto.DataType
+    bits: int
+    bare: bool  # crosses `session.run` as a numpy array; the others need an OrtValue
+
+    @property
+    def packed(self) -> bool:
+        """Whether several elements share a byte outside of arrays."""
+        return 0 < self.bits < 8
+
+    def size(self, elements: int) -> int:
+        """How many bytes so many elements take outside of arrays."""
+        return -(-elements * self.bits // 8)
 
 
-def _row(name: str, ort: str, dtype: object, *, bare: bool = True) -> Datatype:
-    return Datatype(name, f"tensor({ort})", np.dtype(dtype), bare)  # type: ignore[call-overload]
+def _row(
+    name: str, ort: str, dtype: object, kind: Kind, onnx: int, bits: int | None = None
+) -> Datatype:
+    known: np.dtype[np.generic] = np.dtype(dtype)  # type: ignore[call-overload]
+    bits = known.itemsize * 8 if bits is None else bits
+    bare = known.isbuiltin == 1
+    return Datatype(name, f"tensor({ort})", known, kind, onnx, bits, bare)
 
 
 # https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol#tensor-data-types
-DATATYPES: tuple[Datatype, ...] = (
-    _row("BOOL", "bool", np.bool_),
-    _row("INT8", "int8", np.int8),
-    _row("INT16", "int16", np.int16),
-    _row("INT32", "int32", np.int32),
-    _row("INT64", "int64", np.int64),
-    _row("UINT8", "uint8", np.uint8),
-    _row("UINT16", "uint16", np.uint16),
-    _row("UINT32", "uint32", np.uint32),
-    _row("UINT64", "uint64", np.uint64),
-    _row("FP16", "float16", np.float16),
-    _row("BF16", "bfloat16", ml_dtypes.bfloat16, bare=False),
-    _row("FP32", "float", np.float32),
-    _row("FP64", "double", np.float64),
-    _row("BYTES", "string", np.object_),
+STANDARD: tuple[Datatype, ...] = (
+    _row("BOOL", "bool", np.bool_, "bool", 9),
+    _row("INT8", "int8", np.int8, "int", 3),
+    _row("INT16", "int16", np.int16, "int", 5),
+    _row("INT32", "int32", np.int32, "int", 6),
+    _row("INT64", "int64", np.int64, "int", 7),
+    _row("UINT8", "uint8", np.uint8, "int", 2),
+    _row("UINT16", "uint16", np.uint16, "int", 4),
+    _row("UINT32", "uint32", np.uint32, "int", 12),
+    _row("UINT64", "uint64", np.uint64, "int", 13),
+    _row("FP16", "float16", np.float16, "float", 10),
+    _row("BF16", "bfloat16", ml_dtypes.bfloat16, "float", 16),
+    _row("FP32", "float", np.float32, "float", 1),
+    _row("FP64", "double", np.float64, "float", 11),
+    _row("BYTES", "string", np.object_, "text", 8, bits=0),  # each as long as it is
 )
+# Names of ours, made as theirs are: docs/decisions/0005
+EXTENSION: tuple[Datatype, ...] = (
+    _row("FP8E4M3FN", "float8e4m3fn", ml_dtypes.float8_e4m3fn, "float", 17),
+    _row("FP8E4M3FNUZ", "float8e4m3fnuz", ml_dtypes.float8_e4m3fnuz, "float", 18),
+    _row("FP8E5M2", "float8e5m2", ml_dtypes.float8_e5m2, "float", 19),
+    _row("FP8E5M2FNUZ", "float8e5m2fnuz", ml_dtypes.float8_e5m2fnuz, "float", 20),
+    _row("FP8E8M0", "float8e8m0", ml_dtypes.float8_e8m0fnu, "float", 24),
+    _row("FP4E2M1", "float4e2m1", ml_dtypes.float4_e2m1fn, "float", 23, bits=4),
+    _row("INT4", "int4", ml_dtypes.int4, "int", 22, bits=4),
+    _row("UINT4", "uint4", ml_dtypes.uint4, "int", 21, bits=4),
+    _row("INT2", "int2", ml_dtypes.int2, "int", 26, bits=2),
+    _row("UINT2", "uint2", ml_dtypes.uint2, "int", 25, bits=2),
+)
+DATATYPES: tuple[Datatype, ...] = (*STANDARD, *EXTENSION)
 BY_NAME: Mapping[str, Datatype] = {datatype.name: datatype for datatype in DATATYPES}
 BY_ORT: Mapping[str, Datatype] = {datatype.ort: datatype for datatype in DATATYPES}
+
+
+def pack(array: Array, bits: int) -> NDArray[np.uint8]:
+    """Put elements of `bits` each together as ONNX does: the first in a byte's lowest bits.
+
+    https://github.com/onnx/onnx/blob/main/docs/docsgen/source/technical/int4.md
+    """
+    each = 8 // bits
+    flat = np.asarray(array, order="C").reshape(-1).view(np.uint8)
+    bytes_ = np.zeros(-(-flat.size // each), np.uint8)
+    for place in range(each):
+        part = flat[place::each] & ((1 << bits) - 1)
+        bytes_[: part.size] |= part << (place * bits)
+    return bytes_
+
+
+def unpack(buffer: NDArray[np.uint8], datatype: Datatype, shape: Sequence[int]) -> Array:
+    """Take apart what `pack` put together."""
+    bits, each = datatype.bits, 8 // datatype.bits
+    flat = np.empty(buffer.size * each, np.uint8)
+    for place in range(each):
+        flat[place::each] = (buffer >> (place * bits)) & ((1 << bits) - 1)
+    return flat[: prod(shape)].view(datatype.dtype).reshape(shape)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,16 @@ ELEMENT_TYPES: Mapping[str, int] = {
     "FP32": TensorProto.FLOAT,
     "FP64": TensorProto.DOUBLE,
     "BYTES": TensorProto.STRING,
+    "FP8E4M3FN": TensorProto.FLOAT8E4M3FN,
+    "FP8E4M3FNUZ": TensorProto.FLOAT8E4M3FNUZ,
+    "FP8E5M2": TensorProto.FLOAT8E5M2,
+    "FP8E5M2FNUZ": TensorProto.FLOAT8E5M2FNUZ,
+    "FP8E8M0": TensorProto.FLOAT8E8M0,
+    "FP4E2M1": TensorProto.FLOAT4E2M1,
+    "INT4": TensorProto.INT4,
+    "UINT4": TensorProto.UINT4,
+    "INT2": TensorProto.INT2,
+    "UINT2": TensorProto.UINT2,
 }
 
 
@@ -83,6 +93,25 @@ def identity(datatype: str = "FP32", shape: Shape = ("N", 3)) -> onnx.ModelProto
         [_tensor("x", datatype, shape)],
         [_tensor("y", datatype, shape)],
     )
+
+
+def untouched(datatype: str, shape: Shape = ("N", 3)) -> onnx.ModelProto:
+    """`x` → `x` without a node, for datatypes that Identity does not take."""
+    tensor = _tensor("x", datatype, shape)
+    return _newest(_model([], [tensor], [tensor], check=False))
+
+
+def cast(source: str, target: str, shape: Shape = ("N", 3)) -> onnx.ModelProto:
+    """`x` of one datatype → `y` of another."""
+    node = helper.make_node("Cast", ["x"], ["y"], to=ELEMENT_TYPES[target])
+    inputs, outputs = [_tensor("x", source, shape)], [_tensor("y", target, shape)]
+    return _newest(_model([node], inputs, outputs, check=False))
+
+
+def _newest(model: onnx.ModelProto) -> onnx.ModelProto:
+    """`model` in the newest opset of ONNX Runtime, for the newest datatypes."""
+    model.opset_import[0].version, model.ir_version = 25, 13
+    return model
 
 
 def gather(*, size: int = 3) -> onnx.ModelProto:
@@ -280,6 +309,14 @@ def sequence() -> onnx.ModelProto:
         [_tensor("x", "FP32", ["N", 3])],
         [rows],
     )
+
+
+def sequence_and_tensor() -> onnx.ModelProto:
+    """`x` FP32 [N, 3] → `rows`, a sequence of tensors, and `y` FP32 [N, 3], the same values."""
+    model = sequence()
+    model.graph.node.append(helper.make_node("Identity", ["x"], ["y"]))
+    model.graph.output.append(_tensor("y", "FP32", ["N", 3]))
+    return model
 
 
 def describe(model: onnx.ModelProto, properties: Mapping[str, str]) -> onnx.ModelProto:

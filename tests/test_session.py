@@ -23,7 +23,8 @@ from app.errors import CohortError, InferenceFailed, InvalidInput, LoadFailed
 from app.session import Metadata, Provider, Session, SessionOptions, cache, open_session
 from app.session.failures import run_failure, sentence
 from app.session.protobuf import parse_model
-from app.tensors import DATATYPES, Array, TensorSpec
+from app.session.running import LEFT_OUT
+from app.tensors import BY_NAME, STANDARD, Array, TensorSpec
 from tests import onnx_models
 
 ON_CPU = (Provider("cpu"),)
@@ -67,11 +68,18 @@ def test_scalar_is_told_from_unknown_rank(opened: Opener) -> None:
 
 
 def test_sequence_keeps_the_runtimes_words(opened: Opener) -> None:
-    """What is no tensor has ONNX Runtime's type for a datatype, and no shape; it still runs."""
+    """What is no tensor has ONNX Runtime's type for a datatype, and no shape."""
     session = opened(onnx_models.sequence())
-    assert session.outputs[0] == TensorSpec("rows", "seq(tensor(float))", None)
+    assert session.outputs == (TensorSpec("rows", "seq(tensor(float))", None),)
     assert not session.outputs[0].carried
-    assert len(session.run({"x": np.ones((2, 3), "f4")})[0]) == 2
+    assert session.run({"x": np.ones((2, 3), "f4")}) == [LEFT_OUT]
+
+
+def test_tensors_come_without_the_sequences_beside_them(opened: Opener) -> None:
+    """An output that is no tensor is not fetched; the others keep their places."""
+    rows, y = opened(onnx_models.sequence_and_tensor()).run({"x": np.ones((2, 3), "f4")})
+    assert rows is LEFT_OUT
+    assert y.tolist() == [[1, 1, 1]] * 2
 
 
 def test_metadata_is_what_the_file_says(opened: Opener) -> None:
@@ -172,13 +180,13 @@ def test_outputs_come_in_the_models_order(opened: Opener) -> None:
 def _sample(datatype: str) -> Array:
     if datatype == "BYTES":
         return np.array([["a", "", "é"]], np.object_)
-    dtype = next(one.dtype for one in DATATYPES if one.name == datatype)
+    dtype = BY_NAME[datatype].dtype
     return np.array([[0, 1, 1]]).astype(dtype)
 
 
-@pytest.mark.parametrize("datatype", [datatype.name for datatype in DATATYPES])
-def test_every_datatype_crosses(opened: Opener, datatype: str) -> None:
-    """Every datatype Cohort carries goes in and comes out unchanged, BF16 included."""
+@pytest.mark.parametrize("datatype", [datatype.name for datatype in STANDARD])
+def test_every_standard_datatype_crosses(opened: Opener, datatype: str) -> None:
+    """Every Open Inference datatype goes in and comes out unchanged, BF16 included."""
     array = _sample(datatype)
     session = opened(onnx_models.identity(datatype, ["N", 3]))
     assert session.inputs[0].datatype == datatype

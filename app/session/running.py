@@ -5,16 +5,16 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from app.errors import InferenceFailed, InvalidInput
 from app.session.failures import run_failure
 from app.session.protobuf import Metadata
 from app.session.runtime import ort
-from app.tensors import BY_NAME, Array, TensorSpec, check_names
+from app.tensors import BY_NAME, Array, Datatype, TensorSpec, check_names, pack, unpack
 
 _OrtValue: Any = ort.capi.onnxruntime_pybind11_state.OrtValue
 _Run = Callable[[Sequence[str], Mapping[str, Array], Any], list[Array]]
@@ -88,15 +88,19 @@ class Session:
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
         self.metadata, self.placement, self.device = metadata, placement, device
-        self._names = [spec.name for spec in outputs]
+        self._names = [spec.name for spec in outputs if spec.carried]
         self._raw = raw
         # The C++ object under `raw`: raw's own `run` costs 1 µs more, prints, and falls back.
         self._run: _Run = raw._sess.run
-        if any(_boxed(spec) for spec in (*inputs, *outputs)):
+        if any(map(_boxed, outputs)):
             self._run = self._run_boxed
+        elif any(map(_boxed, inputs)):
+            self._run = self._run_fed_boxes
+        if len(self._names) < len(outputs):
+            self._run = _leave_out(self._run, outputs)
 
     def run(self, feeds: Mapping[str, Array], control: Control | None = None) -> list[Array]:
-        """Every output, in the order of `outputs`.
+        """Every output, in the order of `outputs`; `LEFT_OUT` for one that is no tensor.
 
         Raises InvalidInput or InferenceFailed, the latter also when `control` stopped the run. The
         arrays may be non-contiguous; their datatypes must be the inputs' in native byte order.
@@ -120,23 +124,57 @@ class Session:
         self._run = _closed
         self._raw = None
 
+    def _run_fed_boxes(
+        self, names: Sequence[str], feeds: Mapping[str, Array], options: Any
+    ) -> list[Array]:
+        """The way for inputs of datatypes that numpy lacks: those in OrtValues."""
+        arrays = self._in_order(feeds)
+        values = {
+            spec.name: ort.OrtValue(_box(array, spec)) if _boxed(spec) else array
+            for spec, array in zip(self.inputs, arrays, strict=True)
+        }
+        outputs: list[Array] = self._raw._sess.run(names, values, options)
+        return outputs
+
     def _run_boxed(
         self, names: Sequence[str], feeds: Mapping[str, Array], options: Any
     ) -> list[Array]:
-        """The way for datatypes that numpy lacks: each array in an OrtValue."""
+        """The way for outputs of such datatypes: everything in OrtValues, which takes no text."""
+        arrays = self._in_order(feeds)
         values = {
-            spec.name: _box(np.ascontiguousarray(feeds[spec.name]), spec) for spec in self.inputs
+            spec.name: _box(array, spec) for spec, array in zip(self.inputs, arrays, strict=True)
         }
         boxes = self._raw._sess.run_with_ort_values(values, names, options)
-        return [_unbox(box, spec) for box, spec in zip(boxes, self.outputs, strict=True)]
+        carried = (spec for spec in self.outputs if spec.carried)
+        return [_unbox(box, spec) for box, spec in zip(boxes, carried, strict=True)]
+
+    def _in_order(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Give contiguous arrays, to be held during the run: an OrtValue only points into them."""
+        return [np.asarray(feeds[spec.name], order="C") for spec in self.inputs]
+
+
+LEFT_OUT: Array = np.empty((), np.object_)
+"""Stands where a model gives a sequence, a map or an optional, which is not even fetched."""
+
+
+def _leave_out(run: _Run, outputs: Sequence[TensorSpec]) -> _Run:
+    """Give `run` without the outputs that are no tensors.
+
+    A classifier's ZipMap would make a dict for each row, which nobody can ask for.
+    """
+    carried = [spec.carried for spec in outputs]
+    if not any(carried):
+        return lambda names, feeds, options: [LEFT_OUT] * len(carried)
+
+    def run_some(names: Sequence[str], feeds: Mapping[str, Array], options: Any) -> list[Array]:
+        found = iter(run(names, feeds, options))
+        return [next(found) if one else LEFT_OUT for one in carried]
+
+    return run_some
 
 
 def _closed(*_: object) -> list[Array]:
     raise InferenceFailed("the model is closed", blames_input=False)
-
-
-# onnx.TensorProto.BFLOAT16
-_BFLOAT16 = 16
 
 
 def _boxed(spec: TensorSpec) -> bool:
@@ -144,21 +182,33 @@ def _boxed(spec: TensorSpec) -> bool:
 
 
 def _box(array: Array, spec: TensorSpec) -> Any:
+    """Give an OrtValue over `array`, which must outlive it, or over a packed copy of its own."""
     if not _boxed(spec):
         return _OrtValue.ortvalue_from_numpy(array, _cpu())
-    if array.dtype != ml_dtypes.bfloat16:
+    datatype = BY_NAME[spec.datatype]
+    if array.dtype != datatype.dtype:
         raise InvalidInput(f"input {spec.name!r} is {spec.datatype}, got {array.dtype}")
-    return _OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), _BFLOAT16)
+    if not datatype.packed:
+        bare = array.view(np.uint16 if datatype.bits == 16 else np.uint8)
+        return _OrtValue.ortvalue_from_numpy_with_onnx_type(bare, datatype.onnx)
+    box = _OrtValue.ortvalue_from_shape_and_onnx_type(array.shape, datatype.onnx, _cpu())
+    if array.size:
+        together = pack(array, datatype.bits)
+        ctypes.memmove(box.data_ptr(), together.ctypes.data, together.nbytes)
+    return box
 
 
 def _unbox(box: Any, spec: TensorSpec) -> Array:
     if not _boxed(spec):
         plain: Array = box.numpy()
         return plain
+    datatype: Datatype = BY_NAME[spec.datatype]
     shape = tuple(box.shape())
-    size = int(np.prod(shape, dtype=np.int64)) * 2
-    raw = ctypes.string_at(box.data_ptr(), size) if size else b""
-    return np.frombuffer(raw, spec.dtype).reshape(shape)
+    size = datatype.size(prod(shape))
+    raw = np.frombuffer(ctypes.string_at(box.data_ptr(), size) if size else b"", np.uint8)
+    if datatype.packed:
+        return unpack(raw, datatype, shape)
+    return raw.view(datatype.dtype).reshape(shape)
 
 
 def _cpu() -> Any:
