@@ -1,6 +1,7 @@
 """Arrays as raw bytes: little-endian, row after row, as the Open Inference binary extension.
 
-BYTES elements are each preceded by their length in four bytes.
+BYTES elements are each preceded by their length in four bytes. Elements of four and two bits lie
+together as in an ONNX file, the first in a byte's lowest bits (docs/decisions/0005).
 https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol/binary-tensor-data-extension
 """
 
@@ -15,11 +16,12 @@ import numpy as np
 
 from app.codec.text import Shape, checked_shape
 from app.errors import InvalidInput, quoted
-from app.tensors import BY_NAME, Array
+from app.tensors import BY_NAME, DATATYPES, Array, pack, unpack
 
 Buffer = bytes | bytearray | memoryview
 
 _LENGTH = Struct("<I")
+_PACKED = {row.dtype: row.bits for row in DATATYPES if row.packed}
 _SWAPPED = sys.byteorder != "little"
 
 
@@ -31,8 +33,9 @@ def from_bytes(buffer: Buffer, datatype: str, shape: Sequence[int], *, name: str
     wanted = checked_shape(name, datatype, shape)
     if datatype == "BYTES":
         return _split(memoryview(buffer).cast("B"), wanted, name)
-    dtype = BY_NAME[datatype].dtype
-    expected = prod(wanted) * dtype.itemsize
+    row = BY_NAME[datatype]
+    dtype = row.dtype
+    expected = row.size(prod(wanted))
     got = buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
     if got != expected:
         raise InvalidInput(
@@ -50,6 +53,8 @@ def from_bytes(buffer: Buffer, datatype: str, shape: Sequence[int], *, name: str
                 f"{flat[index]}, number {index}"
             )
         return flat.view(np.bool_).reshape(wanted)
+    if row.packed:
+        return unpack(np.frombuffer(buffer, np.uint8), row, wanted)
     array: Array = np.frombuffer(buffer, dtype).reshape(wanted)
     return array.byteswap() if _SWAPPED else array
 
@@ -97,6 +102,8 @@ def to_bytes(array: Array) -> bytes | memoryview:
             data = item if isinstance(item, bytes) else item.encode()
             parts += [_LENGTH.pack(len(data)), data]
         return b"".join(parts)
+    if array.dtype in _PACKED:
+        return pack(array, _PACKED[array.dtype]).data
     if _SWAPPED if array.dtype.isnative else not _SWAPPED:
         array = array.byteswap()
     flat = np.ascontiguousarray(array).reshape(-1)
