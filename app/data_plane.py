@@ -7,6 +7,7 @@ Every face goes one way: `pick` a lease, decode with its `inputs`, `submit`, enc
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from time import monotonic
 from types import TracebackType
@@ -97,15 +98,17 @@ class Lease:
             raise
 
     def select(self, names: Sequence[str] | None) -> list[int]:
-        """The positions of the outputs asked for; all where `names` is None.
+        """The positions of the outputs asked for; where `names` is None, of all that can be sent.
 
-        Raises InvalidInput for a name that is no output, or one whose kind cannot be sent.
+        Raises InvalidInput for a name that is no output, or one whose kind cannot be sent, and for
+        a model none of whose outputs can.
         """
         specs = self.outputs
         if names is None:
-            for spec in specs:
-                spec.dtype  # noqa: B018 - raises for what cannot be sent
-            return list(range(len(specs)))
+            carried = [position for position, spec in enumerate(specs) if spec.carried]
+            if not carried and specs:
+                specs[0].dtype  # noqa: B018 - raises
+            return carried
         positions = {spec.name: position for position, spec in enumerate(specs)}
         for name in names:
             if name not in positions:
@@ -114,6 +117,14 @@ class Lease:
                 )
             specs[positions[name]].dtype  # noqa: B018
         return [positions[name] for name in names]
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """The names of the model's classes by index: its metadata property "classes", a JSON list.
+
+        Empty where it has none.
+        """
+        return _labels(self._open().session.metadata.properties.get("classes", "[]"))
 
     @property
     def seconds(self) -> float:
@@ -152,6 +163,14 @@ class Lease:
         if self._loaded is None:
             raise NotReady("this lease is closed")
         return self._loaded
+
+
+def _labels(text: str) -> list[str]:
+    try:
+        classes = json.loads(text)
+    except ValueError:
+        return []
+    return [str(one) for one in classes] if isinstance(classes, list) else []
 
 
 def _code(error: BaseException | None) -> str:
