@@ -230,6 +230,7 @@ def _version(entry: VersionEntry) -> Description:
         "batching": {
             "on": policy.batches,
             "reason": entry.batching_off,
+            "padding_off": entry.padding_off,
             "max_batch_size": policy.max_batch_size,
             "max_queue_size": policy.max_queue_size,
             "max_queue_delay_ms": policy.max_queue_delay_ms,

@@ -116,6 +116,7 @@ class VersionMetrics:
             self.runs_by_rows[ran.rows] = (count + 1, seconds + ran.seconds)
         self.rows.observe(ran.rows)
         self.requests.observe(ran.requests)
+        self.padding.observe(ran.padding)
         for wait in ran.waits:
             self.queue.observe(wait)
 

@@ -16,7 +16,7 @@ from time import perf_counter
 
 import numpy as np
 
-from app.batching import BatchPolicy, Outputs
+from app.batching import BatchPolicy, Outputs, PadPlan, RowsDoNotFollow, plan_padding
 from app.errors import CohortError
 from app.tensors import Array, Arrays, TensorSpec
 
@@ -141,6 +141,50 @@ def influence(
                     return f"rows influence each other: output {spec.name!r} of a row changes"
     except CohortError as error:
         return f"several rows at once failed: {error}"
+    return ""
+
+
+def pad_safely(
+    run: Run,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    policy: BatchPolicy,
+) -> PadPlan:
+    """Plan `batching.pad`, and keep the plan only if padded answers equal unpadded ones.
+
+    A model that ignores its mask, or has none, answers differently for a padded request.
+    """
+    plan = plan_padding(inputs, outputs, policy.pad)
+    if not plan.inputs or not policy.batches:
+        return plan
+    if reason := _padding_changes(run, inputs, outputs, plan):
+        return PadPlan(reason=reason)
+    return plan
+
+
+def _padding_changes(
+    run: Run, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], plan: PadPlan
+) -> str:
+    longest = max(plan.multiples.values())
+    requests = []
+    for length in sorted({longest, max(1, longest - 1), longest // 2 + 1}, reverse=True):
+        request = made_up(inputs, 1, longest)
+        for name, (axis, _, symbol) in plan.inputs.items():
+            own = length * plan.multiples[symbol] // longest or 1
+            request[name] = request[name][(slice(None),) * axis + (slice(own),)]
+        requests.append(request)
+    try:
+        lengths = plan.lengths(requests)
+        feeds, _ = plan.join(requests, lengths)
+        joint = run(feeds)
+        parts = [[output[row : row + 1] for output in joint] for row in range(len(requests))]
+        plan.trim(parts, lengths)
+        for request, together in zip(requests, parts, strict=True):
+            for spec, many, single in zip(outputs, together, run(request), strict=True):
+                if not agree(many, single):
+                    return f"padding changes the answers: output {spec.name!r} of a request changes"
+    except (CohortError, RowsDoNotFollow) as error:
+        return f"padded requests failed: {error}"
     return ""
 
 

@@ -2,8 +2,9 @@
 
     python -m benchmarks.neighbour
 
-A model whose run takes about 200 ms is kept busy by eight callers, while four callers ask a tiny
-one; rounds with and without the slow model alternate in one run. Design: at most 2x at p99.
+A model whose run takes about 200 ms is kept busy by eight callers, while requests for a tiny one
+arrive 300 times a second whether or not earlier ones are answered; rounds with and without the slow
+model alternate in one run. Design: at most 2x at p99.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.client import Heard, load
+from benchmarks.client import Heard, arrivals, load
 from tests import onnx_models
 from tests.e2e.processes import cohort
 
 ROUNDS = 5
-SECONDS = 4.0
+SECONDS = 5.0
+RATE = 300.0
+SLOW_NODES = 1600
 
 
 def main() -> None:
@@ -32,21 +35,21 @@ def main() -> None:
         folder = Path(temporary)
         onnx_models.save(onnx_models.mlp(), folder / "models/fast/1/model.onnx")
         onnx_models.save(
-            onnx_models.slow(nodes=3000, size=512), folder / "models/slow/1/model.onnx"
+            onnx_models.slow(nodes=SLOW_NODES, size=256), folder / "models/slow/1/model.onnx"
         )
         with cohort(folder / "models", folder) as server, console.status("warming up") as status:
             host, port = server.url.removeprefix("http://").split(":")
             address = (host, int(port))
-            fast = [json.dumps({"inputs": {"x": [[0.0] * 4]}}).encode()] * 4
+            fast = json.dumps({"inputs": {"x": [[0.0] * 4]}}).encode()
             slow = [json.dumps({"inputs": {"x": [[0.0] * 4]}}).encode()] * 8
 
             async def round_of(beside: bool) -> tuple[Heard, Heard]:
                 """One round; what the fast model's callers heard, and the slow one's."""
                 path = "/models/{}/predict".format
                 if not beside:
-                    return await load(address, path("fast"), fast, SECONDS), Heard()
+                    return await arrivals(address, path("fast"), fast, RATE, SECONDS), Heard()
                 quick, long = await asyncio.gather(
-                    load(address, path("fast"), fast, SECONDS),
+                    arrivals(address, path("fast"), fast, RATE, SECONDS),
                     load(address, path("slow"), slow, SECONDS),
                 )
                 return quick, long

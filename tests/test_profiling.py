@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import BatchPolicy
+from app.batching import BatchPolicy, Padding
 from app.errors import InvalidInput
 from app.profiling import (
     Profile,
     choose_size,
     find_trial,
     made_up,
+    pad_safely,
     profile,
     sizes_up_to,
     why_alone,
@@ -165,3 +166,38 @@ def test_made_up_rows_are_of_mixed_scale_and_the_same_every_time() -> None:
     assert scales.max() / scales.min() > 100
     assert set(np.unique(first["ids"])) <= {0, 1}
     assert first["ids"].any(axis=1).all()
+
+
+def test_padding_that_leaves_the_answers_alone_is_kept(tmp_path: Path) -> None:
+    """A model that counts padding for nothing may have its requests padded together."""
+    session = opened(onnx_models.variable_length(), tmp_path)
+    policy = BatchPolicy(pad={"input_ids": Padding(axis=1, value=0, multiple=8)})
+    plan = pad_safely(session.run, session.inputs, session.outputs, policy)
+    assert list(plan.inputs) == ["input_ids"]
+    assert plan.reason == ""
+
+
+def test_padding_that_changes_the_answers_is_refused() -> None:
+    """A mean over the whole length counts the padding: the plan is dropped, and says why."""
+
+    def mean(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        return [feeds["x"].mean(axis=1)]
+
+    inputs, outputs = [TensorSpec("x", "FP32", ("N", "L"))], [TensorSpec("y", "FP32", ("N",))]
+    policy = BatchPolicy(pad={"x": Padding(axis=1, value=0, multiple=8)})
+    plan = pad_safely(mean, inputs, outputs, policy)
+    assert not plan.inputs
+    assert "padding changes the answers: output 'y'" in plan.reason
+
+
+def test_padding_a_model_cannot_run_is_refused() -> None:
+    """A model that takes one length only says so itself."""
+
+    def only_5(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        if feeds["x"].shape[1] != 5:
+            raise InvalidInput("five, please")
+        return [feeds["x"].sum(axis=1)]
+
+    inputs, outputs = [TensorSpec("x", "FP32", ("N", "L"))], [TensorSpec("y", "FP32", ("N",))]
+    policy = BatchPolicy(pad={"x": Padding(axis=1, value=0, multiple=8)})
+    assert "five, please" in pad_safely(only_5, inputs, outputs, policy).reason

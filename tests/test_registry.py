@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import Batcher
+from app.batching import Batcher, BatchPolicy, Outputs, Ran
 from app.errors import CohortError, ModelNotFound, NotReady, VersionNotFound
 from app.model_config import ModelConfig, VersionPolicy
 from app.registry import (
     Catalog,
     Failed,
     Load,
+    Loaded,
     ModelEntry,
     Opened,
     Registry,
@@ -32,6 +33,7 @@ from app.registry import (
 )
 from app.repository import Found, FoundModel, Snapshot, scan
 from app.scheduling import Scheduler
+from app.tensors import Arrays
 from tests import onnx_models
 
 # -- the plan, without a file or a clock
@@ -172,20 +174,25 @@ class House:
         entry = self.registry.catalog.get(model)
         return {} if entry is None else {n: one.state for n, one in entry.versions.items()}
 
-    async def ask(self, model: str, row: list[float]) -> list[np.ndarray]:
+    async def ask(self, model: str, row: list[float]) -> Outputs:
         """Run one row through the model's batcher."""
         loaded = self.registry.find(model).loaded
         assert loaded is not None
-        answer: asyncio.Future[list[np.ndarray]] = asyncio.get_running_loop().create_future()
+        return await infer(loaded, {"x": np.array([row], np.float32)})
 
-        def reply(outputs: object, error: CohortError | None) -> None:
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result(outputs)  # type: ignore[arg-type]
 
-        loaded.batcher.submit({"x": np.array([row], np.float32)}, reply)
-        return await answer
+async def infer(loaded: Loaded, inputs: Arrays) -> Outputs:
+    """Run `inputs` through a version's batcher."""
+    answer: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
+
+    def reply(outputs: Outputs | None, error: CohortError | None) -> None:
+        if outputs is None:
+            answer.set_exception(error or AssertionError("neither outputs nor an error"))
+        else:
+            answer.set_result(outputs)
+
+    loaded.batcher.submit(inputs, reply)
+    return await answer
 
 
 @pytest.fixture
@@ -254,6 +261,29 @@ async def test_a_broken_replacement_leaves_the_old_files_serving(house: House) -
     assert entry.loaded is before
     assert (entry.state, bool(entry.reason)) == (READY, True)
     assert [type(event) for event in house.events] == [Opened, Failed]
+
+
+async def test_requests_of_different_lengths_share_a_run_where_config_pads_them(
+    house: House,
+) -> None:
+    """Each gets the answer it would have got alone."""
+    model = house.models / "m"
+    onnx_models.save(onnx_models.variable_length(), model / "1/model.onnx")
+    (model / "config.yaml").write_text(
+        "batching: {pad: {input_ids: {axis: 1, value: 0, multiple: 8}}}"
+    )
+    await house.reconcile()
+    loaded = house.registry.find("m").loaded
+    assert loaded is not None
+    loaded.batcher.policy = BatchPolicy()  # whatever batch size paid on this machine
+    requests = [np.arange(1, 1 + length, dtype=np.int64)[None] for length in (3, 8, 5, 12)]
+    alone = [loaded.session.run({"input_ids": request})[0] for request in requests]
+    together = await asyncio.gather(*(infer(loaded, {"input_ids": one}) for one in requests))
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_allclose(one.astype("f4"), other[0].astype("f4"), atol=1e-5)
+    runs = [event for event in house.batch_events if isinstance(event, Ran)]
+    assert sorted(run.requests for run in runs) == [1, 3], "12 is in another bucket"
+    assert max(run.padding for run in runs) == pytest.approx(1 - 16 / 24)
 
 
 async def test_a_model_gone_dark_is_named(house: House) -> None:

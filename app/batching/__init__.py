@@ -13,7 +13,7 @@ from app.batching.batch import Batch, Control, Reply, Run, Ticket
 from app.batching.batcher import Batcher
 from app.batching.events import BatchingOff, Left, Observer, Ran
 from app.batching.padding import PadPlan, plan_padding
-from app.batching.parts import Outputs, split
+from app.batching.parts import Outputs, RowsDoNotFollow, split
 from app.batching.policy import BatchPolicy, Cut, Key, Padding, Waiting, next_batch
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Padding",
     "Ran",
     "Reply",
+    "RowsDoNotFollow",
     "Run",
     "Ticket",
     "Waiting",

@@ -162,3 +162,5 @@ def _log_opened(model: str, version: VersionEntry, seconds: float) -> None:
         )
     if version.batching_off:
         about.warning("requests run one by one", reason=version.batching_off)
+    if version.padding_off:
+        about.warning("requests are not padded to share a run", reason=version.padding_off)

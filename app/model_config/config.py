@@ -109,7 +109,7 @@ RANGES: Mapping[str, Range] = {
     "batching.max_queue_size": Range(1, 2**20),
     "batching.latency_budget_ms": Range(0.001, A_DAY_MS),
     "batching.pad.*.axis": Range(1, 64, "axis 0 holds the rows"),
-    "batching.pad.*.multiple": Range(1, 2**20, "1 pads to the longest"),
+    "batching.pad.*.multiple": Range(1, 2**20, "1 lets only equal lengths share a run"),
     "timeout_ms": Range(1, A_DAY_MS),
     "warm_up.rows.*": Range(1, 2**20),
 }

@@ -100,6 +100,7 @@ class VersionEntry:
     reason: str = ""
     loaded: Loaded | None = None
     batching_off: str = ""
+    padding_off: str = ""
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.batching import BatchPolicy
+from app.batching import BatchPolicy, PadPlan
 from app.errors import CohortError, LoadFailed
 from app.manifest import Manifest, read_manifest, verify_digests
 from app.model_config import ModelConfig
-from app.profiling import Profile, find_trial, profile
+from app.profiling import Profile, find_trial, pad_safely, profile
 from app.registry.catalog import Source
 from app.session import Session, open_session
 from app.tensors import Arrays
@@ -23,6 +23,7 @@ class Readied:
     session: Session
     found_out: Profile
     policy: BatchPolicy
+    padding: PadPlan
     timeout: float
     manifest: Manifest | None
     example: Arrays | None  # inputs it was seen to take
@@ -51,7 +52,9 @@ def ready(source: Source, cache: Path | None) -> Readied:
         if manifest is not None:
             _compare_examples(session, manifest)
         example = _warm_up(session, config)
-        found_out = profile(session.run, session.inputs, session.outputs, config.batching)
+        model = (session.run, session.inputs, session.outputs)
+        found_out = profile(*model, config.batching)
+        padding = pad_safely(*model, config.batching)
     except LoadFailed:
         session.close()
         raise
@@ -61,7 +64,7 @@ def ready(source: Source, cache: Path | None) -> Readied:
     if manifest is not None and manifest.examples:
         example = manifest.examples[0].inputs
     policy = replace(config.batching, max_batch_size=found_out.max_batch_size)
-    return Readied(session, found_out, policy, config.timeout_ms / 1000, manifest, example)
+    return Readied(session, found_out, policy, padding, config.timeout_ms / 1000, manifest, example)
 
 
 def _compare_examples(session: Session, manifest: Manifest) -> None:

@@ -194,6 +194,7 @@ class Registry:
             source,
             loaded=self._open(model, number, readied),
             batching_off=readied.found_out.reason,
+            padding_off=readied.padding.reason,
         )
         self._put(model, entry)
         self._was_ready.add(model)
@@ -230,6 +231,7 @@ class Registry:
             make_control=session.control,
             seconds_for=readied.found_out.seconds_for,
             device=session.device,
+            padding=readied.padding,
         )
         return Loaded(
             session,
