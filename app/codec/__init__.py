@@ -2,6 +2,7 @@
 
 from app.codec.answer import encode_prediction, encode_simple
 from app.codec.binary import from_bytes, to_bytes
+from app.codec.classes import classify
 from app.codec.request import PredictRequest, decode_inputs, parse_predict
 from app.codec.text import decode_tensor, encode_tensor
 from app.codec.v1 import SIGNATURE, V1Request, parse_v1
@@ -10,6 +11,7 @@ __all__ = [
     "SIGNATURE",
     "PredictRequest",
     "V1Request",
+    "classify",
     "decode_inputs",
     "decode_tensor",
     "encode_prediction",

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from app.main.service import Service
-from app.rest import errors, health, models, openapi, predict, v1
+from app.rest import admin, errors, health, models, openapi, predict, v1, v2
 from app.rest.limits import BodyLimit, CloseWhenDraining
 from app.settings import Settings
 
@@ -19,6 +19,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """Make the ASGI application; its lifespan loads the models. Works under any ASGI server."""
     settings = settings or Settings()
     service = Service(settings)
+    token = settings.admin_token.get_secret_value() if settings.admin_token else None
+    limit = settings.max_body_mb * 2**20
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -39,10 +41,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.service = service
     app.include_router(predict.router(service.data_plane))
     app.include_router(v1.router(service.data_plane, service.control_plane))
+    app.include_router(
+        v2.router(service.data_plane, service.control_plane, admin_token=token, limit=limit)
+    )
     app.include_router(models.router(service.control_plane))
     app.include_router(health.router(service.control_plane))
+    app.include_router(admin.router(service.control_plane, token=token))
     errors.install(app)
     openapi.install(app, service.control_plane)
-    app.add_middleware(BodyLimit, limit=settings.max_body_mb * 2**20)
+    app.add_middleware(BodyLimit, limit=limit)
     app.add_middleware(CloseWhenDraining, draining=lambda: service.control_plane.draining)
     return app

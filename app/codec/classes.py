@@ -1,0 +1,46 @@
+"""Scores to the best classes, as Triton's classification extension writes them.
+
+https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_classification.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from app.errors import InvalidInput, quoted
+from app.tensors import BY_NAME, Array, TensorSpec
+
+
+def classify(spec: TensorSpec, array: Array, count: int, labels: Sequence[str] = ()) -> Array:
+    """Give the `count` best classes as `"score:index"` or `"score:index:label"`, best first.
+
+    `array` [rows, …] gives BYTES [rows, count], each row's classes being all of its elements; [n]
+    gives [count]. Equal scores come by index, NaN last. Where there are fewer classes than `count`,
+    it is all of them. Raises InvalidInput for an output that has no order.
+    """
+    datatype = BY_NAME.get(spec.datatype)
+    if datatype is None or datatype.kind == "text":
+        raise InvalidInput(f"output {quoted(spec.name)} of {spec.datatype} has no best classes")
+    size = int(np.prod(array.shape[1:], dtype=np.int64))
+    rows = array.reshape(array.shape[0], size) if array.ndim > 1 else array.reshape(1, -1)
+    count = min(count, rows.shape[1])
+    best = np.empty((rows.shape[0], count), np.object_)
+    for row, scores in enumerate(rows):
+        for place, index in enumerate(_order(scores, datatype.kind)[:count].tolist()):
+            label = f":{labels[index]}" if index < len(labels) else ""
+            best[row, place] = f"{scores[index]!s}:{index}{label}"
+    return best if array.ndim > 1 else best[0]
+
+
+def _order(scores: Array, kind: str) -> Array:
+    keys = scores
+    if kind == "float":
+        exact = scores.astype(np.float64)
+        keys = np.where(np.isnan(exact), -np.inf, exact)
+    elif scores.dtype.isbuiltin != 1:
+        keys = scores.astype(np.int64)
+    backwards = np.argsort(keys[::-1], kind="stable")[::-1]  # keeps equals in order
+    order: Array = len(keys) - 1 - backwards
+    return order

@@ -1,0 +1,47 @@
+"""What only an operator may ask for, by a token."""
+
+from __future__ import annotations
+
+from hmac import compare_digest
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header
+
+from app.control_plane import ControlPlane
+from app.errors import Forbidden, Unauthorized
+
+
+def with_token(token: str | None) -> Any:
+    """A dependency that lets a request pass if it carries `token`; without one, no request."""
+
+    async def check(
+        authorization: Annotated[str | None, Header(include_in_schema=False)] = None,
+    ) -> None:
+        if token is None:
+            raise Forbidden("this route is switched off: the server has no COHORT_ADMIN_TOKEN")
+        scheme, _, given = (authorization or "").strip().partition(" ")
+        if scheme.lower() != "bearer" or not given.strip():
+            raise Unauthorized("this route needs 'Authorization: Bearer' and the admin token")
+        if not compare_digest(given.strip().encode(), token.encode()):
+            raise Forbidden("the admin token is wrong")
+
+    return Depends(check)
+
+
+def router(plane: ControlPlane, *, token: str | None) -> APIRouter:
+    """The routes, answering from `plane`."""
+    routes = APIRouter(prefix="/admin", tags=["admin"], dependencies=[with_token(token)])
+
+    @routes.post("/models/{model}/load", summary="Bring a model back, or try it again")
+    async def load(model: str) -> dict[str, Any]:
+        """Answers when the model is served, with the reason where it cannot be."""
+        await plane.load(model)
+        return plane.model(model)
+
+    @routes.post("/models/{model}/unload", summary="Take a model out of service")
+    async def unload(model: str) -> dict[str, Any]:
+        """It stays out until it is loaded again; what is in flight finishes."""
+        plane.unload(model)
+        return plane.model(model)
+
+    return routes

@@ -1,0 +1,92 @@
+"""Compressed bodies: gzip and deflate, in and out, within bounds and off the loop.
+
+https://www.rfc-editor.org/rfc/rfc9110#name-content-codings
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+
+from app.errors import InvalidInput, TooLarge, UnsupportedMedia, quoted
+
+AT_ONCE = 256 * 1024
+"""Bytes that may come out of a body, or go into one, on the loop: about a millisecond."""
+
+SHORTEST = 1024
+"""Bytes of an answer below which compressing it costs more than it saves."""
+
+LEVEL = 1  # tensors hardly get smaller with more effort
+
+GZIP = 16 + zlib.MAX_WBITS
+ZLIB = zlib.MAX_WBITS
+BARE = -zlib.MAX_WBITS  # what some senders call deflate
+
+
+async def decompress(encoding: str | None, body: bytes, limit: int) -> bytes:
+    """Give a body as it was before its Content-Encoding.
+
+    Raises UnsupportedMedia, InvalidInput for a body that is not what it says, and TooLarge for one
+    of more than `limit` bytes, of which it never makes more than one over.
+    """
+    name = (encoding or "identity").strip().lower()
+    if name == "identity":
+        return body
+    if name not in {"gzip", "x-gzip", "deflate"}:
+        raise UnsupportedMedia(f"this route takes gzip and deflate, not {quoted(name)}")
+    stream = zlib.decompressobj(GZIP if name != "deflate" else _deflate(body))
+    try:
+        text = stream.decompress(body, min(AT_ONCE, limit) + 1)
+        if stream.unconsumed_tail and len(text) <= limit:
+            rest = limit + 1 - len(text)
+            text += await asyncio.to_thread(stream.decompress, stream.unconsumed_tail, rest)
+    except zlib.error:
+        raise InvalidInput(f"the body is not the {name} that content-encoding says") from None
+    if len(text) > limit:
+        raise TooLarge(f"the body is larger than the {limit / 2**20:g} MB this server takes")
+    if not stream.eof:
+        raise InvalidInput(f"the body ends within its {name}")
+    if stream.unused_data:
+        raise InvalidInput(f"the body goes on after its {name}")
+    return text
+
+
+def _deflate(body: bytes) -> int:
+    """Deflate means the zlib form; the first two bytes tell it from the bare one."""
+    looks_zlib = len(body) > 1 and body[0] & 15 == 8 and int.from_bytes(body[:2]) % 31 == 0
+    return ZLIB if looks_zlib else BARE
+
+
+async def compress(accept: str | None, body: bytes) -> tuple[bytes, str | None]:
+    """Give the body to send and its Content-Encoding, None where it stays as it is."""
+    name = choose(accept) if accept and len(body) >= SHORTEST else None
+    if name is None:
+        return body, None
+    wbits = GZIP if name == "gzip" else ZLIB
+    if len(body) <= AT_ONCE:
+        return zlib.compress(body, LEVEL, wbits), name
+    return await asyncio.to_thread(zlib.compress, body, LEVEL, wbits), name
+
+
+def choose(accept: str) -> str | None:
+    """Say which coding an Accept-Encoding asks for: None, unless it names just one.
+
+    Libraries send `gzip, deflate, br` with every request: that allows compression, and nobody
+    chose it. Compressing floats takes longer than most models run.
+    """
+    weights = dict(map(_weight, accept.lower().split(",")))
+    plain = weights.pop("identity", 1.0) > 0
+    codings = {name: weight for name, weight in weights.items() if weight > 0}
+    if plain and len(codings) != 1:
+        return None
+    ours = [name for name in ("gzip", "deflate") if name in codings]
+    return max(ours, key=codings.__getitem__, default=None)
+
+
+def _weight(part: str) -> tuple[str, float]:
+    name, _, weight = part.partition(";")
+    key, _, number = weight.partition("=")
+    try:
+        return name.strip(), float(number) if key.strip() == "q" else 1.0
+    except ValueError:
+        return name.strip(), 0.0
