@@ -212,10 +212,15 @@ def router(data: DataPlane, control: ControlPlane) -> APIRouter:
 
     for place in ("", "/versions/{version}", "/labels/{label}"):
         path = f"/v1/models/{{model}}{place}"
-        routes.post(f"{path}:predict", summary="Ask a model", **PREDICT)(predict)
+        shown = "label" not in place  # until there are rollouts nothing has one
+        routes.post(f"{path}:predict", summary="Ask a model", include_in_schema=shown, **PREDICT)(
+            predict
+        )
         routes.post(f"{path}:{{verb}}", include_in_schema=False)(no_verb)
-        routes.get(path, summary="States of versions")(show_status)
-        routes.get(f"{path}/metadata", summary="The signature")(show_metadata)
+        routes.get(path, summary="States of versions", include_in_schema=shown)(show_status)
+        routes.get(f"{path}/metadata", summary="The signature", include_in_schema=shown)(
+            show_metadata
+        )
     return routes
 
 

@@ -1,0 +1,135 @@
+"""The whole document, made again when what is loaded has changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from app.control_plane import ControlPlane, Served
+from app.rest.errors import STATUS
+from app.rest.openapi.model_paths import error_responses, examples, paths_of, tag, v1_examples
+from app.rest.openapi.schemas import Schema
+
+ERROR: Schema = {
+    "title": "Error",
+    "description": "Every error, on every route.",
+    "type": "object",
+    "properties": {
+        "error": {"type": "string", "description": "a sentence"},
+        "code": {"type": "string", "description": "its name, also in the metrics"},
+    },
+    "required": ["error", "code"],
+}
+
+
+def install(app: FastAPI, plane: ControlPlane) -> None:
+    """Have `app` describe itself as it is whenever it is asked."""
+    made: tuple[tuple[Served, ...], Schema] | None = None
+
+    def openapi() -> Schema:
+        nonlocal made
+        served = plane.served()
+        if made is None or made[0] is not served:
+            made = served, document(app, served)
+        return made[1]
+
+    app.openapi = openapi  # type: ignore[method-assign]  # the way FastAPI documents
+
+
+def document(app: FastAPI, served: Sequence[Served]) -> Schema:
+    """The whole OpenAPI document for `app` with these versions loaded."""
+    whole: Schema = get_openapi(
+        title=app.title,
+        version=app.version,
+        summary=app.summary,
+        description=error_table(),
+        routes=app.routes,
+    )
+    schemas = whole.setdefault("components", {}).setdefault("schemas", {})
+    for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's 422 is 400 here
+        schemas.pop(unused, None)
+    schemas["Error"] = ERROR
+    example = next((one for one in served if one.default and examples(one)), None)
+    for path, operations in whole["paths"].items():
+        for method, operation in operations.items():
+            _name_parameters(path, operation, example)
+            _show_example(path, operation, example)
+            _tell_errors(path, operation)
+            # FastAPI's own repeats where one function answers on several paths or methods.
+            operation["operationId"] = "_".join(re.findall(r"\w+", f"{method} {path}"))
+    own: Schema = {}
+    for version in sorted(served, key=lambda one: (one.model, not one.default)):
+        own |= paths_of(version)
+    whole["paths"] = own | whole["paths"]
+    whole["tags"] = [
+        {"name": tag(name), "description": "This model's own paths."}
+        for name in dict.fromkeys(version.model for version in served)
+    ]
+    return whole
+
+
+def error_table() -> str:
+    """All errors and their statuses as a Markdown table."""
+    rows = [
+        f"| {kind.__name__} | {int(status)} |"
+        for kind, status in STATUS.items()
+        if kind.__name__ != "Cancelled"
+    ]
+    head = 'Every error is `{"error": "a sentence", "code": "InvalidInput"}`:'
+    return "\n".join([head, "", "| code | status |", "|---|---|", *rows])
+
+
+def _name_parameters(path: str, operation: Schema, example: Served | None) -> None:
+    """Describe what stands in braces, with values that are there."""
+    known: Mapping[str, Any] = {} if example is None else _values_of(example)
+    given = {one["name"]: one for one in operation.get("parameters", ()) if one["in"] == "path"}
+    for name in re.findall(r"{(\w+)}", path):
+        if name not in given:
+            given[name] = {"name": name, "in": "path", "schema": {"type": "string"}}
+            operation.setdefault("parameters", []).append(given[name])
+        given[name] |= {"required": True} | ({"example": known[name]} if name in known else {})
+
+
+def _values_of(example: Served) -> dict[str, str]:
+    model, version = example.model, example.version
+    return {
+        "model": model,
+        "model_name": model,
+        "version": version,
+        "model_version": version,
+    }
+
+
+def _show_example(path: str, operation: Schema, example: Served | None) -> None:
+    """A body that works, in place of one for a model that may not be here."""
+    if not path.endswith("predict"):
+        return
+    content = operation["requestBody"]["content"]["application/json"]
+    for made_up in ("example", "examples"):
+        content.pop(made_up, None)
+        content["schema"].pop(made_up, None)
+    if example is None:
+        return
+    shown = v1_examples(example) if path.startswith("/v1/") else examples(example)
+    body = next(iter(shown.values()))
+    content["example"] = {"model": example.model, **body} if path == "/predict" else body
+
+
+def _tell_errors(path: str, operation: Schema) -> None:
+    """Leave FastAPI's 422 out, which is 400 here, and add what any such route may answer."""
+    responses = operation.setdefault("responses", {})
+    statuses = {int(status) for status in responses if status.isdigit() and int(status) >= 400}
+    if "422" in responses:
+        del responses["422"]
+        statuses = statuses - {422} | {400}
+    if "{" in path:
+        statuses |= {404, 503}  # 503 before the first look at the models
+    if path.endswith("/ready"):
+        statuses.add(503)
+    if "requestBody" in operation:
+        statuses |= {400, 413, 415}
+    responses |= error_responses(sorted(statuses))

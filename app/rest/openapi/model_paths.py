@@ -1,0 +1,217 @@
+"""The paths of one loaded version, with its own tensors in their schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any
+
+from app.control_plane import Served
+from app.rest.errors import STATUS
+from app.rest.openapi.schemas import Schema, array, closed, listed, named
+
+LARGEST_EXAMPLE = 2048
+"""Values in an example; what is larger nobody reads, and it stops the page."""
+
+ASKING = (400, 404, 413, 415, 429, 500, 503, 504)
+"""What a request to a model may be answered with beside 200."""
+
+
+def paths_of(served: Served) -> dict[str, Schema]:
+    """The paths that name this version, and where it answers by default those that name none."""
+    pinned = f"/versions/{served.version}"
+    places = ["", pinned] if served.default else [pinned]
+    paths: dict[str, Schema] = {}
+    for place in places:
+        which = f", version {served.version}" if place else ""
+        paths[f"/models/{served.model}{place}/predict"] = _post(
+            served,
+            f"Ask {served.model}{which}",
+            request=request_schema(served),
+            examples=examples(served),
+            answer=answer_schema(served),
+        )
+        paths[f"/v1/models/{served.model}{place}:predict"] = _post(
+            served,
+            f"Ask {served.model}{which} as TensorFlow Serving is asked",
+            request=v1_request_schema(served),
+            examples=v1_examples(served),
+            answer=v1_answer_schema(served),
+        )
+    for path, item in paths.items():
+        item["post"]["operationId"] = "".join(one if one.isalnum() else "_" for one in path[1:])
+    return paths
+
+
+def tag(model: str) -> str:
+    """The heading of a model's own paths."""
+    return f"model {model}"
+
+
+def _post(
+    served: Served,
+    summary: str,
+    *,
+    request: Schema,
+    examples: Mapping[str, Any],
+    answer: Schema,
+) -> Schema:
+    content: Schema = {"schema": request}
+    if examples:
+        content["examples"] = {name: {"value": value} for name, value in examples.items()}
+    answers = {"description": "The answer", "content": {"application/json": {"schema": answer}}}
+    return {
+        "post": {
+            "tags": [tag(served.model)],
+            "summary": summary,
+            "description": describe(served),
+            "requestBody": {"required": True, "content": {"application/json": content}},
+            "responses": {"200": answers, **error_responses(ASKING)},
+        }
+    }
+
+
+def error_responses(statuses: Sequence[int]) -> dict[str, Schema]:
+    """What errors with these statuses look like."""
+    return {str(status): _error_response(status) for status in statuses}
+
+
+def _error_response(status: int) -> Schema:
+    names = [
+        kind.__name__
+        for kind, one in STATUS.items()
+        if one == status and kind.__name__ != "Cancelled"  # nobody is there to hear it
+    ]
+    response: Schema = {
+        "description": " or ".join(names) or HTTPStatus(status).phrase,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+    }
+    if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+        seconds = {"description": "seconds", "schema": {"type": "integer", "minimum": 1}}
+        response["headers"] = {"Retry-After": seconds}
+    return response
+
+
+def describe(served: Served) -> str:
+    """The tensors of a version, as a Markdown table."""
+    rows = [
+        f"| {kind} | `{spec.name}` | {spec.datatype} | {spec.shape_text} |"
+        for kind, specs in (("input", served.inputs), ("output", served.outputs))
+        for spec in specs
+    ]
+    lines = ["| | name | datatype | shape |", "|---|---|---|---|", *rows]
+    if served.example is not None and not examples(served):
+        lines += ["", "Its inputs are too large to show an example here."]
+    return "\n".join(lines)
+
+
+# -- the simple face
+
+
+def request_schema(served: Served) -> Schema:
+    """What `/predict` takes for this version."""
+    common: Schema = {
+        "outputs": {
+            "description": "which outputs to answer with; all where it is left out",
+            "type": "array",
+            "items": {"enum": [spec.name for spec in served.outputs if spec.carried]},
+            "minItems": 1,
+            "uniqueItems": True,
+        },
+        "id": {"type": "string", "description": "given back in the answer"},
+        "timeout_ms": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "description": "give up after this long",
+        },
+    }
+    by_name = closed({"inputs": named(served.inputs), **common}, ["inputs"])
+    if len(served.inputs) != 1:
+        return by_name
+    simple = closed({"input": array(served.inputs[0]), **common}, ["input"])
+    return {"oneOf": [{"title": "By name", **by_name}, {"title": "Simple", **simple}]}
+
+
+def answer_schema(served: Served) -> Schema:
+    """What `/predict` answers for this version."""
+    outputs = [spec for spec in served.outputs if spec.carried]
+    common: Schema = {
+        "model": {"const": served.model},
+        "version": {"type": "string"},
+        "variant": {"type": "string"},
+        "id": {"type": "string"},
+        "inference_time_ms": {"type": "number", "minimum": 0},
+    }
+    always = ["model", "version", "inference_time_ms"]
+    some = closed({spec.name: array(spec) for spec in outputs}) | {"minProperties": 1}
+    by_name = closed({**common, "outputs": some}, [*always, "outputs"])
+    if len(served.inputs) != 1:
+        return by_name
+    prediction = {"anyOf": [*(array(spec) for spec in outputs), some]}
+    return {
+        "oneOf": [by_name, closed({**common, "prediction": prediction}, [*always, "prediction"])]
+    }
+
+
+def examples(served: Served) -> dict[str, Any]:
+    """Bodies that work as they are; none where they would be too large to read."""
+    values = _values(served)
+    if values is None:
+        return {}
+    shown: dict[str, Any] = {"by name": {"inputs": values}}
+    if len(values) == 1:
+        shown["as tutorials write it"] = {"input": next(iter(values.values()))}
+    return shown
+
+
+def _values(served: Served) -> dict[str, Any] | None:
+    arrays = served.example
+    if arrays is None or sum(one.size for one in arrays.values()) > LARGEST_EXAMPLE:
+        return None
+    return listed(arrays)
+
+
+# -- TensorFlow Serving's
+
+
+def v1_request_schema(served: Served) -> Schema:
+    """What `:predict` takes for this version: rows or columns, by name or the only input bare."""
+    signature = {"signature_name": {"enum": ["serving_default", ""]}}
+    columns = [named(served.inputs)]
+    rows = []
+    if all(spec.shape for spec in served.inputs):
+        items = [replace(spec, shape=spec.shape[1:]) for spec in served.inputs if spec.shape]
+        rows.append({"type": "array", "minItems": 1, "items": named(items)})
+    if len(served.inputs) == 1:
+        columns.append(array(served.inputs[0]))
+        rows += [array(spec) for spec in served.inputs if spec.shape]
+    forms = [closed({"inputs": one, **signature}, ["inputs"]) for one in columns]
+    forms += [closed({"instances": one, **signature}, ["instances"]) for one in rows]
+    return {"anyOf": forms}
+
+
+def v1_answer_schema(served: Served) -> Schema:
+    """What `:predict` answers for this version."""
+    outputs = served.outputs
+    if len(outputs) == 1:
+        columns, rows = array(outputs[0]), array(outputs[0])
+    else:
+        columns = named(outputs)
+        items = [replace(spec, shape=spec.shape[1:] if spec.shape else None) for spec in outputs]
+        rows = {"type": "array", "items": named(items)}
+    by_row, by_column = closed({"predictions": rows}), closed({"outputs": columns})
+    return {"oneOf": [by_row | {"minProperties": 1}, by_column | {"minProperties": 1}]}
+
+
+def v1_examples(served: Served) -> dict[str, Any]:
+    """Bodies that work as they are, in both forms."""
+    values = _values(served)
+    if not values:
+        return {}
+    shown: dict[str, Any] = {}
+    if all(spec.shape for spec in served.inputs) and len(set(map(len, values.values()))) == 1:
+        rows = zip(*values.values(), strict=True)
+        shown["by row"] = {"instances": [dict(zip(values, row, strict=True)) for row in rows]}
+    shown["by column"] = {"inputs": values}
+    return shown

@@ -1,0 +1,66 @@
+"""Tensors as JSON schemas, and arrays as examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import orjson
+
+from app.codec import encode_tensor
+from app.tensors import BY_NAME, Arrays, TensorSpec
+
+Schema = dict[str, Any]
+
+
+def named(specs: Sequence[TensorSpec]) -> Schema:
+    """All of `specs` by name, and nothing else."""
+    return closed({spec.name: array(spec) for spec in specs}, [spec.name for spec in specs])
+
+
+def closed(properties: Schema, required: Sequence[str] = ()) -> Schema:
+    """An object with these properties and no others."""
+    schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return schema | ({"required": list(required)} if required else {})
+
+
+def array(spec: TensorSpec) -> Schema:
+    """A tensor as nested arrays; open dimensions take any length from one on."""
+    about = {"description": f"{spec.datatype} {spec.shape_text}"}
+    return about if spec.shape is None else nested(spec.datatype, spec.shape) | about
+
+
+def nested(datatype: str, shape: Sequence[int | str | None]) -> Schema:
+    """Nested arrays of a shape."""
+    schema = element(datatype)
+    for size in reversed(shape):
+        schema = {"type": "array", "items": schema, "minItems": 1}
+        if isinstance(size, int):
+            schema |= {"minItems": size, "maxItems": size}
+    return schema
+
+
+def element(datatype: str) -> Schema:
+    """One value of a tensor; anything for what is no tensor."""
+    known = BY_NAME.get(datatype)
+    if known is None:
+        return {}
+    if known.kind == "bool":
+        return {"type": "boolean"}
+    if known.kind == "text":
+        return {"type": "string"}
+    if known.kind == "int":
+        if datatype.startswith("U"):
+            return {"type": "integer", "minimum": 0, "maximum": 2**known.bits - 1}
+        half = 2 ** (known.bits - 1)
+        return {"type": "integer", "minimum": -half, "maximum": half - 1}
+    limits = ml_dtypes.finfo(known.dtype)  # type: ignore[no-untyped-call]
+    return {"type": "number", "minimum": float(limits.min), "maximum": float(limits.max)}
+
+
+def listed(arrays: Arrays) -> dict[str, Any]:
+    """Arrays as nested lists, written with as few digits as they need."""
+    written = {name: encode_tensor(name, one) for name, one in arrays.items()}
+    values: dict[str, Any] = orjson.loads(orjson.dumps(written, option=orjson.OPT_SERIALIZE_NUMPY))
+    return values
