@@ -28,12 +28,23 @@ from app.codec import (
     parse_predict,
     to_bytes,
 )
+from app.codec.text import shown
 from app.errors import InferenceFailed, InvalidInput
-from app.tensors import BY_NAME, Array, TensorSpec, check_inputs
+from app.tensors import BY_NAME, DATATYPES, EXTENSION, Array, TensorSpec, check_inputs
 
-NUMBERS = [name for name in BY_NAME if name not in {"BOOL", "BYTES"}]
-INTEGERS = [name for name in NUMBERS if "INT" in name]
+INTEGERS = [row.name for row in DATATYPES if row.kind == "int"]
 FLOATS = ["FP16", "BF16", "FP32", "FP64"]
+
+
+def _numbers(dtype: np.dtype[np.generic]) -> list[int]:
+    """Every finite number of a datatype of eight bits or fewer, as the byte it is."""
+    every = np.arange(256).astype(np.uint8)
+    read = every.view(dtype).astype(np.float32)
+    back = read.astype(dtype).view(np.uint8)
+    return [int(byte) for byte in every[np.isfinite(read) & (back == every)]]
+
+
+SMALL = {row.name: _numbers(row.dtype) for row in EXTENSION}
 
 
 @contextmanager
@@ -73,6 +84,9 @@ def arrays(datatype: str, *, max_dims: int = 6) -> st.SearchStrategy[Array]:
     if datatype == "BF16":
         floats = st.floats(width=32, allow_nan=False, min_value=-(2.0**120), max_value=2.0**120)
         return hnp.arrays(np.float32, shapes, elements=floats).map(lambda one: one.astype(dtype))
+    if datatype in SMALL:
+        one_each = hnp.arrays(np.uint8, shapes, elements=st.sampled_from(SMALL[datatype]))
+        return one_each.map(lambda one: one.view(dtype))
     if dtype.kind == "f":
         width: Any = dtype.itemsize * 8
         elements: Any = st.floats(width=width, allow_nan=False, allow_infinity=False)
@@ -252,6 +266,34 @@ def test_a_value_that_does_not_fit_is_named_with_its_place(
     assert said in refusal(value, datatype)
 
 
+@pytest.mark.parametrize(
+    ("value", "datatype"),
+    [
+        (449, "FP8E4M3FN"), (1e9, "FP8E4M3FNUZ"), (1e9, "FP8E5M2"), (1e9, "FP8E5M2FNUZ"),
+        (0, "FP8E8M0"), (-1, "FP8E8M0"), (6.5, "FP4E2M1"), (8, "INT4"), (-1, "UINT4"),
+        (2, "INT2"), (4, "UINT2"),
+    ],
+)  # fmt: skip
+def test_the_smallest_datatypes_refuse_what_they_lack(value: float, datatype: str) -> None:
+    """Some of them have no infinity, NaN, zero or sign to show for it."""
+    said = refusal([[1, value]], datatype)
+    assert f"takes {datatype}, and {shown(value)} at [0][1] is out of its range" in said
+
+
+def test_a_parser_is_not_shared_while_a_request_holds_it() -> None:
+    """Long requests open at once each keep their own values, also when one was let go of."""
+    specs = [TensorSpec("x", "INT64", ("N",))]
+    with long_from(ALWAYS):
+        decode_inputs(parse_predict(b'{"input": [0]}'), specs)  # a parser is idle now
+        first, second = parse_predict(b'{"input": [1]}'), parse_predict(b'{"input": [2]}')
+        kept = first.inputs
+        assert decode_inputs(first, specs)["x"].tolist() == [1]
+        third = parse_predict(b'{"input": [3]}')
+        assert decode_inputs(third, specs)["x"].tolist() == [3]
+        assert decode_inputs(second, specs)["x"].tolist() == [2]
+        assert list(kept["input"]) == [1]
+
+
 def test_a_number_no_double_holds_is_refused() -> None:
     """1e400 is no infinity."""
     assert "infinity" in refusal(b"[[1e400]]", "FP64")
@@ -261,7 +303,7 @@ def test_a_number_no_double_holds_is_refused() -> None:
 @pytest.mark.parametrize("datatype", INTEGERS)
 def test_integers_are_exact_to_both_ends_of_their_range(datatype: str, size: int) -> None:
     """Beyond 2**53 too, and for unsigned ones above 2**63."""
-    limits = np.iinfo(BY_NAME[datatype].dtype)  # type: ignore[type-var]
+    limits = ml_dtypes.iinfo(BY_NAME[datatype].dtype)  # type: ignore[no-untyped-call]
     values = [[int(limits.min), int(limits.max)], [int(limits.max) - 1, 0]]
     with long_from(size):
         assert decode(values, datatype).tolist() == values

@@ -22,15 +22,15 @@ _NO_PARAMETERS: Final[Mapping[str, Parameter]] = MappingProxyType({})
 
 
 class PredictRequest:
-    """What a caller asks for. `inputs` are as JSON has them until `decode_inputs` reads them.
+    """What a caller asks for. `inputs` are as JSON has them, until `decode_inputs` takes them.
 
     `single` is the tutorials' form: one array, under whatever name the model has for it.
     `timeout` is in seconds.
     """
 
     __slots__ = (
-        "_body",
         "_booleans",
+        "_held",
         "id",
         "inputs",
         "model",
@@ -42,7 +42,12 @@ class PredictRequest:
     )
 
     def __init__(
-        self, inputs: Mapping[str, Any], *, single: bool, booleans: bool, body: bytes | None
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        single: bool,
+        booleans: bool = True,
+        body: buffered.Held | None = None,
     ) -> None:
         self.inputs = inputs
         self.single = single
@@ -53,7 +58,7 @@ class PredictRequest:
         self.timeout: float | None = None
         self.parameters = _NO_PARAMETERS
         self._booleans = booleans  # whether there may be any
-        self._body = body  # of a document that simdjson holds
+        self._held = body  # a long one
 
 
 def parse_predict(body: bytes) -> PredictRequest:
@@ -62,11 +67,10 @@ def parse_predict(body: bytes) -> PredictRequest:
     A key given twice counts as given last.
     """
     document: Any = None
-    held: bytes | None = None
-    if len(body) >= buffered.SHORTEST:
-        document = buffered.parse(body)
-        held = body if document is not None else None
-    if document is None:
+    held: buffered.Held | None = None
+    if len(body) >= buffered.SHORTEST and (parsed := buffered.parse(body)) is not None:
+        document, held = parsed
+    else:
         document = _load(body)
     # Both words of the booleans end in e; between the first list and the end of a usual body no
     # other word does. Asking the text takes a tenth of the time of asking every number.
@@ -177,7 +181,7 @@ def decode_inputs(request: PredictRequest, specs: Sequence[TensorSpec]) -> Array
     """Make arrays of a request's inputs: JSON carries no datatype, so `specs` say.
 
     Shapes are as sent, for `tensors.check_inputs` to judge; lengths along a list are even. The
-    arrays may be read-only. Raises InvalidInput.
+    arrays may be read-only. A request is decoded once. Raises InvalidInput.
     """
     inputs = request.inputs
     if request.single:
@@ -190,9 +194,13 @@ def decode_inputs(request: PredictRequest, specs: Sequence[TensorSpec]) -> Array
         inputs = {specs[0].name: inputs["input"]}
     else:
         check_names(specs, inputs)
-    if request._body is not None:
-        return _decode_long(request, request._body, [(spec, inputs[spec.name]) for spec in specs])
-    arrays: Arrays = {}
+    if (held := request._held) is not None:
+        arrays = _decode_long(request, held.body, inputs, specs)
+        # The document is let go of, which may be several times as long as the body.
+        request._held, request.inputs, inputs = None, arrays, arrays
+        held.release()
+        return arrays
+    arrays = {}
     for spec in specs:
         value = inputs[spec.name]
         array = pack(spec.datatype, value, booleans=request._booleans)
@@ -201,22 +209,23 @@ def decode_inputs(request: PredictRequest, specs: Sequence[TensorSpec]) -> Array
 
 
 def _decode_long(
-    request: PredictRequest, body: bytes, given: Sequence[tuple[TensorSpec, object]]
+    request: PredictRequest, body: bytes, inputs: Mapping[str, Any], specs: Sequence[TensorSpec]
 ) -> Arrays:
     arrays: Arrays = {}
     unproven = []
     lists = 0 if request.outputs is None else 1
-    for spec, value in given:
+    for spec in specs:
+        value = inputs[spec.name]
         array = buffered.read(spec, value) if isinstance(value, JsonArray) else None
         if array is None:
             array = _from_lists(spec, buffered.plain(value))
         else:
-            unproven.append((spec, value))
+            unproven.append(spec)
         arrays[spec.name] = array
         lists += buffered.lists_in(array.shape)
     if unproven and lists != buffered.lists_at_most(body):
-        for spec, value in unproven:
-            arrays[spec.name] = _from_lists(spec, buffered.plain(value))
+        for spec in unproven:
+            arrays[spec.name] = _from_lists(spec, buffered.plain(inputs[spec.name]))
     return arrays
 
 

@@ -19,25 +19,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.errors import InferenceFailed, InvalidInput, quoted
-from app.tensors import BY_NAME, Array, TensorSpec
+from app.tensors import BY_NAME, DATATYPES, Array, TensorSpec
 
 Shape = tuple[int, ...]
 
 MAX_RANK = 64  # numpy's own
-_FLOATS = frozenset({"FP16", "BF16", "FP32", "FP64"})
+
+
+INTEGERS: Mapping[str, tuple[int, int]] = {
+    row.name: (int(known.min), int(known.max))
+    for row in DATATYPES
+    if row.kind == "int"
+    for known in [ml_dtypes.iinfo(row.dtype)]  # type: ignore[no-untyped-call]
+}
+FLOATS = frozenset(row.name for row in DATATYPES if row.kind == "float")
 _WANTED: Mapping[str, frozenset[type]] = {
     "BOOL": frozenset({bool}),
     "BYTES": frozenset({str}),
-    **{name: frozenset({int, float}) for name in _FLOATS},
+    **dict.fromkeys(FLOATS, frozenset({int, float})),
+    **dict.fromkeys(INTEGERS, frozenset({int})),
 }
-_WHOLE = frozenset({int})
-# A sum of squares below these holds no number too large. One question instead of four, for arrays
-# too short for BLAS to wake its threads.
-_SURELY_FITS: Mapping[np.dtype[np.generic], float] = {
-    BY_NAME[name].dtype: float(ml_dtypes.finfo(BY_NAME[name].dtype).max) ** 2  # type: ignore[no-untyped-call]
-    for name in ("FP16", "BF16", "FP32")
+_LARGEST: Mapping[np.dtype[np.generic], float] = {
+    BY_NAME[name].dtype: float(ml_dtypes.finfo(BY_NAME[name].dtype).max)  # type: ignore[no-untyped-call]
+    for name in FLOATS
 }
-_SHORT = 1024
+_SHORT = 1024  # elements; BLAS does not wake its threads for as few
 
 
 # --- Lists to arrays
@@ -128,40 +134,46 @@ def _take_apart(name: str, value: object) -> tuple[Shape, list[Any]]:
 
 
 def _array(name: str, datatype: str, leaves: list[Any], shape: Shape) -> Array:
-    wanted = _WANTED.get(datatype, _WHOLE)
+    wanted = _WANTED[datatype]
+    limits = INTEGERS.get(datatype)
     if not wanted.issuperset(map(type, leaves)):
         index = next(index for index, leaf in enumerate(leaves) if type(leaf) not in wanted)
         leaf = leaves[index]
-        if wanted is _WHOLE and leaf.__class__ is float and abs(leaf) >= 1 << 63:
+        if limits is not None and leaf.__class__ is float and abs(leaf) >= 1 << 63:
             raise _out_of_range(name, datatype, index, leaves, shape)  # orjson's too long integers
         raise InvalidInput(
             f"input {quoted(name)} takes {datatype}, got {shown(leaf)}{_at(index, shape)}"
         )
     dtype = BY_NAME[datatype].dtype
-    if datatype in _FLOATS:
+    if datatype in FLOATS:
         exact = np.array(leaves, np.float64)
         array = narrowed(exact, dtype)
         if array is None:
-            with np.errstate(over="ignore"):
-                index = int(np.isfinite(exact.astype(dtype)).argmin())
+            index = next(i for i in range(len(leaves)) if narrowed(exact[i : i + 1], dtype) is None)
             raise _out_of_range(name, datatype, index, leaves, shape)
         return array.reshape(shape)
-    if wanted is _WHOLE and leaves:
-        limits = np.iinfo(dtype)  # type: ignore[type-var]
-        low, high = int(limits.min), int(limits.max)
+    if limits is not None and leaves:
+        low, high = limits
         if min(leaves) < low or max(leaves) > high:
             index = next(i for i, leaf in enumerate(leaves) if not low <= leaf <= high)
             raise _out_of_range(name, datatype, index, leaves, shape)
-    return np.array(leaves, dtype).reshape(shape)
+    whole = np.int64 if dtype.kind == "V" else dtype
+    return np.array(leaves, whole).astype(dtype, copy=False).reshape(shape)
 
 
 def narrowed(exact: NDArray[np.float64], dtype: np.dtype[np.generic]) -> Array | None:
-    """Round finite float64 to a float `dtype`; None where a number is too large for it."""
+    """Round finite float64 to a float `dtype`; None where a number is out of its range."""
     if dtype == np.float64:
         return exact
-    if exact.size <= _SHORT and np.vdot(exact, exact) < _SURELY_FITS[dtype]:
+    largest = _LARGEST[dtype]
+    if dtype.itemsize == 1:
+        # These may lack infinity, NaN, zero or a sign, and some then give their largest instead.
+        if exact.size and np.abs(exact).max() > largest:
+            return None
+    elif exact.size <= _SHORT and np.vdot(exact, exact) < largest * largest:
+        # A sum of squares below this holds no number too large: one question instead of four.
         return exact.astype(dtype)
-    with np.errstate(over="ignore", under="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         array = exact.astype(dtype)
     return array if np.isfinite(array).all() else None
 
@@ -284,23 +296,31 @@ def encode_tensor(name: str, array: Array) -> object:
     kind = dtype.kind
     if kind == "O":
         return _strings(name, array)
-    if kind in "fV":  # bfloat16 is a V
-        if dtype.itemsize == 2:
-            array = array.astype(np.float32)
+    if kind in "fV":  # ml_dtypes' are mostly V
+        if dtype.itemsize < 4:
+            array = array.astype(_WRITTEN_AS[dtype])
         if not _finite(array):
             index = int(np.isfinite(array).argmin())
             raise _unwritable(name, f"has {array.ravel()[index]!s}{_at(index, array.shape)}")
     if not array.ndim:
         # ONNX Runtime's INT64 are numpy's longlong, which orjson takes in arrays only.
-        return array[()] if kind in "fV" else array.item()
+        return array[()] if array.dtype.kind == "f" else array.item()
     if not dtype.isnative:
         array = array.astype(dtype.newbyteorder("="))
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
+# What floats of fewer bits, and all that orjson does not know, are given to it as.
+_WRITTEN_AS: Mapping[np.dtype[np.generic], type[np.generic]] = {
+    row.dtype: np.int8 if row.kind == "int" else np.float32
+    for row in DATATYPES
+    if row.packed or (row.kind == "float" and row.bits < 32)
+}
+
+
 def _finite(array: Array) -> bool:
     # A sum of squares is finite only if every term is. It may overflow without being asked to
-    # matter, so the exact question follows; long arrays would wake up BLAS's threads.
+    # matter, so the exact question follows.
     return (
         array.size <= _SHORT and bool(np.vdot(array, array) < np.inf)  # type: ignore[arg-type]
     ) or bool(np.isfinite(array).all())
