@@ -232,6 +232,9 @@ def test_an_input_that_is_no_tensor_is_refused() -> None:
     ("value", "datatype", "said"),
     [
         ([[1, 2], [3]], "FP32", "'x' is ragged: length 2 at [0], length 1 at [1]"),
+        ([[1, 2], [3], [4, 5, 6]], "FP32", "'x' is ragged: length 2 at [0], length 1 at [1]"),
+        ([[[1], [2]], [[3], []], [[4], [5, 6]]], "INT8", "length 1 at [0][0], length 0 at [1][1]"),
+        ([[[1], [2]], [[3]], [[4], [5], [6]]], "INT8", "length 2 at [0], length 1 at [1]"),
         ([[1, 2], 3], "FP32", "'x' is ragged: a list at [0], 3 at [1]"),
         ([1, [2]], "FP32", "'x' is ragged: 1 at [0], a list at [1]"),
         ([[1, 2], [3, [4]]], "FP32", "'x' is ragged: 1 at [0][0], a list at [1][1]"),
