@@ -50,7 +50,7 @@ class InferBody(BaseModel):
         }
     )
 
-    id: str | None = None
+    id: str | int | None = None
     parameters: Parameters | None = Field(
         None, description="timeout (microseconds), binary_data_output"
     )
