@@ -11,7 +11,14 @@ from fastapi.openapi.utils import get_openapi
 
 from app.control_plane import ControlPlane, Served
 from app.rest.errors import STATUS
-from app.rest.openapi.model_paths import error_responses, examples, paths_of, tag, v1_examples
+from app.rest.openapi.model_paths import (
+    error_responses,
+    examples,
+    paths_of,
+    tag,
+    v1_examples,
+    v2_example,
+)
 from app.rest.openapi.schemas import Schema
 
 ERROR: Schema = {
@@ -53,6 +60,9 @@ def document(app: FastAPI, served: Sequence[Served]) -> Schema:
     for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's 422 is 400 here
         schemas.pop(unused, None)
     schemas["Error"] = ERROR
+    whole["components"]["securitySchemes"] = {
+        "admin": {"type": "http", "scheme": "bearer", "description": "COHORT_ADMIN_TOKEN"}
+    }
     example = next((one for one in served if one.default and examples(one)), None)
     for path, operations in whole["paths"].items():
         for method, operation in operations.items():
@@ -106,13 +116,16 @@ def _values_of(example: Served) -> dict[str, str]:
 
 def _show_example(path: str, operation: Schema, example: Served | None) -> None:
     """A body that works, in place of one for a model that may not be here."""
-    if not path.endswith("predict"):
+    if not path.endswith(("predict", "infer")):
         return
     content = operation["requestBody"]["content"]["application/json"]
     for made_up in ("example", "examples"):
         content.pop(made_up, None)
         content["schema"].pop(made_up, None)
     if example is None:
+        return
+    if path.endswith("infer"):
+        content["example"] = v2_example(example)
         return
     shown = v1_examples(example) if path.startswith("/v1/") else examples(example)
     body = next(iter(shown.values()))
@@ -130,6 +143,9 @@ def _tell_errors(path: str, operation: Schema) -> None:
         statuses |= {404, 503}  # 503 before the first look at the models
     if path.endswith("/ready"):
         statuses.add(503)
+    if path.startswith("/admin/") or path.endswith(("/load", "/unload")):
+        operation["security"] = [{"admin": []}]
+        statuses |= {401, 403}
     if "requestBody" in operation:
         statuses |= {400, 413, 415}
     responses |= error_responses(sorted(statuses))

@@ -110,20 +110,26 @@ def describe(served: Served) -> str:
 
 
 def request_schema(served: Served) -> Schema:
-    """What `/predict` takes for this version."""
+    """What `/predict` takes for this version. What may be left out may be null."""
+    names = {"enum": [spec.name for spec in served.outputs if spec.carried]}
     common: Schema = {
+        "model": {"enum": [served.model, None]},
+        "version": {"enum": [served.version, int(served.version), None]},
         "outputs": {
             "description": "which outputs to answer with; all where it is left out",
-            "type": "array",
-            "items": {"enum": [spec.name for spec in served.outputs if spec.carried]},
+            "type": ["array", "null"],
+            "items": names,
             "minItems": 1,
-            "uniqueItems": True,
         },
-        "id": {"type": "string", "description": "given back in the answer"},
+        "id": {"type": ["string", "null"], "description": "given back in the answer"},
         "timeout_ms": {
-            "type": "number",
+            "type": ["number", "null"],
             "exclusiveMinimum": 0,
             "description": "give up after this long",
+        },
+        "parameters": {
+            "type": ["object", "null"],
+            "additionalProperties": {"type": ["string", "number", "boolean"]},
         },
     }
     by_name = closed({"inputs": named(served.inputs), **common}, ["inputs"])
@@ -177,7 +183,7 @@ def _values(served: Served) -> dict[str, Any] | None:
 
 def v1_request_schema(served: Served) -> Schema:
     """What `:predict` takes for this version: rows or columns, by name or the only input bare."""
-    signature = {"signature_name": {"enum": ["serving_default", ""]}}
+    signature = {"signature_name": {"enum": ["serving_default", "", None]}}
     columns = [named(served.inputs)]
     rows = []
     if all(spec.shape for spec in served.inputs):
@@ -185,10 +191,37 @@ def v1_request_schema(served: Served) -> Schema:
         rows.append({"type": "array", "minItems": 1, "items": named(items)})
     if len(served.inputs) == 1:
         columns.append(array(served.inputs[0]))
-        rows += [array(spec) for spec in served.inputs if spec.shape]
-    forms = [closed({"inputs": one, **signature}, ["inputs"]) for one in columns]
-    forms += [closed({"instances": one, **signature}, ["instances"]) for one in rows]
-    return {"anyOf": forms}
+        rows += [array(spec) | {"minItems": 1} for spec in served.inputs if spec.shape]
+    forms = [{"inputs": one, "instances": False} for one in columns]
+    forms += [{"instances": one, "inputs": False} for one in rows]
+    return {
+        "anyOf": [
+            {
+                "type": "object",
+                "properties": signature | form,
+                "required": [next(iter(form))],
+            }
+            for form in forms
+        ]
+    }
+
+
+def v2_example(served: Served) -> dict[str, Any] | None:
+    """A body for the Open Inference Protocol."""
+    values = _values(served)
+    if values is None or served.example is None:
+        return None
+    return {
+        "inputs": [
+            {
+                "name": spec.name,
+                "datatype": spec.datatype,
+                "shape": list(served.example[spec.name].shape),
+                "data": values[spec.name],
+            }
+            for spec in served.inputs
+        ]
+    }
 
 
 def v1_answer_schema(served: Served) -> Schema:

@@ -26,7 +26,7 @@ def closed(properties: Schema, required: Sequence[str] = ()) -> Schema:
 
 
 def array(spec: TensorSpec) -> Schema:
-    """A tensor as nested arrays; open dimensions take any length from one on."""
+    """A tensor as nested arrays; open dimensions take any length."""
     about = {"description": f"{spec.datatype} {spec.shape_text}"}
     return about if spec.shape is None else nested(spec.datatype, spec.shape) | about
 
@@ -35,7 +35,7 @@ def nested(datatype: str, shape: Sequence[int | str | None]) -> Schema:
     """Nested arrays of a shape."""
     schema = element(datatype)
     for size in reversed(shape):
-        schema = {"type": "array", "items": schema, "minItems": 1}
+        schema = {"type": "array", "items": schema}
         if isinstance(size, int):
             schema |= {"minItems": size, "maxItems": size}
     return schema
@@ -55,8 +55,13 @@ def element(datatype: str) -> Schema:
             return {"type": "integer", "minimum": 0, "maximum": 2**known.bits - 1}
         half = 2 ** (known.bits - 1)
         return {"type": "integer", "minimum": -half, "maximum": half - 1}
-    limits = ml_dtypes.finfo(known.dtype)  # type: ignore[no-untyped-call]
-    return {"type": "number", "minimum": float(limits.min), "maximum": float(limits.max)}
+    number: Schema = {"type": "number"}
+    if known.bits in (16, 32):  # JSON's own numbers are FP64; the small ones round each their way
+        limits = ml_dtypes.finfo(known.dtype)  # type: ignore[no-untyped-call]
+        half_a_step = 2.0 ** (limits.maxexp - limits.nmant - 2)  # what is beyond rounds to infinity
+        beyond = float(limits.max) + half_a_step
+        number |= {"exclusiveMinimum": -beyond, "exclusiveMaximum": beyond}
+    return number
 
 
 def listed(arrays: Arrays) -> dict[str, Any]:
