@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+import re
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,10 +16,9 @@ from app.codec import (
     parse_predict,
 )
 from app.data_plane import DataPlane, Lease, Outputs
-from app.errors import Cancelled, CohortError, InvalidInput, UnsupportedMedia, quoted
+from app.errors import InvalidInput, UnsupportedMedia, quoted
+from app.rest.calls import JSON, Encoded, Headers, Route, answer
 from app.tensors import Arrays
-
-T = TypeVar("T")
 
 READABLE = frozenset(
     {
@@ -35,49 +32,57 @@ READABLE = frozenset(
 )
 
 
-@dataclass(slots=True)
-class Prediction:
-    """One call of the simple face from body to body, whoever carries the bytes."""
+class PredictCall:
+    """One call of the simple face. What the path says counts, and the body says the same."""
 
-    request: PredictRequest
-    lease: Lease
-    arrays: Arrays
-    positions: list[int]
+    __slots__ = ("_positions", "_request", "model", "timeout", "version")
 
-    def encode(self, outputs: Outputs) -> bytes:
+    def __init__(self, request: PredictRequest, model: str | None, version: str | None) -> None:
+        self._request = request
+        self._positions: list[int] = []
+        self.model = _same("model", model, request.model)
+        self.version = _same("version", version, request.version)
+        self.timeout = request.timeout
+
+    def decode(self, lease: Lease) -> Arrays:
+        """Make arrays as the version wants them. Raises InvalidInput."""
+        self._positions = lease.select(self._request.outputs)
+        return decode_inputs(self._request, lease.inputs)
+
+    def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
         """Write the answer. Raises where an output cannot be written in JSON."""
-        request, lease = self.request, self.lease
-        specs = lease.outputs
+        request, specs = self._request, lease.outputs
         write = encode_simple if request.single else encode_prediction
-        return write(
+        body = write(
             model=lease.model,
             version=lease.version,
             variant=lease.variant or None,
             id=request.id,
-            outputs={specs[position].name: outputs[position] for position in self.positions},
+            outputs={specs[position].name: outputs[position] for position in self._positions},
             inference_time=lease.seconds,
         )
+        return Encoded(body, JSON)
 
 
-def begin(plane: DataPlane, model: str | None, version: str | None, body: bytes) -> Prediction:
-    """Parse a body, choose who answers, decode its inputs. Nothing stays open where it raises.
+def route(model: str | None = None, version: str | None = None) -> Route:
+    """How bodies are read at the path of `model` and `version`, or at /predict."""
 
-    `model` and `version` are the path's; the body's say the same or nothing.
-    """
-    try:
-        request = parse_predict(body)
-        wanted_model = _same("model", model, request.model)
-        wanted_version = _same("version", version, request.version)
-    except CohortError as error:
-        plane.refused(model, error)
-        raise
-    lease = plane.pick(wanted_model, wanted_version)
-    try:
-        positions = lease.select(request.outputs)
-        return Prediction(request, lease, decode_inputs(request, lease.inputs), positions)
-    except BaseException as error:
-        lease.close(error)
-        raise
+    def parse(headers: Headers, body: bytes) -> PredictCall:
+        check_media(headers)
+        return PredictCall(parse_predict(body), model, version)
+
+    return Route(model, parse)
+
+
+def match(path: str) -> Route | None:
+    """The route of a path of the simple face, written plainly; None for any other."""
+    if path == "/predict":
+        return route()
+    found = PATH.fullmatch(path)
+    return route(found["model"], found["version"]) if found else None
+
+
+PATH = re.compile(r"/models/(?P<model>[\w.-]+)(/versions/(?P<version>\w+))?/predict", re.ASCII)
 
 
 def _same(what: str, path: str | None, body: str | None) -> str | None:
@@ -86,40 +91,16 @@ def _same(what: str, path: str | None, body: str | None) -> str | None:
     return body if path is None else path
 
 
-async def answer(
-    plane: DataPlane, request: Request, model: str | None, version: str | None
-) -> Response:
-    """Answer one request of the simple face."""
-    check_media(request.headers)
-    prediction = begin(plane, model, version, await request.body())
-    with prediction.lease as lease:
-        work = lease.infer(prediction.arrays, timeout=prediction.request.timeout)
-        outputs = await unless_gone(request, work)
-        body = prediction.encode(outputs)
-    return Response(body, media_type="application/json")
-
-
-def check_media(headers: Mapping[str, str]) -> None:
+def check_media(headers: Headers) -> None:
     """Raise UnsupportedMedia for a body that is surely no JSON."""
-    if headers.get("content-encoding", "identity") != "identity":
+    if (headers.get("content-encoding") or "identity") != "identity":
         raise UnsupportedMedia("this route takes no content-encoding")
-    media = headers.get("content-type", "").partition(";")[0].strip().lower()
+    sent = headers.get("content-type") or ""
+    if sent in READABLE:
+        return
+    media = sent.partition(";")[0].strip().lower()
     if media not in READABLE and not media.endswith("+json"):
         raise UnsupportedMedia(f"this route takes application/json, not {quoted(media)}")
-
-
-async def unless_gone(request: Request, work: Awaitable[T]) -> T:
-    """Await `work`, and drop it when the caller hangs up first."""
-    working = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(request.receive())
-    try:
-        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise Cancelled("the caller left")
-        return await working
-    finally:
-        working.cancel()
-        gone.cancel()
 
 
 def router(plane: DataPlane) -> APIRouter:
@@ -141,19 +122,19 @@ def router(plane: DataPlane) -> APIRouter:
     @routes.post("/predict", summary="Ask a model", **document)
     async def predict(request: Request) -> Response:
         """The model is named in the body, or left out where there is one, or a default."""
-        return await answer(plane, request, None, None)
+        return await answer(plane, request, route())
 
     @routes.post("/models/{model}/predict", summary="Ask this model", **document)
     async def predict_model(request: Request, model: str) -> Response:
         """The highest ready version answers, or whom a rollout chooses."""
-        return await answer(plane, request, model, None)
+        return await answer(plane, request, route(model))
 
     @routes.post(
         "/models/{model}/versions/{version}/predict", summary="Ask this version", **document
     )
     async def predict_version(request: Request, model: str, version: str) -> Response:
         """A pinned version bypasses any rollout."""
-        return await answer(plane, request, model, version)
+        return await answer(plane, request, route(model, version))
 
     return routes
 

@@ -6,6 +6,7 @@ label is a variant of a rollout.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,8 @@ from app.codec import SIGNATURE, V1Request, parse_v1
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane, Lease, Outputs
 from app.errors import CohortError, InvalidInput, MethodNotAllowed, NotFound, NotReady, quoted
-from app.rest.predict import ErrorBody, check_media, unless_gone
+from app.rest.calls import JSON, Encoded, Headers, Route, answer
+from app.rest.predict import ErrorBody, check_media
 from app.tensors import Arrays
 
 VERBS = ("predict", "classify", "regress")
@@ -51,41 +53,52 @@ class Address:
     label: str | None = None
 
 
-@dataclass(slots=True)
-class V1Prediction:
-    """One call from body to body, whoever carries the bytes."""
+class V1Call:
+    """One call to predict."""
 
-    request: V1Request
-    lease: Lease
-    arrays: Arrays
+    __slots__ = ("_request", "model", "timeout", "version")
 
-    def encode(self, outputs: Outputs) -> bytes:
-        """Write the answer. Raises where an output cannot be written so."""
-        names = [spec.name for spec in self.lease.outputs]
-        return self.request.encode(dict(zip(names, outputs, strict=True)))
+    def __init__(self, request: V1Request, address: Address) -> None:
+        self._request = request
+        self.model: str | None = address.model
+        self.version = version_of(address)
+        self.timeout: float | None = None
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """Who answered: V1's bodies have no room for it."""
-        variant = {"x-variant": self.lease.variant} if self.lease.variant else {}
-        return {"x-model-version": self.lease.version, **variant}
+    def decode(self, lease: Lease) -> Arrays:
+        """Make arrays as the version wants them. Raises InvalidInput."""
+        lease.select(None)  # raises for outputs that cannot be sent
+        return self._request.decode(lease.inputs)
+
+    def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
+        """Write the answer. Headers say who gave it: V1's bodies have no room for it."""
+        names = [spec.name for spec in lease.outputs]
+        body = self._request.encode(dict(zip(names, outputs, strict=True)))
+        headers = {**JSON, "x-model-version": lease.version}
+        if lease.variant:
+            headers["x-variant"] = lease.variant
+        return Encoded(body, headers)
 
 
-def begin(plane: DataPlane, address: Address, body: bytes) -> V1Prediction:
-    """Parse a body, choose who answers, decode its inputs. Nothing stays open where it raises."""
-    try:
-        request = parse_v1(body)
-        version = version_of(address)
-    except CohortError as error:
-        plane.refused(address.model, error)
-        raise
-    lease = plane.pick(address.model, version)
-    try:
-        lease.select(None)  # raises for an output that cannot be sent
-        return V1Prediction(request, lease, request.decode(lease.inputs))
-    except BaseException as error:
-        lease.close(error)
-        raise
+def route(address: Address) -> Route:
+    """How bodies are read at an address."""
+
+    def parse(headers: Headers, body: bytes) -> V1Call:
+        check_media(headers)
+        return V1Call(parse_v1(body), address)
+
+    return Route(address.model, parse)
+
+
+def match(path: str) -> Route | None:
+    """The route of a path to predict, written plainly; None for any other."""
+    found = PATH.fullmatch(path)
+    return route(Address(**found.groupdict())) if found else None
+
+
+PATH = re.compile(
+    r"/v1/models/(?P<model>[\w.-]+)(?:/versions/(?P<version>\w+)|/labels/(?P<label>[\w.-]+))?:predict",
+    re.ASCII,
+)
 
 
 def version_of(address: Address) -> str | None:
@@ -175,16 +188,6 @@ def refuse_verb(verb: str) -> CohortError:
     return NotFound(f"there is no {quoted(':' + verb)}; a model takes ':predict'")
 
 
-async def answer(plane: DataPlane, request: Request, address: Address) -> Response:
-    """Answer one request to predict."""
-    check_media(request.headers)
-    prediction = begin(plane, address, await request.body())
-    with prediction.lease as lease:
-        outputs = await unless_gone(request, lease.infer(prediction.arrays))
-        body = prediction.encode(outputs)
-    return Response(body, headers=prediction.headers, media_type="application/json")
-
-
 def address(request: Request) -> Address:
     """Who a path asks for."""
     return Address(**request.path_params)
@@ -196,7 +199,7 @@ def router(data: DataPlane, control: ControlPlane) -> APIRouter:
 
     async def predict(request: Request) -> Response:
         """Rows under `instances` are answered by `predictions`; columns, `inputs`, by `outputs`."""
-        return await answer(data, request, address(request))
+        return await answer(data, request, route(address(request)))
 
     async def no_verb(request: Request) -> None:
         raise refuse_verb(request.path_params["verb"])
@@ -256,7 +259,7 @@ PREDICT: dict[str, Any] = {
                         "properties": {
                             "instances": {"type": "array", "minItems": 1},
                             "inputs": {},
-                            "signature_name": {"enum": ["", SIGNATURE]},
+                            "signature_name": {"enum": [SIGNATURE, "", None]},
                         },
                         "oneOf": [{"required": ["instances"]}, {"required": ["inputs"]}],
                     },

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -13,103 +13,90 @@ from fastapi import APIRouter, Request, Response
 from app.codec import classify, decode_tensor, encode_tensor, from_bytes, to_bytes
 from app.data_plane import DataPlane, Lease, Outputs
 from app.errors import CohortError, InvalidInput, quoted
+from app.rest.calls import HEADER_LENGTH, JSON, Encoded, Headers, Route, ask
 from app.rest.compression import compress, decompress
-from app.rest.predict import unless_gone
 from app.rest.v2.documents import INFER
 from app.rest.v2.message import InferRequest, InputTensor, RequestedOutput, parse
 from app.tensors import BY_NAME, Array, Arrays, TensorSpec, check_names
 
-HEADER_LENGTH = "inference-header-content-length"
 
+class InferCall:
+    """One inference call."""
 
-class Answer(NamedTuple):
-    """A body and, where binary data follows its JSON, the length of the JSON."""
+    __slots__ = ("_request", "_wanted", "model", "timeout", "version")
 
-    body: bytes
-    header_length: int | None
+    def __init__(self, request: InferRequest, model: str, version: str | None) -> None:
+        self._request = request
+        self._wanted: list[tuple[int, RequestedOutput]] = []
+        self.model: str | None = model
+        self.version = version
+        self.timeout = request.timeout
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """What a client needs to read the body."""
-        if self.header_length is None:
-            return {"content-type": "application/json"}
-        return {
-            "content-type": "application/octet-stream",
-            HEADER_LENGTH: str(self.header_length),
-        }
+    def decode(self, lease: Lease) -> Arrays:
+        """Make arrays as the version wants them. Raises InvalidInput."""
+        self._wanted = _wanted(self._request, lease)
+        return _decode(self._request, lease.inputs)
 
+    def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
+        """Write the answer, with binary data behind its JSON where that was asked for.
 
-@dataclass(slots=True)
-class Inference:
-    """One request from body to body, whoever carries the bytes."""
-
-    request: InferRequest
-    lease: Lease
-    arrays: Arrays
-    wanted: list[tuple[int, RequestedOutput]]
-
-    def encode(self, outputs: Outputs) -> Answer:
-        """Write the answer. Raises where an output cannot be written as it was asked for."""
-        lease = self.lease
+        Raises where an output cannot be written as it was asked for.
+        """
         document: dict[str, Any] = {"model_name": lease.model, "model_version": lease.version}
-        if self.request.id is not None:
-            document["id"] = self.request.id
+        if self._request.id is not None:
+            document["id"] = self._request.id
         if lease.variant:
             document["parameters"] = {"variant": lease.variant}
         tail: list[bytes | memoryview] = []
         document["outputs"] = [
-            self._output(lease.outputs[position], outputs[position], wanted, tail)
-            for position, wanted in self.wanted
+            _output(lease, position, outputs[position], wanted, tail)
+            for position, wanted in self._wanted
         ]
         head = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-        if not any(wanted.binary for _, wanted in self.wanted):
-            return Answer(head, None)
-        return Answer(b"".join([head, *tail]), len(head))
-
-    def _output(
-        self,
-        spec: TensorSpec,
-        array: Array,
-        wanted: RequestedOutput,
-        tail: list[bytes | memoryview],
-    ) -> dict[str, Any]:
-        datatype = spec.datatype
-        if wanted.classes:
-            array = classify(spec, array, wanted.classes, self.lease.labels)
-            datatype = "BYTES"
-        output: dict[str, Any] = {
-            "name": spec.name,
-            "datatype": datatype,
-            "shape": list(array.shape),
-        }
-        if wanted.binary:
-            data = to_bytes(array)
-            tail.append(data)
-            output["parameters"] = {"binary_data_size": len(data)}
-        else:
-            output["data"] = encode_tensor(spec.name, array.reshape(-1))
-        return output
+        if not any(wanted.binary for _, wanted in self._wanted):
+            return Encoded(head, JSON)
+        binary = {"content-type": "application/octet-stream", HEADER_LENGTH: str(len(head))}
+        return Encoded(b"".join([head, *tail]), binary)
 
 
-def begin(
-    plane: DataPlane, model: str, version: str | None, header_length: str | None, body: bytes
-) -> Inference:
-    """Parse a body, choose who answers, decode its inputs. Nothing stays open where it raises.
+def _output(
+    lease: Lease,
+    position: int,
+    array: Array,
+    wanted: RequestedOutput,
+    tail: list[bytes | memoryview],
+) -> dict[str, Any]:
+    spec = lease.outputs[position]
+    datatype = spec.datatype
+    if wanted.classes:
+        array = classify(spec, array, wanted.classes, lease.labels)
+        datatype = "BYTES"
+    output: dict[str, Any] = {"name": spec.name, "datatype": datatype, "shape": list(array.shape)}
+    if wanted.binary:
+        data = to_bytes(array)
+        tail.append(data)
+        output["parameters"] = {"binary_data_size": len(data)}
+    else:
+        output["data"] = encode_tensor(spec.name, array.reshape(-1))
+    return output
 
-    `header_length` is what Inference-Header-Content-Length says.
-    """
-    try:
-        request = parse(body, header_length)
-    except CohortError as error:
-        plane.refused(model, error)
-        raise
-    lease = plane.pick(model, version)
-    try:
-        wanted = _wanted(request, lease)
-        return Inference(request, lease, _decode(request, lease.inputs), wanted)
-    except BaseException as error:
-        lease.close(error)
-        raise
+
+def route(model: str, version: str | None = None) -> Route:
+    """How bodies are read at the path of `model` and `version`."""
+
+    def parse_at(headers: Headers, body: bytes) -> InferCall:
+        return InferCall(parse(body, headers.get(HEADER_LENGTH)), model, version)
+
+    return Route(model, parse_at)
+
+
+def match(path: str) -> Route | None:
+    """The route of a path to infer, written plainly; None for any other."""
+    found = PATH.fullmatch(path)
+    return route(found["model"], found["version"]) if found else None
+
+
+PATH = re.compile(r"/v2/models/(?P<model>[\w.-]+)(?:/versions/(?P<version>\w+))?/infer", re.ASCII)
 
 
 def _wanted(request: InferRequest, lease: Lease) -> list[tuple[int, RequestedOutput]]:
@@ -173,23 +160,17 @@ def _raw_input(specs: Sequence[TensorSpec], body: bytes) -> Arrays:
     return {spec.name: from_bytes(body, spec.datatype, shape, name=spec.name)}
 
 
-async def answer(
-    plane: DataPlane, request: Request, model: str, version: str | None, limit: int
-) -> Response:
+async def answer(plane: DataPlane, request: Request, route: Route, limit: int) -> Response:
     """Answer one request; `limit` is the most bytes its body may have when unpacked."""
-    headers: Mapping[str, str] = request.headers
     sent = await request.body()
     try:
-        body = await decompress(headers.get("content-encoding"), sent, limit)
+        body = await decompress(request.headers.get("content-encoding"), sent, limit)
     except CohortError as error:
-        plane.refused(model, error)
+        plane.refused(route.model, error)
         raise
-    inference = begin(plane, model, version, headers.get(HEADER_LENGTH), body)
-    with inference.lease as lease:
-        work = lease.infer(inference.arrays, timeout=inference.request.timeout)
-        answered = inference.encode(await unless_gone(request, work))
-    told = answered.headers
-    body, encoding = await compress(headers.get("accept-encoding"), answered.body)
+    encoded = await ask(plane, request, route, body)
+    told = dict(encoded.headers)
+    body, encoding = await compress(request.headers.get("accept-encoding"), encoded.body)
     if encoding is not None:
         told |= {"content-encoding": encoding, "vary": "accept-encoding"}
     return Response(body, headers=told)
@@ -201,11 +182,11 @@ def router(plane: DataPlane, *, limit: int) -> APIRouter:
 
     @routes.post("/models/{model}/infer", summary="Ask a model", **INFER)
     async def infer(request: Request, model: str) -> Response:
-        return await answer(plane, request, model, None, limit)
+        return await answer(plane, request, route(model), limit)
 
     @routes.post("/models/{model}/versions/{version}/infer", summary="Ask this version", **INFER)
     async def infer_version(request: Request, model: str, version: str) -> Response:
         """A pinned version bypasses any rollout."""
-        return await answer(plane, request, model, version, limit)
+        return await answer(plane, request, route(model, version), limit)
 
     return routes

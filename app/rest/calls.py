@@ -1,0 +1,114 @@
+"""One inference call of any face, from body to body, whoever carries the bytes.
+
+A face says how a path and a body become a `Call`; here is the way that every call goes: parse, pick
+a lease, decode with what its version takes, run, encode, and close the lease with what the caller
+saw. FastAPI's routes go it by `ask`, the hot protocol by callbacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, Protocol, TypeVar
+
+from fastapi import Request, Response
+
+from app.data_plane import DataPlane, Lease, Outputs
+from app.errors import Cancelled, CohortError
+from app.tensors import Arrays
+
+T = TypeVar("T")
+
+HEADER_LENGTH = "inference-header-content-length"
+
+LARGE = 100_000
+"""Bytes of JSON from which reading or writing it, a millisecond for a megabyte, leaves the loop."""
+
+codec_thread = ThreadPoolExecutor(1, thread_name_prefix="cohort-codec")
+"""One: reading JSON holds the interpreter's lock, so that two would only wait for each other."""
+
+
+class Headers(Protocol):
+    """A request's headers by lower-case name."""
+
+    def get(self, key: str, /) -> str | None: ...
+
+
+class Encoded(NamedTuple):
+    """An answer: its body, and the headers that tell how to read it."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
+JSON: Mapping[str, str] = {"content-type": "application/json"}
+
+
+class Call(Protocol):
+    """What a body asks for. `decode` and `encode` keep to the call and its lease: any thread."""
+
+    model: str | None
+    version: str | None
+    timeout: float | None  # seconds
+
+    def decode(self, lease: Lease) -> Arrays: ...
+
+    def encode(self, lease: Lease, outputs: Outputs) -> Encoded: ...
+
+
+class Route(NamedTuple):
+    """Where a path leads: the model it names, if it does, and how its bodies are read."""
+
+    model: str | None
+    parse: Callable[[Headers, bytes], Call]
+
+
+def is_large(headers: Headers, body: bytes) -> bool:
+    """Whether reading `body` takes long: tensors in binary do not."""
+    return len(body) > LARGE and headers.get(HEADER_LENGTH) is None
+
+
+def are_large(outputs: Outputs) -> bool:
+    """Whether writing `outputs` takes long."""
+    return sum([output.nbytes for output in outputs]) > LARGE
+
+
+async def ask(plane: DataPlane, request: Request, route: Route, body: bytes) -> Encoded:
+    """Answer one call; drop it when the caller hangs up first."""
+    large = is_large(request.headers, body)
+    try:
+        call = await _do(large, route.parse, request.headers, body)
+    except CohortError as error:
+        plane.refused(route.model, error)
+        raise
+    with plane.pick(call.model, call.version) as lease:
+        arrays = await _do(large, call.decode, lease)
+        outputs = await unless_gone(request, lease.infer(arrays, timeout=call.timeout))
+        return await _do(are_large(outputs), call.encode, lease, outputs)
+
+
+async def answer(plane: DataPlane, request: Request, route: Route) -> Response:
+    """Answer one call as a response."""
+    encoded = await ask(plane, request, route, await request.body())
+    return Response(encoded.body, headers=dict(encoded.headers))
+
+
+async def _do(large: bool, work: Callable[..., T], *arguments: object) -> T:
+    if not large:
+        return work(*arguments)
+    return await asyncio.get_running_loop().run_in_executor(codec_thread, work, *arguments)
+
+
+async def unless_gone(request: Request, work: Awaitable[T]) -> T:
+    """Await `work`, and drop it when the caller hangs up first."""
+    working = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Cancelled("the caller left")
+        return await working
+    finally:
+        working.cancel()
+        gone.cancel()
