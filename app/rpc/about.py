@@ -7,7 +7,7 @@ from importlib.metadata import version as distribution_version
 from typing import Any
 
 from app.control_plane import ControlPlane, Description
-from app.errors import NotFound, NotReady, quoted
+from app.errors import NotFound, NotReady
 from app.rpc.calls import Context
 from app.rpc.inference_pb2 import (
     DataType,
@@ -21,6 +21,9 @@ from app.rpc.inference_pb2 import (
     ModelOutput,
     ModelReadyRequest,
     ModelReadyResponse,
+    ModelStatistics,
+    ModelStatisticsRequest,
+    ModelStatisticsResponse,
     RepositoryIndexRequest,
     RepositoryIndexResponse,
     ServerLiveRequest,
@@ -54,7 +57,7 @@ class About:
     async def model_ready(self, request: ModelReadyRequest, context: Context) -> ModelReadyResponse:
         """A model that is not here is not ready: Triton's clients ask before they load one."""
         try:
-            self._described(request.name, request.version)
+            self._plane.ready(request.name, request.version or None)
         except (NotFound, NotReady):
             return ModelReadyResponse(ready=False)
         return ModelReadyResponse(ready=True)
@@ -90,28 +93,21 @@ class About:
     ) -> RepositoryIndexResponse:
         return RepositoryIndexResponse(
             models=[
-                RepositoryIndexResponse.ModelIndex(
-                    name=model["name"],
-                    version=one["version"],
-                    state=one["state"],
-                    reason=one["reason"],
-                )
-                for model in self._plane.models()["models"]
-                for one in model["versions"]
+                RepositoryIndexResponse.ModelIndex(**one)
+                for one in self._plane.index()
                 if one["state"] == READY or not request.ready
             ]
         )
 
+    async def statistics(
+        self, request: ModelStatisticsRequest, context: Context
+    ) -> ModelStatisticsResponse:
+        stats = self._plane.statistics(request.name or None, request.version or None)
+        return ModelStatisticsResponse(model_stats=[ModelStatistics(**one) for one in stats])
+
     def _described(self, name: str, version: str) -> Description:
         """A READY version: the one asked for, or the one that answers. Raises NotReady."""
-        if not version:
-            version = self._plane.model(name)["default_version"] or ""
-            if not version:
-                raise NotReady(f"no version of model {quoted(name)} is ready")
-        described = self._plane.version(name, version)
-        if described["state"] != READY:
-            raise NotReady(f"version {version} of model {quoted(name)} is {described['state']}")
-        return described
+        return self._plane.version(name, self._plane.ready(name, version or None))
 
 
 def config_of(name: str, described: Description) -> ModelConfig:

@@ -30,8 +30,8 @@ def parse(kind: type[Request], data: bytes) -> Request:
 
 def unary(
     method: str, kind: type[Request], answer: Callable[[Request, Context], Awaitable[Message]]
-) -> Handler:
-    """A call of one message and one answer."""
+) -> tuple[str, Handler]:
+    """A call of one message and one answer, under its name."""
 
     async def call(data: bytes, context: Context) -> bytes:
         try:
@@ -41,7 +41,7 @@ def unary(
             await refuse(context, error, method)
             raise  # never comes here
 
-    return grpc.unary_unary_rpc_method_handler(call)
+    return method, grpc.unary_unary_rpc_method_handler(call)
 
 
 async def refuse(context: Context, error: Exception, method: str) -> None:

@@ -37,10 +37,12 @@ class Health:
         """For gRPC."""
         return grpc.method_handlers_generic_handler(
             health.SERVICE_NAME,
-            {
-                "Check": unary("Health/Check", HealthCheckRequest, self._check),
-                "Watch": grpc.unary_stream_rpc_method_handler(self._watch),
-            },
+            dict(
+                [
+                    unary("Check", HealthCheckRequest, self._check),
+                    ("Watch", grpc.unary_stream_rpc_method_handler(self._watch)),
+                ]
+            ),
         )
 
     async def _check(self, request: HealthCheckRequest, context: Context) -> HealthCheckResponse:
@@ -60,7 +62,7 @@ class Health:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._closed.wait(), LOOK_SECONDS)
         except CohortError as error:
-            await refuse(context, error, "Health/Watch")
+            await refuse(context, error, "Watch")
 
     def _now(self, request: HealthCheckRequest) -> HealthCheckResponse:
         if request.service not in self._services:

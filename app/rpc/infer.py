@@ -5,9 +5,9 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections.abc import Callable
 
+from app.codec import classify
 from app.data_plane import DataPlane, Lease, Outputs
 from app.errors import Cancelled, DeadlineExceeded, InvalidInput, TooLarge, quoted
-from app.rpc.classification import best_classes
 from app.rpc.contents import NamedTensor, read_inputs, write_outputs
 from app.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse
 from app.rpc.parameters import timeout_of, whole
@@ -67,7 +67,7 @@ class Inference:
         for position, classes in wanted:
             spec, array = lease.outputs[position], outputs[position]
             if classes:
-                best = best_classes(spec, array, classes)
+                best = classify(spec, array, classes, lease.labels)
                 tensors.append(NamedTensor(spec.name, "BYTES", best))
             else:
                 tensors.append(NamedTensor(spec.name, spec.datatype, array))

@@ -12,6 +12,7 @@ from app.data_plane import DataPlane
 from app.errors import TooLarge
 from app.rpc import inference_pb2 as messages
 from app.rpc.about import About
+from app.rpc.admin import Admin
 from app.rpc.calls import Context, unary
 from app.rpc.health import Health
 from app.rpc.infer import Inference
@@ -31,13 +32,18 @@ class RpcServer:
     `limit` bounds messages, in bytes, in both directions.
     """
 
-    def __init__(self, data: DataPlane, control: ControlPlane, *, limit: int) -> None:
+    def __init__(
+        self, data: DataPlane, control: ControlPlane, *, limit: int, admin_token: str | None
+    ) -> None:
         self._limit = limit
         self._inference = Inference(data, limit)
         self._streams = Streams("ModelStreamInfer", self._infer)
         self._health = Health(lambda: control.readiness().ready, {SERVICE})
         self._server = aio.server(
-            handlers=(self._calls(About(control)), self._health.handlers()),
+            handlers=(
+                self._calls(About(control), Admin(control, admin_token)),
+                self._health.handlers(),
+            ),
             options=(
                 ("grpc.max_receive_message_length", limit),
                 ("grpc.max_send_message_length", limit),
@@ -72,22 +78,19 @@ class RpcServer:
             raise TooLarge(f"the request has {size} bytes, {self._limit} are taken")
         return await self._inference.answer(request, context.time_remaining)
 
-    def _calls(self, about: About) -> grpc.GenericRpcHandler:
-        return grpc.method_handlers_generic_handler(
-            SERVICE,
-            {
-                "ServerLive": unary("ServerLive", messages.ServerLiveRequest, about.live),
-                "ServerReady": unary("ServerReady", messages.ServerReadyRequest, about.ready),
-                "ModelReady": unary("ModelReady", messages.ModelReadyRequest, about.model_ready),
-                "ServerMetadata": unary(
-                    "ServerMetadata", messages.ServerMetadataRequest, about.server
-                ),
-                "ModelMetadata": unary("ModelMetadata", messages.ModelMetadataRequest, about.model),
-                "ModelInfer": unary("ModelInfer", messages.ModelInferRequest, self._infer),
-                "ModelStreamInfer": self._streams.handler(),
-                "ModelConfig": unary("ModelConfig", messages.ModelConfigRequest, about.config),
-                "RepositoryIndex": unary(
-                    "RepositoryIndex", messages.RepositoryIndexRequest, about.index
-                ),
-            },
-        )
+    def _calls(self, about: About, admin: Admin) -> grpc.GenericRpcHandler:
+        handlers = [
+            unary("ServerLive", messages.ServerLiveRequest, about.live),
+            unary("ServerReady", messages.ServerReadyRequest, about.ready),
+            unary("ServerMetadata", messages.ServerMetadataRequest, about.server),
+            unary("ModelReady", messages.ModelReadyRequest, about.model_ready),
+            unary("ModelMetadata", messages.ModelMetadataRequest, about.model),
+            unary("ModelConfig", messages.ModelConfigRequest, about.config),
+            unary("ModelStatistics", messages.ModelStatisticsRequest, about.statistics),
+            unary("ModelInfer", messages.ModelInferRequest, self._infer),
+            self._streams.handler(),
+            unary("RepositoryIndex", messages.RepositoryIndexRequest, about.index),
+            unary("RepositoryModelLoad", messages.RepositoryModelLoadRequest, admin.load),
+            unary("RepositoryModelUnload", messages.RepositoryModelUnloadRequest, admin.unload),
+        ]
+        return grpc.method_handlers_generic_handler(SERVICE, dict(handlers))

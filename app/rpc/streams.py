@@ -35,9 +35,9 @@ class Streams:
         """Read nothing more."""
         self._closed.set()
 
-    def handler(self) -> Handler:
-        """For gRPC."""
-        return grpc.stream_stream_rpc_method_handler(self._serve)
+    def handler(self) -> tuple[str, Handler]:
+        """For gRPC, under its name."""
+        return self._method, grpc.stream_stream_rpc_method_handler(self._serve)
 
     async def _serve(self, requests: AsyncIterator[bytes], context: Context) -> None:
         answers: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue()

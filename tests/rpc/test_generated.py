@@ -1,0 +1,69 @@
+"""The generated code, and the messages' numbers on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tritonclient.grpc import service_pb2
+
+from app.rpc import inference_pb2
+from tests.rpc.generate import ROOT, generate
+
+OURS_ALONE = "inference.ModelMetadataResponse.properties"  # KServe has it, Triton does not
+
+
+def test_generated_code_is_what_the_proto_says() -> None:
+    """`python -m tests.rpc.generate` would change nothing."""
+    for path, text in generate().items():
+        assert (ROOT / path).read_text(encoding="utf-8") == text, path
+
+
+def fields(message: Any) -> Iterator[tuple[str, tuple[int, int, bool]]]:
+    """Each field's full name with its number, its type and whether it repeats."""
+    for field in message.fields:
+        yield field.full_name, (field.number, field.type, field.is_repeated)
+    for nested in message.nested_types:
+        yield from fields(nested)
+
+
+def test_messages_are_those_of_tritons_client() -> None:
+    """Every field of ours has the number and type it has in the client from PyPI.
+
+    Both live in this process: neither's names get in the other's way.
+    """
+    files = [service_pb2.DESCRIPTOR, *service_pb2.DESCRIPTOR.dependencies]
+    theirs = {
+        name: wire
+        for file in files
+        for message in file.message_types_by_name.values()
+        for name, wire in fields(message)
+    }
+    ours = {
+        name: wire
+        for message in inference_pb2.DESCRIPTOR.message_types_by_name.values()
+        for name, wire in fields(message)
+        if not name.lower().startswith(OURS_ALONE.lower())
+    }
+    assert ours.items() <= theirs.items()
+
+
+def test_calls_are_those_of_tritons_client() -> None:
+    """Each call takes and gives the messages of the same names, streaming alike."""
+    theirs, ours = (
+        {
+            method.name: (
+                method.input_type.full_name,
+                method.output_type.full_name,
+                method.client_streaming,
+                method.server_streaming,
+            )
+            for method in module.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods
+        }
+        for module in (service_pb2, inference_pb2)
+    )
+    assert ours.items() <= theirs.items()
+    left_out = set(theirs) - set(ours)
+    assert all(
+        "SharedMemory" in name or name.endswith(("Setting", "Settings")) for name in left_out
+    )

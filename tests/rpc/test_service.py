@@ -1,0 +1,230 @@
+"""What the service says of itself, its limits, and how it starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import socket
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from grpc import StatusCode, aio
+from grpc_health.v1.health_pb2 import HealthCheckResponse
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+
+from app.rpc import inference_pb2 as messages
+from tests.e2e.processes import MODELS, Cohort, cohort, free_port
+from tests.e2e.scrape import Scrape
+from tests.rpc.client import SERVICE, Client, connected, raw_request, told
+
+SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
+IRIS = {"features": np.array([[5.1, 3.5, 1.4, 0.2]], "f4")}
+
+
+@pytest.fixture
+def iris(models: Path) -> Path:
+    """A folder with one model."""
+    shutil.copytree(MODELS / "iris", models / "iris")
+    return models
+
+
+# --- What it says
+
+
+async def test_health_answers_for_the_process_and_the_service(client: Client) -> None:
+    """Both serve; of any other service nothing is known."""
+    for service in ("", SERVICE.full_name):
+        assert (await client.check(service)).status == SERVING
+    with pytest.raises(aio.AioRpcError) as caught:
+        await client.check("other")
+    assert caught.value.code() is StatusCode.NOT_FOUND
+
+
+async def test_one_watcher_who_leaves_ends_no_other(client: Client) -> None:
+    """Everybody who watches hears, whoever else came and went."""
+    first, second = (client.watch() for _ in range(2))
+    assert (await told(first)).status == SERVING
+    assert (await told(second)).status == SERVING
+    first.cancel()
+    third = client.watch("other")
+    assert (await told(third)).status == HealthCheckResponse.SERVICE_UNKNOWN
+    assert not second.done()
+    second.cancel()
+    third.cancel()
+
+
+def test_reflection_describes_every_service(server: Cohort) -> None:
+    """A client that has no .proto finds the services, their calls and their messages."""
+    with grpc.insecure_channel(server.grpc) as channel:
+        database = ProtoReflectionDescriptorDatabase(channel)
+        assert set(database.get_services()) == {
+            SERVICE.full_name,
+            "grpc.health.v1.Health",
+            "grpc.reflection.v1alpha.ServerReflection",
+        }
+        described = database.FindFileContainingSymbol(SERVICE.full_name)
+        assert [call.name for call in described.service[0].method] == list(SERVICE.methods_by_name)
+        for service in ("grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"):
+            assert database.FindFileContainingSymbol(service).service
+
+
+async def test_metadata_config_and_index(client: Client) -> None:
+    """Names, datatypes and shapes are the model's; -1 stands for any length."""
+    described = await client.call("ModelMetadata", messages.ModelMetadataRequest(name="iris"))
+    assert (described.platform, list(described.versions)) == ("onnxruntime_onnx", ["1"])
+    tensors = [(one.name, one.datatype, list(one.shape)) for one in described.inputs]
+    assert tensors == [("features", "FP32", [-1, 4])]
+    answer = await client.call("ModelConfig", messages.ModelConfigRequest(name="iris"))
+    assert answer.config.max_batch_size > 1
+    assert answer.config.input[0].data_type == messages.TYPE_FP32
+    assert list(answer.config.input[0].dims) == [4], "the rows are max_batch_size's"
+    index = await client.call("RepositoryIndex", messages.RepositoryIndexRequest())
+    assert ("iris", "1", "READY") in {(one.name, one.version, one.state) for one in index.models}
+    kind = await client.call("ModelMetadata", messages.ModelMetadataRequest(name="sequence"))
+    assert kind.outputs[0].datatype.startswith("seq("), "named, if not carried"
+
+
+async def test_model_ready_is_an_answer_not_an_error(client: Client) -> None:
+    """Of models that are not here it is false."""
+    for name, version, ready in (("iris", "", True), ("iris", "7", False), ("no", "", False)):
+        request = messages.ModelReadyRequest(name=name, version=version)
+        assert (await client.call("ModelReady", request)).ready is ready
+
+
+async def test_statistics_count_what_was_answered(iris: Path, tmp_path: Path) -> None:
+    """Requests, rows and runs of each version; of everything where no model is named."""
+    with cohort(iris, tmp_path, grpc_port=free_port()) as server:
+        async with connected(server.grpc) as client:
+            for _ in range(3):
+                await client.infer("iris", IRIS)
+            answer = await client.call("ModelStatistics", messages.ModelStatisticsRequest())
+    (stats,) = answer.model_stats
+    assert (stats.name, stats.version, stats.inference_count) == ("iris", "1", 3)
+    assert stats.inference_stats.success.count == 3
+    assert stats.inference_stats.success.ns > 0
+
+
+# --- The operator's calls
+
+
+async def test_only_the_token_loads_and_unloads(iris: Path, tmp_path: Path) -> None:
+    """Without it UNAUTHENTICATED, with a wrong one PERMISSION_DENIED, with it the model goes."""
+    unload = messages.RepositoryModelUnloadRequest(model_name="iris")
+    load = messages.RepositoryModelLoadRequest(model_name="iris")
+    ready = messages.ModelReadyRequest(name="iris")
+    right = (("authorization", "Bearer secret"),)
+    with cohort(iris, tmp_path, grpc_port=free_port(), admin_token="secret") as server:
+        async with connected(server.grpc) as client:
+            for metadata, status in (
+                ((), StatusCode.UNAUTHENTICATED),
+                ((("authorization", "Bearer wrong"),), StatusCode.PERMISSION_DENIED),
+                ((("authorization", "Basic secret"),), StatusCode.UNAUTHENTICATED),
+            ):
+                with pytest.raises(aio.AioRpcError) as caught:
+                    await client.call("RepositoryModelUnload", unload, metadata=metadata)
+                assert caught.value.code() is status
+            assert (await client.call("ModelReady", ready)).ready
+            await client.call("RepositoryModelUnload", unload, metadata=right)
+            assert not (await client.call("ModelReady", ready)).ready
+            await client.call("RepositoryModelLoad", load, metadata=right)
+            assert (await client.call("ModelReady", ready)).ready
+
+
+async def test_without_a_token_the_operators_calls_are_off(client: Client) -> None:
+    """Nobody loads or unloads on a server that was given no token."""
+    request = messages.RepositoryModelLoadRequest(model_name="iris")
+    with pytest.raises(aio.AioRpcError) as caught:
+        await client.call("RepositoryModelLoad", request)
+    assert caught.value.code() is StatusCode.PERMISSION_DENIED
+
+
+# --- Limits: the server of these tests takes 2 MiB
+
+
+async def test_a_message_over_the_limit_is_refused(client: Client) -> None:
+    """By its length, before it is read; the connection goes on."""
+    request = raw_request("identity_fp32", {"x": np.zeros((2**20, 3), "f4")})
+    with pytest.raises(aio.AioRpcError) as caught:
+        await client.call("ModelInfer", request)
+    assert caught.value.code() is StatusCode.RESOURCE_EXHAUSTED
+    assert (await client.call("ServerLive", messages.ServerLiveRequest())).live
+
+
+async def test_a_message_that_grows_over_the_limit_is_refused(client: Client) -> None:
+    """The limit is on what comes out of the compression."""
+    request = raw_request("identity_fp32", {"x": np.zeros((2**20, 3), "f4")})
+    with pytest.raises(aio.AioRpcError) as caught:
+        await client.call("ModelInfer", request, compression=grpc.Compression.Gzip)
+    assert caught.value.code() in {StatusCode.RESOURCE_EXHAUSTED, StatusCode.INVALID_ARGUMENT}
+    small = raw_request("identity_fp32", {"x": np.zeros((9, 3), "f4")})
+    assert await client.call("ModelInfer", small, compression=grpc.Compression.Gzip)
+
+
+async def test_an_answer_over_the_limit_is_told(client: Client) -> None:
+    """Both outputs together are more than the server sends; one of them is not."""
+    request = raw_request("strings", {"text": np.full((200_000, 1), "x", np.object_)})
+    with pytest.raises(aio.AioRpcError) as caught:
+        await client.call("ModelInfer", request)
+    assert caught.value.code() is StatusCode.INVALID_ARGUMENT
+    assert "the answer has" in (caught.value.details() or "")
+    request.outputs.add(name="same")
+    assert await client.call("ModelInfer", request)
+
+
+# --- Starting and stopping
+
+
+def test_a_port_in_use_is_told_in_one_line(iris: Path, tmp_path: Path) -> None:
+    """The process says which, and exits with status 1."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(AssertionError, match="ended with 1") as caught,
+            cohort(iris, tmp_path, grpc_port=port),
+        ):
+            raise AssertionError("it started")
+    assert f"cannot listen for gRPC on 127.0.0.1 port {port}" in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+
+
+async def test_sigterm_tells_watchers_serves_on_and_ends_streams(
+    iris: Path, tmp_path: Path
+) -> None:
+    """NOT_SERVING at once; the notice is served; idle streams hold nothing up."""
+    with cohort(
+        iris, tmp_path, grpc_port=free_port(), drain_notice_seconds=2, drain_seconds=60
+    ) as server:
+        async with connected(server.grpc) as client:
+            watch = client.watch()
+            assert (await told(watch)).status == SERVING
+            stream = client.stream()
+            request = raw_request("iris", IRIS).SerializeToString()
+            await stream.write(request)
+            assert (await told(stream)).infer_response.model_name == "iris"
+            server.process.send_signal(signal.SIGTERM)
+            assert (await told(watch)).status == NOT_SERVING
+            assert await client.infer("iris", IRIS)
+            await stream.write(request)
+            assert (await told(stream)).infer_response.model_name == "iris"
+            assert await asyncio.to_thread(server.process.wait, 30) == 0, server.logged
+            with pytest.raises(aio.AioRpcError) as caught:
+                await stream.read()
+            assert caught.value.code() is StatusCode.UNAVAILABLE
+
+
+async def test_calls_count_like_those_of_any_face(iris: Path, tmp_path: Path) -> None:
+    """The metrics have what clients saw."""
+    with cohort(iris, tmp_path, grpc_port=free_port()) as server:
+        async with connected(server.grpc) as client:
+            await client.infer("iris", IRIS)
+            with pytest.raises(aio.AioRpcError):
+                await client.infer("iris", {})
+        counted = Scrape(server.url).by("model_inference_total", "code", model="iris")
+    assert counted == {"OK": 1, "InvalidInput": 1}
