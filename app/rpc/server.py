@@ -9,7 +9,6 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
-from app.errors import TooLarge
 from app.rpc import inference_pb2 as messages
 from app.rpc.about import About
 from app.rpc.admin import Admin
@@ -35,7 +34,6 @@ class RpcServer:
     def __init__(
         self, data: DataPlane, control: ControlPlane, *, limit: int, admin_token: str | None
     ) -> None:
-        self._limit = limit
         self._inference = Inference(data, limit)
         self._streams = Streams("ModelStreamInfer", self._infer)
         self._health = Health(lambda: control.readiness().ready, {SERVICE})
@@ -74,8 +72,6 @@ class RpcServer:
     async def _infer(
         self, request: messages.ModelInferRequest, context: Context
     ) -> messages.ModelInferResponse:
-        if (size := request.ByteSize()) > self._limit:  # gRPC saw it compressed
-            raise TooLarge(f"the request has {size} bytes, {self._limit} are taken")
         return await self._inference.answer(request, context.time_remaining)
 
     def _calls(self, about: About, admin: Admin) -> grpc.GenericRpcHandler:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests import onnx_models
-from tests.e2e.processes import MODELS, Cohort, cohort
+from tests.e2e.processes import MODELS, Cohort, cohort, free_port
 
 TOKEN = "open-sesame"
 
@@ -40,5 +40,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     shutil.copytree(MODELS / "iris", models / "iris")
     shutil.copytree(MODELS / "digits", models / "digits")
     (models / "digits/config.yaml").write_text("versions: all\n")
-    with cohort(models, folder, admin_token=TOKEN, max_body_mb=4) as started:
+    with cohort(models, folder, admin_token=TOKEN, max_body_mb=4, grpc_port=free_port()) as started:
         yield started

@@ -160,7 +160,7 @@ async def test_a_message_that_grows_over_the_limit_is_refused(client: Client) ->
     request = raw_request("identity_fp32", {"x": np.zeros((2**20, 3), "f4")})
     with pytest.raises(aio.AioRpcError) as caught:
         await client.call("ModelInfer", request, compression=grpc.Compression.Gzip)
-    assert caught.value.code() in {StatusCode.RESOURCE_EXHAUSTED, StatusCode.INVALID_ARGUMENT}
+    assert caught.value.code() is StatusCode.RESOURCE_EXHAUSTED
     small = raw_request("identity_fp32", {"x": np.zeros((9, 3), "f4")})
     assert await client.call("ModelInfer", small, compression=grpc.Compression.Gzip)
 
