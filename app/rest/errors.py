@@ -28,6 +28,7 @@ from app.errors import (
     UnsupportedMedia,
     quoted,
 )
+from app.rest.calls import JSON, Encoded
 
 log = structlog.get_logger("cohort.rest")
 
@@ -67,6 +68,11 @@ def headers_of(error: CohortError) -> dict[str, str]:
     if isinstance(error, Unauthorized):
         return {"www-authenticate": "Bearer"}
     return {}
+
+
+def encoded_error(error: CohortError) -> Encoded:
+    """An error as an answer."""
+    return Encoded(body_of(error), {**JSON, **headers_of(error)})
 
 
 def response_to(error: CohortError, headers: Mapping[str, str] | None = None) -> Response:

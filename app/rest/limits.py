@@ -10,6 +10,11 @@ from app.errors import InvalidInput, TooLarge
 from app.rest.errors import log_refusal, response_to
 
 
+def too_large(limit: int) -> TooLarge:
+    """What to say to a body of more than `limit` bytes."""
+    return TooLarge(f"the body is larger than the {limit / 2**20:g} MB this server takes")
+
+
 class BodyLimit:
     """Refuse bodies over `limit` bytes: by their announced length, or as soon as they get there."""
 
@@ -26,7 +31,7 @@ class BodyLimit:
             await self._refuse(InvalidInput("content-length is no number"), scope, send)
             return
         if int(announced) > self.limit:
-            await self._refuse(self._too_large(), scope, send)
+            await self._refuse(too_large(self.limit), scope, send)
             return
         received = 0
         answering = False
@@ -36,7 +41,7 @@ class BodyLimit:
             message = await receive()
             received += len(message.get("body", b""))
             if received > self.limit:
-                raise self._too_large()
+                raise too_large(self.limit)
             return message
 
         async def watch(message: Message) -> None:
@@ -50,9 +55,6 @@ class BodyLimit:
             if answering:
                 raise
             await self._refuse(error, scope, send)
-
-    def _too_large(self) -> TooLarge:
-        return TooLarge(f"the body is larger than the {self.limit / 2**20:g} MB this server takes")
 
     async def _refuse(self, error: InvalidInput, scope: Scope, send: Send) -> None:
         # The rest of the body is on its way: only closing the connection ends it.

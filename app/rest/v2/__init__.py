@@ -10,11 +10,12 @@ from fastapi import APIRouter
 
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
+from app.rest.v2.infer import match
 from app.rest.v2.infer import router as inference
 from app.rest.v2.models import router as models
 from app.rest.v2.repository import router as repository
 
-__all__ = ["router"]
+__all__ = ["match", "router"]
 
 
 def router(
