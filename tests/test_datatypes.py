@@ -170,6 +170,18 @@ def test_boxed_arrays_outlive_the_run(opened: Opener) -> None:
         assert [output.tolist() for output in outputs] == [values.tolist()] * 2
 
 
+def test_input_that_is_an_output_is_copied(opened: Opener) -> None:
+    """What a model gives back untouched does not lie in the caller's memory."""
+    model = onnx_models.untouched("BF16")
+    same = helper.make_tensor_value_info("z", TensorProto.FLOAT, ["N", 3])
+    model.graph.input.append(same)
+    model.graph.output.append(same)
+    z = np.ones((2, 3), "f4")
+    _, answer = opened(model).run({"x": np.ones((1, 3), ml_dtypes.bfloat16), "z": z})
+    z[:] = 2
+    assert answer.tolist() == [[1, 1, 1]] * 2
+
+
 @pytest.mark.parametrize("datatype", ["BF16", *EXTENSIONS])
 def test_another_datatype_is_refused(opened: Opener, datatype: str) -> None:
     """Numbers of another datatype are refused, not reinterpreted."""
