@@ -9,7 +9,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test lint types lock
+.PHONY: help serve test lint types lock conformance
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -31,7 +31,7 @@ export UV_HTTP_TIMEOUT ?= 180
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:  ## List the verbs
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 serve: $(VENV)/serve.stamp  ## Serve models/ on 127.0.0.1:8000 (COHORT_* settings apply, RUNTIME=gpu|cpu|openvino)
 	@exec $(VENV)/bin/cohort serve
@@ -43,6 +43,9 @@ test: $(VENV)/dev.stamp .venv-openvino/dev.stamp  ## Run every test (COVERAGE= l
 	fi
 	@echo "cohort: all other tests, in $(VENV)"
 	@$(VENV)/bin/python -m pytest -q $(COVERAGE) --ignore=tests/test_providers_openvino.py
+
+conformance: $(VENV)/dev.stamp  ## Send the ONNX standard's backend suite over the wire, and write down what passes
+	@$(VENV)/bin/python -m tests.conformance
 
 lint: $(VENV)/dev.stamp  ## Check style and format
 	@$(VENV)/bin/ruff check

@@ -1,0 +1,41 @@
+"""Send the whole suite over the wire, print the table and write it down: `make conformance`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.conformance.exceptions import judge, read_exceptions, unknown
+from tests.conformance.report import LEAST, Run, page, too_few
+from tests.conformance.running import over_the_wire, problem_in_process
+from tests.conformance.suite import cases
+from tests.e2e.processes import ROOT
+
+PAGE = ROOT / "docs" / "reference" / "conformance.md"
+
+
+def main() -> int:
+    """Run everything; 1 where something is not as it should be."""
+    every = cases()
+    passing = [case for case in every if not problem_in_process(case)]
+    asked = [case for case in passing if case.only_tensors]
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(every, passing, list(over_the_wire(asked, Path(folder))))
+    exceptions = read_exceptions()
+    text = page(run, exceptions)
+    wrong = [
+        *judge(run.results, exceptions),
+        *unknown(exceptions, [case.name for case in asked], LEAST),
+        *too_few(run),
+    ]
+    sys.stdout.write(text)
+    sys.stderr.writelines(f"conformance: {line}\n" for line in wrong)
+    if not wrong:
+        PAGE.parent.mkdir(parents=True, exist_ok=True)
+        PAGE.write_text(text)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""What a run of the whole suite came to, as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import onnx
+import onnxruntime
+
+from tests.conformance.exceptions import Excepted, Result
+from tests.conformance.suite import Case
+from tests.onnx_models import ELEMENT_TYPES
+
+# https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol#tensor-data-types
+STANDARD = {
+    *("BOOL", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"),
+    *("FP16", "BF16", "FP32", "FP64", "BYTES"),
+}
+_NUMBERS = {ELEMENT_TYPES[name] for name in STANDARD}
+
+LEAST = {"V2 binary": 1668, "V2 JSON": 1518, "gRPC": 1518}
+"""How many cases each form passes at least."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The whole suite: all cases, those that pass in process, and what became of the latter."""
+
+    cases: Sequence[Case]
+    passing: Sequence[Case]
+    results: Sequence[Result]
+
+    @property
+    def asked(self) -> list[Case]:
+        """What can be sent over the wire."""
+        return [case for case in self.passing if case.only_tensors]
+
+    def passed(self, form: str) -> set[str]:
+        """The names of the cases that passed in a form."""
+        return {one.case for one in self.results if one.form == form and not one.problem}
+
+
+def too_few(run: Run) -> list[str]:
+    """Say which forms pass fewer cases than they must."""
+    return [
+        f"{form} passes {len(run.passed(form))} cases, of {least} at least"
+        for form, least in LEAST.items()
+        if len(run.passed(form)) < least
+    ]
+
+
+def page(run: Run, exceptions: Iterable[Excepted]) -> str:
+    """The page docs/reference/conformance.md."""
+    standard = {case.name for case in run.asked if case.element_types <= _NUMBERS}
+    extension = {case.name for case in run.asked} - standard
+    lines = [
+        "# Conformance",
+        "",
+        "The ONNX standard's backend suite, sent over the wire. Each case is a model with inputs",
+        "and the right outputs; a real server process loads it with its default configuration, and",
+        "is asked in each form. Answers are judged by the suite's own measure: the same shape and",
+        "datatype, rtol 1e-3, atol 1e-7.",
+        "",
+        f"`make conformance` wrote this page: onnx {onnx.__version__}, ONNX Runtime "
+        f"{onnxruntime.__version__}, CPU provider.",
+        "",
+        "| | cases |",
+        "|---|---:|",
+        f"| in the suite | {len(run.cases)} |",
+        f"| pass in process | {len(run.passing)} |",
+        f"| and have only tensors in and out | {len(run.asked)} |",
+        f"| … in Open Inference datatypes | {len(standard)} |",
+        f"| … with FP8, INT4 or INT2, under extension names | {len(extension)} |",
+        "",
+        "| passed over | Open Inference datatypes | extension datatypes | together | excepted |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for form in LEAST:
+        passed = run.passed(form)
+        lines.append(
+            f"| {form} | {len(passed & standard)} | {len(passed & extension)} | {len(passed)} "
+            f"| {len(run.asked) - len(passed)} |"
+        )
+    lines += [
+        "",
+        "What ONNX Runtime does not pass by itself (no kernel on the CPU, training operators, a",
+        "locale the machine lacks) is no case for the wire. Sequences, maps and optionals are not",
+        "carried: [decision 5](../decisions/0005-datatypes.md).",
+        "",
+        "## Exceptions",
+        "",
+        "The one list is `tests/conformance/exceptions.toml`. A listed case that passes fails the",
+        "run, as does any other that does not.",
+        "",
+        "| over | cases | reason |",
+        "|---|---:|---|",
+    ]
+    lines += [f"| {', '.join(one.forms)} | {len(one.cases)} | {one.reason} |" for one in exceptions]
+    return "\n".join([*lines, ""])
