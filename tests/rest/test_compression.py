@@ -1,0 +1,140 @@
+"""Compressed bodies, in and out."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.errors import InvalidInput, TooLarge, UnsupportedMedia
+from app.rest.compression import AT_ONCE, compress, decompress
+
+LIMIT = 1 << 20
+TEXT = b"0123456789" * 20_000
+
+
+def bare_deflate(text: bytes) -> bytes:
+    """Deflate as some senders misread it, without zlib's frame."""
+    return zlib.compress(text, 6, -15)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        (None, TEXT),
+        ("identity", TEXT),
+        ("gzip", gzip.compress(TEXT)),
+        ("x-gzip", gzip.compress(TEXT)),
+        ("GZIP ", gzip.compress(TEXT)),
+        ("deflate", zlib.compress(TEXT)),
+        ("deflate", bare_deflate(TEXT)),
+    ],
+)
+async def test_a_body_comes_out_as_it_was(encoding: str | None, body: bytes) -> None:
+    """Whatever its coding, also the two that go by the name of deflate."""
+    assert await decompress(encoding, body, LIMIT) == TEXT
+
+
+@pytest.mark.parametrize("size", [0, 1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, LIMIT - 1, LIMIT])
+async def test_any_size_up_to_the_limit_comes_out(size: int) -> None:
+    """On the loop or beside it."""
+    assert await decompress("gzip", gzip.compress(bytes(size)), LIMIT) == bytes(size)
+
+
+@pytest.mark.parametrize("size", [LIMIT + 1, 200 * LIMIT])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_a_bomb_is_too_large(size: int, encoding: str) -> None:
+    """However little of it there is before it is unpacked."""
+    bomb = (gzip if encoding == "gzip" else zlib).compress(bytes(size))
+    assert len(bomb) < LIMIT
+    with pytest.raises(TooLarge, match="larger than the 1 MB"):
+        await decompress(encoding, bomb, LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "says"),
+    [
+        ("gzip", b"", "ends within"),
+        ("gzip", TEXT, "is not the gzip"),
+        ("deflate", gzip.compress(TEXT), "is not the deflate"),
+        ("gzip", gzip.compress(TEXT)[:-1], "ends within"),
+        ("gzip", gzip.compress(TEXT)[:-8] + bytes(8), "is not the gzip"),
+        ("gzip", gzip.compress(TEXT) + b"x", "goes on after"),
+        ("gzip", gzip.compress(TEXT) * 2, "goes on after"),
+    ],
+)
+async def test_a_broken_body_is_told(encoding: str, body: bytes, says: str) -> None:
+    """Cut short, damaged, or with something behind it."""
+    with pytest.raises(InvalidInput, match=says):
+        await decompress(encoding, body, LIMIT)
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "*", ""])
+async def test_other_codings_are_named(encoding: str) -> None:
+    """What nobody can read is refused before it is looked at; no coding at all is none."""
+    if not encoding:
+        assert await decompress(encoding, TEXT, LIMIT) == TEXT
+        return
+    with pytest.raises(UnsupportedMedia, match="gzip and deflate"):
+        await decompress(encoding, TEXT, LIMIT)
+
+
+@given(st.binary(max_size=200), st.sampled_from(["gzip", "deflate"]))
+async def test_no_bytes_do_more_than_be_refused(body: bytes, encoding: str) -> None:
+    """Random ones, read as a compressed body."""
+    with suppress(InvalidInput):
+        await decompress(encoding, body, LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("accept", "encoding"),
+    [
+        (None, None),
+        ("gzip", "gzip"),
+        ("deflate", "deflate"),
+        ("GZIP;q=0.5", "gzip"),
+        ("gzip, identity", "gzip"),
+        ("gzip, deflate, br", None),
+        ("gzip;q=1, deflate;q=0.5, identity;q=0", "gzip"),
+        ("deflate;q=0.9, gzip;q=0.5, identity;q=0", "deflate"),
+        ("gzip;q=0", None),
+        ("gzip;q=x", None),
+        ("br", None),
+        ("identity", None),
+        ("*", None),
+        ("", None),
+    ],
+)
+async def test_an_answer_is_compressed_where_one_coding_is_asked_for(
+    accept: str | None, encoding: str | None
+) -> None:
+    """A library's standing list asks for none in particular, and is sent plain bytes."""
+    body, got = await compress(accept, TEXT)
+    assert got == encoding
+    assert {"gzip": unzipped, "deflate": inflated}.get(got or "", bytes)(body) == TEXT
+
+
+def unzipped(body: bytes) -> bytes:
+    """What was in a gzip."""
+    return gzip.decompress(body)
+
+
+def inflated(body: bytes) -> bytes:
+    """What was in zlib's frame."""
+    return zlib.decompress(body)
+
+
+@pytest.mark.parametrize("size", [AT_ONCE, AT_ONCE + 1])
+async def test_a_large_answer_is_compressed_beside_the_loop(size: int) -> None:
+    """To the same as a small one."""
+    body, _ = await compress("gzip", bytes(size))
+    assert gzip.decompress(body) == bytes(size)
+
+
+async def test_a_short_answer_stays_as_it_is() -> None:
+    """It would hardly get shorter."""
+    assert await compress("gzip", b"short") == (b"short", None)
