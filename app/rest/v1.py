@@ -66,13 +66,15 @@ class V1Call:
 
     def decode(self, lease: Lease) -> Arrays:
         """Make arrays as the version wants them. Raises InvalidInput."""
-        lease.select(None)  # raises for outputs that cannot be sent
+        lease.select(None)  # raises where no output can be sent
         return self._request.decode(lease.inputs)
 
     def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
         """Write the answer. Headers say who gave it: V1's bodies have no room for it."""
-        names = [spec.name for spec in lease.outputs]
-        body = self._request.encode(dict(zip(names, outputs, strict=True)))
+        specs = lease.outputs
+        body = self._request.encode(
+            {specs[position].name: outputs[position] for position in lease.select(None)}
+        )
         headers = {**JSON, "x-model-version": lease.version}
         if lease.variant:
             headers["x-variant"] = lease.variant

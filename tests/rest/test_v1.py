@@ -103,6 +103,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         "sensors/1": sensors(),
         "strings/1": onnx_models.strings(),
         "scalar/1": onnx_models.scalar(),
+        "count/1": onnx_models.identity("INT64", []),
+        "sequence/1": onnx_models.sequence_and_tensor(),
     }.items():
         onnx_models.save(model, models / path / "model.onnx")
     (models / "half-plus_n.x/config.yaml").write_text("versions: all\n")
@@ -251,6 +253,17 @@ def test_outputs_without_rows_are_asked_for_by_column(client: httpx.Client) -> N
     assert ask(client, "/v1/models/scalar", {"inputs": 2.0}) == {"outputs": 4.0}
     status, _, _ = refusal(client, "/v1/models/scalar", {"instances": [2.0]})
     assert status == httpx.codes.BAD_REQUEST
+
+
+def test_a_whole_number_without_rows(client: httpx.Client) -> None:
+    """A scalar that is no fraction comes as one."""
+    assert ask(client, "/v1/models/count", {"inputs": 7}) == {"outputs": 7}
+
+
+def test_outputs_that_are_no_tensors_are_left_out(client: httpx.Client) -> None:
+    """A model that gives a sequence beside a tensor answers with the tensor, bare."""
+    told = ask(client, "/v1/models/sequence", {"instances": [[1.0, 2.0, 3.0]]})
+    assert told == {"predictions": [[1.0, 2.0, 3.0]]}
 
 
 @pytest.mark.parametrize("path", ["/v1/models/nobody", f"{TOY}/versions/9", f"{TOY}/versions/x"])

@@ -10,6 +10,7 @@ from typing import Any
 from app.control_plane import Served
 from app.rest.errors import STATUS
 from app.rest.openapi.schemas import Schema, array, closed, listed, named
+from app.tensors import TensorSpec
 
 LARGEST_EXAMPLE = 2048
 """Values in an example; what is larger nobody reads, and it stops the page."""
@@ -101,9 +102,15 @@ def describe(served: Served) -> str:
         for spec in specs
     ]
     lines = ["| | name | datatype | shape |", "|---|---|---|---|", *rows]
-    if served.example is not None and not examples(served):
+    if not _carried(served):
+        lines += ["", "It has no output that can be sent over the wire."]
+    elif served.example is not None and not examples(served):
         lines += ["", "Its inputs are too large to show an example here."]
     return "\n".join(lines)
+
+
+def _carried(served: Served) -> list[TensorSpec]:
+    return [spec for spec in served.outputs if spec.carried]
 
 
 # -- the simple face
@@ -111,7 +118,7 @@ def describe(served: Served) -> str:
 
 def request_schema(served: Served) -> Schema:
     """What `/predict` takes for this version. What may be left out may be null."""
-    names = {"enum": [spec.name for spec in served.outputs if spec.carried]}
+    names = {"enum": [spec.name for spec in _carried(served)]}
     common: Schema = {
         "model": {"enum": [served.model, None]},
         "version": {"enum": [served.version, int(served.version), None]},
@@ -141,7 +148,7 @@ def request_schema(served: Served) -> Schema:
 
 def answer_schema(served: Served) -> Schema:
     """What `/predict` answers for this version."""
-    outputs = [spec for spec in served.outputs if spec.carried]
+    outputs = _carried(served)
     common: Schema = {
         "model": {"const": served.model},
         "version": {"type": "string"},
@@ -173,7 +180,11 @@ def examples(served: Served) -> dict[str, Any]:
 
 def _values(served: Served) -> dict[str, Any] | None:
     arrays = served.example
-    if arrays is None or sum(one.size for one in arrays.values()) > LARGEST_EXAMPLE:
+    if (
+        arrays is None
+        or not _carried(served)
+        or sum(one.size for one in arrays.values()) > LARGEST_EXAMPLE
+    ):
         return None
     return listed(arrays)
 
@@ -226,7 +237,7 @@ def v2_example(served: Served) -> dict[str, Any] | None:
 
 def v1_answer_schema(served: Served) -> Schema:
     """What `:predict` answers for this version."""
-    outputs = served.outputs
+    outputs = _carried(served)
     if len(outputs) == 1:
         columns, rows = array(outputs[0]), array(outputs[0])
     else:

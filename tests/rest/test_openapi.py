@@ -1,0 +1,191 @@
+"""What /openapi.json says of the models that are loaded, and /docs shows."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app.errors import CohortError, ConfigInvalid, LoadFailed
+from app.manifest import Example, Manifest, dump_manifest
+from app.rest.errors import STATUS
+from app.rest.openapi.schemas import element
+from app.tensors import DATATYPES
+from tests import onnx_models
+from tests.e2e.processes import MODELS, Cohort, cohort
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
+    """The bundled models, one of each datatype, and some whose inputs are of special kinds."""
+    folder = tmp_path_factory.mktemp("openapi")
+    models = folder / "models"
+    shutil.copytree(MODELS, models)
+    for name, model in {
+        **{one.name: onnx_models.identity(one.name) for one in DATATYPES if one.bare},
+        "two.inputs": onnx_models.two_inputs(),
+        "unknown-rank": onnx_models.unknown_rank(),
+        "scalar": onnx_models.scalar(),
+        "nothing": onnx_models.no_inputs(),
+        "sequence": onnx_models.sequence(),
+        "sequence.and.tensor": onnx_models.sequence_and_tensor(),
+        "picture": onnx_models.identity("FP32", ["N", 3, 224, 224]),
+    }.items():
+        onnx_models.save(model, models / name / "1/model.onnx")
+    with cohort(models, folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def document(server: Cohort) -> dict[str, Any]:
+    """The OpenAPI document of `server`."""
+    document: dict[str, Any] = httpx.get(server.url + "/openapi.json").raise_for_status().json()
+    return document
+
+
+def posts(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every address that takes a body, with what is taken there."""
+    for path, item in document["paths"].items():
+        if "requestBody" in item.get("post", {}):
+            parameters = item["post"].get("parameters", [])
+            values = {one["name"]: one.get("example") for one in parameters}
+            yield path.format(**values), item["post"]["requestBody"]["content"]["application/json"]
+
+
+def test_every_example_works(server: Cohort, document: dict[str, Any]) -> None:
+    """Each one is answered with 200 when it is sent as it is, on templated paths, too."""
+    sent = 0
+    for path, content in posts(document):
+        shown = [one["value"] for one in content.get("examples", {}).values()]
+        shown += [content["example"]] if "example" in content else []
+        for body in shown:
+            answer = httpx.post(server.url + path, json=body)
+            assert answer.status_code == httpx.codes.OK, (path, answer.text)
+            sent += 1
+    assert sent > 50
+
+
+def test_every_model_has_paths_with_its_own_tensors(document: dict[str, Any]) -> None:
+    """Names, datatypes and shapes are the model's; each version has its own, the default two."""
+    content = dict(posts(document))["/models/iris/predict"]
+    by_name, simple = content["schema"]["oneOf"]
+    features = by_name["properties"]["inputs"]["properties"]["features"]
+    assert features == simple["properties"]["input"]
+    assert features["description"] == "FP32 [N, 4]"
+    assert features["items"]["minItems"] == features["items"]["maxItems"] == 4
+    assert by_name["properties"]["outputs"]["items"]["enum"] == ["label", "probabilities"]
+    assert {path for path, _ in posts(document) if "digits" in path and path[:7] == "/models"} == {
+        "/models/digits/predict",
+        "/models/digits/versions/1/predict",
+        "/models/digits/versions/2/predict",
+    }
+
+
+def test_routes_stay_documented_for_any_model(document: dict[str, Any]) -> None:
+    """The templated paths are there beside the models' own, with their parameters."""
+    for path in ("/models/{model}/predict", "/v1/models/{model}/versions/{version}:predict"):
+        parameters = document["paths"][path]["post"]["parameters"]
+        assert [one["name"] for one in parameters] == re.findall(r"{(\w+)}", path)
+        assert all(one["required"] for one in parameters)
+
+
+def test_large_inputs_have_no_example(document: dict[str, Any]) -> None:
+    """A picture's 150 528 numbers would stop the page; the description says so."""
+    post = document["paths"]["/models/picture/predict"]["post"]
+    content = post["requestBody"]["content"]["application/json"]
+    assert "example" not in content
+    assert "examples" not in content
+    assert "too large" in post["description"]
+
+
+def test_operations_have_names_of_their_own(document: dict[str, Any]) -> None:
+    """Clients made from the document need them unique."""
+    names = [one["operationId"] for item in document["paths"].values() for one in item.values()]
+    assert len(names) == len(set(names))
+
+
+def test_errors_are_documented_as_they_are(document: dict[str, Any]) -> None:
+    """One form for all, no 422 of FastAPI's, and the table that the server answers by."""
+    for item in document["paths"].values():
+        for operation in item.values():
+            assert "422" not in operation["responses"]
+            for status, response in operation["responses"].items():
+                if int(status) >= 400:
+                    schema = response["content"]["application/json"]["schema"]
+                    assert schema == {"$ref": "#/components/schemas/Error"}
+    for kind, status in STATUS.items():
+        if kind.__name__ != "Cancelled":
+            assert f"| {kind.__name__} | {int(status)} |" in document["info"]["description"]
+
+
+@pytest.mark.parametrize("datatype", DATATYPES, ids=lambda one: str(one.name))
+def test_every_datatype_has_a_schema(datatype: Any) -> None:
+    """Text, booleans, whole numbers in their range, and numbers."""
+    schema = element(datatype.name)
+    kinds = {"text": "string", "bool": "boolean", "int": "integer", "float": "number"}
+    assert schema["type"] == kinds[datatype.kind]
+    if datatype.kind == "int":
+        assert schema["maximum"] - schema["minimum"] == 2**datatype.bits - 1
+
+
+def test_the_document_follows_models_that_come_and_go(tmp_path: Path) -> None:
+    """A model's paths appear when it is loaded and go when it goes."""
+    models = tmp_path / "models"
+    onnx_models.save(onnx_models.mlp(), models / "first/1/model.onnx")
+    with cohort(models, tmp_path) as server:
+
+        def own() -> set[str]:
+            paths = httpx.get(server.url + "/openapi.json").json()["paths"]
+            return {path.split("/")[2] for path in paths if path.startswith("/models/")}
+
+        assert own() == {"{model}", "first"}
+        onnx_models.save(onnx_models.mlp(), tmp_path / "new/1/model.onnx")
+        (tmp_path / "new").rename(models / "second")
+        server.wait_for("/v2/models/second/ready")
+        assert own() == {"{model}", "first", "second"}
+        shutil.rmtree(models / "first")
+        server.wait_for("/models/first", httpx.codes.NOT_FOUND)
+        assert own() == {"{model}", "second"}
+
+
+def test_published_examples_come_first(tmp_path: Path) -> None:
+    """What the version's manifest has is shown instead of made-up inputs."""
+    folder = tmp_path / "models/mlp/1"
+    onnx_models.save(onnx_models.mlp(), folder / "model.onnx")
+    example = Example({"x": np.array([[1, 2, 3, 4.5]], np.float32)}, {})
+    (folder / "manifest.json").write_bytes(dump_manifest(Manifest(1, examples=(example,))))
+    with cohort(tmp_path / "models", tmp_path) as server:
+        document = httpx.get(server.url + "/openapi.json").json()
+        content = dict(posts(document))["/models/mlp/predict"]
+        assert content["example"] == {"inputs": {"x": [[1.0, 2.0, 3.0, 4.5]]}}
+
+
+def test_docs_need_no_other_server(server: Cohort) -> None:
+    """The page and all that it loads come from here."""
+    page = httpx.get(server.url + "/docs").raise_for_status().text
+    loaded = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert any(url.endswith(".js") for url in loaded)
+    for url in loaded:
+        if not url.startswith("data:"):
+            assert url.startswith("/"), url
+            assert httpx.get(server.url + url).status_code == httpx.codes.OK
+
+
+def test_every_error_has_a_status() -> None:
+    """No kind of error that a caller may see falls out of the table."""
+
+    def kinds(kind: type[CohortError]) -> Iterator[type[CohortError]]:
+        yield kind
+        for below in kind.__subclasses__():
+            yield from kinds(below)
+
+    operators = (ConfigInvalid, LoadFailed)
+    for kind in kinds(CohortError):
+        if kind is not CohortError and not issubclass(kind, operators):
+            assert any(one in STATUS for one in kind.__mro__), kind
