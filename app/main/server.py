@@ -83,7 +83,11 @@ class Server(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._rpc = await start_rpc(self._service)
-        await super().serve(sockets)
+        try:
+            await super().serve(sockets)
+        finally:  # where HTTP could not even start, there was no shutdown
+            if self._rpc is not None:
+                await self._rpc.stop(0)
 
     def _notice_is_over(self) -> None:
         self.should_exit = True

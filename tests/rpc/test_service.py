@@ -194,6 +194,21 @@ def test_a_port_in_use_is_told_in_one_line(iris: Path, tmp_path: Path) -> None:
     assert "Traceback" not in str(caught.value)
 
 
+def test_where_http_cannot_start_grpc_ends_quietly(iris: Path, tmp_path: Path) -> None:
+    """The one error told is HTTP's."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(AssertionError, match="the server ended") as caught,
+            cohort(iris, tmp_path, port=port, grpc_port=free_port()),
+        ):
+            raise AssertionError("it started")
+    assert "address already in use" in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+
+
 async def test_sigterm_tells_watchers_serves_on_and_ends_streams(
     iris: Path, tmp_path: Path
 ) -> None:
