@@ -18,7 +18,7 @@ from app.rest.errors import STATUS
 from app.rest.openapi.schemas import element
 from app.tensors import DATATYPES
 from tests import onnx_models
-from tests.e2e.processes import MODELS, Cohort, cohort
+from tests.e2e.processes import MODELS, ROOT, Cohort, cohort
 
 
 @pytest.fixture(scope="module")
@@ -189,3 +189,15 @@ def test_every_error_has_a_status() -> None:
     for kind in kinds(CohortError):
         if kind is not CohortError and not issubclass(kind, operators):
             assert any(one in STATUS for one in kind.__mro__), kind
+
+
+def test_the_reference_has_every_error() -> None:
+    """docs/reference/rest.md gives each code the status that the server gives it."""
+    page = (ROOT / "docs/reference/rest.md").read_text(encoding="utf-8")
+    rows = {
+        code: int(status)
+        for codes, status in re.findall(r"^\| ([\w, ]+) \| (\d{3}) \|", page, re.MULTILINE)
+        for code in codes.split(", ")
+    }
+    told = {kind.__name__: int(status) for kind, status in STATUS.items()}
+    assert {**told, "ModelNotFound": 404, "VersionNotFound": 404} == {**rows, "Cancelled": 503}
