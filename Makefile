@@ -36,7 +36,7 @@ help:  ## List the verbs
 serve: $(VENV)/serve.stamp  ## Serve models/ on 127.0.0.1:8000 (COHORT_* settings apply, RUNTIME=gpu|cpu|openvino)
 	@exec $(VENV)/bin/cohort serve
 
-test: $(VENV)/dev.stamp .venv-openvino/dev.stamp  ## Run every test (COVERAGE= leaves the coverage out)
+test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp  ## Run every test (COVERAGE= leaves the coverage out)
 	@if [ -f tests/test_providers_openvino.py ]; then \
 		echo "cohort: the tests that need OpenVINO, in .venv-openvino"; \
 		.venv-openvino/bin/python -m pytest -q tests/test_providers_openvino.py; \
@@ -59,9 +59,12 @@ COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --generate-hashes
 	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
 lock: | $(UV)  ## Write requirements/*.txt again after a change of pyproject.toml (UPGRADE=1: newer versions)
-	@echo "cohort: locking setup, dev, gpu, cpu and openvino into requirements/"
-	@$(UV) pip compile --group setup --quiet --universal --generate-hashes --no-emit-index-url \
-		--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) -o requirements/setup.txt
+	@echo "cohort: locking setup, clients, dev, gpu, cpu and openvino into requirements/"
+	@for group in setup clients; do \
+		$(UV) pip compile --group $$group --quiet --universal --generate-hashes --no-emit-index-url \
+			--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) \
+			-o requirements/$$group.txt || exit 1; \
+	done
 	@$(COMPILE) --group dev -o requirements/dev.txt
 	@$(COMPILE) --group gpu -c requirements/dev.txt -o requirements/gpu.txt
 	@$(COMPILE) --group cpu -c requirements/dev.txt -o requirements/cpu.txt
@@ -91,6 +94,12 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 	@$(INSTALL) requirements/$(runtime).txt requirements/dev.txt
 	@$(INSTALL_APP)
 	@touch $(@D)/serve.stamp $@
+
+# KServe's client, which asks for much that the server does not need.
+.venv-clients/clients.stamp: requirements/clients.txt | .venv-clients/bin/python
+	@echo "cohort: installing KServe's client into $(@D) (about 75 MB to fetch the first time)"
+	@$(INSTALL) requirements/clients.txt
+	@touch $@
 
 .PRECIOUS: %/bin/python
 %/bin/python: | $(UV)
