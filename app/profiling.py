@@ -12,18 +12,22 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from time import perf_counter
 
 import numpy as np
 
 from app.batching import BatchPolicy, Outputs, PadPlan, RowsDoNotFollow, plan_padding
-from app.errors import CohortError
-from app.tensors import Array, Arrays, TensorSpec
+from app.errors import CohortError, InvalidInput, quoted
+from app.tensors import BY_NAME, Array, Arrays, TensorSpec
 
 Run = Callable[[Arrays], Outputs]
 
 LENGTHS = (16, 1, 8, 32, 64, 128, 224, 256)
 """Tried in this order for dimensions (other than rows) that the model leaves open."""
+
+LARGEST = 1 << 25
+"""Elements of one made-up row at most: eight open dimensions of 16 would fill any memory."""
 
 SCALES = (1.0, 0.03, 30.0, 0.3, 1.0, 10.0, 0.1, 3.0)
 """How large the values of row i are, over and over: neighbours differ by an order of magnitude."""
@@ -262,6 +266,8 @@ def find_trial(run: Run, inputs: Sequence[TensorSpec]) -> Callable[[int], Arrays
     failures: list[CohortError] = []
     for length in LENGTHS if any(_open_dimensions(spec) for spec in inputs) else LENGTHS[:1]:
         try:
+            for spec in inputs:
+                _check_size(spec, length)
             run(made_up(inputs, 1, length))
         except CohortError as error:
             failures.append(error)
@@ -272,6 +278,13 @@ def find_trial(run: Run, inputs: Sequence[TensorSpec]) -> Callable[[int], Arrays
 
 def _open_dimensions(spec: TensorSpec) -> bool:
     return any(not isinstance(size, int) for size in (spec.shape or ())[1:])
+
+
+def _check_size(spec: TensorSpec, length: int) -> None:
+    sizes = [size if isinstance(size, int) else length for size in spec.shape or ()]
+    elements = prod([1, *sizes[1:]] if spec.rows_vary else sizes)
+    if elements > LARGEST:
+        raise InvalidInput(f"one row of input {quoted(spec.name)} would take {elements} elements")
 
 
 def made_up(inputs: Sequence[TensorSpec], rows: int, length: int) -> Arrays:
@@ -287,15 +300,16 @@ def _made_up(spec: TensorSpec, rows: int, length: int, random: np.random.Generat
     shape = [size if isinstance(size, int) else length for size in spec.shape or ()]
     if spec.rows_vary:
         shape[0] = rows
-    kind = spec.dtype.kind
+    dtype = spec.dtype  # raises for what is no tensor
+    kind = BY_NAME[spec.datatype].kind
     array: Array
-    if kind == "O":
+    if kind == "text":
         array = np.asarray(random.integers(0, 100, shape)).astype(str).astype(object)
-    elif kind in "iub":
-        array = np.asarray(random.integers(0, 2, shape)).astype(spec.dtype)
+    elif kind in {"int", "bool"}:
+        array = np.asarray(random.integers(0, 2, shape)).astype(dtype)
         if array.ndim > 1 and array.size:
             array.reshape(len(array), -1)[:, 0] = 1
     else:
         scales = np.resize(SCALES, shape[0]).reshape(-1, *[1] * (len(shape) - 1)) if shape else 1.0
-        array = np.asarray(random.standard_normal(shape) * scales).astype(spec.dtype)
+        array = np.asarray(random.standard_normal(shape) * scales).astype(dtype)
     return array

@@ -201,3 +201,31 @@ def test_padding_a_model_cannot_run_is_refused() -> None:
     inputs, outputs = [TensorSpec("x", "FP32", ("N", "L"))], [TensorSpec("y", "FP32", ("N",))]
     policy = BatchPolicy(pad={"x": Padding(axis=1, value=0, multiple=8)})
     assert "five, please" in pad_safely(only_5, inputs, outputs, policy).reason
+
+
+def test_inputs_too_large_to_make_up_are_not_made() -> None:
+    """Open dimensions are tried as long as memory allows: of many, each is 1 long."""
+    seen: list[tuple[int, ...]] = []
+
+    def take(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        seen.append(feeds["x"].shape)
+        return [feeds["x"]]
+
+    find_trial(take, [TensorSpec("x", "FP32", (None,) * 64)])
+    assert seen == [(1,) * 64]
+    with pytest.raises(InvalidInput, match="would take 1099511627776 elements"):
+        find_trial(take, [TensorSpec("x", "FP32", ("N", 1 << 20, 1 << 20))])
+
+
+@pytest.mark.parametrize("datatype", ["INT4", "UINT2"])
+def test_small_whole_numbers_are_made_up_as_others_are(datatype: str) -> None:
+    """They are 0 or 1, too: most whole numbers are indices or masks."""
+    made = made_up([TensorSpec("x", datatype, ("N", 50))], 2, 16)["x"]
+    assert set(made.astype(int).ravel().tolist()) == {0, 1}
+
+
+def test_model_that_takes_a_sequence_is_not_tried() -> None:
+    """There is nothing to make up, and that is the reason given."""
+    inputs = [TensorSpec("x", "seq(tensor(float))", None)]
+    found = profile(lambda _: [], inputs, [], BatchPolicy())
+    assert "seq(tensor(float))" in found.reason
