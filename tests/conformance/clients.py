@@ -144,12 +144,12 @@ def from_raw(raw: bytes, datatype: str, shape: Sequence[int]) -> Array:
             (length,) = struct.unpack_from("<I", raw, at)
             texts.append(raw[at + 4 : at + 4 + length].decode())
             at += 4 + length
-        flat = np.empty(prod(shape), object)
-        flat[:] = texts
-        return flat.reshape(shape)
-    return numpy_helper.to_array(
-        onnx.TensorProto(data_type=ELEMENT_TYPES[datatype], dims=shape, raw_data=raw)
-    )
+        array = np.empty(prod(shape), object)
+        array[:] = texts
+        return array.reshape(shape)
+    # As a list: onnx 1.21 cannot unpack a scalar of two bits.
+    flat = onnx.TensorProto(data_type=ELEMENT_TYPES[datatype], dims=[prod(shape)], raw_data=raw)
+    return numpy_helper.to_array(flat).reshape(shape)
 
 
 def _dtype(datatype: str) -> np.dtype[Any]:
