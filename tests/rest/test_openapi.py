@@ -166,6 +166,18 @@ def test_published_examples_come_first(tmp_path: Path) -> None:
         assert content["example"] == {"inputs": {"x": [[1.0, 2.0, 3.0, 4.5]]}}
 
 
+def test_examples_that_are_no_json_are_left_out(tmp_path: Path) -> None:
+    """A published example with NaN in it takes its own place away, and not the document."""
+    folder = tmp_path / "models/mlp/1"
+    onnx_models.save(onnx_models.mlp(), folder / "model.onnx")
+    example = Example({"x": np.full((1, 4), np.nan, np.float32)}, {})
+    (folder / "manifest.json").write_bytes(dump_manifest(Manifest(1, examples=(example,))))
+    with cohort(tmp_path / "models", tmp_path) as server:
+        document = httpx.get(server.url + "/openapi.json").raise_for_status().json()
+        assert all("example" not in content for _, content in posts(document))
+        assert all("examples" not in content for _, content in posts(document))
+
+
 def test_docs_need_no_other_server(server: Cohort) -> None:
     """The page and all that it loads come from here."""
     page = httpx.get(server.url + "/docs").raise_for_status().text

@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Any
 
 from app.control_plane import Served
+from app.errors import CohortError
 from app.rest.errors import STATUS
 from app.rest.openapi.schemas import Schema, array, closed, listed, named
 from app.tensors import TensorSpec
@@ -105,7 +106,7 @@ def describe(served: Served) -> str:
     if not _carried(served):
         lines += ["", "It has no output that can be sent over the wire."]
     elif served.example is not None and not examples(served):
-        lines += ["", "Its inputs are too large to show an example here."]
+        lines += ["", "Its inputs are too large, or no JSON, to show an example here."]
     return "\n".join(lines)
 
 
@@ -180,13 +181,14 @@ def examples(served: Served) -> dict[str, Any]:
 
 def _values(served: Served) -> dict[str, Any] | None:
     arrays = served.example
-    if (
-        arrays is None
-        or not _carried(served)
-        or sum(one.size for one in arrays.values()) > LARGEST_EXAMPLE
-    ):
+    if arrays is None or not _carried(served):
         return None
-    return listed(arrays)
+    if sum(one.size for one in arrays.values()) > LARGEST_EXAMPLE:
+        return None
+    try:
+        return listed(arrays)
+    except CohortError:  # published with NaN in it, which JSON cannot carry
+        return None
 
 
 # -- TensorFlow Serving's
