@@ -1,0 +1,173 @@
+"""Judge a variant from evidence: pure, and valid however often one looks.
+
+Each limit is about a Bernoulli stream (a request failed or not, was slow or not, disagreed or not)
+and is tested by an e-process: a bet against "the variant keeps within its limit" whose stake, under
+that hypothesis, is not expected to grow at any time. By Ville's inequality it ever exceeds 1/alpha
+with probability at most alpha, so a look after every request costs nothing. Alpha is
+1 - confidence, split evenly among the limits that are set.
+
+Two streams (error rates of variant and baseline): Turner, Ly & Grünwald, "Generic e-variables for
+exact sequential k-sample tests that allow for optional stopping" (2021, arXiv:2106.02693), section
+2: for a block of n_a and n_b outcomes, the likelihood of an alternative against that of its
+projection on the null, where the null is convex, has expectation at most 1. The alternative is
+estimated from earlier blocks only. One stream: the same with the limit in place of the baseline;
+see Ramdas, Grünwald, Vovk & Shafer, "Game-theoretic statistics and safe anytime-valid inference"
+(2023).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, inf, log, log1p
+from typing import Literal
+
+Reason = Literal["errors", "latency", "disagreement"]
+
+SLOW_SHARE = 0.05
+"""What share of a variant's requests may be slower than ratio x the baseline's p95: as its own."""
+
+ALTERNATIVES = (1.3, 1.7, 2.4, 4.0, 8.0)
+"""The bet is spread over variants this many times beyond their limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """`guard:` in a rollout. A limit of None is not watched.
+
+    `min_requests` of the variant come before any verdict; `confidence` bounds, for a variant that
+    keeps within all limits, the chance of ever being rolled back to 1 - confidence.
+    """
+
+    max_error_rate_increase: float | None = None
+    max_latency_ratio: float | None = None
+    max_disagreement: float | None = None
+    min_requests: int = 200
+    confidence: float = 0.95
+
+    @property
+    def threshold(self) -> float:
+        """The log of the stake from which a limit counts as broken."""
+        limits = (self.max_error_rate_increase, self.max_latency_ratio, self.max_disagreement)
+        watched = sum(limit is not None for limit in limits) or 1
+        alpha = (1 - self.confidence) / watched
+        return -log(alpha) if alpha > 0 else inf
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Outcomes of a stream: how many, and how many of them bad."""
+
+    total: int = 0
+    bad: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(self.total + other.total, self.bad + other.bad)
+
+    @property
+    def rate(self) -> float:
+        """The share of bad ones, 0 where there is none."""
+        return self.bad / self.total if self.total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known so far: the counts seen, and the log of each bet's stake.
+
+    `stakes` belong to `ALTERNATIVES`, in order; their mean is the e-process.
+    """
+
+    baseline: Counts = Counts()
+    variant: Counts = Counts()
+    stakes: tuple[float, ...] = (0.0,) * len(ALTERNATIVES)
+
+    @property
+    def log_e(self) -> float:
+        """The log of the whole stake: evidence against the variant, 0 at the start."""
+        highest = max(self.stakes)
+        return highest + log(sum(exp(stake - highest) for stake in self.stakes) / len(self.stakes))
+
+
+def weigh(evidence: Evidence, baseline: Counts, variant: Counts, increase: float) -> Evidence:
+    """Add a block of new outcomes of both streams, against "at most `increase` worse".
+
+    A block without outcomes of one stream says nothing and must wait for the other.
+    """
+    known = _smoothed(evidence.baseline)
+    stakes = tuple(
+        stake + _block(baseline, variant, known, min(times * (known + increase), 0.99), increase)
+        for stake, times in zip(evidence.stakes, ALTERNATIVES, strict=True)
+    )
+    return Evidence(evidence.baseline + baseline, evidence.variant + variant, stakes)
+
+
+def weigh_alone(evidence: Evidence, variant: Counts, limit: float) -> Evidence:
+    """Add new outcomes of the variant, against "a share of at most `limit`"."""
+    limit = min(max(limit, 1e-6), 0.98)
+    stakes = tuple(
+        stake + _likelihood(variant, min(times * limit, 0.99)) - _likelihood(variant, limit)
+        for stake, times in zip(evidence.stakes, ALTERNATIVES, strict=True)
+    )
+    return Evidence(evidence.baseline, evidence.variant + variant, stakes)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A limit was broken; `evidence` is what says so."""
+
+    reason: Reason
+    evidence: Evidence
+
+    def __str__(self) -> str:
+        seen = self.evidence
+        against = f" against {seen.baseline.rate:.2%}" if seen.baseline.total else ""
+        return f"{self.reason}: {seen.variant.rate:.2%} of {seen.variant.total} requests{against}"
+
+
+def judge(evidence: dict[Reason, Evidence], guard: Guard) -> Verdict | None:
+    """Say which limit a variant broke; None while there is not enough against it."""
+    for reason, seen in evidence.items():
+        if seen.variant.total >= guard.min_requests and seen.log_e >= guard.threshold:
+            return Verdict(reason, seen)
+    return None
+
+
+def _smoothed(counts: Counts) -> float:
+    """Estimate a rate that is never 0 or 1; the first block starts from 1 in 100."""
+    return (counts.bad + 0.5) / (counts.total + 50.0)
+
+
+def _likelihood(counts: Counts, rate: float) -> float:
+    """The log-likelihood of `counts`, but for the number of orders they may come in."""
+    rate = min(max(rate, 1e-9), 1 - 1e-9)
+    return counts.bad * log(rate) + (counts.total - counts.bad) * log1p(-rate)
+
+
+def _block(baseline: Counts, variant: Counts, low: float, high: float, increase: float) -> float:
+    """The log of one block's e-value for the alternative (`low`, `high`)."""
+    if high <= low + increase:
+        return 0.0  # no alternative: it lies within the null
+    low_null = _project(baseline.total, low, variant.total, high, increase)
+    high_null = low_null + increase
+    return (
+        _likelihood(baseline, low)
+        - _likelihood(baseline, low_null)
+        + _likelihood(variant, high)
+        - _likelihood(variant, high_null)
+    )
+
+
+def _project(n_low: int, low: float, n_high: int, high: float, increase: float) -> float:
+    """The baseline's rate at the point of the null nearest to (`low`, `high`), by KL divergence.
+
+    Nearest is on the null's edge, where the variant is exactly `increase` worse. The divergence is
+    convex along that edge: bisect on its slope.
+    """
+    left, right = max(low, 1e-9), max(min(high - increase, 1 - increase - 1e-9), 1e-9)
+    for _ in range(40):
+        middle = (left + right) / 2
+        up = middle + increase
+        slope = n_low * (middle - low) / (middle * (1 - middle)) + n_high * (up - high) / (
+            up * (1 - up)
+        )
+        left, right = (left, middle) if slope > 0 else (middle, right)
+    return (left + right) / 2
