@@ -1,0 +1,349 @@
+"""The house rules, read from the imports: who may import whom, and who owns which library.
+
+Each rule is a function from modules to complaints, proven on small wrong sources before it is
+trusted with the real ones. Imports under `if TYPE_CHECKING`, inside functions, and by name
+through `import_module` count like any other.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# Imports go from a row to rows further down. A package may import within itself.
+ROWS: tuple[frozenset[str], ...] = (
+    frozenset({"__main__"}),  # `python -m app`
+    frozenset({"cli"}),
+    frozenset({"main"}),
+    frozenset({"settings"}),
+    frozenset({"rest", "rpc", "prepare"}),
+    frozenset({"data_plane", "control_plane"}),
+    frozenset({"metrics"}),
+    frozenset({"traffic"}),
+    frozenset({"registry"}),
+    frozenset({"repository", "state"}),
+    frozenset({"model_config"}),
+    frozenset({"manifest", "rollout", "guard", "profiling", "scheduling"}),
+    frozenset({"batching", "session", "codec"}),
+    frozenset({"tensors"}),
+    frozenset({"errors"}),
+)
+ROW = {name: number for number, row in enumerate(ROWS) for name in row}
+
+# A face speaks a protocol: it sees what a caller and an operator may ask for, and the tensors.
+FACES = frozenset({"rest", "rpc"})
+FACES_SEE = frozenset({"data_plane", "control_plane", "codec", "tensors", "errors"})
+
+# Who may import a library; a name stands for the module and all inside it.
+OWNERS: Mapping[str, frozenset[str]] = {
+    "onnxruntime": frozenset({"session", "prepare"}),
+    "onnx": frozenset({"prepare"}),
+    "fastapi": frozenset({"rest", "main"}),
+    "starlette": frozenset({"rest", "main"}),
+    "uvicorn": frozenset({"main", "cli", "rest.hot"}),
+    "grpc": frozenset({"rpc", "main"}),
+    "grpc_health": frozenset({"rpc", "main"}),
+    "grpc_reflection": frozenset({"rpc", "main"}),
+    "prometheus_client": frozenset({"metrics"}),
+}
+
+LONGEST_MODULE = 400  # lines
+
+# Newer Pythons may take a name that was ours first; inside `app` it hides nothing.
+OURS_FIRST = frozenset({"profiling"})  # the standard library's arrives in 3.15
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module under app/, its dotted name written without the leading `app.`."""
+
+    name: str
+    source: str
+
+    @property
+    def top(self) -> str:
+        return self.name.split(".")[0]
+
+    def imports(self) -> Iterator[tuple[int, str]]:
+        """Give the line and full dotted name of everything imported, e.g. `(3, "app.rest.hot")`."""
+        for node in ast.walk(ast.parse(self.source)):
+            match node:
+                case ast.Import(names=names):
+                    yield from ((node.lineno, alias.name) for alias in names)
+                case ast.ImportFrom(module=str(module), names=names, level=0):
+                    yield from ((node.lineno, f"{module}.{alias.name}") for alias in names)
+                case ast.Call(
+                    func=(
+                        ast.Attribute(attr="import_module" | "__import__")
+                        | ast.Name(id="import_module" | "__import__")
+                    ),
+                    args=[ast.Constant(value=str(name)), *_],
+                ):
+                    yield node.lineno, name
+
+    def imports_from_app(self) -> Iterator[tuple[int, str]]:
+        """Give the line and the name without `app.` of each import from this package."""
+        for line, name in self.imports():
+            package, _, rest = name.partition(".")
+            if package == "app" and not (rest.startswith("__") and rest.endswith("__")):
+                yield line, rest
+
+
+def read_modules(folder: Path) -> list[Module]:
+    """Read every module below `folder`, except the ones protoc writes."""
+    modules = []
+    for path in sorted(folder.rglob("*.py")):
+        parts = path.relative_to(folder).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        if not name.endswith(("_pb2", "_pb2_grpc")):
+            modules.append(Module(name, path.read_text(encoding="utf-8")))
+    return modules
+
+
+# --- The rules
+
+
+def outside_rows(modules: Iterable[Module]) -> list[str]:
+    return [
+        f"app.{module.name} belongs to no row"
+        for module in modules
+        if module.name and module.top not in ROW
+    ]
+
+
+def up_or_sideways(modules: Iterable[Module]) -> list[str]:
+    complaints = []
+    for module in modules:
+        for line, name in module.imports_from_app():
+            target = name.split(".")[0]
+            if target == module.top:
+                continue
+            # app/__init__.py is below every row: it may import none of them.
+            if target not in ROW or ROW[target] <= ROW.get(module.top, len(ROWS)):
+                complaints.append(f"app.{module.name}:{line} imports app.{name}, not further down")
+    return complaints
+
+
+def faces_seeing_too_much(modules: Iterable[Module]) -> list[str]:
+    return [
+        f"app.{module.name}:{line} imports app.{name}; a face sees {', '.join(sorted(FACES_SEE))}"
+        for module in modules
+        if module.top in FACES
+        for line, name in module.imports_from_app()
+        if name.split(".")[0] not in FACES_SEE | {module.top}
+    ]
+
+
+def prepare_imported_to_serve(modules: Iterable[Module]) -> list[str]:
+    return [
+        f"app.{module.name}:{line} imports app.{name}; only cli may, for its commands"
+        for module in modules
+        if module.top not in {"cli", "prepare"}
+        for line, name in module.imports_from_app()
+        if name.split(".")[0] == "prepare"
+    ]
+
+
+def borrowed(library: str, modules: Iterable[Module]) -> list[str]:
+    return [
+        f"app.{module.name}:{line} imports {name}; {library} is for {', '.join(sorted(owners))}"
+        for owners in [OWNERS[library]]
+        for module in modules
+        if not any(module.name == owner or module.name.startswith(f"{owner}.") for owner in owners)
+        for line, name in module.imports()
+        if name.split(".")[0] == library
+    ]
+
+
+def relative_imports(modules: Iterable[Module]) -> list[str]:
+    return [
+        f"app.{module.name}:{node.lineno} imports relatively"
+        for module in modules
+        for node in ast.walk(ast.parse(module.source))
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+
+
+def named_after_stdlib(modules: Iterable[Module]) -> list[str]:
+    taken = sys.stdlib_module_names - OURS_FIRST
+    return [
+        f"app.{module.name} has the name of a standard-library module"
+        for module in modules
+        if module.name.rsplit(".", maxsplit=1)[-1] in taken
+    ]
+
+
+def too_long(modules: Iterable[Module]) -> list[str]:
+    return [
+        f"app.{module.name} has {lines} lines; past {LONGEST_MODULE} it becomes a package"
+        for module in modules
+        if (lines := len(module.source.splitlines())) > LONGEST_MODULE
+    ]
+
+
+# --- The rules, held to the code
+
+
+@pytest.fixture(scope="module")
+def modules() -> list[Module]:
+    found = read_modules(ROOT / "app")
+    assert found
+    return found
+
+
+def test_every_module_belongs_to_a_row(modules: list[Module]) -> None:
+    """A new module says where it stands before it is imported."""
+    assert not outside_rows(modules)
+
+
+def test_imports_go_down_the_rows(modules: list[Module]) -> None:
+    """Modules import from rows further down only, never sideways except inside a package."""
+    assert not up_or_sideways(modules)
+
+
+def test_faces_see_planes_and_tensors_only(modules: list[Module]) -> None:
+    """`rest` and `rpc` see data_plane, control_plane, codec, tensors and errors; nothing else."""
+    assert not faces_seeing_too_much(modules)
+
+
+def test_prepare_stays_out_of_serving(modules: list[Module]) -> None:
+    """Converters and their libraries are never imported by a serving process."""
+    assert not prepare_imported_to_serve(modules)
+
+
+@pytest.mark.parametrize("library", OWNERS)
+def test_library_is_imported_by_its_owners_only(library: str, modules: list[Module]) -> None:
+    """Each outside library is met in one or two places, so replacing it touches only those."""
+    assert not borrowed(library, modules)
+
+
+def test_imports_are_absolute(modules: list[Module]) -> None:
+    """An import reads the same wherever it stands."""
+    assert not relative_imports(modules)
+
+
+def test_no_module_is_named_after_the_standard_library(modules: list[Module]) -> None:
+    """A reader who sees `import queue` knows which one is meant."""
+    assert not named_after_stdlib(modules)
+
+
+def test_no_module_is_too_long(modules: list[Module]) -> None:
+    """A module is read in one sitting; past 400 lines it becomes a package of the same name."""
+    assert not too_long(modules)
+
+
+# --- The rules, shown to bite
+
+
+def module(name: str, source: str = "") -> list[Module]:
+    return [Module(name, source)]
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("errors", "import app.tensors"),
+        ("errors", "from app import tensors"),
+        ("errors", "from app.tensors import TensorSpec"),
+        ("rollout", "from app.guard import judge"),
+        ("rest.v2", "from app.rpc import server"),
+        ("batching.policy", "from app.session import Session"),
+        ("tensors", "if TYPE_CHECKING:\n    from app.codec import decode"),
+        ("tensors", "def late():\n    from app import codec"),
+        ("tensors", "importlib.import_module('app.codec')"),
+        ("main", "import app.nowhere"),
+        ("", "from app.main import create_app"),
+    ],
+)
+def test_import_up_or_sideways_is_caught(name: str, source: str) -> None:
+    """Up, sideways, to nowhere, late, for types only or by name: each is a complaint."""
+    assert len(up_or_sideways(module(name, source))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("tensors", "from app.errors import InvalidInput"),
+        ("cli", "from app import main, __version__"),
+        ("rest.v2", "from app.rest import errors\nfrom app.rest.hot import protocol"),
+        ("errors", "import json\nfrom application import main"),
+    ],
+)
+def test_import_down_or_within_a_package_is_fine(name: str, source: str) -> None:
+    """Rows further down, one's own package, and everybody else's packages are no complaint."""
+    assert not up_or_sideways(module(name, source))
+
+
+def test_module_outside_rows_is_caught() -> None:
+    """A module of no row is named, alone or as a package; the package's own root is none."""
+    assert outside_rows(module("helpers.numbers")) == ["app.helpers.numbers belongs to no row"]
+    assert not outside_rows([*module(""), *module("rest.v2")])
+
+
+@pytest.mark.parametrize("target", ["registry", "settings", "metrics", "rpc", "session"])
+def test_face_seeing_too_much_is_caught(target: str) -> None:
+    """Also what is further down the rows is closed to a face, except what it needs."""
+    assert faces_seeing_too_much(module("rest.models", f"from app import {target}"))
+
+
+@pytest.mark.parametrize("target", [*sorted(FACES_SEE), "rest"])
+def test_face_seeing_what_it_needs_is_fine(target: str) -> None:
+    """The planes, codec, tensors, errors and its own package are what a face is made of."""
+    assert not faces_seeing_too_much(module("rest.models", f"from app.{target} import thing"))
+
+
+def test_prepare_in_serving_is_caught() -> None:
+    """`main` above `prepare` may still not import it; the commands may."""
+    assert prepare_imported_to_serve(module("main", "from app.prepare import publish"))
+    assert not prepare_imported_to_serve(module("cli", "from app.prepare import publish"))
+
+
+@pytest.mark.parametrize("library", OWNERS)
+@pytest.mark.parametrize("form", ["import {}", "import {}.part as p", "from {} import thing"])
+def test_borrowed_library_is_caught(library: str, form: str) -> None:
+    """Every way to import a library is seen, and its owners are let alone."""
+    source = form.format(library)
+    assert borrowed(library, module("traffic", source))
+    for owner in OWNERS[library]:
+        assert not borrowed(library, [*module(owner, source), *module(f"{owner}.part", source)])
+
+
+def test_library_owner_is_no_prefix_of_a_word() -> None:
+    """`rest.hot` owns uvicorn, `rest.hotel` and `rest` do not; onnx is not onnxruntime."""
+    assert borrowed("uvicorn", module("rest.hotel", "import uvicorn"))
+    assert borrowed("uvicorn", module("rest", "import uvicorn"))
+    assert not borrowed("onnx", module("session", "import onnxruntime"))
+
+
+def test_relative_import_is_caught() -> None:
+    """One dot is enough."""
+    assert relative_imports(module("rest.v2", "from . import errors"))
+    assert relative_imports(module("rest.v2", "from .errors import answer"))
+
+
+def test_name_of_the_standard_library_is_caught() -> None:
+    """Modules, packages and modules inside packages alike."""
+    assert named_after_stdlib(module("queue"))
+    assert named_after_stdlib(module("rest.http"))
+    assert not named_after_stdlib([*module("codec"), *module("profiling")])
+
+
+def test_long_module_is_caught() -> None:
+    """Four hundred lines are fine, one more is not."""
+    assert not too_long(module("session", "x = 1\n" * LONGEST_MODULE))
+    assert too_long(module("session", "x = 1\n" * (LONGEST_MODULE + 1)))
+
+
+def test_modules_are_found_in_packages_and_named(tmp_path: Path) -> None:
+    """A package and its modules are named alike, and what protoc wrote is left out."""
+    for name in ["__init__.py", "errors.py", "rpc/__init__.py", "rpc/server.py", "rpc/kfs_pb2.py"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert [found.name for found in read_modules(tmp_path)] == ["", "errors", "rpc", "rpc.server"]
