@@ -11,7 +11,10 @@ import zlib
 from app.errors import InvalidInput, TooLarge, UnsupportedMedia, quoted
 
 AT_ONCE = 256 * 1024
-"""Bytes that may come out of a body, or go into one, on the loop: about a millisecond."""
+"""Bytes that may come out of a packed body on the loop: 0.8 ms."""
+
+PACKED_AT_ONCE = 32 * 1024
+"""Bytes that may be packed on the loop: 0.7 ms for floats."""
 
 SHORTEST = 1024
 """Bytes of an answer below which compressing it costs more than it saves."""
@@ -63,7 +66,7 @@ async def compress(accept: str | None, body: bytes) -> tuple[bytes, str | None]:
     if name is None:
         return body, None
     wbits = GZIP if name == "gzip" else ZLIB
-    if len(body) <= AT_ONCE:
+    if len(body) <= PACKED_AT_ONCE:
         return zlib.compress(body, LEVEL, wbits), name
     return await asyncio.to_thread(zlib.compress, body, LEVEL, wbits), name
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import InvalidInput, TooLarge, UnsupportedMedia
-from app.rest.compression import AT_ONCE, compress, decompress
+from app.rest.compression import AT_ONCE, PACKED_AT_ONCE, compress, decompress
 
 LIMIT = 1 << 20
 TEXT = b"0123456789" * 20_000
@@ -128,7 +128,7 @@ def inflated(body: bytes) -> bytes:
     return zlib.decompress(body)
 
 
-@pytest.mark.parametrize("size", [AT_ONCE, AT_ONCE + 1])
+@pytest.mark.parametrize("size", [PACKED_AT_ONCE, PACKED_AT_ONCE + 1])
 async def test_a_large_answer_is_compressed_beside_the_loop(size: int) -> None:
     """To the same as a small one."""
     body, _ = await compress("gzip", bytes(size))
