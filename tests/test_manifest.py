@@ -128,9 +128,9 @@ def test_folder_or_loop_in_its_place_fails_the_load(tmp_path: Path) -> None:
         read_manifest(tmp_path)
 
 
-numbers = st.sampled_from([row.dtype for row in DATATYPES if row.dtype.kind in "biuf"]).flatmap(
-    lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, min_side=0, max_side=4))
-)
+numbers = st.sampled_from(
+    [row.dtype for row in DATATYPES if row.bare and row.kind != "text"]
+).flatmap(lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, min_side=0, max_side=4)))
 texts = hnp.arrays(
     np.object_,
     hnp.array_shapes(min_dims=0, min_side=0, max_side=3),
