@@ -31,7 +31,12 @@ def test_what_is_documented_is_what_is_answered(models: Path, tmp_path: Path) ->
     }.items():
         onnx_models.save(model, models / name / "1/model.onnx")
     with cohort(models, tmp_path, admin_token="nobody-has-it") as server:
-        command = [Path(sys.executable).with_name("schemathesis"), "--config-file", CONFIG, "run"]
+        command: list[str | Path] = [
+            Path(sys.executable).with_name("schemathesis"),
+            "--config-file",
+            CONFIG,
+            "run",
+        ]
         options = ["--max-examples=5", "--generation-deterministic", "--no-color"]
         ran = subprocess.run(
             [*command, server.url + "/openapi.json", *options],

@@ -80,9 +80,9 @@ def mutated(draw: st.DrawFn) -> bytes:
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, max(len(data) - 1, 0)))
         match draw(st.sampled_from(["change", "remove", "insert", "cut"])):
-            case "change":
+            case "change" if data:
                 data[at] = draw(st.integers(0, 255))
-            case "remove":
+            case "remove" if data:
                 del data[at]
             case "insert":
                 data.insert(at, draw(st.integers(0, 255)))
