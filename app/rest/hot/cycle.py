@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger("cohort.rest")
 
 T = TypeVar("T")
+
+SMALL_PART = 4096
+ROOM = 256 * 1024
+"""Small parts of a body are gathered: an object for each would take many times its size."""
 
 
 class SentHeaders:
@@ -61,6 +65,7 @@ class HotCycle:
         "_route",
         "_size",
         "_url",
+        "_work",
         "disconnected",
         "keep_alive",
         "message_event",
@@ -82,11 +87,12 @@ class HotCycle:
         self._route = route
         self._url = url
         self._headers = SentHeaders(headers)
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | bytearray] = []
         self._size = 0
         self._call: Call | None = None
         self._lease: Lease | None = None
         self._early: tuple[int, Encoded] | None = None  # an answer that waits for its turn
+        self._work: asyncio.Future[Any] | None = None  # what the codec's thread does for it
         self.keep_alive = keep_alive
         self.turn = False
         self.more_body = True
@@ -96,19 +102,25 @@ class HotCycle:
 
     def take(self, part: bytes) -> None:
         """A part of the body has come."""
-        if not self.keep_alive and (self._early is not None or self.response_complete):
+        if self._early is not None or self.response_complete:
             return  # what still comes of a body that was refused
         self._size += len(part)
+        parts = self._parts
         if self._size > self._protocol.hot.max_body:
             self.break_off(too_large(self._protocol.hot.max_body))
+        elif not parts or len(part) >= SMALL_PART:
+            parts.append(part)
+        elif len(parts[-1]) < ROOM and isinstance(last := parts[-1], bytearray):
+            last += part
         else:
-            self._parts.append(part)
+            parts.append(bytearray(part))
 
     def break_off(self, error: CohortError) -> None:
         """Refuse before the request was read: only closing the connection ends what is to come."""
         self._parts.clear()
         self.keep_alive = False
-        self._fail(error)
+        if self._early is None:
+            self._fail(error)
 
     def go(self) -> None:
         """Set out, if the body is there and it is this request's turn."""
@@ -120,7 +132,7 @@ class HotCycle:
         if self.more_body:
             return
         parts = self._parts
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        body = bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
         self._parts = []
         try:
             if is_large(self._headers, body):
@@ -137,6 +149,9 @@ class HotCycle:
         if self._lease is not None:
             self._lease.leave()
             self._lease.close(Cancelled("the caller left"))
+        if self._work is not None:
+            self._work.cancel()
+        self._parts.clear()
 
     @property
     def path(self) -> str:
@@ -184,9 +199,10 @@ class HotCycle:
         failed: Callable[[Exception], None] | None = None,
     ) -> None:
         def done(future: asyncio.Future[T]) -> None:
-            error = future.exception()
+            self._work = None
             if self.disconnected:
                 return
+            error = future.exception()
             if isinstance(error, Exception):
                 (failed or self._fail)(error)
                 return
@@ -195,8 +211,9 @@ class HotCycle:
             except Exception as bug:  # noqa: BLE001 - whatever it is, the caller gets an answer
                 self._fail(bug)
 
-        loop = self._protocol.loop
-        loop.run_in_executor(codec_thread, work, *arguments).add_done_callback(done)
+        work_there = self._protocol.loop.run_in_executor(codec_thread, work, *arguments)
+        work_there.add_done_callback(done)
+        self._work = work_there
 
     def _reply(self, outputs: Outputs | None, error: CohortError | None) -> None:
         call, lease = self._call, self._lease

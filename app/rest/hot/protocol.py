@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any
 
+import httptools
+import structlog
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.data_plane import DataPlane
-from app.errors import CohortError, InvalidInput, TooLarge
+from app.errors import CohortError, InferenceFailed, InvalidInput, TooLarge
 from app.rest.calls import JSON, Call, Encoded, Route
 from app.rest.compression import choose
 from app.rest.hot.cycle import HotCycle
 from app.rest.limits import too_large
 
+log = structlog.get_logger("cohort.rest")
+
 MOST_HEADER_BYTES = 64 * 1024
 MOST_ROUTES = 1024
-"""Addresses that are remembered; a caller who makes up more pays for the look-up each time."""
+"""Addresses that are remembered; callers make them up, so at some point they are forgotten."""
+
+READ_AHEAD = 64 * 1024
+"""Bytes read of requests whose turn has not come. Reading on is how a leaving caller is noticed."""
 
 HEADER_SECONDS = 30.0
 """How long the headers of a request may take to arrive."""
@@ -43,20 +51,19 @@ class Hot:
     draining: Callable[[], bool] = lambda: False
     answered: int = 0
     _watching: bool = False
-    _routes: dict[bytes, Route | None] = field(default_factory=dict)
+    _routes: dict[bytes, Route] = field(default_factory=dict)
     _defaults: tuple[object, bytes] = (None, b"")
 
     def route(self, url: bytes) -> Route | None:
         """The route of an address that goes the fast way; None for all others."""
-        try:
-            return self._routes[url]
-        except KeyError:
-            return self._find(url)
+        return self._routes.get(url) or self._find(url)
 
     def _find(self, url: bytes) -> Route | None:
         path = url.decode("latin-1")
         route = next((found for match in self.matches if (found := match(path))), None)
-        if len(self._routes) < MOST_ROUTES:
+        if route is not None and len(url) <= LONGEST_REMEMBERED:
+            if len(self._routes) >= MOST_ROUTES:
+                self._routes.clear()
             self._routes[url] = route
         return route
 
@@ -67,25 +74,23 @@ class Hot:
             self._defaults = (headers, b"".join(lines))
         return self._defaults[1]
 
-    def watch(self, connection: HotProtocol) -> None:
+    def watch(self, connections: Iterable[object], loop: asyncio.AbstractEventLoop) -> None:
         """Have an eye on idle connections: one timer for all, while there are any."""
         if not self._watching:
             self._watching = True
-            connection.loop.call_later(self._period, self._sweep, connection)
+            loop.call_later(self._period, self._sweep, connections, loop)
 
     @property
     def _period(self) -> float:
         return min(max(self.keep_alive / 4, 0.05), 5.0)
 
-    def _sweep(self, any_connection: HotProtocol) -> None:
-        connections = any_connection.connections
-        now = any_connection.loop.time()
+    def _sweep(self, connections: Iterable[object], loop: asyncio.AbstractEventLoop) -> None:
+        self._watching = False
+        now = loop.time()
         for connection in list(connections):
+            self.watch(connections, loop)
             if isinstance(connection, HotProtocol):
                 connection.close_if_idle(now)
-        self._watching = bool(connections)
-        if connections:
-            any_connection.loop.call_later(self._period, self._sweep, any_connection)
 
 
 def protocol(hot: Hot) -> Callable[..., HotProtocol]:
@@ -93,72 +98,143 @@ def protocol(hot: Hot) -> Callable[..., HotProtocol]:
     return partial(HotProtocol, hot)
 
 
+class Flow(FlowControl):
+    """Reading goes on while the caller reads its answers and sends little ahead of its turn."""
+
+    ahead = 0  # bytes read while requests waited for their turn
+
+    def resume_reading(self) -> None:
+        if not self.write_paused and self.ahead <= READ_AHEAD:
+            super().resume_reading()
+
+
 class HotProtocol(HttpToolsProtocol):
     """One connection. Requests to the infer paths become a HotCycle, all others uvicorn's own."""
 
     cycle: Any  # the request read last: a HotCycle, or a RequestResponseCycle of uvicorn's
+    flow: Flow
     pipeline: deque[tuple[Any, Any]]  # those whose turn has not come, the next one last
-    _answering: HotCycle | None = None  # whose turn it is, where it is a HotCycle's
+    _turn: Any = None  # the request being answered, or read with none before it
 
     def __init__(self, hot: Hot, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.hot = hot
+        self.url = b""
         self._since = self.loop.time()  # when the connection last did something
+        self._unsent = 0  # bytes of answers that the sweep found waiting for the caller
         self._in_headers = False
         self._headers_since = 0.0
-        self._header_bytes = 0
+        self._received = 0  # bytes that came last
+        self._moved = False  # whether they began a request, or were part of a body
+        self._first_bytes = 0  # how many came with the beginning of headers that go on
+        self._idle_bytes = 0  # how many came since that were no part of a body
         self._length = 0  # what Content-Length says
         self._usual = True  # whether the headers so far hold nothing that only FastAPI knows
-        self._broken = False
+        self._upgrade = False
+        self._broken = False  # whether what still comes is of no use
 
     # -- the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.hot.watch(self)
+        self.flow = Flow(transport)
+        self.hot.watch(self.connections, self.loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for cycle in (self._answering, *(cycle for cycle, _ in self.pipeline), self.cycle):
-            if isinstance(cycle, HotCycle) and not cycle.response_complete:
+        for cycle in {self._turn, *(cycle for cycle, _ in self.pipeline), self.cycle} - {None}:
+            if cycle.response_complete:
+                continue
+            if isinstance(cycle, HotCycle):
                 cycle.leave()
+            else:
+                cycle.disconnected = True
+                cycle.message_event.set()
         self.pipeline.clear()
         super().connection_lost(exc)
+        self.cycle = self._turn = None  # they lead back here: a circle, with all they hold
 
     def data_received(self, data: bytes) -> None:
         if self._broken:
             return
         self._since = self.loop.time()
-        super().data_received(data)
-        if self._in_headers:
-            self._header_bytes += len(data)
-            if self._header_bytes > MOST_HEADER_BYTES:
-                self._refuse(TooLarge(f"headers have at most {MOST_HEADER_BYTES} bytes"))
+        self._received = len(data)
+        self._moved = False
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._decline(memoryview(data)[upgrade.args[0] :])
+        except httptools.HttpParserError as error:
+            if not self._broken:
+                self._refuse(_told(error))
+        if self._moved:
+            self._first_bytes = len(data) if self._in_headers else 0
+            self._idle_bytes = 0
+        else:
+            self._idle_bytes += len(data)
+            if self._idle_bytes > MOST_HEADER_BYTES and not self._broken:
+                self._refuse(TooLarge(HEADERS_TOO_LARGE))  # trailers and blank lines count, too
+        if self.pipeline:
+            self.flow.ahead += len(data)
+            if self.flow.ahead > READ_AHEAD:
+                self.flow.pause_reading()
+
+    def _decline(self, rest: memoryview) -> None:
+        """Read a request that would upgrade as if it did not ask for that.
+
+        httptools takes what follows the headers for the other protocol, and gives no body: the
+        first POST of Java's HttpClient would lose its own.
+        https://www.rfc-editor.org/rfc/rfc9110#section-7.8-15
+        """
+        while self._upgrade and not self._broken:
+            self._upgrade = False
+            version = self.parser.get_http_version().encode()
+            head = [b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)]
+            head += [b"%b: %b\r\n" % one for one in self.headers if one[0] != b"upgrade"]
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            try:
+                self.parser.feed_data(b"".join([*head, b"\r\n"]))
+                self.parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as upgrade:
+                rest = rest[upgrade.args[0] :]
+            except httptools.HttpParserError as error:
+                if not self._broken:
+                    self._refuse(_told(error))
 
     def pause_writing(self) -> None:
-        """The caller does not read its answers: read no more of its requests."""
+        """The caller does not read its answers: read and answer no more of its requests."""
         super().pause_writing()
         self.flow.pause_reading()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if not self.pipeline:
-            self.flow.resume_reading()
+        self.flow.resume_reading()
+        self._next()
 
     def close_if_idle(self, now: float) -> None:
         """Close a connection that does nothing, or whose headers do not come to an end."""
-        cycle = self.cycle
-        waits = cycle is None or cycle.response_complete or cycle.more_body
-        slow = self._in_headers and now - self._headers_since > HEADER_SECONDS
-        if slow or (waits and now - self._since > self.hot.keep_alive):
+        turn, unsent = self._turn, self.transport.get_write_buffer_size()
+        waits_for_us = turn is not None and not turn.response_complete and not turn.more_body
+        if waits_for_us or unsent < self._unsent:  # or reads an answer
+            self._since = self._headers_since = now
+        self._unsent = unsent
+        idle = now - self._since
+        if self.transport.is_closing():
+            if idle > 2 * self.hot.keep_alive:
+                self.transport.abort()  # it will not take its last answers
+        elif idle > self.hot.keep_alive or (
+            self._in_headers and now - self._headers_since > HEADER_SECONDS
+        ):
             self.transport.close()
 
     # -- what the parser tells
 
     def on_message_begin(self) -> None:
-        self._in_headers = True
+        if self._broken:
+            raise InvalidInput("the connection ends with the request before")
+        self._in_headers = self._moved = self._usual = True
         self._headers_since = self._since
-        self._header_bytes = self._length = 0
-        self._usual = True
+        self._length = 0
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
@@ -168,40 +244,41 @@ class HotProtocol(HttpToolsProtocol):
         if name in LOOKED_AT:
             if name == b"content-length":
                 self._length = int(value)
-            elif name != b"accept-encoding" or choose(value.decode("latin-1")) is not None:
+            elif name != b"accept-encoding" or _asks_for_compression(value):
                 self._usual = False
                 self.expect_100_continue |= name == b"expect" and value.lower() == b"100-continue"
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        self._in_headers = False
-        parser = self.parser
-        route = self.hot.route(self.url) if self._usual else None
-        if (
-            route is None
-            or parser.get_method() != b"POST"
-            or parser.get_http_version() != "1.1"
-            or parser.should_upgrade()
-        ):
-            self._leave_to_asgi()
+        parser, headers = self.parser, self.headers
+        if self._first_bytes + self._idle_bytes + self._received > MOST_HEADER_BYTES:
+            size = len(self.url) + sum([len(name) + len(value) + 4 for name, value in headers])
+            if size > MOST_HEADER_BYTES:
+                raise TooLarge(HEADERS_TOO_LARGE)
+        if parser.should_upgrade() and parser.get_method() != b"CONNECT":
+            self._upgrade = True
             return
-        keep_alive = parser.should_keep_alive()
-        cycle = HotCycle(self, route, self.url, self.headers, keep_alive=keep_alive)
-        self._queue(cycle)
-        if self._length > self.hot.max_body:
-            cycle.break_off(too_large(self.hot.max_body))
+        self._in_headers = False
+        route = self.hot.route(self.url) if self._usual else None
+        if route is None or parser.get_method() != b"POST" or parser.get_http_version() != "1.1":
+            self._leave_to_asgi()
+        else:
+            cycle = HotCycle(self, route, self.url, headers, keep_alive=parser.should_keep_alive())
+            self._queue(cycle)
+            if self._length > self.hot.max_body:
+                cycle.break_off(too_large(self.hot.max_body))
+        self.headers = []  # of the trailers, which nobody reads
 
     def _leave_to_asgi(self) -> None:
         url, headers, expect = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()  # makes the scope
         self.url, self.expect_100_continue = url, expect
         self.headers.extend(headers)
-        existing = self.cycle
         super().on_headers_complete()
-        if existing is None or existing.response_complete:
-            self._answering = None
+        self.flow.resume_reading()
 
     def on_body(self, body: bytes) -> None:
+        self._moved = True
         cycle = self.cycle
         if isinstance(cycle, HotCycle):
             cycle.take(body)
@@ -209,6 +286,8 @@ class HotProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._upgrade:
+            return
         cycle = self.cycle
         if isinstance(cycle, HotCycle):
             cycle.more_body = False
@@ -216,22 +295,25 @@ class HotProtocol(HttpToolsProtocol):
         else:
             super().on_message_complete()
 
-    def send_400_response(self, msg: str) -> None:
-        """uvicorn calls this for what is no HTTP."""
-        self._refuse(InvalidInput(f"this is no HTTP request: {msg}"))
-
     def _refuse(self, error: CohortError) -> None:
         """Answer what cannot be read on, after all that came before it, and close."""
         self._broken = True
         cycle = self.cycle
-        if isinstance(cycle, HotCycle) and cycle.more_body and not cycle.response_complete:
-            cycle.break_off(error)
-        elif cycle is None or cycle.response_complete or isinstance(cycle, HotCycle):
-            refusal = HotCycle(self, NOWHERE, self.url or b"", [], keep_alive=False)
-            self._queue(refusal)
-            refusal.break_off(error)
-        else:
-            self.transport.close()  # uvicorn's own cycle waits for a body that will not come
+        if cycle is not None and cycle.more_body and not cycle.response_complete:
+            if isinstance(cycle, HotCycle):
+                cycle.break_off(error)
+                return
+            if cycle is not self._turn:
+                self.pipeline.popleft()
+            elif cycle.response_started:
+                self.transport.close()
+                return
+            cycle.disconnected = True  # uvicorn's own would wait for a body that will not come
+            cycle.message_event.set()
+            self.cycle = None if cycle is self._turn else cycle
+        refusal = HotCycle(self, NOWHERE, self.url, [], keep_alive=False)
+        self._queue(refusal)
+        refusal.break_off(error)
 
     # -- answering in order
 
@@ -240,33 +322,27 @@ class HotProtocol(HttpToolsProtocol):
         self.cycle = cycle
         if existing is None or existing.response_complete:
             cycle.turn = True
-            self._answering = cycle
+            self._turn = cycle
         else:
-            self.flow.pause_reading()
             self.pipeline.appendleft((cycle, None))
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        """uvicorn calls this when it is a queued request's turn."""
-        if not isinstance(cycle, HotCycle):
-            self._answering = None
+        """uvicorn calls this, too, when it is the turn of a request of its own."""
+        self._turn = cycle
+        if isinstance(cycle, HotCycle):
+            cycle.turn = True
+            cycle.go()
+        else:
             super()._start_asgi_task(cycle, app)
-            return
-        self._answering = cycle
-        cycle.turn = True
-        if cycle.more_body:
-            self.flow.resume_reading()
-        cycle.go()
 
     def send(self, cycle: HotCycle, status: int, encoded: Encoded) -> None:
         """Write an answer and turn to the next request."""
         hot, transport = self.hot, self.transport
-        hot.answered += 1
-        self.server_state.total_requests += 1
-        self._answering = None
         if transport.is_closing():
             return
-        body, pipeline = encoded.body, self.pipeline
-        closing = not cycle.keep_alive or (not pipeline and hot.draining())
+        hot.answered += 1
+        body = encoded.body
+        closing = not cycle.keep_alive or (not self.pipeline and hot.draining())
         head = b"%b%b%bcontent-length: %d\r\n%b\r\n" % (
             STATUS_LINE[status],
             hot.default_headers(self.server_state.default_headers),
@@ -279,22 +355,57 @@ class HotProtocol(HttpToolsProtocol):
         else:
             transport.writelines((head, body))
         if closing:
+            self._broken = True
             transport.close()
+        self.on_response_complete()
+
+    def on_response_complete(self) -> None:
+        """Turn to the next request; the sweep stands in for uvicorn's timer per answer."""
+        self.server_state.total_requests += 1
+        self._turn = None
+        if self.transport.is_closing():
             return
         self._since = self.loop.time()
-        if pipeline:
-            self.loop.call_soon(self._next)
-        elif not self.flow.write_paused:
-            self.flow.resume_reading()
+        if self.pipeline:
+            self.loop.call_soon(self._next)  # not here: a thousand at once would be a deep stack
+        elif self.flow.read_paused:
+            self._read_on()
 
     def _next(self) -> None:
-        if self.pipeline and not self.transport.is_closing():
+        if (
+            self._turn is None
+            and self.pipeline
+            and not self.flow.write_paused
+            and not self.transport.is_closing()
+        ):
             self._start_asgi_task(*self.pipeline.pop())
+            if not self.pipeline:
+                self._read_on()
+
+    def _read_on(self) -> None:
+        self.flow.ahead = 0
+        self.flow.resume_reading()
 
 
-LOOKED_AT = frozenset(
-    {b"content-length", b"content-encoding", b"accept-encoding", b"expect", b"upgrade"}
-)
+@lru_cache(256)
+def _asks_for_compression(accept_encoding: bytes) -> bool:
+    return choose(accept_encoding.decode("latin-1")) is not None
+
+
+def _told(error: httptools.HttpParserError) -> CohortError:
+    """What to say of an error while reading: the caller's, unless it is a bug of ours."""
+    cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
+    if isinstance(cause, CohortError):
+        return cause
+    if isinstance(cause, httptools.HttpParserError | UnicodeError):
+        return InvalidInput(f"this is no HTTP request: {cause}")
+    log.error("failed", exc_info=cause or error)
+    return InferenceFailed("the server failed; its log says more")
+
+
+HEADERS_TOO_LARGE = f"headers have at most {MOST_HEADER_BYTES} bytes"
+LONGEST_REMEMBERED = 512
+LOOKED_AT = frozenset({b"content-length", b"content-encoding", b"accept-encoding", b"expect"})
 STATUS_LINE = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
