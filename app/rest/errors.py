@@ -11,6 +11,7 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from app.errors import (
     Cancelled,
@@ -88,7 +89,7 @@ def response_to(error: CohortError, headers: Mapping[str, str] | None = None) ->
 def log_refusal(error: CohortError, path: str) -> None:
     """One line per request that was refused or failed: a client's mistake without a traceback."""
     status = status_of(error)
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, NotReady):
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, NotReady | Cancelled):
         cause = error.__cause__ or error
         log.error("failed", code=error.code, error=str(error), path=path, exc_info=cause)
     else:
@@ -112,6 +113,11 @@ def install(app: FastAPI) -> None:
         ours_is = _translated(request, error)
         log_refusal(ours_is, request.url.path)
         return response_to(ours_is, error.headers)
+
+    @app.exception_handler(ClientDisconnect)
+    async def left(request: Request, error: ClientDisconnect) -> Response:
+        del error  # nobody reads the answer
+        return await ours(request, Cancelled("the caller left before its request was whole"))
 
     @app.exception_handler(Exception)
     async def bug(request: Request, error: Exception) -> Response:
