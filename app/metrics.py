@@ -128,6 +128,7 @@ class Metrics(Collector):
         self._models = models
         self._versions: dict[Labels, VersionMetrics] = {}
         self.loop_lag = Histogram(SECONDS)
+        self.hot_requests: Callable[[], int] = lambda: 0
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -176,7 +177,11 @@ class Metrics(Collector):
                 inference.add_metric((*labels, variant, code), count)
             _add(rejected, labels, counts.rejected)
             _add(cancelled, labels, counts.cancelled)
-        yield from (inference, rejected, cancelled)
+        hot = CounterMetricFamily(
+            "http_hot_requests", "Answers given by the fast HTTP protocol, not by FastAPI."
+        )
+        hot.add_metric((), self.hot_requests())
+        yield from (inference, rejected, cancelled, hot)
 
     def _histograms(self) -> Iterator[Metric]:
         durations = HistogramMetricFamily(

@@ -37,6 +37,7 @@ def serve(settings: Settings) -> None:
         keep_alive=settings.keep_alive_seconds,
         draining=lambda: service.control_plane.draining,
     )
+    service.metrics.hot_requests = lambda: hot.answered
     config = uvicorn.Config(
         app,
         host=settings.host,
