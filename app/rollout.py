@@ -31,11 +31,16 @@ class Sticky:
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """A version that sees a `sample` (0 to 1) of the traffic and answers nobody."""
+    """A version that sees a `sample` (0 to 1) of the traffic and answers nobody.
+
+    The last `keep_examples` requests it answered differently are kept for an operator, without the
+    values of the inputs and outputs named in `redact`.
+    """
 
     version: int
     sample: float = 1.0
-    stopped: bool = False
+    keep_examples: int = 0
+    redact: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,7 @@ class Rollout:
     baseline: str
     sticky: Sticky | None = None
     shadow: Shadow | None = None
+    shadow_stopped: bool = False
 
     @property
     def versions(self) -> frozenset[int]:
@@ -59,10 +65,9 @@ class Rollout:
         stopped = replace(self.variants[name], rolled_back=True)
         return replace(self, variants={**self.variants, name: stopped})
 
-    def shadow_stopped(self) -> Rollout:
+    def without_shadow(self) -> Rollout:
         """The same rollout without copies going to the shadow version."""
-        shadow = replace(self.shadow, stopped=True) if self.shadow else None
-        return replace(self, shadow=shadow)
+        return replace(self, shadow_stopped=True)
 
 
 def choose(rollout: Rollout, key: str | None, ready: Collection[int]) -> Variant:
@@ -100,4 +105,4 @@ def share(key: str) -> float:
 def is_sampled(rollout: Rollout) -> bool:
     """Draw whether a request is copied to the shadow."""
     shadow = rollout.shadow
-    return shadow is not None and not shadow.stopped and _random.random() < shadow.sample
+    return shadow is not None and not rollout.shadow_stopped and _random.random() < shadow.sample

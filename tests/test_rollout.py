@@ -141,5 +141,5 @@ def test_a_shadow_sees_its_sample_until_it_is_stopped() -> None:
     seen = sum(is_sampled(of) for _ in range(5000)) / 5000
     assert 0.15 < seen < 0.25
     assert of.versions == {1, 3}
-    assert not any(is_sampled(of.shadow_stopped()) for _ in range(100))
+    assert not any(is_sampled(of.without_shadow()) for _ in range(100))
     assert not any(is_sampled(rollout(a=1)) for _ in range(100))

@@ -13,6 +13,7 @@ from app.model_config.config import (
     parse_model_config,
 )
 from app.model_config.files import MOST_BYTES, ConfigProblems, Problem, parse_yaml, read_text
+from app.model_config.rollouts import RolloutConfig, load_rollouts, parse_rollouts
 
 __all__ = [
     "FILE",
@@ -20,10 +21,13 @@ __all__ = [
     "ConfigProblems",
     "ModelConfig",
     "Problem",
+    "RolloutConfig",
     "VersionPolicy",
     "WarmUp",
     "load_model_config",
+    "load_rollouts",
     "parse_model_config",
+    "parse_rollouts",
     "parse_yaml",
     "read_text",
 ]

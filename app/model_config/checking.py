@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from app.errors import did_you_mean, quoted
 from app.model_config.files import ConfigProblems, Problem
@@ -88,6 +89,8 @@ def _explain(details: ErrorDetails, file: str, kind_of_file: type) -> Problem:
         return Problem(file, _dotted(location), f"there is no such key{help_}")
     if kind == "said":
         return Problem(file, _dotted(location), details["msg"])
+    if kind == "missing":
+        return Problem(file, _dotted(location), "is missing")
     if kind == "json_invalid":
         return Problem(file, "", "is nested too deeply")
     if value is None:
@@ -128,7 +131,17 @@ def _keys_at(kind: Any, path: tuple[int | str, ...]) -> list[str]:
             kind = get_type_hints(kind, include_extras=True)[str(step)]
         elif arguments := get_args(kind):
             kind = arguments[1] if isinstance(step, str) else arguments[0]
+        kind = _bare(kind)
     return [one.name for one in fields(kind)] if is_dataclass(kind) else []
+
+
+def _bare(kind: Any) -> Any:
+    """Take what is checked after it was read for what it is, and what may be left out, too."""
+    if get_origin(kind) is UnionType or get_origin(kind) is Union:
+        kind = next(one for one in get_args(kind) if one is not type(None))
+    if get_origin(kind) is Annotated and isinstance(get_args(kind)[1], AfterValidator):
+        kind = get_args(kind)[0]
+    return kind
 
 
 def _dotted(path: tuple[object, ...]) -> str:
@@ -136,6 +149,11 @@ def _dotted(path: tuple[object, ...]) -> str:
         f"[{step}]" if isinstance(step, int) else f".{step}" for step in path if step != "[key]"
     ]
     return "".join(steps).removeprefix(".")
+
+
+def sentence(text: str) -> PydanticCustomError:
+    """What a validator raises to say just this."""
+    return PydanticCustomError("said", "{text}", {"text": text})
 
 
 def show(value: object) -> str:

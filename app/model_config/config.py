@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, PlainValidator, with_config
-from pydantic_core import PydanticCustomError
 
 from app.batching import BatchPolicy
 from app.errors import CohortError
-from app.model_config.checking import Range, check, show
+from app.model_config.checking import Range, check, sentence, show
 from app.model_config.files import parse_yaml, read_text
 from app.session import DEFAULT_CHAIN, Provider, ProviderPolicy, SessionOptions, parse_provider
 
@@ -49,13 +48,13 @@ def _parse_versions(value: object) -> VersionPolicy:
     if isinstance(value, dict) and list(value) == ["latest"]:
         if _is_version(value["latest"]):
             return VersionPolicy(latest=value["latest"])
-        raise _sentence(f"latest must be a whole number from 1, not {show(value['latest'])}")
+        raise sentence(f"latest must be a whole number from 1, not {show(value['latest'])}")
     if isinstance(value, list) and value:
         for one in value:
             if not _is_version(one):
-                raise _sentence(f"a version is a whole number from 1, not {show(one)}")
+                raise sentence(f"a version is a whole number from 1, not {show(one)}")
         return VersionPolicy(only=tuple(sorted(set(value))))
-    raise _sentence(
+    raise sentence(
         f"must be {{latest: 2}}, all, or a list of versions such as [1, 3], not {show(value)}"
     )
 
@@ -68,17 +67,13 @@ def _parse_link(value: object) -> Provider:
     try:
         return parse_provider(value)
     except CohortError as error:
-        raise _sentence(getattr(error, "problem", "") or str(error)) from None
+        raise sentence(getattr(error, "problem", "") or str(error)) from None
 
 
 def _check_chain(chain: tuple[Provider, ...]) -> tuple[Provider, ...]:
     if not chain:
-        raise _sentence("must name at least one, such as [cpu]")
+        raise sentence("must name at least one, such as [cpu]")
     return chain
-
-
-def _sentence(text: str) -> PydanticCustomError:
-    return PydanticCustomError("said", "{text}", {"text": text})
 
 
 @with_config(ConfigDict(extra="forbid", allow_inf_nan=False))

@@ -1,0 +1,135 @@
+"""What the server decided, in the COHORT_STATE folder, where it outlives the process.
+
+One file per decision, `rollouts/<model>/<version>.json`, written beside and renamed: processes that
+share the folder need no lock, and none can lose what another decided. A file that cannot be read
+still says by its name which version it is about, and that version stays out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+FOLDER = "rollouts"
+VERSION = re.compile(r"([1-9][0-9]{0,17})\.json")
+MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+MOST_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A version of a model gets no traffic any more.
+
+    `reason` is one word: the limit that was broken, or `operator`; `detail` is for people; `at` is
+    a time of day in ISO 8601.
+    """
+
+    version: int
+    reason: str
+    detail: str = ""
+    at: str = ""
+
+    @classmethod
+    def now(cls, version: int, reason: str, detail: str) -> Decision:
+        """What is decided at this moment."""
+        return cls(version, reason, detail, datetime.now(UTC).isoformat(timespec="milliseconds"))
+
+
+Decisions = Mapping[str, Mapping[int, Decision]]
+"""By model and version."""
+
+
+class State:
+    """The decisions of all processes that share `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / FOLDER
+
+    def read(self) -> tuple[Decisions, list[str]]:
+        """Every decision that stands, and what is wrong with the files.
+
+        Raises OSError where the folder cannot be read, which is not the same as an empty one.
+        """
+        decisions: dict[str, dict[int, Decision]] = {}
+        problems: list[str] = []
+        for folder in _names_in(self._folder):
+            if MODEL.fullmatch(folder.name) and (found := _read_model(folder, problems)):
+                decisions[folder.name] = found
+        return decisions, problems
+
+    def record(self, model: str, decision: Decision) -> None:
+        """Write a decision down; one that stands already stays as it is. Raises OSError."""
+        path = self._path(model, decision.version)
+        if path.exists():
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{uuid4().hex}")
+        try:
+            with temporary.open("x", encoding="utf-8") as file:
+                json.dump(asdict(decision), file)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def clear(self, model: str, version: int) -> None:
+        """End a decision. Raises OSError."""
+        path = self._path(model, version)
+        path.unlink(missing_ok=True)
+        with suppress(OSError):  # others stand there
+            path.parent.rmdir()
+
+    def _path(self, model: str, version: int) -> Path:
+        return self._folder / model / f"{version}.json"
+
+
+def _names_in(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _read_model(folder: Path, problems: list[str]) -> dict[int, Decision]:
+    decisions: dict[int, Decision] = {}
+    for path in _names_in(folder):
+        if not (number := VERSION.fullmatch(path.name)):
+            continue
+        version = int(number[1])
+        try:
+            decisions[version] = _read(path, version)
+        except FileNotFoundError:
+            continue  # cleared since
+        except (
+            OSError,
+            ValueError,
+            TypeError,
+            LookupError,
+            AttributeError,
+            RecursionError,
+        ) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not what was written"
+            problems.append(
+                f"{FOLDER}/{folder.name}/{path.name} in the state folder cannot be read ({why}): "
+                f"version {version} stays rolled back until that is cleared"
+            )
+            decisions[version] = Decision(version, "unreadable", "its record cannot be read")
+    return decisions
+
+
+def _read(path: Path, version: int) -> Decision:
+    with path.open("rb") as file:
+        written = json.loads(file.read(MOST_BYTES))
+    texts = {key: written.get(key, "") for key in ("detail", "at")}
+    reason = written["reason"]
+    if not all(isinstance(text, str) for text in (reason, *texts.values())):
+        raise TypeError
+    return Decision(version, reason, **texts)
