@@ -1,0 +1,854 @@
+"""What keeps one caller from harming the others on the fast way.
+
+Most of it is seen on the protocol itself, with a transport and a data plane that a test holds in
+its hand; the rest on a real server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import signal
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from structlog.testing import capture_logs
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from app.data_plane import DataPlane, Outputs, Reply
+from app.errors import Cancelled, CohortError, InvalidInput, Overloaded
+from app.rest import calls
+from app.rest.calls import JSON, Encoded, Headers, Route
+from app.rest.hot import Hot, protocol
+from app.rest.hot.protocol import READ_AHEAD, HotProtocol
+from tests import onnx_models
+from tests.e2e.processes import Cohort, cohort
+from tests.e2e.scrape import Scrape
+from tests.rest.wire import LAST, Answer, answers, chunked, connect, exchange, read_all, request
+
+# ---- a connection in the hand
+
+
+class Transport(asyncio.Transport):
+    """Keeps what is written; `unsent` stands for what the caller did not read yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self._reading = True
+        self._closed = self._aborted = False
+        self.unsent = 0
+
+    # Methods rather than attributes: mypy takes an attribute for what it was last asserted to be.
+
+    def reads(self) -> bool:
+        return self._reading
+
+    def closes(self) -> bool:
+        return self._closed
+
+    def aborts(self) -> bool:
+        return self._aborted
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        self._closed = True
+
+    def abort(self) -> None:
+        self._aborted = True
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    @property
+    def answers(self) -> list[Answer]:
+        return answers(bytes(self.written))
+
+
+class HeldCall:
+    """A body that is taken as it is, and answered with what the run gave."""
+
+    model = version = timeout = None
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+    def decode(self, lease: object) -> dict[str, Any]:
+        if self.body == b"bug":
+            raise ZeroDivisionError
+        return {"body": self.body}
+
+    def encode(self, lease: object, outputs: Outputs) -> Encoded:
+        if self.body == b"unwritable":
+            raise ZeroDivisionError
+        return Encoded(self.body, JSON)
+
+
+@dataclass
+class HeldLease:
+    """A request that waits until the test answers it."""
+
+    submitted: list[HeldLease]
+    reply: Reply | None = None
+    inputs: Any = None
+    left: bool = False
+    closed: list[BaseException | None] = field(default_factory=list)
+
+    def submit(self, arrays: Any, reply: Reply, *, timeout: float | None = None) -> None:
+        self.inputs, self.reply = arrays["body"], reply
+        self.submitted.append(self)
+
+    def leave(self) -> None:
+        self.left = True
+        self.reply = None
+
+    def close(self, error: BaseException | None = None) -> None:
+        self.closed.append(error)
+
+    def answer(self, error: CohortError | None = None) -> None:
+        reply, self.reply = self.reply, None
+        assert reply is not None, "it is answered already"
+        reply(None if error else [np.zeros(1)], error)
+
+
+@dataclass
+class HeldPlane:
+    """Takes every request and answers none by itself."""
+
+    waiting: list[HeldLease] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    error: Exception | None = None
+
+    def pick(self, model: str | None, version: str | None = None) -> HeldLease:
+        if self.error is not None:
+            raise self.error
+        return HeldLease(self.waiting)
+
+    def refused(self, model: str | None, error: CohortError) -> None:
+        self.refusals.append(error.code)
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    """FastAPI's stand-in: reads the body, waits for `scope["state"]["gate"]`, gives it back."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            scope["state"]["gone"].append(scope["path"])
+            return
+        body, more = body + message["body"], message["more_body"]
+    if (gate := scope["state"]["gate"]) is not None:
+        gone = asyncio.ensure_future(receive())
+        await asyncio.wait({gone, gate}, return_when=asyncio.FIRST_COMPLETED)
+        if not gate.done():
+            scope["state"]["gone"].append(scope["path"])
+            return
+        gone.cancel()
+    headers = [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class Held:
+    """A server of one connection."""
+
+    def __init__(self, *, keep_alive: float = 10.0, max_body: int = 2**20) -> None:
+        self.plane = HeldPlane()
+        self.hot = Hot(
+            cast("DataPlane", self.plane),
+            matches=[_match],
+            max_body=max_body,
+            keep_alive=keep_alive,
+            draining=lambda: self.draining,
+        )
+        self.draining = False
+        self.state: dict[str, Any] = {"gate": None, "gone": []}
+        self.server_state = ServerState()
+        self.config = Config(application, log_config=None, ws="none", lifespan="off")
+        self.connect()
+
+    def connect(self) -> None:
+        self.transport = Transport()
+        self.protocol: HotProtocol = protocol(self.hot)(
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.state,
+            _loop=asyncio.get_running_loop(),
+        )
+        self.protocol.connection_made(self.transport)
+
+    def send(self, *parts: bytes) -> None:
+        for part in parts:
+            self.protocol.data_received(part)
+
+    def lose(self) -> None:
+        self.transport.close()
+        self.protocol.connection_lost(None)
+
+    def sweep(self, after: float) -> None:
+        """What the sweep would do `after` so many seconds."""
+        self.protocol.close_if_idle(asyncio.get_running_loop().time() + after)
+
+    async def answer_all(self) -> None:
+        """Answer in turn until nobody waits any more."""
+        while True:
+            await turns()
+            open_ones = [lease for lease in self.plane.waiting if lease.reply is not None]
+            if not open_ones:
+                return
+            for lease in open_ones:
+                lease.answer()
+
+
+def _match(path: str) -> Route | None:
+    return Route(None, _parse) if path == "/hot" else None
+
+
+def _parse(headers: Headers, body: bytes) -> Any:
+    if body == b"bad":
+        raise InvalidInput("it is bad")
+    return HeldCall(body)
+
+
+async def turns(count: int = 5) -> None:
+    """Let the loop take some turns: what is ready then has happened."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let the loop turn until `condition` holds."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+def hot(body: bytes = b"1", *headers: str) -> bytes:
+    return request("/hot", body, *headers)
+
+
+def asgi(body: bytes = b"a", *headers: str) -> bytes:
+    return request("/asgi", body, *headers)
+
+
+# ---- order
+
+
+async def test_answers_keep_the_order_of_requests() -> None:
+    """Only one of a connection is under way; the next starts when it is answered."""
+    held = Held()
+    held.send(hot(b"1") + asgi(b"2") + hot(b"bad") + hot(b"3") + asgi(b"4"))
+    await turns()
+    assert [lease.inputs for lease in held.plane.waiting] == [b"1"]
+    assert held.transport.written == b""
+    await held.answer_all()
+    bodies = [one.body for one in held.transport.answers]
+    assert bodies[:2] + bodies[3:] == [b"1", b"2", b"3", b"4"]
+    assert held.transport.answers[2].code == "InvalidInput"
+
+
+async def test_an_early_refusal_waits_for_its_turn() -> None:
+    """A body over the limit is refused at once, and told after what came before it."""
+    held = Held(max_body=10)
+    held.send(hot(b"1") + hot(b"", "content-length: 11") + b"more of it")
+    assert held.transport.written == b""
+    await held.answer_all()
+    assert [one.code for one in held.transport.answers[1:]] == ["TooLarge"]
+    assert held.transport.answers[0].body == b"1"
+    assert held.transport.closes()
+
+
+async def test_what_follows_the_end_is_not_run() -> None:
+    """Requests after one that ends the connection never get to a model."""
+    held = Held(max_body=10)
+    held.send(hot(b"x" * 11) + hot(b"2") + hot(b"3"))
+    held.send(hot(b"4"))
+    await turns()
+    assert held.plane.waiting == []
+    assert [one.code for one in held.transport.answers] == ["TooLarge"]
+
+
+async def test_a_broken_request_of_uvicorns_own_is_refused_in_its_turn() -> None:
+    """The application hears that its caller is gone, and the caller hears what was wrong."""
+    held = Held()
+    broken = request("/asgi", b"zz\r\n", "transfer-encoding: chunked")
+    held.send(hot(b"1") + broken)
+    await held.answer_all()
+    assert [one.status for one in held.transport.answers] == [200, 400]
+    held.connect()
+    held.send(broken[:-4])
+    await turns()
+    held.send(b"zz\r\n")
+    await turns()
+    assert [one.status for one in held.transport.answers] == [400]
+    assert held.state["gone"] == ["/asgi"]
+    assert held.transport.closes()
+
+
+# ---- bounds
+
+
+@pytest.mark.parametrize("size", [1, 2, 100, 5000])
+async def test_a_body_in_small_parts_takes_little_more_than_its_bytes(size: int) -> None:
+    """However it is cut, up to the limit; beyond it the parts are let go."""
+    held = Held(max_body=300_000)
+    part, body = b"x" * size, 0
+    held.send(hot(b"", "transfer-encoding: chunked"))
+    while body + size <= 300_000:
+        held.send(b"%x\r\n%b\r\n" % (size, part))
+        body += size
+    parts = held.protocol.cycle._parts
+    assert sum(map(len, parts)) == body
+    assert len(parts) < 100
+    held.send(b"%x\r\n%b\r\n" % (size, part))
+    assert not parts
+    assert held.transport.answers[0].code == "TooLarge"
+    assert held.transport.closes()
+
+
+async def test_headers_are_bounded_wherever_they_are_cut() -> None:
+    """By their own size: not by that of what came with them."""
+    for size, status in ((60_000, 200), (66_000, 413)):
+        sent = hot(b"1", f"x: {'a' * size}")
+        for cut in (1, 30, 59_000, len(sent) - 3):
+            held = Held()
+            held.send(sent[:cut], sent[cut:])
+            await held.answer_all()
+            assert [one.status for one in held.transport.answers] == [status], cut
+    held = Held()
+    many = hot(b"1") * 5000
+    held.send(many[:-30], many[-30:])
+    await held.answer_all()
+    assert len(held.transport.answers) == 5000
+    assert not held.transport.closes()
+
+
+async def test_blank_lines_and_trailers_without_end_are_refused() -> None:
+    """Nothing that is neither headers nor a body may come for ever."""
+    for start in (b"", request("/hot", chunked(b"1")[:-2] + b"x: ", "transfer-encoding: chunked")):
+        held = Held()
+        held.send(start)
+        for _ in range(100):
+            held.send((b"a" if start else b"\r\n") * 1000)
+        await held.answer_all()
+        assert [one.code for one in held.transport.answers] == ["TooLarge"]
+
+
+async def test_reads_little_ahead_and_goes_on_when_it_has_answered() -> None:
+    """A client that pipelines faster than it is answered is read only so far."""
+    held = Held()
+    one = hot(b"x" * 1000)
+    sent = 0
+    while held.transport.reads():
+        held.send(one)
+        sent += 1
+    assert READ_AHEAD // len(one) < sent < READ_AHEAD // len(one) + 3
+    await held.answer_all()
+    assert len(held.transport.answers) == sent
+    assert held.transport.reads()
+    held.send(one, one)
+    assert held.transport.reads(), "it starts to count anew"
+
+
+async def test_a_caller_who_does_not_read_is_not_answered_on() -> None:
+    """Nothing is read or run for it until it has taken its answers; then it goes on in order."""
+    held = Held()
+    held.send(hot(b"1") + hot(b"2") + asgi(b"3") + hot(b"4"))
+    held.protocol.pause_writing()
+    held.plane.waiting[0].answer()
+    await turns()
+    assert len(held.plane.waiting) == 1
+    assert not held.transport.reads()
+    held.protocol.resume_writing()
+    assert held.transport.reads()
+    held.protocol.pause_writing()
+    held.protocol.resume_writing()
+    await turns()
+    assert len(held.plane.waiting) == 2, "the next is started once"
+    await held.answer_all()
+    assert [one.body for one in held.transport.answers] == [b"1", b"2", b"3", b"4"]
+
+
+async def test_uvicorns_own_requests_do_not_lift_the_bounds() -> None:
+    """An application that asks for more does not have more read than may wait."""
+    held = Held()
+    held.state["gate"] = asyncio.get_running_loop().create_future()
+    for _ in range(100):
+        held.send(asgi(b"x" * 1000))
+        await turns(2)
+    assert not held.transport.reads()
+    held.state["gate"].set_result(None)
+    held.state["gate"] = None
+    await until(lambda: len(held.transport.answers) == 100)
+    assert held.transport.reads()
+
+
+async def test_the_next_request_is_read_on_while_its_body_is_missing() -> None:
+    """A half-read request whose turn comes gets the rest of its body, whoever answers it."""
+    for second in (hot, asgi):
+        held = Held(max_body=2**20)
+        sent = second(b"y" * 90_000)
+        held.send(hot(b"1") + sent[:80_000])
+        assert not held.transport.reads()
+        held.plane.waiting[0].answer()
+        await turns()
+        assert held.transport.reads()
+        held.send(sent[80_000:])
+        await held.answer_all()
+        assert held.transport.answers[1].body == b"y" * 90_000
+
+
+# ---- idle connections
+
+
+async def test_idle_connections_are_closed() -> None:
+    """Before a request, between two, within one, and where nothing was ever sent."""
+    for sent in (b"", hot(b"bad"), hot()[:10], hot(b"12")[:-1], asgi(b"12")[:-1], asgi(b"12")):
+        held = Held(keep_alive=10)
+        held.send(sent)
+        await turns()
+        held.sweep(after=9)
+        assert not held.transport.closes()
+        held.sweep(after=11)
+        assert held.transport.closes(), sent
+
+
+async def test_slow_headers_are_closed() -> None:
+    """Headers that come byte by byte do not hold a connection for ever."""
+    held = Held(keep_alive=1000)
+    held.send(b"POST /hot HTTP/1.1\r\n")
+    held.sweep(after=29)
+    assert not held.transport.closes()
+    held.sweep(after=31)
+    assert held.transport.closes()
+
+
+async def test_who_waits_for_an_answer_is_not_idle() -> None:
+    """Also with half a request behind it; and the answer starts the time anew."""
+    for first in (hot, asgi):
+        held = Held(keep_alive=10)
+        held.state["gate"] = asyncio.get_running_loop().create_future()
+        held.send(first(b"1") + hot(b"2")[:-1])
+        await turns()
+        held.sweep(after=1000)
+        held.sweep(after=1009)
+        assert not held.transport.closes()
+        held.state["gate"].set_result(None)
+        await held.answer_all()
+        held.sweep(after=1011)
+        assert held.transport.closes(), "now it is idle"
+
+
+async def test_who_reads_its_answer_slowly_is_not_idle_and_who_does_not_is_cut_off() -> None:
+    """What waits to be read gets less, or the connection ends, in the end without manners."""
+    held = Held(keep_alive=10)
+    for unsent in (3000, 2000, 1000):
+        held.transport.unsent = unsent
+        held.sweep(after=11 * (3 - unsent // 1000))
+        assert not held.transport.closes()
+    held.sweep(after=40)
+    assert held.transport.closes()
+    assert not held.transport.aborts()
+    held.sweep(after=50)
+    assert held.transport.aborts()
+
+
+def test_the_sweep_runs_on_a_real_server(tmp_path: Path) -> None:
+    """Idle and half-sent connections end after COHORT_KEEP_ALIVE_SECONDS.
+
+    Each is read until the server closes it.
+    """
+    models = tmp_path / "models"
+    onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
+    body = request("/predict", QUICK)
+    with cohort(models, tmp_path, keep_alive_seconds=1) as server, contextlib.ExitStack() as stack:
+        idle, half, answered = (stack.enter_context(connect(server.url)) for _ in range(3))
+        half.sendall(body[:-1])
+        answered.sendall(body)
+        assert read_all(idle) == b""
+        assert read_all(half) == b""
+        assert [one.code for one in answers(read_all(answered))] == ["OK"]
+
+
+# ---- leaving
+
+
+async def test_a_leaving_caller_is_dropped_with_all_it_had_asked() -> None:
+    """What is under way is cancelled and counted once; what waits for its turn never runs."""
+    held = Held()
+    held.send(hot(b"1") + hot(b"2") + asgi(b"3"))
+    (lease,) = held.plane.waiting
+    held.lose()
+    await turns()
+    assert lease.left
+    assert [type(error) for error in lease.closed] == [Cancelled]
+    assert len(held.plane.waiting) == 1
+    assert held.transport.written == b""
+
+
+async def test_an_application_hears_of_leaving_with_others_behind_it() -> None:
+    """uvicorn tells only the request that was read last."""
+    held = Held()
+    held.state["gate"] = asyncio.get_running_loop().create_future()
+    held.send(asgi(b"1") + hot(b"2"))
+    await turns()
+    held.lose()
+    await turns()
+    assert held.state["gone"] == ["/asgi"]
+    assert held.plane.waiting == []
+
+
+async def test_leaving_is_noticed_with_requests_behind() -> None:
+    """A few requests ahead do not stop the reading, which is how an end is seen."""
+    held = Held()
+    held.send(hot(b"1") + asgi(b"2") + hot(b"3"))
+    assert held.transport.reads()
+
+
+async def test_who_leaves_while_a_large_body_waits_for_the_codec_is_not_read() -> None:
+    """The codec's thread never gets to it."""
+    held = Held()
+    gate = threading.Event()
+    blocked = calls.codec_thread.submit(gate.wait)
+    try:
+        held.send(hot(b"x" * 200_000))
+        held.lose()
+    finally:
+        gate.set()
+    await asyncio.wrap_future(blocked)
+    await asyncio.get_running_loop().run_in_executor(calls.codec_thread, int)
+    await turns()
+    assert held.plane.waiting == []
+
+
+# ---- errors and the end
+
+
+@pytest.mark.parametrize("body", [b"bug", b"unwritable"])
+async def test_a_bug_is_a_500_in_the_one_form_and_in_the_log(body: bytes) -> None:
+    """The caller hears nothing of it, the connection goes on."""
+    held = Held()
+    with capture_logs() as logged:
+        held.send(hot(body) + hot(b"2"))
+        await held.answer_all()
+    first, second = held.transport.answers
+    assert (first.status, first.json) == (
+        500,
+        {"error": "the server failed; its log says more", "code": "InferenceFailed"},
+    )
+    assert second.body == b"2"
+    assert [(one["log_level"], type(one["exc_info"])) for one in logged] == [
+        ("error", ZeroDivisionError)
+    ]
+
+
+async def test_a_bug_within_the_parsers_callbacks_is_a_500(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not blamed on the caller's HTTP."""
+    held = Held()
+    monkeypatch.setattr(held.hot, "matches", [lambda path: 1 / 0])
+    with capture_logs() as logged:
+        held.send(hot())
+    assert [one.status for one in held.transport.answers] == [500]
+    assert next(type(one["exc_info"]) for one in logged if "exc_info" in one) is ZeroDivisionError
+
+
+async def test_full_is_429_and_the_connection_goes_on() -> None:
+    """With Retry-After."""
+    held = Held()
+    held.plane.error = Overloaded("it is full", retry_after=3)
+    held.send(hot(b"1") + hot(b"2"))
+    held.plane.error = None
+    held.send(hot(b"3"))
+    await held.answer_all()
+    assert [one.status for one in held.transport.answers] == [429, 429, 200]
+    assert held.transport.answers[0].headers["retry-after"] == "3"
+
+
+async def test_draining_ends_the_connection_with_its_last_answer() -> None:
+    """All that was read is answered; only the last says `connection: close`."""
+    held = Held()
+    held.send(hot(b"1") + hot(b"2"))
+    held.draining = True
+    await held.answer_all()
+    assert ["connection" in one.headers for one in held.transport.answers] == [False, True]
+    assert held.transport.closes()
+
+
+async def test_uvicorns_shutdown_ends_idle_connections_and_waits_for_the_others() -> None:
+    """What is under way is answered, and its connection closed."""
+    held = Held()
+    held.send(hot(b"1") + hot(b"2"))
+    held.protocol.shutdown()
+    assert not held.transport.closes()
+    await held.answer_all()
+    assert len(held.transport.answers) == 2
+    assert held.transport.closes()
+    held.connect()
+    held.protocol.shutdown()
+    assert held.transport.closes()
+
+
+async def test_the_addresses_that_are_remembered_are_bounded() -> None:
+    """Callers who make up addresses take no memory, and do not crowd out the others."""
+    held = Held()
+    held.hot.matches = [lambda path: Route(None, _parse)]
+    for number in range(5000):
+        held.hot.route(b"/%d" % number)
+    held.hot.route(b"/" + b"a" * 10_000)
+    assert len(held.hot._routes) <= 1024
+    assert held.hot.route(b"/again") is held.hot.route(b"/again")
+
+
+async def test_nothing_is_left_of_answered_requests_and_lost_connections() -> None:
+    """No circles: what was answered is freed at once, without the garbage collector."""
+    held = Held()
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(300):
+            held.send(hot(b"%d" % number) + hot(b"bad") + hot(b"2", "x: y"))
+            await held.answer_all()
+            held.plane.waiting.clear()
+        assert gc.collect() < 50
+        for _ in range(100):
+            held.lose()
+            held.connect()
+            held.send(hot(b"1") + hot(b"2")[:-1])
+        held.plane.waiting.clear()
+        gone = weakref.ref(held.protocol)
+        held.lose()
+        held.connect()
+        await turns()
+        assert gone() is None
+        assert gc.collect() < 50
+    finally:
+        gc.enable()
+
+
+# ---- on a real server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
+    """A slow model, a quick one, and one that gives back what it gets."""
+    folder = tmp_path_factory.mktemp("guards")
+    onnx_models.save(onnx_models.slow(nodes=3000), folder / "models/slow/1/model.onnx")
+    onnx_models.save(onnx_models.mlp(), folder / "models/mlp/1/model.onnx")
+    onnx_models.save(onnx_models.identity("FP32", ["N"]), folder / "models/echo/1/model.onnx")
+    with cohort(folder / "models", folder, max_concurrency=2, watch_seconds=0) as started:
+        yield started
+
+
+SLOW = {"inputs": {"x": [[1.0, 2.0, 3.0, 4.0]]}}
+QUICK = {"inputs": {"x": [[0.1, 0.2, 0.3, 0.4]]}}
+
+
+def resident(server: Cohort, name: str = "VmRSS") -> float:
+    """Memory of the server in MB."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(status.split(f"{name}:")[1].split()[0]) / 1024
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    """Ask again and again, each time over the network, until `condition` holds."""
+    for _ in range(3000):
+        if condition():
+            return
+    raise AssertionError("it never came true")
+
+
+def test_over_the_concurrency_limit_is_429(server: Cohort) -> None:
+    """COHORT_MAX_CONCURRENCY requests are under way; the next is refused; they are answered."""
+    with contextlib.ExitStack() as stack:
+        waiting = [stack.enter_context(connect(server.url)) for _ in range(2)]
+        for one in waiting:
+            one.sendall(request("/models/slow/predict", SLOW, "connection: close"))
+        eventually(lambda: Scrape(server.url).value("model_inflight_requests") == 2)
+        (refused,) = exchange(
+            server.url, [request("/models/mlp/predict", QUICK, "connection: close")]
+        )
+        assert (refused.status, refused.code) == (429, "Overloaded")
+        assert int(refused.headers["retry-after"]) >= 1
+        assert [answers(read_all(one))[0].code for one in waiting] == ["OK", "OK"]
+
+
+def test_who_hangs_up_is_dropped_with_what_it_had_pipelined(server: Cohort) -> None:
+    """The one under way is cancelled and counted, those behind it never run."""
+    name = "model_cancelled_total"
+    before = Scrape(server.url)
+    with connect(server.url) as caller:
+        caller.sendall(request("/models/slow/predict", SLOW) * 5)
+        eventually(lambda: Scrape(server.url).value("model_inflight_requests", model="slow") == 1)
+    eventually(
+        lambda: Scrape(server.url).value(name, model="slow") == before.value(name, model="slow") + 1
+    )
+    after = Scrape(server.url)
+    answered = "model_inference_total"
+    assert after.value(answered, model="slow") == before.value(answered, model="slow") + 1
+    assert after.value("model_inflight_requests", model="slow") == 0
+
+
+def test_a_client_that_does_not_read_is_held_back_and_then_served(server: Cohort) -> None:
+    """The server takes no more of its requests, keeps its memory, and loses none of them."""
+    body = json.dumps(
+        {"inputs": [{"name": "x", "datatype": "FP32", "shape": [20_000], "data": [0.125] * 20_000}]}
+    ).encode()
+    sent = request("/v2/models/echo/infer", body)
+    exchange(server.url, [sent])
+    before = resident(server)
+    with connect(server.url) as caller:
+        caller.settimeout(0.5)
+        whole, place = 0, 0
+        with contextlib.suppress(TimeoutError):
+            while whole * len(sent) < 400 * 2**20:
+                place += caller.send(sent[place:])
+                if place == len(sent):
+                    whole, place = whole + 1, 0
+        assert 0 < whole * len(sent) < 100 * 2**20, "it was never held back"
+        assert resident(server) - before < 30
+        caller.settimeout(30)
+        rest = threading.Thread(target=lambda: caller.sendall(sent[place:] + LAST))
+        rest.start()
+        found = answers(read_all(caller))
+        rest.join()
+    assert [one.status for one in found] == [200] * (whole + 2)
+    assert len({one.body for one in found[:-1]}) == 1
+
+
+def test_bodies_over_the_limit_take_no_memory(tmp_path: Path) -> None:
+    """Announced or in chunks, of any size, many at once: what was read is let go."""
+    models = tmp_path / "models"
+    onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
+    chunk = b"1000\r\n" + b"x" * 4096 + b"\r\n"
+    with cohort(models, tmp_path, max_body_mb=4) as server:
+        before = resident(server)
+        for sent in (
+            request("/predict", b"x" * 2**20, f"content-length: {2**40}"),
+            request("/predict", chunk * 1100, "transfer-encoding: chunked"),
+            request("/predict", b"2\r\nxx\r\n" * 300_000, "transfer-encoding: chunked"),
+        ):
+            with contextlib.ExitStack() as stack:
+                callers = [stack.enter_context(connect(server.url)) for _ in range(8)]
+                for caller in callers:
+                    with contextlib.suppress(OSError):
+                        caller.sendall(sent)
+                for caller in callers:
+                    with contextlib.suppress(OSError):
+                        caller.sendall(LAST)  # what it is in the middle of does not end
+        assert exchange(server.url, [request("/predict", QUICK)])[0].code == "OK"
+        assert resident(server, "VmHWM") - before < 8 * 4 * 1.5 + 10
+
+
+def test_large_json_is_read_off_the_loop(server: Cohort) -> None:
+    """/health/live is answered many times while bodies of megabytes are being read."""
+    rows = json.dumps({"inputs": {"x": [0.123456789] * 2_000_000}}).encode()
+    with connect(server.url) as caller:
+        caller.sendall(request("/models/echo/predict", rows, "connection: close"))
+        reading = threading.Thread(target=read_all, args=(caller,))
+        reading.start()
+        live = 0
+        while reading.is_alive():
+            (answer, _) = exchange(server.url, [request("/health/live", method="GET")])
+            live += answer.status == 200
+        reading.join()
+    assert live > 10
+
+
+def test_a_hundred_thousand_requests_leave_nothing_behind(server: Cohort) -> None:
+    """Memory is what it was after the first ten thousand; refused requests are among them."""
+    batch = (request("/models/mlp/predict", QUICK) * 9 + request("/models/mlp/predict", b"{")) * 50
+    sizes = []
+    with connect(server.url) as caller, caller.makefile("rb") as stream:
+        for number in range(120):
+            caller.sendall(batch)
+            for _ in range(500):
+                while line := stream.readline().rstrip():
+                    name, _, value = line.partition(b": ")
+                    if name == b"content-length":
+                        length = int(value)
+                stream.read(length)
+            if number in {20, 119}:
+                sizes.append(resident(server))
+    assert sizes[1] < sizes[0] * 1.05 + 2
+
+
+async def test_sigterm_under_pipelined_load_loses_nothing(tmp_path: Path) -> None:
+    """Every request that was sent is answered, in order, until an answer ends the connection."""
+    models = tmp_path / "models"
+    onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
+    depth, batches = 8, [0]
+    stopped = threading.Event()
+
+    def load(url: str) -> int:
+        """Send batches until the server says that it closes; the number it answered."""
+        count = 0
+        while True:
+            try:
+                caller = connect(url)
+            except ConnectionRefusedError:
+                return count
+            with caller:
+                while True:
+                    ids = [str(count + number) for number in range(depth)]
+                    bodies = [request("/predict", {**QUICK, "id": one}) for one in ids]
+                    try:
+                        caller.sendall(b"".join(bodies))
+                        found, closes = receive(caller, depth)
+                    except ConnectionResetError:
+                        if not stopped.is_set():
+                            raise
+                        found, closes = [], True  # the door closed on a connection never accepted
+                    assert [one.json["id"] for one in found] == ids[: len(found)]
+                    assert len(found) in {0, depth}
+                    count += len(found)
+                    batches[0] += 1
+                    if closes:
+                        break
+
+    with cohort(models, tmp_path, drain_notice_seconds=0.5) as server:
+        loads = [asyncio.create_task(asyncio.to_thread(load, server.url)) for _ in range(8)]
+        await until(lambda: batches[0] > 200)
+        stopped.set()
+        server.process.send_signal(signal.SIGTERM)
+        counts = await asyncio.gather(*loads)
+        assert await asyncio.to_thread(server.process.wait, 30) == 0
+    assert sum(counts) >= 200 * depth - depth * 8
+
+
+def receive(caller: Any, count: int) -> tuple[list[Answer], bool]:
+    """Up to `count` answers, and whether the connection ended."""
+    received = b""
+    while True:
+        part = caller.recv(1 << 16)
+        received += part
+        ended = not part or b"connection: close" in received
+        if ended:
+            received += read_all(caller)
+        with contextlib.suppress(AssertionError, ValueError, KeyError):
+            found = answers(received)
+            if len(found) == count or ended:
+                return found, ended
+        assert not ended, received
