@@ -115,5 +115,10 @@ class ModelEntry:
         ready = [one for one in self.versions.values() if one.state is State.READY]
         return max(ready, key=lambda one: one.number, default=None)
 
+    @cached_property
+    def ready(self) -> frozenset[int]:
+        """The versions that may answer."""
+        return frozenset(n for n, one in self.versions.items() if one.state is State.READY)
+
 
 Catalog = Mapping[str, ModelEntry]

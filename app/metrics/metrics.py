@@ -8,9 +8,7 @@ families. Gauges are read at that moment.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
 from time import time
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
@@ -25,47 +23,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from app.batching import Left, Ran
+from app.metrics.histogram import SECONDS, SHARES, SIZES, VERSION, Histogram, Labels
+from app.metrics.rollouts import RolloutMetrics
 from app.registry import Loaded, ModelEntry, State
-
-SECONDS = (
-    *(50e-6, 100e-6, 250e-6, 500e-6, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
-    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
-)
-SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
-SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-
-Labels = tuple[str, ...]
-VERSION = ("model", "version")
-
-
-class Histogram:
-    """Counts by bucket; `bounds` are upper, inclusive, ascending."""
-
-    __slots__ = ("_bounds", "_counts", "_sum")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
-
-    @property
-    def count(self) -> int:
-        return sum(self._counts)
-
-    @property
-    def total(self) -> float:
-        """The sum of what was observed."""
-        return self._sum
-
-    def add_to(self, family: HistogramMetricFamily, labels: Labels) -> None:
-        """Write the cumulative counts Prometheus wants into `family`."""
-        bounds = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
-        buckets = list(zip(bounds, accumulate(self._counts), strict=True))
-        family.add_metric(labels, buckets, self._sum)
 
 
 class VersionMetrics:
@@ -126,6 +86,7 @@ class Metrics(Collector):
 
     def __init__(self, models: Callable[[], Iterable[ModelEntry]]) -> None:
         self._models = models
+        self.rollouts = RolloutMetrics()
         self._versions: dict[Labels, VersionMetrics] = {}
         self.loop_lag = Histogram(SECONDS)
         self.hot_requests: Callable[[], int] = lambda: 0
@@ -154,6 +115,7 @@ class Metrics(Collector):
         yield from self._counters()
         yield from self._histograms()
         yield from _gauges(list(self._models()))
+        yield from self.rollouts.collect()
         lag = HistogramMetricFamily(
             "event_loop_lag_seconds", "How late the event loop gets to what is due."
         )

@@ -1,0 +1,94 @@
+"""What is counted of rollouts and their shadows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from math import isfinite
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from app.metrics.histogram import VERSION, Histogram, Labels
+from app.traffic import Compared, Dropped, LiveRollout, RolledBack, TrafficEvent
+
+DIFFERENCES = (0.0, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4)
+
+
+class RolloutMetrics:
+    """`live` and `valid` are asked when a scrape asks."""
+
+    def __init__(self) -> None:
+        self.live: Callable[[], Iterable[LiveRollout]] = tuple
+        self.valid: Callable[[], bool] = lambda: True
+        self._rollbacks: Counter[Labels] = Counter()
+        self._compared: Counter[Labels] = Counter()
+        self._dropped: Counter[Labels] = Counter()
+        self._disagreed: Counter[Labels] = Counter()
+        self._differences: dict[Labels, Histogram] = {}
+
+    def observe(self, event: TrafficEvent) -> None:
+        """Count what happened; a rollback in the process that decided it."""
+        match event:
+            case Compared(model, version, disagrees, outputs):
+                labels: Labels = (model, str(version))
+                self._compared[labels] += 1
+                self._disagreed[labels] += disagrees
+                for one in outputs:
+                    if one.largest is not None and isfinite(one.largest):
+                        of = (*labels, one.output)
+                        if of not in self._differences:
+                            self._differences[of] = Histogram(DIFFERENCES)
+                        self._differences[of].observe(one.largest)
+            case Dropped(model, version):
+                self._dropped[model, str(version)] += 1
+            case RolledBack(model, version, variants, _, reason, _, ours) if ours:
+                for variant in variants or ("",):
+                    self._rollbacks[model, str(version), variant, reason] += 1
+
+    def collect(self) -> Iterator[Metric]:
+        weight = GaugeMetricFamily(
+            "rollout_weight",
+            "A variant's weight; 0 once it is rolled back.",
+            labels=(*VERSION, "variant"),
+        )
+        for live in self.live():
+            rollout = live.rollout
+            for name, variant in rollout.variants.items():
+                of = (rollout.model, str(variant.version), name)
+                weight.add_metric(of, 0.0 if variant.rolled_back else variant.weight)
+        valid = GaugeMetricFamily(
+            "rollouts_config_valid", "1 while the rollouts file can be read, 0 while it cannot."
+        )
+        valid.add_metric((), float(self.valid()))
+        yield from (weight, valid)
+        yield _counter(
+            "rollout_rollbacks",
+            "Variants this process took out of a rollout; no variant: a shadow.",
+            self._rollbacks,
+            (*VERSION, "variant", "reason"),
+        )
+        yield _counter("shadow_compared", "Copies compared with what was answered.", self._compared)
+        yield _counter("shadow_dropped", "Copies given up for want of room.", self._dropped)
+        yield _counter("shadow_disagreement", "Copies answered differently.", self._disagreed)
+        differences = HistogramMetricFamily(
+            "shadow_max_abs_difference",
+            "The largest absolute difference in an output, by request.",
+            labels=(*VERSION, "output"),
+        )
+        for labels, histogram in self._differences.items():
+            histogram.add_to(differences, labels)
+        yield differences
+
+
+def _counter(
+    name: str, help_text: str, counts: Counter[Labels], labels: Labels = VERSION
+) -> Metric:
+    family = CounterMetricFamily(name, help_text, labels=labels)
+    for values, count in counts.items():
+        family.add_metric(values, count)
+    return family
