@@ -315,7 +315,7 @@ def test_borrowed_library_is_caught(library: str, form: str) -> None:
         assert not borrowed(library, [*module(owner, source), *module(f"{owner}.part", source)])
 
 
-    """`rest.hot` owns uvicorn, `rest.hotel` and `rest` do not; onnx is not onnxruntime."""
+def test_library_owner_is_no_prefix_of_a_word() -> None:
     """`rest.hot` owns uvicorn, `rest.hotel` and `rest` do not; onnx is not onnxruntime."""
     assert borrowed("uvicorn", module("rest.hotel", "import uvicorn"))
     assert borrowed("uvicorn", module("rest", "import uvicorn"))
