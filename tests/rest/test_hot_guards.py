@@ -91,7 +91,7 @@ class Transport(asyncio.Transport):
 class HeldCall:
     """A body that is taken as it is, and answered with what the run gave."""
 
-    model = version = timeout = None
+    model = version = label = timeout = None
 
     def __init__(self, body: bytes) -> None:
         self.body = body
@@ -142,7 +142,7 @@ class HeldPlane:
     refusals: list[str] = field(default_factory=list)
     error: Exception | None = None
 
-    def pick(self, model: str | None, version: str | None = None) -> HeldLease:
+    def pick(self, model: str | None, version: str | None = None, **_: Any) -> HeldLease:
         if self.error is not None:
             raise self.error
         return HeldLease(self.waiting)

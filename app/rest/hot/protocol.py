@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any
@@ -15,82 +14,24 @@ import structlog
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.data_plane import DataPlane
 from app.errors import CohortError, InferenceFailed, InvalidInput, TooLarge
 from app.rest.calls import JSON, Call, Encoded, Route
 from app.rest.compression import choose
 from app.rest.hot.cycle import HotCycle
+from app.rest.hot.shared import Hot
 from app.rest.limits import too_large
 
 log = structlog.get_logger("cohort.rest")
 
 MOST_HEADER_BYTES = 64 * 1024
-MOST_ROUTES = 1024
-"""Addresses that are remembered; callers make them up, so at some point they are forgotten."""
+LARGE_SEGMENT = 16 * 1024
+"""Headers are measured only where a segment was larger, or they came in many."""
 
 READ_AHEAD = 64 * 1024
 """Bytes read of requests whose turn has not come. Reading on is how a leaving caller is noticed."""
 
 HEADER_SECONDS = 30.0
 """How long the headers of a request may take to arrive."""
-
-Match = Callable[[str], Route | None]
-
-
-@dataclass
-class Hot:
-    """What all connections of a process share. `answered` counts what went the fast way.
-
-    `keep_alive` is how long, in seconds, a connection may do nothing.
-    """
-
-    plane: DataPlane
-    matches: Sequence[Match]
-    max_body: int
-    keep_alive: float
-    draining: Callable[[], bool] = lambda: False
-    answered: int = 0
-    _watching: bool = False
-    _routes: dict[bytes, Route] = field(default_factory=dict)
-    _defaults: tuple[object, bytes] = (None, b"")
-
-    def route(self, url: bytes) -> Route | None:
-        """The route of an address that goes the fast way; None for all others."""
-        return self._routes.get(url) or self._find(url)
-
-    def _find(self, url: bytes) -> Route | None:
-        path = url.decode("latin-1")
-        route = next((found for match in self.matches if (found := match(path))), None)
-        if route is not None and len(url) <= LONGEST_REMEMBERED:
-            if len(self._routes) >= MOST_ROUTES:
-                self._routes.clear()
-            self._routes[url] = route
-        return route
-
-    def default_headers(self, headers: list[tuple[bytes, bytes]]) -> bytes:
-        """uvicorn's own headers, put together anew only when it has new ones (once a second)."""
-        if self._defaults[0] is not headers:
-            lines = [name + b": " + value + b"\r\n" for name, value in headers]
-            self._defaults = (headers, b"".join(lines))
-        return self._defaults[1]
-
-    def watch(self, connections: Iterable[object], loop: asyncio.AbstractEventLoop) -> None:
-        """Have an eye on idle connections: one timer for all, while there are any."""
-        if not self._watching:
-            self._watching = True
-            loop.call_later(self._period, self._sweep, connections, loop)
-
-    @property
-    def _period(self) -> float:
-        return min(max(self.keep_alive / 4, 0.05), 5.0)
-
-    def _sweep(self, connections: Iterable[object], loop: asyncio.AbstractEventLoop) -> None:
-        self._watching = False
-        now = loop.time()
-        for connection in list(connections):
-            self.watch(connections, loop)
-            if isinstance(connection, HotProtocol):
-                connection.close_if_idle(now)
 
 
 def protocol(hot: Hot) -> Callable[..., HotProtocol]:
@@ -124,10 +65,8 @@ class HotProtocol(HttpToolsProtocol):
         self._unsent = 0  # bytes of answers that the sweep found waiting for the caller
         self._in_headers = False
         self._headers_since = 0.0
-        self._received = 0  # bytes that came last
-        self._moved = False  # whether they began a request, or were part of a body
-        self._first_bytes = 0  # how many came with the beginning of headers that go on
-        self._idle_bytes = 0  # how many came since that were no part of a body
+        self._idle_bytes = 0  # came in segments that neither began a request nor were of a body
+        self._large = False  # whether there was a segment that may hold more than small headers
         self._length = 0  # what Content-Length says
         self._usual = True  # whether the headers so far hold nothing that only FastAPI knows
         self._upgrade = False
@@ -138,7 +77,7 @@ class HotProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = Flow(transport)
-        self.hot.watch(self.connections, self.loop)
+        self.hot.watch(self.connections, self.loop)  # type: ignore[arg-type]  # all are ours
 
     def connection_lost(self, exc: Exception | None) -> None:
         for cycle in {self._turn, *(cycle for cycle, _ in self.pipeline), self.cycle} - {None}:
@@ -157,8 +96,10 @@ class HotProtocol(HttpToolsProtocol):
         if self._broken:
             return
         self._since = self.loop.time()
-        self._received = len(data)
-        self._moved = False
+        size = len(data)
+        self._idle_bytes += size
+        if size > LARGE_SEGMENT:
+            self._large = True
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -166,15 +107,10 @@ class HotProtocol(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             if not self._broken:
                 self._refuse(_told(error))
-        if self._moved:
-            self._first_bytes = len(data) if self._in_headers else 0
-            self._idle_bytes = 0
-        else:
-            self._idle_bytes += len(data)
-            if self._idle_bytes > MOST_HEADER_BYTES and not self._broken:
-                self._refuse(TooLarge(HEADERS_TOO_LARGE))  # trailers and blank lines count, too
+        if self._idle_bytes > MOST_HEADER_BYTES and not self._broken:
+            self._refuse(TooLarge(HEADERS_TOO_LARGE))  # trailers and blank lines count, too
         if self.pipeline:
-            self.flow.ahead += len(data)
+            self.flow.ahead += size
             if self.flow.ahead > READ_AHEAD:
                 self.flow.pause_reading()
 
@@ -232,9 +168,9 @@ class HotProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         if self._broken:
             raise InvalidInput("the connection ends with the request before")
-        self._in_headers = self._moved = self._usual = True
+        self._in_headers = self._usual = True
         self._headers_since = self._since
-        self._length = 0
+        self._idle_bytes = self._length = 0
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
@@ -251,15 +187,17 @@ class HotProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         parser, headers = self.parser, self.headers
-        if self._first_bytes + self._idle_bytes + self._received > MOST_HEADER_BYTES:
+        if self._large or self._idle_bytes > MOST_HEADER_BYTES - LARGE_SEGMENT:
             size = len(self.url) + sum([len(name) + len(value) + 4 for name, value in headers])
             if size > MOST_HEADER_BYTES:
                 raise TooLarge(HEADERS_TOO_LARGE)
-        if parser.should_upgrade() and parser.get_method() != b"CONNECT":
+        route = None
+        if self._usual:
+            route = self.hot.route(self.url)
+        elif parser.should_upgrade() and parser.get_method() != b"CONNECT":
             self._upgrade = True
             return
         self._in_headers = False
-        route = self.hot.route(self.url) if self._usual else None
         if route is None or parser.get_method() != b"POST" or parser.get_http_version() != "1.1":
             self._leave_to_asgi()
         else:
@@ -278,7 +216,7 @@ class HotProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
 
     def on_body(self, body: bytes) -> None:
-        self._moved = True
+        self._idle_bytes = 0
         cycle = self.cycle
         if isinstance(cycle, HotCycle):
             cycle.take(body)
@@ -404,8 +342,9 @@ def _told(error: httptools.HttpParserError) -> CohortError:
 
 
 HEADERS_TOO_LARGE = f"headers have at most {MOST_HEADER_BYTES} bytes"
-LONGEST_REMEMBERED = 512
-LOOKED_AT = frozenset({b"content-length", b"content-encoding", b"accept-encoding", b"expect"})
+LOOKED_AT = frozenset(
+    {b"content-length", b"content-encoding", b"accept-encoding", b"expect", b"upgrade"}
+)
 STATUS_LINE = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
