@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from types import TracebackType
 from typing import Self
@@ -18,6 +18,7 @@ from app.errors import (
     Cancelled,
     CohortError,
     InvalidInput,
+    NotFound,
     NotReady,
     Overloaded,
     did_you_mean,
@@ -25,11 +26,16 @@ from app.errors import (
 )
 from app.metrics import Metrics, VersionMetrics
 from app.registry import Loaded, Registry
+from app.rollout import Sticky
 from app.tensors import Arrays, TensorSpec, check_inputs
+from app.traffic import LiveRollout, Traffic
 
-__all__ = ["DataPlane", "Lease", "Outputs", "Reply"]
+__all__ = ["DataPlane", "KeyOf", "Lease", "Outputs", "Reply", "Sticky"]
 
 Reply = Callable[[Outputs | None, CohortError | None], None]
+
+KeyOf = Callable[[Sticky], str | None]
+"""Gives what a request has in the header or parameter that keeps its caller on a variant."""
 
 
 class Lease:
@@ -37,6 +43,7 @@ class Lease:
 
     __slots__ = (
         "_counts",
+        "_live",
         "_loaded",
         "_plane",
         "_started",
@@ -49,13 +56,20 @@ class Lease:
     )
 
     def __init__(
-        self, plane: DataPlane, model: str, version: str, variant: str, loaded: Loaded
+        self,
+        plane: DataPlane,
+        model: str,
+        version: str,
+        variant: str,
+        loaded: Loaded,
+        live: LiveRollout | None = None,
     ) -> None:
         self._started = monotonic()
         self._plane = plane
         self._loaded: Loaded | None = loaded
         self._counts: VersionMetrics = plane.counts(model, version)
         self._ticket: Ticket | None = None
+        self._live = live  # the rollout that chose, to learn from the answer
         self.model = model
         self.version = version
         self.variant = variant
@@ -71,6 +85,16 @@ class Lease:
         loaded = self._open()
         check_inputs(self.inputs, arrays)
         limit = loaded.timeout if timeout is None else min(timeout, loaded.timeout)
+        if self._live is not None:
+            reply = self._live.listen(
+                self.variant,
+                int(self.version),
+                self.outputs,
+                arrays,
+                reply,
+                started=self._started,
+                hurried=limit < loaded.timeout,
+            )
         self._ticket = loaded.batcher.submit(arrays, reply, deadline=self._started + limit)
 
     async def infer(
@@ -188,31 +212,47 @@ class DataPlane:
         self,
         registry: Registry,
         metrics: Metrics,
+        traffic: Traffic | None = None,
         *,
         default_model: str | None = None,
         max_concurrency: int = 4096,
     ) -> None:
         self._registry = registry
         self._metrics = metrics
+        self._traffic = traffic
+        self._rollouts: Mapping[str, LiveRollout] = {} if traffic is None else traffic.live
         self._default_model = default_model
         self._max_concurrency = max_concurrency
         self._counts: dict[tuple[str, str], VersionMetrics] = {}
         self.open_leases = 0
         self.closed = False  # draining: no new requests
 
-    def pick(self, model: str | None, version: str | None = None) -> Lease:
-        """Choose who answers: `version` pins one, otherwise the highest that is READY.
+    def pick(
+        self,
+        model: str | None,
+        version: str | None = None,
+        *,
+        key_of: KeyOf | None = None,
+        label: str | None = None,
+    ) -> Lease:
+        """Choose who answers: the model's rollout does, or else it is the highest that is READY.
 
-        `model` may be None where the server has one model or a default. Raises InvalidInput,
-        ModelNotFound, VersionNotFound, NotReady or Overloaded, and counts what it raises if the
-        model is known.
+        `version` or `label`, the name of a variant, pins one. `key_of` is asked only where the
+        rollout keeps callers on their variants. `model` may be None where the server has one model
+        or a default. Raises InvalidInput, ModelNotFound, NotFound, VersionNotFound, NotReady or
+        Overloaded, and counts what it raises if the model is known.
         """
         name = model if model is not None else self._only_model()
+        variant, live = "", None
         try:
             if self.closed:
                 raise NotReady("the server is shutting down")
             if self.open_leases >= self._max_concurrency:
                 raise Overloaded(f"the server has {self.open_leases} requests in hand already")
+            if label is not None:
+                variant, version = label, self._labelled(name, label)
+            elif version is None and (live := self._rollouts.get(name)) is not None:
+                variant, version = self._choose(name, live, key_of)
             entry = self._registry.find(name, version)
         except CohortError as error:
             self.refused(name, error)
@@ -220,10 +260,28 @@ class DataPlane:
         loaded = entry.loaded
         if loaded is None:
             raise NotReady(f"version {entry.number} of model {quoted(name)} is not loaded")
-        lease = Lease(self, name, str(entry.number), "", loaded)
+        lease = Lease(self, name, str(entry.number), variant, loaded, live)
         loaded.leases += 1
         self.open_leases += 1
         return lease
+
+    def _choose(self, name: str, live: LiveRollout, key_of: KeyOf | None) -> tuple[str, str]:
+        sticky = live.rollout.sticky
+        key = None if sticky is None or key_of is None else key_of(sticky) or None
+        ready = self._registry.model(name).ready
+        chosen = live.choose(key, ready)
+        if chosen.version not in ready:
+            raise NotReady(
+                f"version {chosen.version} of model {quoted(name)}, its rollout's baseline, is not "
+                "ready"
+            )
+        return chosen.name, str(chosen.version)
+
+    def _labelled(self, name: str, label: str) -> str:
+        self._registry.model(name)
+        if self._traffic is None:
+            raise NotFound(f"model {quoted(name)} has no rollout, and so no labels")
+        return str(self._traffic.version_of(name, label))
 
     def refused(self, model: str | None, error: CohortError) -> None:
         """Count a request that never got a lease; unknown models are not counted by name."""

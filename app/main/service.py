@@ -13,6 +13,7 @@ import structlog
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
 from app.main.cores import cores
+from app.main.rollouts import Rollouts, log_event
 from app.main.startup import announce
 from app.metrics import Metrics
 from app.registry import (
@@ -28,8 +29,13 @@ from app.registry import (
 from app.repository import QUIET, Snapshot, scan
 from app.scheduling import Scheduler
 from app.settings import Settings
+from app.state import State
+from app.traffic import Traffic, TrafficEvent
 
 log = structlog.get_logger("cohort")
+
+GUARD_SECONDS = 1.0
+"""How often variants are judged, and the decisions of other processes looked for."""
 
 LAG_SECONDS = 0.25
 """How often the event loop's lag is looked at."""
@@ -50,18 +56,30 @@ class Service:
             count=lambda model, version: self.metrics.version(model, version).batcher,
             observe=self._heard,
             cache=settings.cache,
+            named=lambda: self.traffic.named,
         )
+        self.traffic = Traffic(
+            catalog=lambda: self.registry.catalog,
+            wake=self.scheduler.wake,
+            observe=self._heard_of_traffic,
+        )
+        self.metrics.rollouts.live = self.traffic.live.values
+        self.metrics.rollouts.valid = lambda: self.traffic.valid
+        self.rollouts = Rollouts(settings.rollouts, State(settings.state), self.traffic)
         self.data_plane = DataPlane(
             self.registry,
             self.metrics,
+            self.traffic,
             default_model=settings.default_model,
             max_concurrency=settings.max_concurrency,
         )
-        self.control_plane = ControlPlane(self.registry, self.metrics)
+        self.control_plane = ControlPlane(self.registry, self.metrics, self.traffic)
         self.control_plane.reconcile = self._reconcile_settled
+        self.control_plane.waits_for = self.rollouts.waits_for
+        self.control_plane.save = self.rollouts.exchange
         self._reconciling = asyncio.Lock()
         self._snapshot: Snapshot | None = None
-        self.control_plane.problems = lambda: self._snapshot.problems if self._snapshot else ()
+        self.control_plane.problems = self._problems
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -69,9 +87,15 @@ class Service:
         async with AsyncExitStack() as stack:
             stack.callback(self.scheduler.close)  # last: batches in flight end on its threads
             stack.callback(self.registry.close)
+            stack.callback(self.traffic.close)  # copies hold their versions
+            await self.rollouts.look()
+            await self.rollouts.exchange()
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            watch_seconds = self.settings.watch_seconds
             loops = [
-                tasks.create_task(self._forever(self._reconcile, self.settings.watch_seconds)),
+                tasks.create_task(self._forever(self._reconcile, watch_seconds)),
+                tasks.create_task(self._forever(self.rollouts.look, watch_seconds)),
+                tasks.create_task(self._forever(self.rollouts.step, GUARD_SECONDS)),
                 tasks.create_task(self._measure_lag()),
             ]
             stack.callback(lambda: [loop.cancel() for loop in loops])  # first: nothing new loads
@@ -103,6 +127,8 @@ class Service:
             await self._look_and_load()
 
     async def _look_and_load(self) -> None:
+        if not self.rollouts.known:
+            return
         first = not self.registry.settled
         before = self._snapshot
         snapshot = await asyncio.to_thread(scan, self.settings.models, before)
@@ -122,10 +148,18 @@ class Service:
             await asyncio.sleep(LAG_SECONDS)
             self.metrics.loop_lag.observe(max(0.0, monotonic() - due))
 
+    def _problems(self) -> list[object]:
+        found = self._snapshot.problems if self._snapshot is not None else ()
+        return [*found, *self.rollouts.problems(settled=self.registry.settled)]
+
     def _models(self) -> Iterable[ModelEntry]:
         return self.registry.catalog.values()
 
     # -- what is heard from below
+
+    def _heard_of_traffic(self, event: TrafficEvent) -> None:
+        self.metrics.rollouts.observe(event)
+        log_event(event)
 
     def _heard(self, event: RegistryEvent) -> None:
         match event:

@@ -31,12 +31,16 @@ Wanted = Mapping[str, Mapping[int, Source]]
 
 
 NOBODY: AbstractSet[str] = frozenset()
+NONE: Mapping[str, AbstractSet[int]] = {}
 
 
 def wanted(
-    snapshot: Snapshot, catalog: Catalog, out: AbstractSet[str] = NOBODY
+    snapshot: Snapshot,
+    catalog: Catalog,
+    out: AbstractSet[str] = NOBODY,
+    named: Mapping[str, AbstractSet[int]] = NONE,
 ) -> dict[str, dict[int, Source]]:
-    """Say which versions should be loaded.
+    """Say which versions should be loaded: those the policy says, and those that are `named`.
 
     A version that failed does not count towards `versions: {latest: n}`, so that the next older one
     is wanted in its place; it stays wanted itself, and is tried again when its files change. Those
@@ -53,6 +57,7 @@ def wanted(
         }
         policy = (model.config or ModelConfig()).versions
         numbers = policy.wanted(sources) | policy.wanted(sources.keys() - failed)
+        numbers |= named.get(name, frozenset()) & sources.keys()
         result[name] = {number: sources[number] for number in sorted(numbers)}
     return result
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -13,7 +14,7 @@ from app.batching import Batcher, BatchingOff, Left, Observer, Ran
 from app.errors import LoadFailed, ModelNotFound, NotReady, VersionNotFound
 from app.registry.catalog import UNLOADED, Catalog, Loaded, ModelEntry, State, VersionEntry
 from app.registry.loading import Readied, ready
-from app.registry.planning import Load, Unload, plan, wanted
+from app.registry.planning import Load, Unload, Wanted, plan, wanted
 from app.repository import Snapshot
 
 
@@ -56,7 +57,7 @@ class Registry:
     """Holds the catalog and makes it what the repository and its configuration want.
 
     `wake` is the scheduler's; `count(model, version)` gives the observer of a version's batcher;
-    `observe` hears of versions that come and go.
+    `observe` hears of versions that come and go; `named` gives the versions that rollouts need.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Registry:
         count: Callable[[str, str], Observer],
         observe: Callable[[RegistryEvent], None],
         cache: Path | None = None,
+        named: Callable[[], Mapping[str, AbstractSet[int]]] = dict,
     ) -> None:
         self.catalog: Catalog = {}
         self.settled = False  # whether the first pass over the repository is done
@@ -75,6 +77,7 @@ class Registry:
         self._count = count
         self._observe = observe
         self._cache = cache
+        self._named = named
 
     # -- reading
 
@@ -125,7 +128,7 @@ class Registry:
 
         What fails is noted in the catalog and told to the observer; nothing is raised.
         """
-        while actions := plan(wanted(snapshot, self.catalog, self._out), self.catalog, self._out):
+        while actions := plan(self._wanted(snapshot), self.catalog, self._out):
             for action in actions:
                 if isinstance(action, Load) and self._entry(action.model, action.number) is None:
                     entry = VersionEntry(action.number, State.LOADING, action.source)
@@ -136,6 +139,9 @@ class Registry:
                 else:
                     self._unload(action)
         self.settled = True
+
+    def _wanted(self, snapshot: Snapshot) -> Wanted:
+        return wanted(snapshot, self.catalog, self._out, self._named())
 
     def take_out(self, model: str) -> None:
         """Let every version of a model go, and keep it out until `bring_back`.

@@ -44,4 +44,28 @@ def router(plane: ControlPlane, *, token: str | None) -> APIRouter:
         plane.unload(model)
         return plane.model(model)
 
+    @routes.get("/rollouts", summary="Every rollout: variants, decisions and evidence")
+    async def rollouts() -> dict[str, Any]:
+        return plane.rollouts()
+
+    @routes.post("/rollouts/{model}/rollback/{variant}", summary="Take a variant out")
+    async def roll_back(model: str, variant: str) -> dict[str, Any]:
+        """Its callers get the baseline at once, in every process that shares the state folder."""
+        return await plane.roll_back(model, variant)
+
+    @routes.post("/rollouts/{model}/clear", summary="End all rollbacks of a model")
+    async def clear(model: str) -> dict[str, Any]:
+        """Variants and shadow go on as the file says, and are judged anew."""
+        return await plane.clear(model)
+
+    @routes.post("/rollouts/{model}/clear/{variant}", summary="End the rollback of a variant")
+    async def clear_variant(model: str, variant: str) -> dict[str, Any]:
+        """It gets its weight back, and is judged anew."""
+        return await plane.clear(model, variant)
+
+    @routes.get("/rollouts/{model}/shadow/examples", summary="What the shadow answered otherwise")
+    async def examples(model: str) -> list[dict[str, Any]]:
+        """The last ones, the newest first; none unless `keep_examples` asks for them."""
+        return plane.shadow_examples(model)
+
     return routes

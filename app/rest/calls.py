@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from fastapi import Request, Response
 
-from app.data_plane import DataPlane, Lease, Outputs
+from app.data_plane import DataPlane, Lease, Outputs, Sticky
 from app.errors import Cancelled, CohortError
 from app.tensors import Arrays
 
@@ -50,7 +51,11 @@ class Call(Protocol):
 
     model: str | None
     version: str | None
+    label: str | None
     timeout: float | None  # seconds
+
+    @property
+    def parameters(self) -> Mapping[str, object]: ...
 
     def decode(self, lease: Lease) -> Arrays: ...
 
@@ -74,6 +79,16 @@ def are_large(outputs: Outputs) -> bool:
     return sum([output.nbytes for output in outputs]) > LARGE
 
 
+def find_key(headers: Headers, call: Call, sticky: Sticky) -> str | None:
+    """What a request has where a rollout looks; a number or a boolean as JSON writes it."""
+    if sticky.header:
+        return headers.get(sticky.header)
+    value = call.parameters.get(sticky.parameter)
+    if value is None or isinstance(value, str):
+        return value
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 async def ask(plane: DataPlane, request: Request, route: Route, body: bytes) -> Encoded:
     """Answer one call; drop it when the caller hangs up first."""
     large = is_large(request.headers, body)
@@ -82,7 +97,8 @@ async def ask(plane: DataPlane, request: Request, route: Route, body: bytes) -> 
     except CohortError as error:
         plane.refused(route.model, error)
         raise
-    with plane.pick(call.model, call.version) as lease:
+    key_of = partial(find_key, request.headers, call)
+    with plane.pick(call.model, call.version, key_of=key_of, label=call.label) as lease:
         arrays = await _do(large, call.decode, lease)
         outputs = await unless_gone(request, lease.infer(arrays, timeout=call.timeout))
         return await _do(are_large(outputs), call.encode, lease, outputs)

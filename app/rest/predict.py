@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -36,6 +37,7 @@ class PredictCall:
     """One call of the simple face. What the path says counts, and the body says the same."""
 
     __slots__ = ("_positions", "_request", "model", "timeout", "version")
+    label: str | None = None
 
     def __init__(self, request: PredictRequest, model: str | None, version: str | None) -> None:
         self._request = request
@@ -43,6 +45,10 @@ class PredictCall:
         self.model = _same("model", model, request.model)
         self.version = _same("version", version, request.version)
         self.timeout = request.timeout
+
+    @property
+    def parameters(self) -> Mapping[str, object]:
+        return self._request.parameters
 
     def decode(self, lease: Lease) -> Arrays:
         """Make arrays as the version wants them. Raises InvalidInput."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -56,12 +57,14 @@ class Address:
 class V1Call:
     """One call to predict."""
 
-    __slots__ = ("_request", "model", "timeout", "version")
+    __slots__ = ("_request", "label", "model", "timeout", "version")
+    parameters: Mapping[str, object] = MappingProxyType({})
 
     def __init__(self, request: V1Request, address: Address) -> None:
         self._request = request
         self.model: str | None = address.model
-        self.version = version_of(address)
+        self.version = address.version
+        self.label = address.label
         self.timeout: float | None = None
 
     def decode(self, lease: Lease) -> Arrays:
@@ -103,22 +106,16 @@ PATH = re.compile(
 )
 
 
-def version_of(address: Address) -> str | None:
-    """The version an address asks for; None leaves the choice to the plane.
-
-    Labels are the variants of a rollout: this is where they will be looked up.
-    """
+def version_of(plane: ControlPlane, address: Address) -> str | None:
+    """The version an address asks for, by number or as a variant of a rollout; None for none."""
     if address.label is not None:
-        raise NotFound(
-            f"model {quoted(address.model)} has no label {quoted(address.label)}: labels are the "
-            "variants of a rollout, and it has none"
-        )
+        return plane.labelled(address.model, address.label)
     return address.version
 
 
 def status(plane: ControlPlane, address: Address) -> dict[str, Any]:
     """`GetModelStatus`: all versions, or the one asked for."""
-    version = version_of(address)
+    version = version_of(plane, address)
     versions: Sequence[Mapping[str, Any]] = (
         plane.model(address.model)["versions"]
         if version is None
@@ -141,7 +138,7 @@ def status(plane: ControlPlane, address: Address) -> dict[str, Any]:
 
 def metadata(plane: ControlPlane, address: Address) -> dict[str, Any]:
     """`GetModelMetadata`: the signature of the version asked for, or of the one that answers."""
-    version = version_of(address) or plane.model(address.model)["default_version"]
+    version = version_of(plane, address) or plane.model(address.model)["default_version"]
     if version is None:
         raise NotReady(f"no version of model {quoted(address.model)} is ready")
     described = plane.version(address.model, version)
@@ -217,7 +214,7 @@ def router(data: DataPlane, control: ControlPlane) -> APIRouter:
 
     for place in ("", "/versions/{version}", "/labels/{label}"):
         path = f"/v1/models/{{model}}{place}"
-        shown = "label" not in place  # until there are rollouts nothing has one
+        shown = "label" not in place  # the document cannot say which models have labels
         routes.post(f"{path}:predict", summary="Ask a model", include_in_schema=shown, **PREDICT)(
             predict
         )

@@ -6,11 +6,11 @@ from asyncio import CancelledError
 from collections.abc import Callable
 
 from app.codec import classify
-from app.data_plane import DataPlane, Lease, Outputs
+from app.data_plane import DataPlane, Lease, Outputs, Sticky
 from app.errors import Cancelled, DeadlineExceeded, InvalidInput, TooLarge, quoted
 from app.rpc.contents import NamedTensor, read_inputs, write_outputs
 from app.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse
-from app.rpc.parameters import timeout_of, whole
+from app.rpc.parameters import Metadata, find_header, text_of, timeout_of, whole
 
 RequestedOutput = ModelInferRequest.InferRequestedOutputTensor
 
@@ -23,15 +23,26 @@ class Inference:
         self._limit = limit
 
     async def answer(
-        self, request: ModelInferRequest, remaining: Callable[[], float | None]
+        self,
+        request: ModelInferRequest,
+        remaining: Callable[[], float | None],
+        metadata: Callable[[], Metadata] = tuple,
     ) -> ModelInferResponse:
         """Answer one request. `remaining()` gives the seconds until the call's deadline.
+
+        `metadata()` gives the call's pairs, where a rollout may look for its sticky key.
 
         Raises what a caller should hear. Where the task is cancelled, the caller is gone, and the
         request leaves its batch.
         """
         plane = self._plane
-        lease = plane.pick(request.model_name or None, request.model_version or None)
+
+        def key_of(sticky: Sticky) -> str | None:
+            if sticky.header:
+                return find_header(metadata(), sticky.header)
+            return text_of(request.parameters, sticky.parameter)
+
+        lease = plane.pick(request.model_name or None, request.model_version or None, key_of=key_of)
         try:
             arrays = read_inputs(request, lease.inputs)
             positions = lease.select([output.name for output in request.outputs] or None)

@@ -15,6 +15,7 @@ from app.rpc.admin import Admin
 from app.rpc.calls import Context, unary
 from app.rpc.health import Health
 from app.rpc.infer import Inference
+from app.rpc.parameters import Metadata
 from app.rpc.pool import POOL, add
 from app.rpc.streams import Streams
 
@@ -72,7 +73,10 @@ class RpcServer:
     async def _infer(
         self, request: messages.ModelInferRequest, context: Context
     ) -> messages.ModelInferResponse:
-        return await self._inference.answer(request, context.time_remaining)
+        def metadata() -> Metadata:
+            return context.invocation_metadata() or ()
+
+        return await self._inference.answer(request, context.time_remaining, metadata)
 
     def _calls(self, about: About, admin: Admin) -> grpc.GenericRpcHandler:
         handlers = [

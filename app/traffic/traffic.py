@@ -8,7 +8,7 @@ from typing import Any
 from app.batching import Batcher
 from app.errors import InvalidInput, NotFound, did_you_mean, quoted
 from app.model_config import RolloutConfig
-from app.registry import Catalog
+from app.registry import UNLOADED, Catalog, State
 from app.rollout import Rollout
 from app.state import Decision, Decisions
 from app.traffic.describing import describe
@@ -79,24 +79,31 @@ class Traffic:
         return live.shadowing.examples()
 
     def problems(self) -> list[str]:
-        """Versions that are named and do not serve, in sentences."""
+        """Versions that are named and cannot serve, in sentences."""
         found = []
         for model, live in self.live.items():
-            ready = self._ready(model)
             rollout = live.config.rollout
             for name, variant in rollout.variants.items():
-                if variant.version not in ready:
+                if self._is_missing(model, variant.version):
                     got = "refused" if name == rollout.baseline else "given to the baseline"
                     found.append(
                         f"rollout of {model}: version {variant.version} of variant {name} is not "
                         f"ready; its callers are {got}"
                     )
-            if rollout.shadow is not None and rollout.shadow.version not in ready:
+            if rollout.shadow is not None and self._is_missing(model, rollout.shadow.version):
                 found.append(
                     f"rollout of {model}: the shadow's version {rollout.shadow.version} is not "
                     "ready; nothing is copied"
                 )
         return found
+
+    def _is_missing(self, model: str, version: int) -> bool:
+        """Whether a version is not there or failed; one that loads, or was taken out, is not."""
+        entry = self._machinery.catalog().get(model)
+        known = entry.versions.get(version) if entry is not None else None
+        if known is None:
+            return True
+        return known.state is State.UNAVAILABLE and known.reason != UNLOADED
 
     def _ready(self, model: str) -> frozenset[int]:
         entry = self._machinery.catalog().get(model)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from app.data_plane import Lease, Outputs
+from app.data_plane import Lease, Outputs, Sticky
 from app.errors import Cancelled, CohortError, InferenceFailed
-from app.rest.calls import Call, Encoded, Route, are_large, codec_thread, is_large
+from app.rest.calls import Call, Encoded, Route, are_large, codec_thread, find_key, is_large
 from app.rest.errors import encoded_error, log_refusal, status_of
 from app.rest.limits import too_large
 from app.tensors import Arrays
@@ -169,8 +169,14 @@ class HotCycle:
 
     def _pick(self, call: Call) -> Lease:
         self._call = call
-        self._lease = self._protocol.hot.plane.pick(call.model, call.version)
+        self._lease = self._protocol.hot.plane.pick(
+            call.model, call.version, key_of=self._key_of, label=call.label
+        )
         return self._lease
+
+    def _key_of(self, sticky: Sticky) -> str | None:
+        call = self._call
+        return None if call is None else find_key(self._headers, call, sticky)
 
     def _submit(self, call: Call, arrays: Arrays) -> None:
         if self._lease is not None:

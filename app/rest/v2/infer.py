@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -24,6 +24,7 @@ class InferCall:
     """One inference call."""
 
     __slots__ = ("_request", "_wanted", "model", "timeout", "version")
+    label: str | None = None
 
     def __init__(self, request: InferRequest, model: str, version: str | None) -> None:
         self._request = request
@@ -31,6 +32,10 @@ class InferCall:
         self.model: str | None = model
         self.version = version
         self.timeout = request.timeout
+
+    @property
+    def parameters(self) -> Mapping[str, object]:
+        return self._request.parameters
 
     def decode(self, lease: Lease) -> Arrays:
         """Make arrays as the version wants them. Raises InvalidInput."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -49,6 +49,7 @@ class InferRequest:
     timeout: float | None = None
     binary: bool = False
     raw: bytes | None = None
+    parameters: Parameters = field(default_factory=dict)
 
 
 def parse(body: bytes, header_length: str | None = None) -> InferRequest:
@@ -69,6 +70,7 @@ def parse(body: bytes, header_length: str | None = None) -> InferRequest:
         _id(document.get("id")),
         _timeout(parameters.get("timeout")),
         binary,
+        parameters=parameters,
     )
 
 

@@ -1,0 +1,215 @@
+"""The operator's way in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version as distribution_version
+from time import monotonic
+
+from app.control_plane.describing import (
+    Description,
+    Served,
+    describe_model,
+    describe_statistics,
+    describe_version,
+    served_by,
+    states,
+)
+from app.errors import NotFound, NotReady, quoted
+from app.metrics import Metrics
+from app.registry import UNLOADED, Catalog, Registry, State
+from app.traffic import Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether the process wants traffic, and if not, why."""
+
+    ready: bool
+    reason: str = ""
+
+
+class ControlPlane:
+    """Operators' way in. `draining` is set once, when the process starts to stop."""
+
+    def __init__(
+        self, registry: Registry, metrics: Metrics, traffic: Traffic | None = None
+    ) -> None:
+        self._registry = registry
+        self._metrics = metrics
+        self._traffic = traffic
+        self._started = monotonic()
+        self._served: tuple[Catalog, tuple[Served, ...]] | None = None
+        self.draining = False
+        self.problems: Callable[[], Sequence[object]] = list  # what is wrong on disk, for people
+        self.waits_for: Callable[[], str] = lambda: "loading models"  # until the first are loaded
+        self.reconcile: Callable[[], Awaitable[None]] = _nothing  # make it what is on disk, now
+        self.save: Callable[[], Awaitable[None]] = _nothing  # write down what was decided, now
+
+    def readiness(self) -> Readiness:
+        """Ready: the first load pass is over, nothing has gone dark, and it is not draining.
+
+        A version that failed takes no replica out of service while its model is served otherwise.
+        """
+        if self.draining:
+            return Readiness(False, "draining")
+        if not self._registry.settled:
+            return Readiness(False, self.waits_for())
+        if dark := self._registry.dark:
+            return Readiness(False, f"no version is ready any more of: {', '.join(dark)}")
+        return Readiness(True)
+
+    def health(self) -> Description:
+        """A summary for people and simple checks."""
+        catalog = self._registry.catalog
+        readiness = self.readiness()
+        troubled = any(
+            one.reason not in {"", UNLOADED}
+            for model in catalog.values()
+            for one in model.versions.values()
+        ) or bool(self.problems())
+        status = "healthy" if readiness.ready and not troubled else "degraded"
+        if not readiness.ready:
+            status = "draining" if self.draining else "unready"
+        return {
+            "status": status,
+            "ready": readiness.ready,
+            "reason": readiness.reason,
+            "model_loaded": any(model.default is not None for model in catalog.values()),
+            "models": {name: states(model) for name, model in catalog.items()},
+            "problems": [str(problem) for problem in self.problems()],
+            "uptime_seconds": round(monotonic() - self._started, 3),
+            "version": distribution_version("cohort"),
+        }
+
+    def models(self) -> Description:
+        """Every model with its versions' states."""
+        return {"models": [describe_model(entry) for entry in self._registry.catalog.values()]}
+
+    def model(self, name: str) -> Description:
+        """One model with its versions in full, and its rollout if any. Raises ModelNotFound."""
+        entry = self._registry.model(name)
+        described = describe_model(entry)
+        described["versions"] = [describe_version(one) for one in entry.versions.values()]
+        rollout = self._traffic.describe(name) if self._traffic is not None else None
+        return described if rollout is None else {**described, "rollout": rollout}
+
+    def version(self, name: str, version: str) -> Description:
+        """One version in full. Raises ModelNotFound or VersionNotFound."""
+        return {"model": name, **describe_version(self._registry.version(name, version))}
+
+    def served(self) -> tuple[Served, ...]:
+        """Every READY version; the same tuple until something changes."""
+        catalog = self._registry.catalog
+        if self._served is None or self._served[0] is not catalog:
+            self._served = catalog, tuple(served_by(catalog))
+        return self._served[1]
+
+    def ready(self, name: str, version: str | None = None) -> str:
+        """The version that would answer now. Raises ModelNotFound, VersionNotFound or NotReady."""
+        return str(self._registry.find(name, version).number)
+
+    def index(self) -> list[Description]:
+        """Every version of every model: its name, state and the reason for that."""
+        return [
+            {
+                "name": model.name,
+                "version": str(entry.number),
+                "state": entry.state.value,
+                "reason": entry.reason,
+            }
+            for model in self._registry.catalog.values()
+            for entry in model.versions.values()
+        ]
+
+    def statistics(self, name: str | None = None, version: str | None = None) -> list[Description]:
+        """What READY versions have done, in the words of Triton's statistics extension.
+
+        Of all models, of one, or of one version. Raises ModelNotFound, VersionNotFound or NotReady.
+        """
+        if name is None:
+            models = list(self._registry.catalog.values())
+        else:
+            self._registry.find(name, version)
+            models = [self._registry.model(name)]
+        return [
+            describe_statistics(
+                model.name, str(number), self._metrics.version(model.name, str(number))
+            )
+            for model in models
+            for number, entry in model.versions.items()
+            if entry.state is State.READY and version in {None, str(number)}
+        ]
+
+    async def load(self, name: str) -> None:
+        """Bring a model back that was unloaded, try again what failed, and wait for the outcome.
+
+        Raises ModelNotFound, or NotReady with the reason where one of its versions is not served.
+        """
+        self._registry.bring_back(name)
+        await self.reconcile()
+        for entry in self._registry.model(name).versions.values():
+            if entry.reason:
+                raise NotReady(f"version {entry.number}: {entry.reason}")
+
+    def unload(self, name: str) -> None:
+        """Take a model out of service until `load` or a restart; what is in flight finishes.
+
+        Raises ModelNotFound.
+        """
+        self._registry.take_out(name)
+
+    # -- rollouts
+
+    def labelled(self, name: str, label: str) -> str:
+        """The version of a variant. Raises ModelNotFound or NotFound."""
+        self._registry.model(name)
+        return str(self._rollouts(name).version_of(name, label))
+
+    def rollouts(self) -> Description:
+        """Every rollout by model."""
+        traffic = self._traffic
+        return {} if traffic is None else {name: traffic.describe(name) for name in traffic.live}
+
+    def rollout(self, name: str) -> Description:
+        """A model's rollout. Raises NotFound."""
+        described = self._rollouts(name).describe(name)
+        if described is None:
+            raise _no_rollout(name)
+        return described
+
+    async def roll_back(self, name: str, variant: str) -> Description:
+        """Give a variant's callers to the baseline. Raises NotFound or InvalidInput."""
+        self._rollouts(name).roll_back(name, variant)
+        await self.save()
+        return self.rollout(name)
+
+    async def clear(self, name: str, variant: str | None = None) -> Description:
+        """End what was decided about a variant, or about all of a model. Raises NotFound."""
+        self._rollouts(name).clear(name, variant)
+        await self.save()
+        return self.rollout(name)
+
+    def shadow_examples(self, name: str) -> list[Description]:
+        """The last requests that the shadow answered differently. Raises NotFound."""
+        return self._rollouts(name).examples(name)
+
+    def _rollouts(self, name: str) -> Traffic:
+        if self._traffic is None:
+            raise _no_rollout(name)
+        return self._traffic
+
+    # -- metrics
+
+    def metrics_text(self, accept: str) -> tuple[bytes, str]:
+        """The metrics in the format asked for, and its content type."""
+        return self._metrics.text(accept)
+
+
+def _no_rollout(name: str) -> NotFound:
+    return NotFound(f"model {quoted(name)} has no rollout")
+
+
+async def _nothing() -> None:
+    """Until `main` says how."""
