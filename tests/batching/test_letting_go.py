@@ -15,7 +15,7 @@ from app.batching import Batcher, BatchPolicy, Outputs, Ticket
 from app.errors import InvalidInput
 from app.scheduling import Scheduler
 from app.tensors import Arrays
-from tests.fakes import Answers, Hand, Observed, Puppet, assert_empty
+from tests.fakes import PATIENCE, Answers, Hand, Observed, Puppet, assert_empty
 
 
 class Payload(np.ndarray[tuple[int, ...], np.dtype[np.float64]]):
@@ -123,10 +123,9 @@ async def test_threads_do_not_keep_a_version_that_has_gone(no_collector: None) -
     batcher.close()
     watched = weakref.ref(batcher)
     del batcher
-    for _ in range(1000):
-        if watched() is None:
-            break
-        await asyncio.sleep(0)
+    until = monotonic() + PATIENCE  # the thread, at a low priority, may not have had its turn yet
+    while watched() is not None and monotonic() < until:
+        await asyncio.sleep(0.001)
     assert watched() is None
     scheduler.close()
 
