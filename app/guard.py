@@ -17,8 +17,8 @@ see Ramdas, Grünwald, Vovk & Shafer, "Game-theoretic statistics and safe anytim
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import exp, inf, log, log1p
+from dataclasses import dataclass, replace
+from math import exp, inf, log, log1p, pi
 from typing import Literal
 
 Reason = Literal["errors", "latency", "disagreement"]
@@ -28,6 +28,10 @@ SLOW_SHARE = 0.05
 
 ALTERNATIVES = (1.3, 1.7, 2.4, 4.0, 8.0)
 """The bet is spread over variants this many times beyond their limit."""
+
+
+GIVE_UP = -3.0
+"""The log of a stake that is not worth betting on: a new one may start in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class Guard:
 
     @property
     def threshold(self) -> float:
-        """The log of the stake from which a limit counts as broken."""
+        """The log of the stake from which a limit would count as broken, were there one bet."""
         limits = (self.max_error_rate_increase, self.max_latency_ratio, self.max_disagreement)
         watched = sum(limit is not None for limit in limits) or 1
         alpha = (1 - self.confidence) / watched
@@ -73,12 +77,14 @@ class Counts:
 class Evidence:
     """What is known so far: the counts seen, and the log of each bet's stake.
 
-    `stakes` belong to `ALTERNATIVES`, in order; their mean is the e-process.
+    `stakes` belong to `ALTERNATIVES`, in order; their mean is the e-process. `restarts` counts the
+    e-processes that were given up before this one.
     """
 
     baseline: Counts = Counts()
     variant: Counts = Counts()
     stakes: tuple[float, ...] = (0.0,) * len(ALTERNATIVES)
+    restarts: int = 0
 
     @property
     def log_e(self) -> float:
@@ -97,7 +103,9 @@ def weigh(evidence: Evidence, baseline: Counts, variant: Counts, increase: float
         stake + _block(baseline, variant, known, min(times * (known + increase), 0.99), increase)
         for stake, times in zip(evidence.stakes, ALTERNATIVES, strict=True)
     )
-    return Evidence(evidence.baseline + baseline, evidence.variant + variant, stakes)
+    return Evidence(
+        evidence.baseline + baseline, evidence.variant + variant, stakes, evidence.restarts
+    )
 
 
 def weigh_alone(evidence: Evidence, variant: Counts, limit: float) -> Evidence:
@@ -107,7 +115,26 @@ def weigh_alone(evidence: Evidence, variant: Counts, limit: float) -> Evidence:
         stake + _likelihood(variant, min(times * limit, 0.99)) - _likelihood(variant, limit)
         for stake, times in zip(evidence.stakes, ALTERNATIVES, strict=True)
     )
-    return Evidence(evidence.baseline, evidence.variant + variant, stakes)
+    return Evidence(evidence.baseline, evidence.variant + variant, stakes, evidence.restarts)
+
+
+def renew(evidence: Evidence) -> Evidence:
+    """Start a new bet where the present one is all but lost.
+
+    A variant that was good for a day has made its bet worth next to nothing, and would have to be
+    bad for hours to win it back. The first bet has nine tenths of the false-alarm budget, and those
+    that follow 6/pi² times 1, 1/4, 1/9, ... of the rest, so that all together keep within it.
+    """
+    if evidence.log_e >= GIVE_UP:
+        return evidence
+    return replace(evidence, stakes=Evidence().stakes, restarts=evidence.restarts + 1)
+
+
+def threshold_of(evidence: Evidence, guard: Guard) -> float:
+    """The log of the stake from which this bet, with its part of the budget, is won."""
+    if not evidence.restarts:
+        return guard.threshold - log(0.9)
+    return guard.threshold + log(10 * pi * pi / 6 * evidence.restarts**2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +153,7 @@ class Verdict:
 def judge(evidence: dict[Reason, Evidence], guard: Guard) -> Verdict | None:
     """Say which limit a variant broke; None while there is not enough against it."""
     for reason, seen in evidence.items():
-        if seen.variant.total >= guard.min_requests and seen.log_e >= guard.threshold:
+        if seen.variant.total >= guard.min_requests and seen.log_e >= threshold_of(seen, guard):
             return Verdict(reason, seen)
     return None
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.guard import Counts, Evidence, Guard, Reason, judge, weigh, weigh_alone
+from app.guard import Counts, Evidence, Guard, Reason, judge, renew, weigh, weigh_alone
 
 ERRORS = Guard(max_error_rate_increase=0.01)
 EVERYTHING = Guard(max_error_rate_increase=0.01, max_latency_ratio=1.5, max_disagreement=0.02)
@@ -155,3 +155,35 @@ def test_the_budget_is_split_among_the_limits_that_are_set() -> None:
     assert EVERYTHING.threshold > ERRORS.threshold
     reasons: dict[Reason, Evidence] = {"errors": Evidence(), "latency": Evidence()}
     assert judge(reasons, EVERYTHING) is None
+
+
+def test_a_variant_that_turns_bad_late_is_caught_as_soon() -> None:
+    """Many good requests do not have to be outweighed by as many bad ones."""
+    random = np.random.default_rng(17)
+    evidence = Evidence()
+    for _ in range(2000):
+        good = Counts(500, int(random.binomial(500, 0.01)))
+        evidence = weigh(renew(evidence), good, Counts(50, int(random.binomial(50, 0.01))), 0.01)
+        assert judge({"errors": evidence}, ERRORS) is None
+    requests = 0
+    while judge({"errors": evidence}, ERRORS) is None:
+        bad = Counts(50, int(random.binomial(50, 0.2)))
+        evidence = weigh(renew(evidence), Counts(500, 5), bad, 0.01)
+        requests += 50
+    assert requests <= 500
+
+
+def test_bets_that_start_anew_keep_the_budget() -> None:
+    """At the limit for long, with all its new bets, a variant is rolled back as rarely."""
+    random = np.random.default_rng(19)
+    false = 0
+    for _ in range(300):
+        evidence = Evidence()
+        for _ in range(200):
+            low = Counts(180, int(random.binomial(180, 0.01)))
+            high = Counts(20, int(random.binomial(20, 0.02)))
+            evidence = weigh(renew(evidence), low, high, 0.01)
+            if judge({"errors": evidence}, ERRORS):
+                false += 1
+                break
+    assert false <= 0.05 * 300

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from app.guard import Evidence, Guard
+from app.guard import Evidence, Guard, threshold_of
 from app.traffic.live import LiveRollout
 from app.traffic.shadow import Shadowing
 from app.traffic.trial import Trial
@@ -85,7 +85,7 @@ def _evidence(evidence: Evidence, guard: Guard, *, baseline: bool) -> Descriptio
         "bad": evidence.variant.bad,
         "rate": round(evidence.variant.rate, 6),
         "log_e": round(evidence.log_e, 4),
-        "threshold": round(guard.threshold, 4),
+        "threshold": round(threshold_of(evidence, guard), 4),
     }
     if baseline:
         described["baseline_requests"] = evidence.baseline.total

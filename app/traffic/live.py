@@ -8,7 +8,7 @@ from time import monotonic
 
 from app.batching import Outputs, Reply
 from app.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput
-from app.guard import Counts, Evidence, Verdict, judge, weigh_alone
+from app.guard import Counts, Evidence, Verdict, judge, renew, weigh_alone
 from app.model_config import RolloutConfig
 from app.rollout import Rollout, Variant, choose, is_sampled
 from app.state import Decision
@@ -243,7 +243,7 @@ class LiveRollout:
             return None
         new, shadowing.new = shadowing.new, Counts()
         if new.total:
-            shadowing.evidence = weigh_alone(shadowing.evidence, new, limit)
+            shadowing.evidence = weigh_alone(renew(shadowing.evidence), new, limit)
         return judge({"disagreement": shadowing.evidence}, self._config.guard)
 
 

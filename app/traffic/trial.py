@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.guard import SLOW_SHARE, Counts, Evidence, Guard, Reason, Verdict, judge, weigh
+from app.guard import SLOW_SHARE, Counts, Evidence, Guard, Reason, Verdict, judge, renew, weigh
 
 
 class Stream:
@@ -24,7 +24,7 @@ class Stream:
         """A block without outcomes of one side waits for the other's."""
         if self.baseline[0] and self.variant[0]:
             baseline, variant = Counts(*self.baseline), Counts(*self.variant)
-            self.evidence = weigh(self.evidence, baseline, variant, increase)
+            self.evidence = weigh(renew(self.evidence), baseline, variant, increase)
             self.baseline, self.variant = [0, 0], [0, 0]
 
 
