@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import socket
 from time import monotonic
@@ -20,6 +21,9 @@ from app.rest.hot import Hot, protocol
 from app.settings import Settings
 
 log = structlog.get_logger("cohort")
+
+BACKLOG = 2048
+"""Connections that may wait to be accepted."""
 
 LINGER_SECONDS = 1.0
 """How long open connections may still bring a request after the listeners closed."""
@@ -50,7 +54,25 @@ def serve(settings: Settings) -> None:
         timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=settings.drain_seconds,
     )
-    Server(config, service).run()
+    listener = listen(settings.host, settings.port)
+    Server(config, service).run([listener])
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Take the address. Raises SystemExit, having said why, where it cannot be had."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno == errno.EADDRINUSE:
+            reason = (
+                "somebody listens there already; choose another port with --port or COHORT_PORT"
+            )
+        log.error("cannot start", address=f"{host}:{port}", reason=reason)  # noqa: TRY400
+        raise SystemExit(1) from None
+    log.info("HTTP is open", host=host, port=listener.getsockname()[1])
+    return listener
 
 
 class Server(uvicorn.Server):
@@ -64,7 +86,6 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
-        self._notice: asyncio.TimerHandle | None = None
         self._rpc: RpcServer | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -72,7 +93,8 @@ class Server(uvicorn.Server):
         loop = self._loop
         if self._service.control_plane.draining or sig == signal.SIGINT or loop is None:
             self._service.control_plane.draining = True
-            super().handle_exit(sig, frame)
+            self.force_exit = self.should_exit and sig == signal.SIGINT  # asked twice
+            self.should_exit = True
             return
         self._service.control_plane.draining = True
         seconds = self._service.settings.drain_notice_seconds

@@ -141,6 +141,7 @@ class Service:
             gc.collect()
             gc.freeze()  # what is loaded stays: the collector need not walk it again and again
             announce(self.registry.catalog, snapshot, self.settings)
+            log.info("first models are loaded", models=len(self.registry.catalog))
 
     async def _measure_lag(self) -> None:
         while True:

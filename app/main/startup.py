@@ -21,6 +21,8 @@ def announce(catalog: Catalog, snapshot: Snapshot, settings: Settings) -> None:
     if settings.log_format == "json":
         return
     console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        console.width = 120  # a file has room
     notes = Notes()
     console.print(table(catalog, notes))
     for number, note in enumerate(notes, 1):
