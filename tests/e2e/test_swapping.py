@@ -1,0 +1,76 @@
+"""Versions that come and go under load."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+import onnx
+
+from tests import onnx_models
+from tests.e2e.processes import Cohort, cohort
+from tests.e2e.scrape import Scrape
+
+ASK = {"inputs": {"x": [[0.0] * 4]}}
+
+
+def publish(model: onnx.ModelProto, version: Path, aside: Path) -> None:
+    """Write a version aside and move it in whole, as a careful operator does."""
+    onnx_models.save(model, aside / "model.onnx")
+    if version.exists():
+        shutil.rmtree(version)
+    aside.rename(version)
+
+
+async def until_answered_by(client: httpx.AsyncClient, version: str) -> None:
+    """Wait until `version` answers."""
+    async with asyncio.timeout(30):
+        while (await client.post("/predict", json=ASK)).json().get("version") != version:
+            await asyncio.sleep(0.05)
+
+
+async def test_swaps_under_load_fail_no_request(models: Path, tmp_path: Path) -> None:
+    """Versions added, replaced, taken away and broken while 16 callers ask: every answer is OK.
+
+    The metrics count what the callers saw, and what was replaced is gone from memory's books.
+    """
+    onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
+    log: Counter[Any] = Counter()
+    stop = asyncio.Event()
+
+    async def caller(server: Cohort) -> None:
+        async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+            while not stop.is_set():
+                answer = await client.post("/predict", json=ASK)
+                log[answer.json().get("version", answer.text)] += 1
+
+    with cohort(models, tmp_path) as server:
+        async with asyncio.TaskGroup() as callers, httpx.AsyncClient(base_url=server.url) as client:
+            for _ in range(16):
+                callers.create_task(caller(server))
+            for _ in range(2):
+                publish(onnx_models.mlp(), models / "mlp/2", tmp_path / "aside")
+                await until_answered_by(client, "2")
+                (models / "mlp/3").mkdir()
+                (models / "mlp/3/model.onnx").write_bytes(b"broken")
+                (models / "mlp/config.yaml").write_text("timeout_ms: 20000\n")
+                async with asyncio.timeout(30):
+                    while (await client.get("/models/mlp/versions/3")).is_error:
+                        await asyncio.sleep(0.05)
+                shutil.rmtree(models / "mlp/3")
+                shutil.rmtree(models / "mlp/2")
+                (models / "mlp/config.yaml").unlink()
+                await until_answered_by(client, "1")
+            stop.set()
+        scrape = Scrape(server.url)
+    assert set(log) == {"1", "2"}, log
+    codes = scrape.by("model_inference_total", "code", model="mlp", version="1")
+    assert set(codes) == {"OK"}
+    counted = scrape.value("model_inference_total", model="mlp", code="OK")
+    assert counted >= log.total()
+    assert scrape.value("model_inference_total", model="mlp") == counted
+    assert scrape.value("model_inflight_requests", model="mlp") == 0
