@@ -86,20 +86,20 @@ def connect(url: str) -> socket.socket:
 
 
 def exchange(
-    url: str, parts: Iterable[bytes], *, heads: Iterable[int] = (), last: bytes = LAST
+    url: str, parts: Iterable[bytes], *, heads: Iterable[int] = (), last: bytes | None = LAST
 ) -> list[Answer]:
-    """Send `parts`, then `last`, and read until the server closes.
+    """Send `parts`, the last of them with `last` in one go, and read until the server closes.
 
-    Where `last` is empty the client says instead that it has no more to send. `heads` are the
-    places of the answers to HEAD.
+    Where `last` is empty the client says instead that it has no more to send; None leaves the end
+    to the server. `heads` are the places of the answers to HEAD.
     """
+    *parts, end = [*parts] or [b""]
     with connect(url) as connection:
         with contextlib.suppress(OSError):  # the server may have refused and closed already
             for part in parts:
                 connection.sendall(part)
-            if last:
-                connection.sendall(last)
-            else:
+            connection.sendall(end + (last or b""))
+            if last == b"":
                 connection.shutdown(socket.SHUT_WR)
         return answers(read_all(connection), heads)
 
