@@ -148,20 +148,29 @@ class TensorSpec:
 
     def check(self, array: Array) -> None:
         """Raise InvalidInput unless `array` has this datatype and a shape that fits."""
-        if array.dtype != self.dtype:
+        dtype, wanted, lengths = self._wanted
+        if array.dtype is not dtype and array.dtype != dtype:
             raise InvalidInput(f"input {quoted(self.name)} is {self.datatype}, got {array.dtype}")
-        if self.shape is None:
+        if wanted is None:
             return
         shape = array.shape
-        if len(shape) != len(self.shape):
-            raise InvalidInput(
-                f"input {quoted(self.name)} takes shape {self.shape_text}, got {list(shape)}"
-            )
-        for wanted, got in zip(self.shape, shape, strict=True):
-            if wanted.__class__ is int and wanted != got:
-                raise InvalidInput(
-                    f"input {quoted(self.name)} takes shape {self.shape_text}, got {list(shape)}"
-                )
+        if len(shape) == wanted:
+            for axis, length in lengths:
+                if shape[axis] != length:
+                    break
+            else:
+                return
+        raise InvalidInput(
+            f"input {quoted(self.name)} takes shape {self.shape_text}, got {list(shape)}"
+        )
+
+    @cached_property
+    def _wanted(self) -> tuple[np.dtype[np.generic], int | None, tuple[tuple[int, int], ...]]:
+        """The dtype, the rank, and the axes of fixed length: what every request is held against."""
+        if self.shape is None:
+            return self.dtype, None, ()
+        fixed = [(axis, size) for axis, size in enumerate(self.shape) if isinstance(size, int)]
+        return self.dtype, len(self.shape), tuple(fixed)
 
     @cached_property
     def shape_text(self) -> str:
