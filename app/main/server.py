@@ -25,7 +25,7 @@ log = structlog.get_logger("cohort")
 BACKLOG = 2048
 """Connections that may wait to be accepted."""
 
-LINGER_SECONDS = 1.0
+LINGER_SECONDS = 2.0
 """How long open connections may still bring a request after the listeners closed."""
 
 
@@ -116,6 +116,8 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for listener in sockets or []:
+            await self._accept_all(listener)
         for server in self.servers:
             server.close()
         for listener in sockets or []:
@@ -130,3 +132,19 @@ class Server(uvicorn.Server):
             self.config.timeout_graceful_shutdown = max(0, grace - int(monotonic() - began))
         await super().shutdown(sockets)
         log.info("stopped")
+
+    async def _accept_all(self, listener: socket.socket) -> None:
+        """Take in whoever the kernel has let in already: closing the listener would reset them."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:  # nobody waits any more
+                return
+            connection.setblocking(False)
+            await loop.connect_accepted_socket(self._make_protocol, connection)
+
+    def _make_protocol(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
