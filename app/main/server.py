@@ -66,9 +66,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno == errno.EADDRINUSE:
-            reason = (
-                "somebody listens there already; choose another port with --port or COHORT_PORT"
-            )
+            reason = "address already in use; choose another port with --port or COHORT_PORT"
         log.error("cannot start", address=f"{host}:{port}", reason=reason)  # noqa: TRY400
         raise SystemExit(1) from None
     log.info("HTTP is open", host=host, port=listener.getsockname()[1])
