@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -123,7 +123,7 @@ def serve(context: click.RichContext, /, **_: object) -> None:
 class _CheckCommand(click.RichCommand):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         if not any(option.name == "models" for option in self.params):
-            self.params = [*_options("models", "default_model"), *self.params]
+            self.params = [*_options("models", "rollouts", "default_model"), *self.params]
         return super().get_params(ctx)
 
 
@@ -147,8 +147,9 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
     # As it stands now: a check is no reason to wait for a copy to end.
     snapshot = scan(settings.models, quiet=0)
     problems = [*snapshot.problems, *_missing(settings, snapshot)]
+    named = _named(settings, snapshot, problems)
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    if opens and (wanted := list(_wanted(snapshot))):
+    if opens and (wanted := list(_wanted(snapshot, named))):
         opened = _open_all(wanted, problems)
         if opened.row_count:
             console.print(opened)
@@ -198,16 +199,48 @@ def _missing(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:
         yield Problem(str(settings.models), "", sentence)
 
 
+def _named(
+    settings: Settings, snapshot: Snapshot, problems: list[Problem]
+) -> Mapping[str, Set[int]]:
+    """The versions that rollouts need; what is wrong with them is added to `problems`."""
+    from app.errors import did_you_mean, quoted
+    from app.model_config import ConfigProblems, Problem, load_rollouts
+
+    file = settings.rollouts.name
+    try:
+        configs = load_rollouts(settings.rollouts)
+    except ConfigProblems as error:
+        problems += error.problems
+        return {}
+    for name, config in configs.items():
+        rollout, model = config.rollout, snapshot.models.get(name)
+        if model is None:
+            there = did_you_mean(name, snapshot.models)
+            problems.append(Problem(file, name, f"there is no model {quoted(name)}{there}"))
+            continue
+        places = {f"variants.{one.name}": one.version for one in rollout.variants.values()}
+        if rollout.shadow is not None:
+            places["shadow"] = rollout.shadow.version
+        has = ", ".join(map(str, sorted(model.versions))) or "none"
+        problems += [
+            Problem(file, f"{name}.{key}.version", f"{number} is not on disk; there is {has}")
+            for key, number in places.items()
+            if number not in model.versions
+        ]
+    return {name: config.rollout.versions for name, config in configs.items()}
+
+
 class _Wanted(NamedTuple):
     label: str
     found: Found
     config: ModelConfig
 
 
-def _wanted(snapshot: Snapshot) -> Iterator[_Wanted]:
+def _wanted(snapshot: Snapshot, named: Mapping[str, Set[int]]) -> Iterator[_Wanted]:
     for name, model in snapshot.models.items():
         if model.config is not None:
-            for number in sorted(model.config.versions.wanted(model.versions)):
+            numbers = model.config.versions.wanted(model.versions) | named.get(name, set())
+            for number in sorted(numbers & model.versions.keys()):
                 yield _Wanted(f"{name}/{number}", model.versions[number], model.config)
 
 

@@ -192,3 +192,21 @@ def test_bundled_models_pass() -> None:
     done = start("-m", "app", "check", COHORT_MODELS=str(MODELS))
     assert done.returncode == 0, done.stdout
     assert "2 models, 3 versions" in done.stdout
+
+
+def test_check_reads_the_rollouts(models: Path) -> None:
+    """Every mistake in the file, and versions and models that are not on disk."""
+    file = models.parent / "rollouts.yaml"
+    file.write_text("mlp: {variants: {a: {version: 1, weight: 1}, b: {version: 7, weight: 1}}}")
+    shown = run("check", "--models", str(models), "--no-open")
+    assert "rollouts.yaml: mlp.variants.b.version: 7 is not on disk; there is 1" in shown.output
+    assert shown.exit_code == 1
+    file.write_text("mpl: {variants: {a: {version: 1, weight: 1}}}")
+    shown = run("check", "--models", str(models), "--no-open")
+    assert "rollouts.yaml: mpl: there is no model 'mpl'; did you mean 'mlp'?" in shown.output
+    file.write_text("mlp: {variants: {a: {version: 1, wieght: 1}}}")
+    shown = run("check", "--models", str(models), "--rollouts", str(file), "--no-open")
+    assert "mlp.variants.a.wieght: there is no such key" in shown.output
+    assert "mlp.variants.a.weight: is missing" in shown.output
+    file.write_text("mlp: {variants: {a: {version: 1, weight: 1}}}")
+    assert run("check", "--models", str(models), "--no-open").exit_code == 0

@@ -148,6 +148,12 @@ def test_a_failed_version_whose_files_changed_is_wanted_alone_again() -> None:
     assert set(wanted(disk, {"m": ModelEntry("m", {2: failed})})["m"]) == {2}
 
 
+def test_versions_that_a_rollout_names_are_wanted_besides() -> None:
+    """Those that are on disk, whatever the policy says."""
+    disk = snapshot(ModelConfig(versions=VersionPolicy(latest=1)), v1="a", v2="a", v3="a")
+    assert set(wanted(disk, {}, named={"m": {1, 9}, "other": {2}})["m"]) == {1, 3}
+
+
 # -- the doer, on real files and real sessions
 
 

@@ -195,7 +195,8 @@ class _Example:
             "inputs": plain(self.inputs),
             "answered": plain(self.answered),
             "shadow": None if self.shadow is None else plain(self.shadow),
-            "failure": self.failure,
+            # A runtime's message may hold a value.
+            "failure": "redacted" if self.failure and redact else self.failure,
             "disagrees": [one.output for one in self.differences if one.disagrees],
         }
 
