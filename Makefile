@@ -9,7 +9,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test lint types lock conformance
+.PHONY: help serve test lint types lock conformance bench
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -47,6 +47,11 @@ test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp  ##
 
 conformance: $(VENV)/dev.stamp  ## Send the ONNX standard's backend suite over the wire, and write down what passes
 	@$(VENV)/bin/python -m tests.conformance
+
+bench: $(VENV)/dev.stamp  ## Measure Cohort beside other servers and bare ONNX Runtime (ARGS=--quick: about 3 minutes)
+	@command -v wrk >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q wrk; } \
+		|| { echo "cohort: needs wrk: apt-get install wrk" >&2; exit 1; }
+	@$(VENV)/bin/python -m benchmarks $(ARGS)
 
 lint: $(VENV)/dev.stamp  ## Check style and format
 	@$(VENV)/bin/ruff check

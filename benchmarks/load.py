@@ -1,0 +1,110 @@
+"""Load by wrk: closed loop, so many connections, each asking again once answered."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import usage
+from benchmarks.servers import Running
+
+# wrk corrects its latencies for coordinated omission by its mean interval; every server alike.
+SCRIPT = """
+local calls, turn = {}, 0
+function init(args)
+  local list = assert(io.open(args[1], "r"))
+  for line in list:lines() do
+    local file = assert(io.open(line, "rb"))
+    calls[#calls + 1] = file:read("*a")
+    file:close()
+  end
+end
+function request()
+  turn = turn % #calls + 1
+  return calls[turn]
+end
+function done(summary, latency, requests)
+  local e = summary.errors
+  io.write(string.format(
+    '\\nRESULT {"requests":%d,"seconds":%.6f,"p50":%.6f,"p99":%.6f,"refused":%d,"errors":%d}\\n',
+    summary.requests, summary.duration / 1e6,
+    latency:percentile(50) / 1e6, latency:percentile(99) / 1e6,
+    e.status, e.connect + e.read + e.write + e.timeout))
+end
+"""
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round of load gave; seconds, and microseconds of processor time per request."""
+
+    rate: float
+    p50: float
+    p99: float
+    cpu_us: float
+    refused: int
+    errors: int
+    requests: int
+    hot: float | None = None
+
+
+def missing() -> str:
+    """Say why there can be no load, "" where there can."""
+    return "" if shutil.which("wrk") else "wrk is not installed: apt-get install wrk"
+
+
+def write_calls(running: Running, folder: Path) -> Path:
+    """Write the requests as they go over the wire, and a list of them for the script."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "load.lua").write_text(SCRIPT)
+    paths = []
+    for number, inputs in enumerate(running.workload.requests()):
+        call = running.server.ask(running.workload, inputs)
+        headers = {"Host": "127.0.0.1", **call.headers, "Content-Length": str(len(call.body))}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        path = folder / f"call-{number}.http"
+        path.write_bytes(f"POST {call.path} HTTP/1.1\r\n{lines}\r\n".encode() + call.body)
+        paths.append(path)
+    listed = folder / "calls.txt"
+    listed.write_text("".join(f"{path}\n" for path in paths))
+    return listed
+
+
+def wrk(running: Running, connections: int, seconds: float) -> Round:
+    """One round, and what the server used in it."""
+    folder = running.log.parent
+    listed = folder / "calls.txt"
+    if not listed.exists():
+        write_calls(running, folder)
+    session = running.process.pid
+    cohort = running.server.name == "cohort"
+    hot = running.metric("http_hot_requests_total") if cohort else None
+    before = usage.cpu_seconds(session)
+    done = subprocess.run(
+        ["wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--timeout", "60s",
+         "-s", str(folder / "load.lua"), running.url, "--", str(listed)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    used = usage.cpu_seconds(session) - before
+    result = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    if not result:
+        raise RuntimeError(f"wrk failed: {(done.stderr or done.stdout)[-300:]}")
+    heard = json.loads(result[0].removeprefix("RESULT "))
+    requests = heard["requests"]
+    share = None
+    if hot is not None and requests:
+        # wrk leaves some answers unread at the end, hence at most 1.
+        share = min(((running.metric("http_hot_requests_total") or 0) - hot) / requests, 1.0)
+    return Round(
+        rate=(requests - heard["refused"]) / heard["seconds"],
+        p50=heard["p50"],
+        p99=heard["p99"],
+        cpu_us=used / max(requests, 1) * 1e6,
+        refused=heard["refused"],
+        errors=heard["errors"],
+        requests=requests,
+        hot=share,
+    )

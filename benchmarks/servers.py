@@ -1,0 +1,231 @@
+"""The servers side by side: how each is installed, started, checked, paused and stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import numpy as np
+
+from benchmarks import usage
+from benchmarks.workloads import Ask, Workload, ask_cohort, ask_simply, ask_v2, read_answer
+
+ROOT = Path(__file__).parents[1]
+BUILD = ROOT / "build" / "bench"
+OTHERS = Path(__file__).parent / "others"
+
+
+@dataclass
+class Start:
+    """What to run."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that can be started on a model and a port."""
+
+    name: str
+    start: Callable[[Workload, Path, int, Path], Start]
+    ask: Ask
+    ready: str = "/health"
+    packages: tuple[str, ...] = ()
+    binary: bool = False
+
+    def python(self) -> str:
+        """The interpreter of its environment, made on demand. Raises RuntimeError if it cannot."""
+        if not self.packages:
+            return sys.executable
+        python = BUILD / f"env-{self.name}" / "bin" / "python"
+        if not (python.parent / "installed").exists():
+            uv = shutil.which("uv") or str(ROOT / ".tools/bin/uv")
+            for command in (
+                [uv, "venv", "-q", "--clear", "--python", sys.executable, str(python.parents[1])],
+                [uv, "pip", "install", "-q", "--python", str(python), *self.packages],
+            ):
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                if done.returncode:
+                    raise RuntimeError(f"not installed: {done.stderr.strip()[-300:]}")
+            (python.parent / "installed").touch()
+        return str(python)
+
+
+@dataclass
+class Running:
+    """A started server."""
+
+    server: Server
+    workload: Workload
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def wait(self, seconds: float = 120) -> None:
+        """Until it is ready. Raises RuntimeError where it ends or takes too long."""
+        path = self.server.ready.format(model=self.workload.model)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if self.process.poll() is not None:
+                break
+            try:
+                if httpx.get(self.url + path, timeout=5).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.1)
+        raise RuntimeError(f"did not start: {self.log.read_text()[-500:]}")
+
+    def check(self, expected: Sequence[np.ndarray]) -> None:
+        """Ask each request once and compare with ONNX Runtime in process. Raises RuntimeError."""
+        for inputs, right in zip(self.workload.requests(), expected, strict=True):
+            call = self.server.ask(self.workload, inputs)
+            answer = httpx.post(
+                self.url + call.path, content=call.body, headers=dict(call.headers), timeout=60
+            )
+            if answer.status_code != 200:
+                raise RuntimeError(f"answered {answer.status_code}: {answer.text[:300]}")
+            given = read_answer(answer.headers, answer.content).reshape(right.shape)
+            if not np.allclose(given, right, rtol=1e-3, atol=1e-3 * max(1, np.abs(right).max())):
+                raise RuntimeError(f"answered wrongly, off by {np.abs(given - right).max():.3g}")
+
+    def pause(self) -> None:
+        """Stand still while others are measured, so that idle work costs them nothing."""
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.killpg(self.process.pid, signal.SIGCONT)
+
+    def settle(self, seconds: float = 20) -> None:
+        """Wait until it is done with what the load generator left behind."""
+        until = time.monotonic() + seconds
+        used = usage.cpu_seconds(self.process.pid)
+        while time.monotonic() < until:
+            time.sleep(0.25)
+            before, used = used, usage.cpu_seconds(self.process.pid)
+            if used - before <= 0.025:
+                return
+
+    def metric(self, name: str) -> float | None:
+        """The sum of a metric of Cohort's over its labels, None where there is none."""
+        try:
+            text = httpx.get(self.url + "/metrics", timeout=5).text
+        except httpx.TransportError:
+            return None
+        values = [
+            float(line.rsplit(" ", 1)[1])
+            for line in text.splitlines()
+            if line.startswith((name + "{", name + " "))
+        ]
+        return sum(values) if values else None
+
+    def stop(self) -> None:
+        """End every process of it."""
+        if self.process.poll() is None:
+            self.resume()
+            os.killpg(self.process.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(15)
+        for folder in usage.processes(self.process.pid):  # our own session: nobody else's
+            with suppress(ProcessLookupError):
+                os.kill(int(folder.name), signal.SIGKILL)
+        self.process.wait()
+
+
+def launch(server: Server, workload: Workload, models: Path) -> Running:
+    """Start a server on the folder of a model; `wait` for it before asking."""
+    port = free_port()
+    folder = BUILD / "run" / f"{server.name}-{workload.name}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    start = server.start(workload, models, port, folder)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("COHORT_")}
+    log = folder / "log.txt"
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            start.command, env={**kept, "ORT_DISABLE_TELEMETRY": "1", **start.environment},
+            cwd=ROOT, stdout=stream, stderr=stream, start_new_session=True,
+        )  # fmt: skip
+    return Running(server, workload, process, port, log)
+
+
+def free_port() -> int:
+    """A port nobody listens on just now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def model_file(models: Path, workload: Workload) -> Path:
+    return models / workload.model / "1" / "model.onnx"
+
+
+def _cohort(_: Workload, models: Path, port: int, folder: Path) -> Start:
+    environment = {
+        "COHORT_MODELS": str(models),
+        "COHORT_PORT": str(port),
+        "COHORT_GRPC_PORT": str(free_port()),
+        "COHORT_STATE": str(folder / "state"),
+        "COHORT_CACHE": str(folder / "cache"),
+        "COHORT_DRAIN_NOTICE_SECONDS": "0",
+    }
+    return Start([COHORT.python(), "-m", "app", "serve"], environment)
+
+
+def _tutorial(workload: Workload, models: Path, port: int, _: Path) -> Start:
+    command = [
+        TUTORIAL.python(), "-m", "uvicorn", "benchmarks.others.tutorial:app", "--port", str(port),
+        "--loop", "uvloop", "--http", "httptools", "--no-access-log",
+    ]  # fmt: skip
+    return Start(command, {"MODEL": str(model_file(models, workload))})
+
+
+def _litserve(workload: Workload, models: Path, port: int, _: Path) -> Start:
+    environment = {"MODEL": str(model_file(models, workload)), "PORT": str(port)}
+    return Start([LITSERVE.python(), str(OTHERS / "lit.py")], environment)
+
+
+def _mlserver(workload: Workload, models: Path, port: int, folder: Path) -> Start:
+    shutil.copy(OTHERS / "mls.py", folder / "mls.py")
+    (folder / "settings.json").write_text(json.dumps({
+        "host": "127.0.0.1", "http_port": port, "grpc_port": free_port(),
+        "metrics_port": free_port(),
+    }))  # fmt: skip
+    (folder / "model-settings.json").write_text(json.dumps({
+        "name": workload.model, "implementation": "mls.OnnxRuntime",
+        "parameters": {"uri": str(model_file(models, workload))},
+    }))  # fmt: skip
+    command = [str(Path(MLSERVER.python()).parent / "mlserver"), "start", str(folder)]
+    return Start(command, {"PYTHONPATH": str(folder)})
+
+
+COHORT = Server("cohort", _cohort, ask_cohort, ready="/health/ready", binary=True)
+TUTORIAL = Server("tutorial", _tutorial, ask_simply)
+LITSERVE = Server(
+    "litserve",
+    _litserve,
+    ask_simply,
+    packages=("litserve==0.2.19", "onnxruntime==1.31.1", "uvloop", "httptools"),
+)
+MLSERVER = Server(
+    "mlserver", _mlserver, ask_v2, ready="/v2/models/{model}/ready",
+    packages=("mlserver==1.7.1", "onnxruntime==1.31.1"),
+)  # fmt: skip
+SERVERS = {one.name: one for one in (COHORT, TUTORIAL, LITSERVE, MLSERVER)}

@@ -1,0 +1,46 @@
+"""What a server used, from /proc: all processes of the session that it was started in."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+TICK = 1 / os.sysconf("SC_CLK_TCK")
+PROC = Path("/proc")
+
+
+def processes(session: int) -> list[Path]:
+    """The folders in /proc of every process in the session."""
+    found = []
+    for folder in PROC.iterdir():
+        if folder.name.isdigit():
+            fields = _fields(folder)
+            if fields and int(fields[3]) == session:
+                found.append(folder)
+    return found
+
+
+def cpu_seconds(session: int) -> float:
+    """Processor time so far, user and system, with that of children who ended."""
+    ticks = sum(sum(map(int, _fields(one)[11:15] or "0")) for one in processes(session))
+    return ticks * TICK
+
+
+def memory_mb(session: int, kind: str = "VmHWM") -> float:
+    """MiB of memory: `VmHWM` at its peak, `VmRSS` now; shared pages count in each process."""
+    total = 0
+    for folder in processes(session):
+        try:
+            lines = (folder / "status").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) for line in lines if line.startswith(kind + ":"))
+    return total / 1024
+
+
+def _fields(folder: Path) -> list[str]:
+    """The fields of `stat` from the third on; none where the process just ended."""
+    try:
+        return (folder / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
