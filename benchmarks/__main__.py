@@ -46,7 +46,7 @@ def main(
     seconds: float, more: list[str], requests: int, write: bool,
 ) -> None:  # fmt: skip
     """Measure, print one table, and write benchmarks/RESULTS.md."""
-    console = Console() if sys.stdout.isatty() else Console(width=170)
+    console = Console() if sys.stdout.isatty() else Console(width=190)
     if problem := load.missing():
         raise click.ClickException(problem)
     chosen = [SERVERS[name] for name in servers or (["cohort", "tutorial"] if quick else SERVERS)]

@@ -24,7 +24,7 @@ def rows(found: Found) -> Iterator[list[str]]:
     for workload in dict.fromkeys([*found.bare, *(key[0] for key in table), *found.failed]):
         bare = summary.loops(found, workload)
         for name, loop in bare.items():
-            shape = f"{name}: {loop['batch']} rows, {loop['instances']}x{loop['threads']} threads"
+            shape = f"{name}: {loop['batch']} at once, {loop['instances']}x{loop['threads']}"
             yield [
                 workload, "-", shape, f"{loop['rate']:,.0f}", "", _ms(loop["p50"]),
                 _ms(loop["p99"]), f"{loop['cpu_us']:,.1f}", f"{loop['memory_mb']:,.0f}",
@@ -56,6 +56,7 @@ def table(found: Found) -> Table:
     for number, head in enumerate(HEADS):
         shown.add_column(head, justify="left" if number in {0, 2} else "right", no_wrap=True)
     for row in rows(found):
+        row[2] = row[2] if len(row[2]) <= 42 else row[2][:41] + "…"
         shown.add_row(*row, *[""] * (len(HEADS) - len(row)))
     return shown
 
@@ -119,7 +120,8 @@ def text(found: Found, drawn: list[str]) -> Iterator[str]:
         ])  # fmt: skip
         yield f"\nResNet-50 answered {of['slow_rate']:.1f} requests/s meanwhile."
     if sites := found.copies.get("sites"):
-        yield "\n## Copies of a 600 KB binary body\n\nBytes allocated over bytes sent, by line:\n"
+        yield "\n## Copies of a 600 KB binary body\n\nBytes allocated over bytes sent, by line; the read from the "
+        yield "socket (asyncio/runners.py) is the arrival, each other a copy:\n"
         yield from _markdown(("line", "copies"), [[of, str(many)] for of, many in sites.items()])
     yield "\n## Plots\n"
     yield from (f"![{name}](plots/{name}.svg)" for name in drawn)

@@ -50,7 +50,8 @@ class Server:
         if not self.packages:
             return sys.executable
         python = BUILD / f"env-{self.name}" / "bin" / "python"
-        if not (python.parent / "installed").exists():
+        stamp, wanted = python.parent / "installed", " ".join(self.packages)
+        if not stamp.exists() or stamp.read_text() != wanted:
             uv = shutil.which("uv") or str(ROOT / ".tools/bin/uv")
             for command in (
                 [uv, "venv", "-q", "--clear", "--python", sys.executable, str(python.parents[1])],
@@ -59,7 +60,7 @@ class Server:
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
                 if done.returncode:
                     raise RuntimeError(f"not installed: {done.stderr.strip()[-300:]}")
-            (python.parent / "installed").touch()
+            stamp.write_text(wanted)
         return str(python)
 
 
@@ -226,6 +227,6 @@ LITSERVE = Server(
 )
 MLSERVER = Server(
     "mlserver", _mlserver, ask_v2, ready="/v2/models/{model}/ready",
-    packages=("mlserver==1.7.1", "onnxruntime==1.31.1"),
+    packages=("mlserver==1.7.1", "onnxruntime==1.31.1", "uvloop<0.22"),  # 0.22 ends its workers
 )  # fmt: skip
 SERVERS = {one.name: one for one in (COHORT, TUTORIAL, LITSERVE, MLSERVER)}

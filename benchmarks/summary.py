@@ -51,6 +51,14 @@ def loops(found: Found, workload: str) -> dict[str, Cell]:
     }
 
 
+def bare(found: Found, workload: str, name: str) -> Cell | None:
+    """A bare loop by name; the best is whichever did best over the rounds."""
+    measured = loops(found, workload)
+    if name == "bare loop, best" and measured:
+        return max(measured.values(), key=lambda loop: loop["rate"])
+    return measured.get(name)
+
+
 def opened(found: Found) -> dict[tuple[str, float], Cell]:
     """The open loop's medians by server and share of capacity."""
     by_key: dict[tuple[str, float], list[Cell]] = {}
@@ -85,7 +93,7 @@ def targets(found: Found) -> list[Target]:
     ) -> Target:  # fmt: skip
         ours = table.get((key[0], "cohort", key[1]))
         other = (
-            loops(found, key[0]).get(against)
+            bare(found, key[0], against)
             if against.startswith("bare")
             else table.get((key[0], against, key[1]))
         )

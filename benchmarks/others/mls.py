@@ -13,7 +13,7 @@ class OnnxRuntime(MLModel):  # type: ignore[misc]
         self.session = ort.InferenceSession(
             self.settings.parameters.uri, providers=["CPUExecutionProvider"]
         )
-        self.outputs = [one.name for one in self.session.get_outputs()]
+        self.names = [one.name for one in self.session.get_outputs()]
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
@@ -23,6 +23,6 @@ class OnnxRuntime(MLModel):  # type: ignore[misc]
             model_name=self.name,
             outputs=[
                 NumpyCodec.encode_output(name, value)
-                for name, value in zip(self.outputs, values, strict=True)
+                for name, value in zip(self.names, values, strict=True)
             ],
         )
