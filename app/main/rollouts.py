@@ -79,12 +79,22 @@ class Rollouts:
                 break
         try:
             configs = await asyncio.to_thread(load_rollouts, self._path)
+            # A version that comes in may be one that is out: not a moment between the two.
+            decisions = await asyncio.to_thread(self._decisions)
         except ConfigProblems as error:
             self._seen = stamp
             self._refuse(error.problems)
             return
         self._seen = stamp
         self._follow(configs)
+        if decisions is not None:
+            self._traffic.follow(decisions)
+
+    def _decisions(self) -> Decisions | None:
+        try:
+            return self._state.read()[0]
+        except OSError:
+            return None  # `exchange` tells
 
     def _stamp(self) -> Stamp:
         try:
