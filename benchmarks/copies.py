@@ -1,9 +1,9 @@
 """How often a 600 KB binary body is copied in Python before the run.
 
-Cohort serves ResNet-50 under memray, which records every allocation with its Python stack. `REQUESTS`
-bodies of 602,112 bytes are sent one by one. The bytes of all allocations of
-16 KiB and more outside `session.run`, by the line that made them, over the bytes sent, say how
-often the payload was written. The first time is the arrival, uvloop's read from the socket (its
+Cohort serves ResNet-50 under memray, which records every allocation with its Python stack, while
+`REQUESTS` bodies of 602,112 bytes come one by one. The bytes of all allocations of 16 KiB and more
+outside `session.run`, by the line that made them, over the bytes sent, say how often the payload
+was written. The first time is the arrival, uvloop's read from the socket (its
 frame is the event loop's own, `asyncio/runners.py`); each other is a copy. What loading allocates
 is measured by a run without requests and taken off.
 """

@@ -1,7 +1,11 @@
-"""The table on the screen, and RESULTS.md with its plots."""
+"""The table on the screen, and RESULTS.md with its plots.
+
+`python -m benchmarks.report` writes them again from build/bench/results.json.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +13,7 @@ from rich.table import Table
 
 from benchmarks import plots, summary
 from benchmarks.measure import Found
+from benchmarks.servers import BUILD
 
 FOLDER = Path(__file__).parent
 HEADS = (
@@ -120,8 +125,8 @@ def text(found: Found, drawn: list[str]) -> Iterator[str]:
         ])  # fmt: skip
         yield f"\nResNet-50 answered {of['slow_rate']:.1f} requests/s meanwhile."
     if sites := found.copies.get("sites"):
-        yield "\n## Copies of a 600 KB binary body\n\nBytes allocated over bytes sent, by line; the read from the "
-        yield "socket (asyncio/runners.py) is the arrival, each other a copy:\n"
+        yield "\n## Copies of a 600 KB binary body\n\nBytes allocated over bytes sent, by line; the"
+        yield "read from the socket (asyncio/runners.py) is the arrival, each other a copy.\n"
         yield from _markdown(("line", "copies"), [[of, str(many)] for of, many in sites.items()])
     yield "\n## Plots\n"
     yield from (f"![{name}](plots/{name}.svg)" for name in drawn)
@@ -154,3 +159,7 @@ def _markdown(heads: tuple[str, ...], lines: list[list[str]]) -> Iterator[str]:
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:,.3f}" if seconds < 0.01 else f"{seconds * 1e3:,.0f}"
+
+
+if __name__ == "__main__":
+    write(Found(**json.loads((BUILD / "results.json").read_text())))
