@@ -1,18 +1,17 @@
-"""The commands. Their help comes at once: what a command needs is imported when it runs."""
+"""`cohort check`."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, NamedTuple
 
 import rich_click as click
-from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from app.cli import options
 
 if TYPE_CHECKING:
     from app.model_config import ModelConfig, Problem
@@ -21,113 +20,8 @@ if TYPE_CHECKING:
     from app.settings import Settings
     from app.tensors import TensorSpec
 
-OK, PROBLEMS, MISUSED = 0, 1, 2
-"""Exit codes, the last as click has it."""
 
-
-def main() -> None:
-    """What `cohort` runs."""
-    cli(prog_name="cohort")
-
-
-def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted and not context.resilient_parsing:
-        try:
-            click.echo(f"cohort {version('cohort')}")
-        except PackageNotFoundError:
-            click.echo("cohort, not installed: run from its sources")
-        context.exit()
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_version,
-    help="Show the version and exit.",
-)
-def cli() -> None:
-    """Serve ONNX models over HTTP and gRPC.
-
-    Put a model at models/NAME/VERSION/model.onnx, say models/iris/1/model.onnx. Then:
-
-    \b
-      cohort check                     is everything in order?
-      cohort serve                     serve ./models on 127.0.0.1:8000
-      cohort serve --models /srv/models --port 9000
-      curl -s localhost:8000/predict -H 'content-type: application/json' \\
-           -d '{"model": "iris", "inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}'
-
-    Every option of serve is an environment variable, too: COHORT_PORT=9000 is --port 9000.
-    """
-
-
-class _SettingsCommand(click.RichCommand):
-    """A command with an option for every setting, made when first asked for."""
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        if not self.params:
-            self.params = list(_options())
-        return super().get_params(ctx)
-
-
-def _options(*only: str) -> Iterator[click.Option]:
-    from app.settings import Settings, default_in_words, variable
-
-    for name, field in Settings.model_fields.items():
-        if not only or name in only:
-            words = default_in_words(name)
-            yield click.Option(
-                ["--" + name.replace("_", "-")],
-                help=field.description,
-                metavar=METAVARS.get(name) or METAVARS.get(name.rpartition("_")[2], "TEXT"),
-                # Shown; read by Settings, to which only what the command line says is given.
-                envvar=variable(name),
-                show_envvar=True,
-                default=None if words else str(field.default),
-                show_default=words or True,
-            )
-
-
-METAVARS: Mapping[str, str] = {
-    "models": "FOLDER",
-    "rollouts": "FILE",
-    "state": "FOLDER",
-    "cache": "FOLDER",
-    "host": "ADDRESS",
-    "port": "PORT",
-    "model": "NAME",
-    "seconds": "SECONDS",
-    "mb": "MIB",
-    "max_concurrency": "COUNT",
-    "log_format": "json|console",
-}
-
-
-@cli.command(cls=_SettingsCommand)
-@click.pass_context
-def serve(context: click.RichContext, /, **_: object) -> None:
-    """Serve the models until told to stop.
-
-    SIGTERM makes readiness answer 503, waits for balancers to notice, finishes what is in flight
-    and exits with 0.
-    """
-    settings = _read_settings(context)
-    from app.main import serve as serve_until_stopped
-
-    serve_until_stopped(settings)
-
-
-class _CheckCommand(click.RichCommand):
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        if not any(option.name == "models" for option in self.params):
-            self.params = [*_options("models", "rollouts", "default_model"), *self.params]
-        return super().get_params(ctx)
-
-
-@cli.command(cls=_CheckCommand)
+@click.command(cls=options.settings_command("models", "rollouts", "default_model"))
 @click.option(
     "--open/--no-open",
     "opens",
@@ -141,14 +35,14 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
 
     Prints every problem with its file and key, and exits with 1 where there is one.
     """
-    settings = _read_settings(context)
+    settings = options.read(context)
     from app.repository import scan
 
     # As it stands now: a check is no reason to wait for a copy to end.
     snapshot = scan(settings.models, quiet=0)
     problems = [*snapshot.problems, *_missing(settings, snapshot)]
     named = _named(settings, snapshot, problems)
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console = Console(width=None if sys.stdout.isatty() else options.WIDTH)
     if opens and (wanted := list(_wanted(snapshot, named))):
         opened = _open_all(wanted, problems)
         if opened.row_count:
@@ -156,33 +50,10 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
     for problem in problems:
         console.print(Text(str(problem)), soft_wrap=True)
     if problems:
-        context.exit(PROBLEMS)
+        context.exit(options.PROBLEMS)
     versions = sum(len(model.versions) for model in snapshot.models.values())
     models = _count(len(snapshot.models), "model")
     console.print(f"No problems: {models}, {_count(versions, 'version')}.", highlight=False)
-
-
-WIDTH = 140
-"""Of a table that goes into a file or a pipe."""
-
-
-def _read_settings(context: click.Context) -> Settings:
-    from app.settings import SettingsInvalid, read_settings, unknown_variables, variable
-
-    for warning in unknown_variables(os.environ):
-        click.echo(f"Warning: {warning}", err=True)
-    given = {
-        name: value
-        for name, value in context.params.items()
-        if name != "opens" and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }
-    try:
-        return read_settings(given)
-    except SettingsInvalid as error:
-        for name, problem in error.problems.items():
-            option = f"--{name.replace('_', '-')} ({variable(name)})"
-            click.echo(f"Error: {option if name in given else variable(name)}: {problem}", err=True)
-        sys.exit(MISUSED)
 
 
 def _missing(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:

@@ -1,0 +1,53 @@
+"""The commands. Their help comes at once: what a command needs is imported when it runs."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+import rich_click as click
+
+from app.cli.check import check
+from app.cli.serve import serve
+
+__all__ = ["cli", "main"]
+
+
+def main() -> None:
+    """What `cohort` runs."""
+    cli(prog_name="cohort")
+
+
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        try:
+            click.echo(f"cohort {version('cohort')}")
+        except PackageNotFoundError:
+            click.echo("cohort, not installed: run from its sources")
+        context.exit()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
+def cli() -> None:
+    """Serve ONNX models over HTTP and gRPC.
+
+    Put a model at models/NAME/VERSION/model.onnx, say models/iris/1/model.onnx. Then:
+
+    \b
+      cohort check                     is everything in order?
+      cohort serve                     serve ./models on 127.0.0.1:8000
+      cohort serve --models /srv/models --port 9000
+      curl -s localhost:8000/predict -H 'content-type: application/json' \\
+           -d '{"model": "iris", "inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}'
+
+    Every option of serve is an environment variable, too: COHORT_PORT=9000 is --port 9000.
+    """
+
+
+cli.add_command(serve)
+cli.add_command(check)

@@ -1,0 +1,88 @@
+"""Settings as options, and what commands share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import rich_click as click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+
+OK, PROBLEMS, MISUSED = 0, 1, 2
+"""Exit codes, the last as click has it."""
+
+WIDTH = 140
+"""Of a table that goes into a file or a pipe."""
+
+
+def settings_command(*only: str) -> type[click.RichCommand]:
+    """A command with an option for every setting, or for those named, made when first asked for."""
+
+    class SettingsCommand(click.RichCommand):
+        def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+            if not self._made:
+                self.params = [*_options(*only), *self.params]
+                self._made = True
+            return super().get_params(ctx)
+
+        _made = False
+
+    return SettingsCommand
+
+
+def _options(*only: str) -> Iterator[click.Option]:
+    from app.settings import Settings, default_in_words, variable
+
+    for name, field in Settings.model_fields.items():
+        if not only or name in only:
+            words = default_in_words(name)
+            yield click.Option(
+                ["--" + name.replace("_", "-")],
+                help=field.description,
+                metavar=METAVARS.get(name) or METAVARS.get(name.rpartition("_")[2], "TEXT"),
+                # Shown; read by Settings, to which only what the command line says is given.
+                envvar=variable(name),
+                show_envvar=True,
+                default=None if words else str(field.default),
+                show_default=words or True,
+            )
+
+
+METAVARS: Mapping[str, str] = {
+    "models": "FOLDER",
+    "rollouts": "FILE",
+    "state": "FOLDER",
+    "cache": "FOLDER",
+    "host": "ADDRESS",
+    "port": "PORT",
+    "model": "NAME",
+    "seconds": "SECONDS",
+    "mb": "MIB",
+    "max_concurrency": "COUNT",
+    "log_format": "json|console",
+}
+
+
+def read(context: click.Context) -> Settings:
+    from app.settings import Settings, SettingsInvalid, read_settings, unknown_variables, variable
+
+    for warning in unknown_variables(os.environ):
+        click.echo(f"Warning: {warning}", err=True)
+    given = {
+        name: value
+        for name, value in context.params.items()
+        if name in Settings.model_fields
+        and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    try:
+        return read_settings(given)
+    except SettingsInvalid as error:
+        for name, problem in error.problems.items():
+            option = f"--{name.replace('_', '-')} ({variable(name)})"
+            click.echo(f"Error: {option if name in given else variable(name)}: {problem}", err=True)
+        sys.exit(MISUSED)

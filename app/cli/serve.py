@@ -1,0 +1,19 @@
+"""`cohort serve`."""
+
+import rich_click as click
+
+from app.cli import options
+
+
+@click.command(cls=options.settings_command())
+@click.pass_context
+def serve(context: click.RichContext, /, **_: object) -> None:
+    """Serve the models until told to stop.
+
+    SIGTERM makes readiness answer 503, waits for balancers to notice, finishes what is in flight
+    and exits with 0.
+    """
+    settings = options.read(context)
+    from app.main import serve as serve_until_stopped
+
+    serve_until_stopped(settings)
