@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
 from app.data_plane import Lease, Outputs, Sticky
 from app.errors import Cancelled, CohortError, InferenceFailed
-from app.rest.calls import Call, Encoded, Route, are_large, codec_thread, find_key, is_large
+from app.rest.calls import LARGE, Call, Encoded, are_large, codec_thread, find_key, is_large
 from app.rest.errors import encoded_error, log_refusal, status_of
 from app.rest.limits import too_large
-from app.tensors import Arrays
 
 if TYPE_CHECKING:
     from app.rest.hot.protocol import HotProtocol
+    from app.rest.hot.shared import Head
 
 log = structlog.get_logger("cohort.rest")
 
@@ -27,26 +28,13 @@ ROOM = 256 * 1024
 """Small parts of a body are gathered: an object for each would take many times its size."""
 
 
-class SentHeaders:
-    """A request's headers as the parser gives them, read when asked for. Names are lower case."""
-
-    __slots__ = ("_pairs",)
-
-    def __init__(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        self._pairs = pairs
-
-    def get(self, key: str, /) -> str | None:
-        name = key.encode()
-        for one, value in self._pairs:
-            if one == name:
-                return value.decode("latin-1")
-        return None
-
-
 class _Nobody:
     """Stands where uvicorn wakes the ASGI application."""
 
     def set(self) -> None: ...
+
+
+_NOBODY = _Nobody()
 
 
 class HotCycle:
@@ -55,50 +43,23 @@ class HotCycle:
     `turn` is whether all requests before it on its connection are answered.
     """
 
-    __slots__ = (
-        "_call",
-        "_early",
-        "_headers",
-        "_lease",
-        "_parts",
-        "_protocol",
-        "_route",
-        "_size",
-        "_url",
-        "_work",
-        "disconnected",
-        "keep_alive",
-        "message_event",
-        "more_body",
-        "response_complete",
-        "turn",
-    )
+    turn = False
+    more_body = True
+    response_complete = False
+    disconnected = False
+    message_event = _NOBODY
+    _parts: list[bytes | bytearray] | None = None
+    _size = 0
+    _body = b""  # all of it, while others have their turn
+    _call: Call | None = None
+    _lease: Lease | None = None
+    _early: tuple[int, Encoded] | None = None  # an answer that waits for its turn
+    _work: asyncio.Future[Any] | None = None  # what the codec's thread does for it
 
-    def __init__(
-        self,
-        protocol: HotProtocol,
-        route: Route,
-        url: bytes,
-        headers: list[tuple[bytes, bytes]],
-        *,
-        keep_alive: bool,
-    ) -> None:
+    def __init__(self, protocol: HotProtocol, head: Head, *, keep_alive: bool = True) -> None:
         self._protocol = protocol
-        self._route = route
-        self._url = url
-        self._headers = SentHeaders(headers)
-        self._parts: list[bytes | bytearray] = []
-        self._size = 0
-        self._call: Call | None = None
-        self._lease: Lease | None = None
-        self._early: tuple[int, Encoded] | None = None  # an answer that waits for its turn
-        self._work: asyncio.Future[Any] | None = None  # what the codec's thread does for it
+        self._head = head
         self.keep_alive = keep_alive
-        self.turn = False
-        self.more_body = True
-        self.response_complete = False
-        self.disconnected = False
-        self.message_event = _NOBODY
 
     def take(self, part: bytes) -> None:
         """A part of the body has come."""
@@ -108,39 +69,45 @@ class HotCycle:
         parts = self._parts
         if self._size > self._protocol.hot.max_body:
             self.break_off(too_large(self._protocol.hot.max_body))
-        elif not parts or len(part) >= SMALL_PART:
+        elif parts is None:
+            self._parts = [part]
+        elif len(part) >= SMALL_PART:
             parts.append(part)
         elif len(parts[-1]) < ROOM and isinstance(last := parts[-1], bytearray):
             last += part
         else:
             parts.append(bytearray(part))
 
-    def break_off(self, error: CohortError) -> None:
-        """Refuse before the request was read: only closing the connection ends what is to come."""
-        self._parts.clear()
-        self.keep_alive = False
-        if self._early is None:
-            self._fail(error)
+    def read(self) -> None:
+        """The parser has told of all of the body."""
+        parts, self._parts = self._parts, None
+        if parts is None:
+            self.arrive(b"")
+        else:
+            self.arrive(bytes(parts[0]) if len(parts) == 1 else b"".join(parts))
 
-    def go(self) -> None:
-        """Set out, if the body is there and it is this request's turn."""
-        if not self.turn or self.response_complete:
-            return
+    def arrive(self, body: bytes) -> None:
+        """Set out with all of the body, or keep it until it is this request's turn."""
+        self.more_body = False
+        if not self.turn:
+            self._body = body
+        elif not self.response_complete:
+            self._set_out(body)
+
+    def take_turn(self) -> None:
+        """All requests before it are answered."""
+        self.turn = True
         if self._early is not None:
             self._end(*self._early)
-            return
-        if self.more_body:
-            return
-        parts = self._parts
-        body = bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
-        self._parts = []
-        try:
-            if is_large(self._headers, body):
-                self._decode_aside(body)
-                return
-            call = self._parse(body)
-            self._submit(call, call.decode(self._pick(call)))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an answer
+        elif not self.more_body and not self.response_complete:
+            body, self._body = self._body, b""
+            self._set_out(body)
+
+    def break_off(self, error: CohortError) -> None:
+        """Refuse before the request was read: only closing the connection ends what is to come."""
+        self._parts = None
+        self.keep_alive = False
+        if self._early is None:
             self._fail(error)
 
     def leave(self) -> None:
@@ -151,51 +118,57 @@ class HotCycle:
             self._lease.close(Cancelled("the caller left"))
         if self._work is not None:
             self._work.cancel()
-        self._parts.clear()
+        self._parts = None
+        self._body = b""
 
     @property
     def path(self) -> str:
         """The address asked for, as far as a log line shows it."""
-        return self._url.decode("latin-1")[:200]
+        return self._head.url.decode("latin-1")[:200]
 
     # -- the way
 
-    def _parse(self, body: bytes) -> Call:
+    def _set_out(self, body: bytes) -> None:
+        head = self._head
         try:
-            return self._route.parse(self._headers, body)
-        except CohortError as error:
-            self._protocol.hot.plane.refused(self._route.model, error)
-            raise
+            if len(body) > LARGE and is_large(head.headers, body):
+                self._decode_aside(body)
+                return
+            try:
+                call = head.route.parse(head.headers, body)
+            except CohortError as error:
+                self._protocol.hot.plane.refused(head.route.model, error)
+                raise
+            lease = self._pick(call)
+            lease.submit(call.decode(lease), self._reply, timeout=call.timeout)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an answer
+            self._fail(error)
 
     def _pick(self, call: Call) -> Lease:
         self._call = call
-        self._lease = self._protocol.hot.plane.pick(
+        lease = self._lease = self._protocol.hot.plane.pick(
             call.model, call.version, key_of=self._key_of, label=call.label
         )
-        return self._lease
+        return lease
 
     def _key_of(self, sticky: Sticky) -> str | None:
         call = self._call
-        return None if call is None else find_key(self._headers, call, sticky)
-
-    def _submit(self, call: Call, arrays: Arrays) -> None:
-        if self._lease is not None:
-            self._lease.submit(arrays, self._reply, timeout=call.timeout)
+        return None if call is None else find_key(self._head.headers, call, sticky)
 
     def _decode_aside(self, body: bytes) -> None:
         """Read a large body on the codec's thread; choosing who answers stays on the loop."""
 
         def decode(call: Call) -> None:
-            self._aside(
-                call.decode, self._pick(call), then=lambda arrays: self._submit(call, arrays)
-            )
+            lease = self._pick(call)
+            submit = partial(lease.submit, reply=self._reply, timeout=call.timeout)
+            self._aside(call.decode, lease, then=submit)
 
         def refuse(error: Exception) -> None:
             if isinstance(error, CohortError):
-                self._protocol.hot.plane.refused(self._route.model, error)
+                self._protocol.hot.plane.refused(self._head.route.model, error)
             self._fail(error)
 
-        self._aside(self._route.parse, self._headers, body, then=decode, failed=refuse)
+        self._aside(self._head.route.parse, self._head.headers, body, then=decode, failed=refuse)
 
     def _aside(
         self,
@@ -260,6 +233,3 @@ class HotCycle:
         self.response_complete = True
         self._call = self._lease = None
         self._protocol.send(self, status, encoded)
-
-
-_NOBODY = _Nobody()

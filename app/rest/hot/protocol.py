@@ -18,7 +18,7 @@ from app.errors import CohortError, InferenceFailed, InvalidInput, TooLarge
 from app.rest.calls import JSON, Call, Encoded, Route
 from app.rest.compression import choose
 from app.rest.hot.cycle import HotCycle
-from app.rest.hot.shared import Hot
+from app.rest.hot.shared import Head, Hot, SentHeaders
 from app.rest.limits import too_large
 
 log = structlog.get_logger("cohort.rest")
@@ -63,6 +63,8 @@ class HotProtocol(HttpToolsProtocol):
         self.url = b""
         self._since = self.loop.time()  # when the connection last did something
         self._unsent = 0  # bytes of answers that the sweep found waiting for the caller
+        self._between = True  # whether no request is half read
+        self._unread = b""  # the head at the start of a segment, until the parser has told of it
         self._in_headers = False
         self._headers_since = 0.0
         self._idle_bytes = 0  # came in segments that neither began a request nor were of a body
@@ -97,6 +99,22 @@ class HotProtocol(HttpToolsProtocol):
             return
         self._since = self.loop.time()
         size = len(data)
+        if self._between:
+            end = data.find(b"\r\n\r\n") + 4
+            self._unread = data[:end]
+            head = self.hot.heads.get(self._unread)
+            if head is not None and size - end == head.length:
+                cycle = HotCycle(self, head)
+                self._queue(cycle)
+                cycle.arrive(data[end:])
+                if self.pipeline:
+                    self._read_ahead(size)
+                return
+        self._parse(data, size)
+        if self.pipeline:
+            self._read_ahead(size)
+
+    def _parse(self, data: bytes, size: int) -> None:
         self._idle_bytes += size
         if size > LARGE_SEGMENT:
             self._large = True
@@ -109,10 +127,11 @@ class HotProtocol(HttpToolsProtocol):
                 self._refuse(_told(error))
         if self._idle_bytes > MOST_HEADER_BYTES and not self._broken:
             self._refuse(TooLarge(HEADERS_TOO_LARGE))  # trailers and blank lines count, too
-        if self.pipeline:
-            self.flow.ahead += size
-            if self.flow.ahead > READ_AHEAD:
-                self.flow.pause_reading()
+
+    def _read_ahead(self, size: int) -> None:
+        self.flow.ahead += size
+        if self.flow.ahead > READ_AHEAD:
+            self.flow.pause_reading()
 
     def _decline(self, rest: memoryview) -> None:
         """Read a request that would upgrade as if it did not ask for that.
@@ -168,6 +187,7 @@ class HotProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         if self._broken:
             raise InvalidInput("the connection ends with the request before")
+        self._between = False
         self._in_headers = self._usual = True
         self._headers_since = self._since
         self._idle_bytes = self._length = 0
@@ -187,6 +207,7 @@ class HotProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         parser, headers = self.parser, self.headers
+        unread, self._unread = self._unread, b""
         if self._large or self._idle_bytes > MOST_HEADER_BYTES - LARGE_SEGMENT:
             size = len(self.url) + sum([len(name) + len(value) + 4 for name, value in headers])
             if size > MOST_HEADER_BYTES:
@@ -201,10 +222,13 @@ class HotProtocol(HttpToolsProtocol):
         if route is None or parser.get_method() != b"POST" or parser.get_http_version() != "1.1":
             self._leave_to_asgi()
         else:
-            cycle = HotCycle(self, route, self.url, headers, keep_alive=parser.should_keep_alive())
+            head = Head(route, self.url, SentHeaders(headers), self._length)
+            cycle = HotCycle(self, head, keep_alive=parser.should_keep_alive())
             self._queue(cycle)
             if self._length > self.hot.max_body:
                 cycle.break_off(too_large(self.hot.max_body))
+            elif unread and cycle.keep_alive:
+                self.hot.remember(unread, head, headers)
         self.headers = []  # of the trailers, which nobody reads
 
     def _leave_to_asgi(self) -> None:
@@ -226,10 +250,10 @@ class HotProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self._upgrade:
             return
+        self._between = self.parser.should_keep_alive()
         cycle = self.cycle
         if isinstance(cycle, HotCycle):
-            cycle.more_body = False
-            cycle.go()
+            cycle.read()
         else:
             super().on_message_complete()
 
@@ -249,7 +273,7 @@ class HotProtocol(HttpToolsProtocol):
             cycle.disconnected = True  # uvicorn's own would wait for a body that will not come
             cycle.message_event.set()
             self.cycle = None if cycle is self._turn else cycle
-        refusal = HotCycle(self, NOWHERE, self.url, [], keep_alive=False)
+        refusal = HotCycle(self, Head(NOWHERE, self.url, SentHeaders([]), 0), keep_alive=False)
         self._queue(refusal)
         refusal.break_off(error)
 
@@ -268,8 +292,7 @@ class HotProtocol(HttpToolsProtocol):
         """uvicorn calls this, too, when it is the turn of a request of its own."""
         self._turn = cycle
         if isinstance(cycle, HotCycle):
-            cycle.turn = True
-            cycle.go()
+            cycle.take_turn()
         else:
             super()._start_asgi_task(cycle, app)
 

@@ -1,11 +1,11 @@
-"""What all connections of a process share: addresses, limits, counts and the watch over them."""
+"""What all connections of a process share: heads, limits, counts and the watch over them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from app.data_plane import DataPlane
 from app.rest.calls import Route
@@ -14,7 +14,39 @@ MOST_ROUTES = 1024
 """Addresses that are remembered; callers make them up, so at some point they are forgotten."""
 LONGEST_REMEMBERED = 512
 
+MOST_HEADS = 1024
+LONGEST_HEAD = 2048
+"""Heads that are remembered, and the bytes of each: a few MiB at most with what they say."""
+
 Match = Callable[[str], Route | None]
+
+
+class SentHeaders:
+    """A request's headers as the parser gives them, read when asked for. Names are lower case."""
+
+    __slots__ = ("_pairs", "_read")
+
+    def __init__(self, pairs: list[tuple[bytes, bytes]]) -> None:
+        self._pairs = pairs
+        self._read: dict[str, str | None] = {}
+
+    def get(self, key: str, /) -> str | None:
+        try:
+            return self._read[key]
+        except KeyError:
+            name = key.encode()
+            found = next((value for one, value in self._pairs if one == name), None)
+            self._read[key] = value = None if found is None else found.decode("latin-1")
+            return value
+
+
+class Head(NamedTuple):
+    """What stands before a request's body; `length` is the body's as announced, 0 if it is not."""
+
+    route: Route
+    url: bytes
+    headers: SentHeaders
+    length: int
 
 
 class Watched(Protocol):
@@ -36,6 +68,9 @@ class Hot:
     keep_alive: float
     draining: Callable[[], bool] = lambda: False
     answered: int = 0
+    heads: dict[bytes, Head] = field(default_factory=dict)
+    """What heads mean, by their bytes: a client sends the same one again and again, and looking it
+    up takes a tenth of the time of parsing it."""
     _watching: bool = False
     _routes: dict[bytes, Route] = field(default_factory=dict)
     _defaults: tuple[object, bytes] = (None, b"")
@@ -52,6 +87,18 @@ class Hot:
                 self._routes.clear()
             self._routes[url] = route
         return route
+
+    def remember(self, raw: bytes, head: Head, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Keep what `raw` was parsed to, where it surely says all of it, to the last byte."""
+        lines = len(headers) + 2  # with the request line and the empty one
+        if (
+            len(raw) <= LONGEST_HEAD
+            and raw.count(b"\r\n") == raw.count(b"\n") == lines
+            and not any(name == b"transfer-encoding" for name, _ in headers)
+        ):
+            if len(self.heads) >= MOST_HEADS:
+                self.heads.clear()
+            self.heads[raw] = head
 
     def default_headers(self, headers: list[tuple[bytes, bytes]]) -> bytes:
         """uvicorn's own headers, put together anew only when it has new ones (once a second)."""

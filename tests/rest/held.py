@@ -1,0 +1,235 @@
+"""A connection in the test's hand: a server of one, and a transport and a plane that are held."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from app.data_plane import DataPlane, Outputs, Reply
+from app.errors import CohortError, InvalidInput
+from app.rest.calls import JSON, Encoded, Headers, Route
+from app.rest.hot import Hot, protocol
+from app.rest.hot.protocol import HotProtocol
+from tests.rest.wire import Answer, answers, request
+
+
+class Transport(asyncio.Transport):
+    """Keeps what is written; `unsent` stands for what the caller did not read yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self._reading = True
+        self._closed = self._aborted = False
+        self.unsent = 0
+
+    # Methods rather than attributes: mypy takes an attribute for what it was last asserted to be.
+
+    def reads(self) -> bool:
+        return self._reading
+
+    def closes(self) -> bool:
+        return self._closed
+
+    def aborts(self) -> bool:
+        return self._aborted
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        self._closed = True
+
+    def abort(self) -> None:
+        self._aborted = True
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    @property
+    def answers(self) -> list[Answer]:
+        return answers(bytes(self.written))
+
+
+class HeldCall:
+    """A body that is taken as it is, and answered with what the run gave."""
+
+    model = version = label = timeout = None
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+    def decode(self, lease: object) -> dict[str, Any]:
+        if self.body == b"bug":
+            raise ZeroDivisionError
+        return {"body": self.body}
+
+    def encode(self, lease: object, outputs: Outputs) -> Encoded:
+        if self.body == b"unwritable":
+            raise ZeroDivisionError
+        return Encoded(self.body, JSON)
+
+
+@dataclass
+class HeldLease:
+    """A request that waits until the test answers it."""
+
+    submitted: list[HeldLease]
+    reply: Reply | None = None
+    inputs: Any = None
+    left: bool = False
+    closed: list[BaseException | None] = field(default_factory=list)
+
+    def submit(self, arrays: Any, reply: Reply, *, timeout: float | None = None) -> None:
+        self.inputs, self.reply = arrays["body"], reply
+        self.submitted.append(self)
+
+    def leave(self) -> None:
+        self.left = True
+        self.reply = None
+
+    def close(self, error: BaseException | None = None) -> None:
+        self.closed.append(error)
+
+    def answer(self, error: CohortError | None = None) -> None:
+        reply, self.reply = self.reply, None
+        assert reply is not None, "it is answered already"
+        reply(None if error else [np.zeros(1)], error)
+
+
+@dataclass
+class HeldPlane:
+    """Takes every request and answers none by itself."""
+
+    waiting: list[HeldLease] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    error: Exception | None = None
+
+    def pick(self, model: str | None, version: str | None = None, **_: Any) -> HeldLease:
+        if self.error is not None:
+            raise self.error
+        return HeldLease(self.waiting)
+
+    def refused(self, model: str | None, error: CohortError) -> None:
+        self.refusals.append(error.code)
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    """FastAPI's stand-in: reads the body, waits for `scope["state"]["gate"]`, gives it back."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            scope["state"]["gone"].append(scope["path"])
+            return
+        body, more = body + message["body"], message["more_body"]
+    if (gate := scope["state"]["gate"]) is not None:
+        gone = asyncio.ensure_future(receive())
+        await asyncio.wait({gone, gate}, return_when=asyncio.FIRST_COMPLETED)
+        if not gate.done():
+            scope["state"]["gone"].append(scope["path"])
+            return
+        gone.cancel()
+    headers = [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class Held:
+    """A server of one connection."""
+
+    def __init__(self, *, keep_alive: float = 10.0, max_body: int = 2**20) -> None:
+        self.plane = HeldPlane()
+        self.hot = Hot(
+            cast("DataPlane", self.plane),
+            matches=[_match],
+            max_body=max_body,
+            keep_alive=keep_alive,
+            draining=lambda: self.draining,
+        )
+        self.draining = False
+        self.state: dict[str, Any] = {"gate": None, "gone": []}
+        self.server_state = ServerState()
+        self.config = Config(application, log_config=None, ws="none", lifespan="off")
+        self.connect()
+
+    def connect(self) -> None:
+        self.transport = Transport()
+        self.protocol: HotProtocol = protocol(self.hot)(
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.state,
+            _loop=asyncio.get_running_loop(),
+        )
+        self.protocol.connection_made(self.transport)
+
+    def send(self, *parts: bytes) -> None:
+        for part in parts:
+            self.protocol.data_received(part)
+
+    def lose(self) -> None:
+        self.transport.close()
+        self.protocol.connection_lost(None)
+
+    def sweep(self, after: float) -> None:
+        """What the sweep would do `after` so many seconds."""
+        self.protocol.close_if_idle(asyncio.get_running_loop().time() + after)
+
+    async def answer_all(self) -> None:
+        """Answer in turn until nobody waits any more."""
+        while True:
+            await turns()
+            open_ones = [lease for lease in self.plane.waiting if lease.reply is not None]
+            if not open_ones:
+                return
+            for lease in open_ones:
+                lease.answer()
+
+
+def _match(path: str) -> Route | None:
+    return Route(None, parse) if path == "/hot" else None
+
+
+def parse(headers: Headers, body: bytes) -> Any:
+    if body == b"bad":
+        raise InvalidInput("it is bad")
+    return HeldCall(body)
+
+
+async def turns(count: int = 5) -> None:
+    """Let the loop take some turns: what is ready then has happened."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let the loop turn until `condition` holds."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+def hot(body: bytes = b"1", *headers: str) -> bytes:
+    return request("/hot", body, *headers)
+
+
+def asgi(body: bytes = b"a", *headers: str) -> bytes:
+    return request("/asgi", body, *headers)

@@ -1,0 +1,137 @@
+"""A head that was seen before means what it meant: answers are those of a server that forgets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import cache
+from typing import cast
+
+import pytest
+from httptools import HttpRequestParser
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from app.rest.hot.shared import LONGEST_HEAD, MOST_HEADS, Head
+from tests.rest.held import Held, asgi, hot
+from tests.rest.wire import chunked, request
+
+REQUESTS = (
+    hot(b"1"),
+    hot(b"2"),
+    hot(b"bad"),
+    hot(b"bug"),
+    hot(b"unwritable"),
+    hot(b""),
+    hot(b"x" * 200),  # over the limit
+    hot(b"3", "connection: keep-alive", "x-user: me"),
+    hot(b"4", "connection: close"),
+    hot(b"5", "expect: 100-continue"),
+    hot(b"6", "accept-encoding: gzip"),
+    hot(b"7", "connection: upgrade", "upgrade: h2c"),
+    hot(b"8", "content-length: 3"),  # more is to come
+    hot(b"9\r\n\r\n", "content-length: 1"),  # and too much
+    hot(chunked(b"10"), "transfer-encoding: chunked"),
+    hot(chunked(b"11", trailers=["x: y"]), "transfer-encoding: chunked", "content-length: 5"),
+    hot(b"12", "x: \xe4"),
+    hot(b"13", "x: a", " continued"),
+    hot(b"14").replace(b"\r\n", b"\n"),
+    b"\r\n" + hot(b"15"),
+    request("/hot", b"16", version="1.0"),
+    request("/hot", b"17", method="PUT"),
+    request("/hot?x", b"18"),
+    asgi(b"19"),
+    b"nonsense\r\n\r\n",
+    b"\r\n\r\n",
+)
+
+
+class Forgetful(dict[bytes, Head]):
+    """Takes everything and keeps nothing."""
+
+    def __setitem__(self, key: bytes, value: Head) -> None: ...
+
+
+async def talk(held: Held, segments: Iterable[bytes]) -> None:
+    """Send segment by segment, and answer what is asked."""
+    for segment in segments:
+        held.send(segment)
+        await held.answer_all()
+
+
+@cache
+def known_heads() -> dict[bytes, Head]:
+    """What a server has kept after each request came on a connection of its own."""
+
+    async def run() -> dict[bytes, Head]:
+        held = Held(max_body=100)
+        for one in REQUESTS:
+            held.connect()
+            await talk(held, [one])
+        return held.hot.heads
+
+    return asyncio.run(run())
+
+
+def seen(segments: list[bytes], heads: dict[bytes, Head]) -> tuple[object, ...]:
+    """What becomes of a connection's segments, where `heads` are known."""
+
+    async def run() -> tuple[object, ...]:
+        held = Held(max_body=100)
+        held.hot.heads = heads
+        await talk(held, segments)
+        asked = [lease.inputs for lease in held.plane.waiting]
+        transport = held.transport
+        return bytes(transport.written), transport.closes(), asked, held.plane.refusals
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("sent", REQUESTS)
+def test_once_more_means_the_same(sent: bytes) -> None:
+    """On a new connection, and again on the same one."""
+    assert seen([sent, sent], dict(known_heads())) == seen([sent, sent], Forgetful())
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[bytes]:
+    """Some requests, each a segment of its own but for a few cuts and a few that are not."""
+    segments = [b""]
+    for one in draw(st.lists(st.sampled_from(REQUESTS), min_size=1, max_size=4)):
+        cut = draw(st.just(0) | st.integers(0, len(one)))
+        segments[-1] += one[:cut]
+        segments.append(one[cut:])
+    return [segment for segment in segments if segment]
+
+
+@settings(max_examples=100, deadline=None)
+@given(segments=conversations())
+@example(segments=[REQUESTS[0], b"\r\n", REQUESTS[0]])
+@example(segments=[hot(b"x" * 20)[:-10], b"x" * 10, REQUESTS[0]])
+def test_however_it_comes_it_means_the_same(segments: list[bytes]) -> None:
+    """Several requests on a connection, cut and joined anywhere."""
+    assert seen(segments, dict(known_heads())) == seen(segments, Forgetful())
+
+
+async def test_a_head_is_parsed_once() -> None:
+    """On any connection: the next time it is looked up."""
+    held = Held()
+    held.send(hot(b"1"))
+    await held.answer_all()
+    held.connect()
+    held.protocol.parser = cast("HttpRequestParser", None)
+    held.send(hot(b"2"))
+    await held.answer_all()
+    assert [one.body for one in held.transport.answers] == [b"2"]
+
+
+async def test_only_so_many_heads_are_kept() -> None:
+    """Callers make them up; long ones are never kept."""
+    held = Held()
+    held.send(hot(b"1", f"x: {'a' * LONGEST_HEAD}"))
+    await held.answer_all()
+    assert not held.hot.heads
+    for number in range(MOST_HEADS + 10):
+        held.send(hot(b"1", f"x-request-id: {number}"))
+        await held.answer_all()
+    assert len(held.hot.heads) == 10
