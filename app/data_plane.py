@@ -25,7 +25,7 @@ from app.errors import (
     quoted,
 )
 from app.metrics import Metrics, VersionMetrics
-from app.registry import Loaded, Registry
+from app.registry import Catalog, Loaded, Registry
 from app.rollout import Sticky
 from app.tensors import Arrays, TensorSpec, check_inputs
 from app.traffic import LiveRollout, Traffic
@@ -38,43 +38,55 @@ KeyOf = Callable[[Sticky], str | None]
 """Gives what a request has in the header or parameter that keeps its caller on a variant."""
 
 
+class Served:
+    """One version as its requests see it, put together once. `sent` are the outputs sent unasked.
+
+    `outputs` and `inputs` are in the model's order.
+    """
+
+    __slots__ = ("counts", "inputs", "loaded", "model", "outputs", "sent", "version")
+
+    def __init__(self, model: str, version: str, loaded: Loaded, counts: VersionMetrics) -> None:
+        self.model = model
+        self.version = version
+        self.loaded = loaded
+        self.counts = counts
+        self.inputs: Sequence[TensorSpec] = loaded.session.inputs
+        self.outputs: Sequence[TensorSpec] = loaded.session.outputs
+        self.sent = [place for place, spec in enumerate(self.outputs) if spec.carried]
+
+
 class Lease:
     """One request's hold on one version, from the choice to the reply."""
 
-    __slots__ = (
-        "_counts",
-        "_live",
-        "_loaded",
-        "_plane",
-        "_started",
-        "_ticket",
-        "inputs",
-        "model",
-        "outputs",
-        "variant",
-        "version",
-    )
+    __slots__ = ("_live", "_loaded", "_plane", "_started", "_ticket", "served", "variant")
 
     def __init__(
-        self,
-        plane: DataPlane,
-        model: str,
-        version: str,
-        variant: str,
-        loaded: Loaded,
-        live: LiveRollout | None = None,
+        self, plane: DataPlane, served: Served, variant: str = "", live: LiveRollout | None = None
     ) -> None:
         self._started = monotonic()
         self._plane = plane
-        self._loaded: Loaded | None = loaded
-        self._counts: VersionMetrics = plane.counts(model, version)
+        self._loaded: Loaded | None = served.loaded
         self._ticket: Ticket | None = None
         self._live = live  # the rollout that chose, to learn from the answer
-        self.model = model
-        self.version = version
+        self.served = served
         self.variant = variant
-        self.inputs: Sequence[TensorSpec] = loaded.session.inputs
-        self.outputs: Sequence[TensorSpec] = loaded.session.outputs
+
+    @property
+    def model(self) -> str:
+        return self.served.model
+
+    @property
+    def version(self) -> str:
+        return self.served.version
+
+    @property
+    def inputs(self) -> Sequence[TensorSpec]:
+        return self.served.inputs
+
+    @property
+    def outputs(self) -> Sequence[TensorSpec]:
+        return self.served.outputs
 
     def submit(self, arrays: Arrays, reply: Reply, *, timeout: float | None = None) -> None:
         """Queue the request; `reply(outputs, error)` is called once, on the loop, unless it leaves.
@@ -83,7 +95,7 @@ class Lease:
         counts. Raises InvalidInput, Overloaded, NotReady or DeadlineExceeded.
         """
         loaded = self._open()
-        check_inputs(self.inputs, arrays)
+        check_inputs(self.served.inputs, arrays)
         limit = loaded.timeout if timeout is None else min(timeout, loaded.timeout)
         if self._live is not None:
             reply = self._live.listen(
@@ -121,18 +133,17 @@ class Lease:
             self.leave()
             raise
 
-    def select(self, names: Sequence[str] | None) -> list[int]:
+    def select(self, names: Sequence[str] | None) -> Sequence[int]:
         """The positions of the outputs asked for; where `names` is None, of all that can be sent.
 
         Raises InvalidInput for a name that is no output, or one whose kind cannot be sent, and for
         a model none of whose outputs can.
         """
-        specs = self.outputs
+        specs = self.served.outputs
         if names is None:
-            carried = [position for position, spec in enumerate(specs) if spec.carried]
-            if not carried and specs:
+            if not self.served.sent and specs:
                 specs[0].dtype  # noqa: B018 - raises
-            return carried
+            return self.served.sent
         positions = {spec.name: position for position, spec in enumerate(specs)}
         for name in names:
             if name not in positions:
@@ -167,9 +178,14 @@ class Lease:
             return
         self._loaded = None
         self._plane.open_leases -= 1
-        self._counts.request(self.variant, _code(error), monotonic() - self._started)
-        if isinstance(error, Overloaded | NotReady):
-            self._counts.refuse(error.code)
+        counts = self.served.counts
+        seconds = monotonic() - self._started
+        if error is None:
+            counts.request(self.variant, "OK", seconds)
+        else:
+            counts.request(self.variant, _code(error), seconds)
+            if isinstance(error, Overloaded | NotReady):
+                counts.refuse(error.code)
         loaded.release()
 
     def __enter__(self) -> Self:
@@ -197,9 +213,7 @@ def _labels(text: str) -> list[str]:
     return [str(one) for one in classes] if isinstance(classes, list) else []
 
 
-def _code(error: BaseException | None) -> str:
-    if error is None:
-        return "OK"
+def _code(error: BaseException) -> str:
     if isinstance(error, CohortError):
         return error.code
     return Cancelled.__name__ if isinstance(error, asyncio.CancelledError) else "InferenceFailed"
@@ -223,7 +237,8 @@ class DataPlane:
         self._rollouts: Mapping[str, LiveRollout] = {} if traffic is None else traffic.live
         self._default_model = default_model
         self._max_concurrency = max_concurrency
-        self._counts: dict[tuple[str, str], VersionMetrics] = {}
+        self._served: dict[tuple[str, str | None], Served] = {}
+        self._served_from: Catalog | None = None
         self.open_leases = 0
         self.closed = False  # draining: no new requests
 
@@ -253,17 +268,26 @@ class DataPlane:
                 variant, version = label, self._labelled(name, label)
             elif version is None and (live := self._rollouts.get(name)) is not None:
                 variant, version = self._choose(name, live, key_of)
-            entry = self._registry.find(name, version)
+            if self._served_from is not self._registry.catalog:
+                self._served.clear()
+                self._served_from = self._registry.catalog
+            served = self._served.get((name, version)) or self._serve(name, version)
         except CohortError as error:
             self.refused(name, error)
             raise
-        loaded = entry.loaded
-        if loaded is None:
-            raise NotReady(f"version {entry.number} of model {quoted(name)} is not loaded")
-        lease = Lease(self, name, str(entry.number), variant, loaded, live)
-        loaded.leases += 1
+        served.loaded.leases += 1
         self.open_leases += 1
-        return lease
+        return Lease(self, served, variant, live)
+
+    def _serve(self, name: str, version: str | None) -> Served:
+        """The version that answers; remembered, until the catalog is another."""
+        entry = self._registry.find(name, version)
+        if entry.loaded is None:
+            raise NotReady(f"version {entry.number} of model {quoted(name)} is not loaded")
+        number = str(entry.number)
+        served = Served(name, number, entry.loaded, self._metrics.version(name, number))
+        self._served[name, version] = served
+        return served
 
     def _choose(self, name: str, live: LiveRollout, key_of: KeyOf | None) -> tuple[str, str]:
         sticky = live.rollout.sticky
@@ -288,25 +312,17 @@ class DataPlane:
         name = model if model is not None else self._default_model
         if name is None or name not in self._registry.catalog:
             return
-        counts = self.counts(name, "")
+        counts = self._metrics.version(name, "")
         counts.request("", error.code, 0.0)
         if isinstance(error, Overloaded | NotReady):
             counts.refuse(error.code)
 
-    def counts(self, model: str, version: str) -> VersionMetrics:
-        """Where a version's requests are counted. Never for a caller's made-up name."""
-        key = (model, version)
-        counts = self._counts.get(key)
-        if counts is None:
-            counts = self._counts[key] = self._metrics.version(model, version)
-        return counts
-
     def _only_model(self) -> str:
         if self._default_model is not None:
             return self._default_model
-        names = list(self._registry.catalog)
+        names = self._registry.catalog
         if len(names) == 1:
-            return names[0]
+            return next(iter(names))
         if not names:
             raise NotReady("no model is loaded yet")
         raise InvalidInput(f"name a model: the server has {', '.join(map(quoted, names))}")

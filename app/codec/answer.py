@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from app.codec.text import encode_tensor
+from app.codec.text import BY_ITSELF, encode_tensor
 from app.tensors import Array
 
 _NUMPY = orjson.OPT_SERIALIZE_NUMPY
@@ -31,9 +31,9 @@ def encode_prediction(
         answer["variant"] = variant
     if id is not None:
         answer["id"] = id
-    answer["outputs"] = {name: encode_tensor(name, array) for name, array in outputs.items()}
+    answer["outputs"] = outputs
     answer["inference_time_ms"] = round(inference_time * 1000, 3)
-    return orjson.dumps(answer, option=_NUMPY)
+    return _dump(answer, "outputs", outputs)
 
 
 def encode_simple(
@@ -46,11 +46,8 @@ def encode_simple(
     inference_time: float,
 ) -> bytes:
     """Write the answer to `input`: the only output bare, several by name. Raises as above."""
-    prediction: Any = {name: encode_tensor(name, array) for name, array in outputs.items()}
-    if len(prediction) == 1:
-        (prediction,) = prediction.values()
     answer: dict[str, Any] = {
-        "prediction": prediction,
+        "prediction": outputs,
         "inference_time_ms": round(inference_time * 1000, 3),
         "model": model,
         "version": version,
@@ -59,4 +56,28 @@ def encode_simple(
         answer["variant"] = variant
     if id is not None:
         answer["id"] = id
+    return _dump(answer, "prediction", outputs, bare=len(outputs) == 1)
+
+
+def _dump(
+    answer: dict[str, Any], place: str, outputs: Mapping[str, Array], *, bare: bool = False
+) -> bytes:
+    """Write `answer` with `outputs` at `place`, the only one without its name if `bare`."""
+    for array in outputs.values():
+        if array.dtype not in BY_ITSELF:
+            break
+    else:
+        if bare:
+            (answer[place],) = outputs.values()
+        try:
+            body = orjson.dumps(answer, option=_NUMPY)
+        except orjson.JSONEncodeError:  # no rows, or not contiguous
+            pass
+        else:
+            if b"null" not in body:  # looking for the trace of NaN is cheaper than for NaN
+                return body
+    values: Any = {name: encode_tensor(name, array) for name, array in outputs.items()}
+    if bare:
+        (values,) = values.values()
+    answer[place] = values
     return orjson.dumps(answer, option=_NUMPY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from simdjson import Array as JsonArray
@@ -18,7 +18,6 @@ from app.tensors import Array, Arrays, TensorSpec, check_names
 Parameter = str | int | float | bool
 
 _KEYS = ("model", "version", "inputs", "input", "outputs", "id", "timeout_ms", "parameters")
-_NO_PARAMETERS: Final[Mapping[str, Parameter]] = MappingProxyType({})
 
 
 class PredictRequest:
@@ -28,18 +27,12 @@ class PredictRequest:
     `timeout` is in seconds.
     """
 
-    __slots__ = (
-        "_booleans",
-        "_held",
-        "id",
-        "inputs",
-        "model",
-        "outputs",
-        "parameters",
-        "single",
-        "timeout",
-        "version",
-    )
+    model: str | None = None
+    version: str | None = None
+    outputs: list[str] | None = None
+    id: str | None = None
+    timeout: float | None = None
+    parameters: Mapping[str, Parameter] = MappingProxyType({})
 
     def __init__(
         self,
@@ -51,12 +44,6 @@ class PredictRequest:
     ) -> None:
         self.inputs = inputs
         self.single = single
-        self.model: str | None = None
-        self.version: str | None = None
-        self.outputs: list[str] | None = None
-        self.id: str | None = None
-        self.timeout: float | None = None
-        self.parameters = _NO_PARAMETERS
         self._booleans = booleans  # whether there may be any
         self._held = body  # a long one
 

@@ -286,6 +286,10 @@ def pack(datatype: str, value: object, *, booleans: bool) -> Array | None:
 # --- Arrays to what orjson writes
 
 
+BY_ITSELF = tuple(np.dtype(name) for name in ("f4", "i8", "f8", "i4", "?", "u1", "i1", "u4", "u8"))
+"""What orjson writes without help, the usual first; NaN and infinity it writes as null."""
+
+
 def encode_tensor(name: str, array: Array) -> object:
     """Give what `orjson.dumps(…, option=OPT_SERIALIZE_NUMPY)` writes as nested lists, exactly.
 

@@ -48,12 +48,12 @@ class VersionMetrics:
 
     def request(self, variant: str, code: str, seconds: float) -> None:
         """Count one answer: `seconds` from arrival to reply."""
-        key = (variant, code)
-        self.answered[key] = self.answered.get(key, 0) + 1
-        durations = self.durations.get(variant)
-        if durations is None:
-            durations = self.durations[variant] = Histogram(SECONDS)
-        durations.observe(seconds)
+        try:
+            self.answered[variant, code] += 1
+            self.durations[variant].observe(seconds)
+        except KeyError:  # the first of its kind
+            self.answered[variant, code] = 1
+            self.durations.setdefault(variant, Histogram(SECONDS)).observe(seconds)
         if code != "OK":
             self.failed_seconds += seconds
 
@@ -77,8 +77,7 @@ class VersionMetrics:
         self.rows.observe(ran.rows)
         self.requests.observe(ran.requests)
         self.padding.observe(ran.padding)
-        for wait in ran.waits:
-            self.queue.observe(wait)
+        self.queue.observe_all(ran.waits)
 
 
 class Metrics(Collector):

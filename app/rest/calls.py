@@ -76,7 +76,10 @@ def is_large(headers: Headers, body: bytes) -> bool:
 
 def are_large(outputs: Outputs) -> bool:
     """Whether writing `outputs` takes long."""
-    return sum([output.nbytes for output in outputs]) > LARGE
+    size = 0
+    for output in outputs:
+        size += output.nbytes
+    return size > LARGE
 
 
 def find_key(headers: Headers, call: Call, sticky: Sticky) -> str | None:

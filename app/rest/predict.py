@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -36,14 +36,15 @@ READABLE = frozenset(
 class PredictCall:
     """One call of the simple face. What the path says counts, and the body says the same."""
 
-    __slots__ = ("_positions", "_request", "model", "timeout", "version")
     label: str | None = None
+    _positions: Sequence[int] = ()
 
     def __init__(self, request: PredictRequest, model: str | None, version: str | None) -> None:
         self._request = request
-        self._positions: list[int] = []
-        self.model = _same("model", model, request.model)
-        self.version = _same("version", version, request.version)
+        self.model = request.model if model is None else _same("model", model, request.model)
+        self.version = request.version
+        if version is not None:
+            self.version = _same("version", version, request.version)
         self.timeout = request.timeout
 
     @property
@@ -53,15 +54,16 @@ class PredictCall:
     def decode(self, lease: Lease) -> Arrays:
         """Make arrays as the version wants them. Raises InvalidInput."""
         self._positions = lease.select(self._request.outputs)
-        return decode_inputs(self._request, lease.inputs)
+        return decode_inputs(self._request, lease.served.inputs)
 
     def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
         """Write the answer. Raises where an output cannot be written in JSON."""
-        request, specs = self._request, lease.outputs
+        request, served = self._request, lease.served
+        specs = served.outputs
         write = encode_simple if request.single else encode_prediction
         body = write(
-            model=lease.model,
-            version=lease.version,
+            model=served.model,
+            version=served.version,
             variant=lease.variant or None,
             id=request.id,
             outputs={specs[position].name: outputs[position] for position in self._positions},
@@ -91,10 +93,10 @@ def match(path: str) -> Route | None:
 PATH = re.compile(r"/models/(?P<model>[\w.-]+)(/versions/(?P<version>\w+))?/predict", re.ASCII)
 
 
-def _same(what: str, path: str | None, body: str | None) -> str | None:
-    if path is not None and body is not None and path != body:
+def _same(what: str, path: str, body: str | None) -> str:
+    if body is not None and path != body:
         raise InvalidInput(f"the path asks for {what} {quoted(path)}, the body for {quoted(body)}")
-    return body if path is None else path
+    return path
 
 
 def check_media(headers: Headers) -> None:
