@@ -122,7 +122,9 @@ def test_odd_messages_get_a_clear_refusal(
     server: Cohort, loop: asyncio.Runner, message: Request
 ) -> None:
     """Never UNKNOWN or INTERNAL, never a hang, and the connection goes on."""
-    assert loop.run(status_of(server, message.SerializeToString())) in FINE
+    status = loop.run(status_of(server, message.SerializeToString()))
+    # A timeout of some microseconds may be over before the run is.
+    assert status in FINE or (status is StatusCode.DEADLINE_EXCEEDED and "timeout" in str(message))
 
 
 @QUIET
