@@ -1,6 +1,6 @@
-"""KServe's REST client asks a server all it can. A test runs this in .venv-clients.
+"""KServe's REST and gRPC clients ask a server all they can. A test runs this in .venv-clients.
 
-`python kserve_calls.py URL` prints what came back as one JSON object.
+`python kserve_calls.py URL ADDRESS` prints what came back as one JSON object; ADDRESS is gRPC's.
 """
 
 from __future__ import annotations
@@ -10,17 +10,22 @@ import json
 import sys
 from typing import Any
 
+import grpc
 import httpx
 import numpy as np
 from kserve import InferenceRESTClient, InferInput, InferRequest, RESTConfig
+from kserve.inference_client import InferenceGRPCClient
+from kserve.protocol.grpc import grpc_predict_v2_pb2 as messages
+from kserve.protocol.grpc.grpc_predict_v2_pb2_grpc import GRPCInferenceServiceStub
 from kserve.protocol.infer_type import RequestedOutput
 
 FLOWERS = np.array([[5.1, 3.5, 1.4, 0.2], [6.3, 3.3, 6.0, 2.5]], np.float32)
 TEXTS = np.array([["cat"], ["žluť"], [""]], np.object_)
+HALVES = np.array([[1.5, 2, 0.25]], np.float16)
 
 
-async def main(url: str) -> dict[str, Any]:
-    """Ask, and tell."""
+async def ask_rest(url: str) -> dict[str, Any]:
+    """Ask over HTTP, and tell."""
     client = InferenceRESTClient(RESTConfig(protocol="v2", timeout=30))
 
     async def ask(
@@ -53,7 +58,6 @@ async def main(url: str) -> dict[str, Any]:
         return {}
 
     ways = [(sent, answered) for sent in (True, False) for answered in (True, False)]
-    halves = np.array([[1.5, 2, 0.25]], np.float16)
     told = {
         "live": await client.is_server_live(url),
         "ready": await client.is_server_ready(url),
@@ -66,7 +70,7 @@ async def main(url: str) -> dict[str, Any]:
             await ask("strings", "text", "BYTES", TEXTS, sent=sent, answered=answered)
             for sent, answered in ways
         ],
-        "halves": await ask("fp16", "x", "FP16", halves, sent=True, answered=True),
+        "halves": await ask("fp16", "x", "FP16", HALVES, sent=True, answered=True),
         "one output": await ask_for_one(),
         "refused": await refused(),
     }
@@ -74,5 +78,69 @@ async def main(url: str) -> dict[str, Any]:
     return told
 
 
+async def ask_grpc(address: str) -> dict[str, Any]:
+    """Ask over gRPC, and tell."""
+
+    async def ask(
+        model: str, name: str, datatype: str, array: Any, *, raw: bool, **fields: Any
+    ) -> dict[str, Any]:
+        """The answer to an array sent as raw bytes or as typed values."""
+        tensor = InferInput(name, list(array.shape), datatype)
+        tensor.set_data_from_numpy(array, binary_data=raw)
+        answer = await client.infer(InferRequest(model, [tensor], request_id="k-1", **fields))
+        outputs = {one.name: one.as_numpy().tolist() for one in answer.outputs}
+        return {"id": answer.id, "version": answer.model_version, "outputs": outputs}
+
+    async def refused(array: Any, **fields: Any) -> dict[str, Any]:
+        """What the client makes of a mistake."""
+        try:
+            await ask("iris", "features", "FP32", array, raw=True, **fields)
+        except grpc.RpcError as error:
+            return {"status": error.code().name, "says": error.details()}
+        return {}
+
+    async with InferenceGRPCClient(address, timeout=30) as client:
+        # The client has no method for metadata; KServe's generated code does.
+        async with grpc.aio.insecure_channel(address) as channel:
+            stub = GRPCInferenceServiceStub(channel)
+            server = await stub.ServerMetadata(messages.ServerMetadataRequest())
+            model = await stub.ModelMetadata(messages.ModelMetadataRequest(name="iris"))
+        return {
+            "live": await client.is_server_live(),
+            "ready": await client.is_server_ready(),
+            "model ready": [await client.is_model_ready(name) for name in ("iris", "nobody")],
+            "server": server.name,
+            "model": {
+                "name": model.name,
+                "versions": list(model.versions),
+                "inputs": [[one.name, one.datatype, list(one.shape)] for one in model.inputs],
+                "outputs": [[one.name, one.datatype, list(one.shape)] for one in model.outputs],
+            },
+            "iris": [
+                await ask("iris", "features", "FP32", FLOWERS, raw=raw) for raw in (True, False)
+            ],
+            "texts": [
+                await ask("strings", "text", "BYTES", TEXTS, raw=raw) for raw in (True, False)
+            ],
+            "halves": await ask("fp16", "x", "FP16", HALVES, raw=True),
+            "one output": await ask(
+                "iris",
+                "features",
+                "FP32",
+                FLOWERS,
+                raw=True,
+                model_version="1",
+                request_outputs=[RequestedOutput("label", {"binary_data": True})],
+                parameters={"timeout": 10_000_000},
+            ),
+            "refused": await refused(FLOWERS[:, :3]),
+            "no version": await refused(FLOWERS, model_version="9"),
+        }
+
+
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(main(sys.argv[1])), default=bytes.decode))  # noqa: T201
+    told = {
+        "rest": asyncio.run(ask_rest(sys.argv[1])),
+        "grpc": asyncio.run(ask_grpc(sys.argv[2])),
+    }
+    print(json.dumps(told, default=bytes.decode))  # noqa: T201

@@ -1,4 +1,4 @@
-"""KServe's own client, from PyPI, against the real process."""
+"""KServe's own clients, from PyPI, against the real process."""
 
 from __future__ import annotations
 
@@ -11,22 +11,29 @@ import pytest
 
 from tests.e2e.processes import ROOT, Cohort
 
-# KServe asks for much that the server does not need, so its client has its own environment.
+# KServe asks for much that the server does not need, so its clients have their own environment.
 PYTHON = ROOT / ".venv-clients/bin/python"
 CALLS = Path(__file__).with_name("kserve_calls.py")
 
 pytestmark = pytest.mark.skipif(
-    not PYTHON.exists(), reason="KServe's client is missing: make .venv-clients/clients.stamp"
+    not PYTHON.exists(), reason="KServe's clients are missing: make .venv-clients/clients.stamp"
 )
 
 
 @pytest.fixture(scope="module")
-def told(server: Cohort) -> dict[str, Any]:
-    """What the client got to hear, by question."""
-    done = subprocess.run([PYTHON, CALLS, server.url], capture_output=True, text=True, check=False)
+def both(server: Cohort) -> dict[str, dict[str, Any]]:
+    """What the clients got to hear, by client and question."""
+    command = [str(PYTHON), str(CALLS), server.url, server.grpc]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    answers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    answers: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     return answers
+
+
+@pytest.fixture(params=["rest", "grpc"])
+def told(both: dict[str, dict[str, Any]], request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What one of them heard."""
+    return both[request.param]
 
 
 def test_it_sees_who_is_ready(told: dict[str, Any]) -> None:
@@ -36,7 +43,7 @@ def test_it_sees_who_is_ready(told: dict[str, Any]) -> None:
 
 
 def test_it_is_answered_in_every_form(told: dict[str, Any]) -> None:
-    """Binary and JSON, in and out, give one answer."""
+    """Binary and JSON, raw and typed, in and out, give one answer."""
     for answer in told["iris"]:
         assert answer["id"] == "k-1"
         assert answer["outputs"]["label"] == [0, 2]
@@ -55,12 +62,30 @@ def test_its_halves_go_both_ways(told: dict[str, Any]) -> None:
     assert told["halves"]["outputs"] == {"y": [[1.5, 2.0, 0.25]]}
 
 
-def test_it_gets_the_outputs_it_asks_for(told: dict[str, Any]) -> None:
+def test_it_gets_the_outputs_it_asks_for(both: dict[str, dict[str, Any]]) -> None:
     """And no others."""
-    assert told["one output"] == ["label"]
+    assert both["rest"]["one output"] == ["label"]
+    assert both["grpc"]["one output"] == {"id": "k-1", "version": "1", "outputs": {"label": [0, 2]}}
 
 
-def test_it_raises_our_sentence(told: dict[str, Any]) -> None:
-    """With our status."""
-    assert told["refused"]["status"] == 400
-    assert "input 'features' is missing" in told["refused"]["says"]
+def test_it_raises_our_sentence(both: dict[str, dict[str, Any]]) -> None:
+    """With our status, and the field that is wrong."""
+    rest, grpc = both["rest"]["refused"], both["grpc"]["refused"]
+    assert rest["status"] == 400
+    assert "input 'features' is missing" in rest["says"]
+    assert grpc["status"] == "INVALID_ARGUMENT"
+    assert "'features'" in grpc["says"]
+    assert both["grpc"]["no version"]["status"] == "NOT_FOUND"
+
+
+def test_it_reads_what_the_server_and_a_model_say_of_themselves(
+    both: dict[str, dict[str, Any]],
+) -> None:
+    """In KServe's own messages, over gRPC."""
+    assert both["grpc"]["server"] == "cohort"
+    assert both["grpc"]["model"] == {
+        "name": "iris",
+        "versions": ["1"],
+        "inputs": [["features", "FP32", [-1, 4]]],
+        "outputs": [["label", "INT64", [-1]], ["probabilities", "FP32", [-1, 3]]],
+    }
