@@ -1,0 +1,175 @@
+"""Start a real Prometheus and a real Alertmanager on our own configuration."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from ruamel.yaml import YAML
+
+from tests.e2e.processes import ROOT, free_port
+
+DEPLOY = ROOT / "deploy"
+PACKAGES = {
+    "prometheus": "prometheus",
+    "promtool": "prometheus",
+    "prometheus-alertmanager": "prometheus-alertmanager",
+    "amtool": "prometheus-alertmanager",
+}
+
+
+def program(name: str) -> str:
+    """Where it is; fails with the name of the package that has it."""
+    if (path := shutil.which(name)) is None:
+        raise AssertionError(
+            f"these tests need {name}: apt-get install --no-install-recommends {PACKAGES[name]}"
+        )
+    return path
+
+
+def read_yaml(path: Path) -> Any:
+    """A file as plain values."""
+    return YAML(typ="safe", pure=True).load(path)
+
+
+def write_yaml(path: Path, content: object) -> Path:
+    """The other way round."""
+    with path.open("w") as file:
+        YAML(typ="safe", pure=True).dump(content, file)
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One element of an instant vector."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prometheus:
+    """A started one."""
+
+    url: str
+    log: Path
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """The `data` of its API's answer."""
+        answer = httpx.get(f"{self.url}/api/v1/{path}", params=parameters, timeout=30).json()
+        assert answer["status"] == "success", f"{parameters}: {answer['error']}"
+        return answer["data"]
+
+    def query(self, expression: str, *, at: float | None = None) -> list[Sample]:
+        """The instant vector at a time of day, now by default; a scalar as a vector of one."""
+        when = {} if at is None else {"time": f"{at:.3f}"}
+        data = self.get("query", query=expression, **when)
+        if data["resultType"] == "scalar":
+            return [Sample({}, float(data["result"][1]))]
+        return [Sample(one["metric"], float(one["value"][1])) for one in data["result"]]
+
+    def value(self, expression: str) -> float:
+        """The sum of the vector, 0 where it is empty."""
+        return sum(sample.value for sample in self.query(expression))
+
+    def wait_for(self, expression: str, *, seconds: float = 30) -> list[Sample]:
+        """Ask until the vector is not empty."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if found := self.query(expression):
+                return found
+            time.sleep(0.1)
+        raise AssertionError(f"never came to hold: {expression}; log:\n{self.log.read_text()}")
+
+
+def configuration(
+    targets: Mapping[str, Sequence[str]], *, rules: Sequence[Path], seconds: float = 1
+) -> Any:
+    """Our prometheus.yml, looking every so many `seconds`, with `targets` by job and no others.
+
+    A target is "host:port"; the job `alertmanager` is also where alerts go.
+    """
+    config = read_yaml(DEPLOY / "prometheus" / "prometheus.yml")
+    often = f"{seconds * 1000:.0f}ms"
+    config["global"] = {
+        "scrape_interval": often,
+        "scrape_timeout": often,
+        "evaluation_interval": often,
+    }
+    config["rule_files"] = [str(path) for path in rules]
+    for job in config["scrape_configs"]:
+        job.pop("dns_sd_configs", None)
+        job["static_configs"] = [{"targets": list(targets.get(job["job_name"], []))}]
+    managers = config["alerting"]["alertmanagers"]
+    managers[0]["static_configs"] = [{"targets": list(targets.get("alertmanager", []))}]
+    return config
+
+
+RULES = sorted((DEPLOY / "prometheus" / "rules").glob("*.yml"))
+
+
+@contextmanager
+def prometheus(folder: Path, config: object) -> Iterator[Prometheus]:
+    """Run one on a free port, with its data in `folder`."""
+    address = f"127.0.0.1:{free_port()}"
+    file = write_yaml(folder / "prometheus.yml", config)
+    command = [
+        program("prometheus"),
+        f"--config.file={file}",
+        f"--storage.tsdb.path={folder / 'prometheus'}",
+        f"--web.listen-address={address}",
+        "--log.level=warn",
+    ]
+    with _running(command, folder / "prometheus.log", f"http://{address}/-/ready"):
+        yield Prometheus(f"http://{address}", folder / "prometheus.log")
+
+
+@contextmanager
+def alertmanager(folder: Path, config: object) -> Iterator[str]:
+    """Run one on a free port; gives its host and port."""
+    address = f"127.0.0.1:{free_port()}"
+    file = write_yaml(folder / "alertmanager.yml", config)
+    command = [
+        program("prometheus-alertmanager"),
+        f"--config.file={file}",
+        f"--storage.path={folder / 'alertmanager'}",
+        f"--web.listen-address={address}",
+        "--cluster.listen-address=",  # no port for peers
+        "--log.level=warn",
+    ]
+    with _running(command, folder / "alertmanager.log", f"http://{address}/-/ready"):
+        yield address
+
+
+@contextmanager
+def _running(command: Sequence[str], log: Path, ready: str) -> Iterator[None]:
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(command, stdout=stderr, stderr=stderr)
+    try:
+        until = time.monotonic() + 30
+        while not _answers(ready):
+            assert process.poll() is None, f"{command[0]} ended:\n{log.read_text()}"
+            assert time.monotonic() < until, f"{command[0]} is not ready:\n{log.read_text()}"
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url).status_code == 200
+    except httpx.TransportError:
+        return False
