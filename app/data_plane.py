@@ -94,7 +94,9 @@ class Lease:
         `outputs` come in the model's order. The smaller of `timeout` (seconds) and the model's own
         counts. Raises InvalidInput, Overloaded, NotReady or DeadlineExceeded.
         """
-        loaded = self._open()
+        loaded = self._loaded
+        if loaded is None:
+            raise NotReady("this lease is closed")
         check_inputs(self.served.inputs, arrays)
         limit = loaded.timeout if timeout is None else min(timeout, loaded.timeout)
         if self._live is not None:
@@ -159,7 +161,7 @@ class Lease:
 
         Empty where it has none.
         """
-        return _labels(self._open().session.metadata.properties.get("classes", "[]"))
+        return _labels(self.served.loaded.session.metadata.properties.get("classes", "[]"))
 
     @property
     def seconds(self) -> float:
@@ -198,11 +200,6 @@ class Lease:
         trace: TracebackType | None,
     ) -> None:
         self.close(error)
-
-    def _open(self) -> Loaded:
-        if self._loaded is None:
-            raise NotReady("this lease is closed")
-        return self._loaded
 
 
 def _labels(text: str) -> list[str]:

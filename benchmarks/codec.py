@@ -16,11 +16,11 @@ from rich.console import Console
 from rich.table import Table
 
 from app.codec import (
+    PredictRequest,
     decode_inputs,
     encode_prediction,
     encode_simple,
     from_bytes,
-    parse_predict,
     to_bytes,
 )
 from app.tensors import BY_NAME, Array, TensorSpec
@@ -48,7 +48,7 @@ def reading(title: str, datatype: str, array: Array) -> tuple[str, int, list[flo
     values = array.tolist() if dtype == np.object_ else array
     body = orjson.dumps({"inputs": {"x": values}}, option=orjson.OPT_SERIALIZE_NUMPY)
     specs = [TensorSpec("x", datatype, ("N", *array.shape[1:]))]
-    ours = cost(lambda: decode_inputs(parse_predict(body), specs))
+    ours = cost(lambda: decode_inputs(PredictRequest.parse(body), specs))
     quick = cost(lambda: np.array(orjson.loads(body)["inputs"]["x"], dtype))
     plain = cost(lambda: np.array(json.loads(body)["inputs"]["x"], dtype))
     return title, len(body), [ours, quick, plain]

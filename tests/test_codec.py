@@ -25,7 +25,6 @@ from app.codec import (
     encode_simple,
     encode_tensor,
     from_bytes,
-    parse_predict,
     to_bytes,
 )
 from app.codec.text import shown
@@ -61,7 +60,7 @@ NEVER, ALWAYS = 1 << 62, 0
 def decode(value: object, datatype: str = "FP32", shape: Any = ("N", "M")) -> Array:
     body = value if isinstance(value, bytes) else orjson.dumps(value)
     body = b'{"inputs": {"x": ' + body + b"}}"
-    return decode_inputs(parse_predict(body), [TensorSpec("x", datatype, shape)])["x"]
+    return decode_inputs(PredictRequest.parse(body), [TensorSpec("x", datatype, shape)])["x"]
 
 
 def refusal(value: object, datatype: str = "FP32", shape: Any = ("N", "M")) -> str:
@@ -108,7 +107,7 @@ def same(left: Array, right: Array) -> bool:
 
 def test_every_key_of_a_request_is_read() -> None:
     """Model, version, inputs, outputs, id, timeout in seconds and parameters all arrive."""
-    request = parse_predict(
+    request = PredictRequest.parse(
         b'{"model": "iris", "version": "1", "inputs": {"x": [[1]]}, "outputs": ["label"],'
         b' "id": "a1", "timeout_ms": 200, "parameters": {"user": "u", "n": 1, "b": true}}'
     )
@@ -122,7 +121,7 @@ def test_every_key_of_a_request_is_read() -> None:
 def test_what_is_left_out_or_null_is_none() -> None:
     """An absent key and a null one mean the same."""
     for body in (b'{"input": [1]}', b'{"input": [1], "model": null, "inputs": null, "id": null}'):
-        request = parse_predict(body)
+        request = PredictRequest.parse(body)
         assert request.single
         assert {request.model, request.version, request.id} == {None}
         assert request.outputs is None
@@ -132,7 +131,7 @@ def test_what_is_left_out_or_null_is_none() -> None:
 
 def test_an_integer_version_is_kept_as_its_text() -> None:
     """`"version": 2` asks for the same as `"version": "2"`."""
-    assert parse_predict(b'{"input": [1], "version": 2}').version == "2"
+    assert PredictRequest.parse(b'{"input": [1], "version": 2}').version == "2"
 
 
 @pytest.mark.parametrize(
@@ -169,7 +168,7 @@ def test_a_request_that_makes_no_sense_is_refused_in_a_sentence(body: bytes, sai
     """What is wrong is said, the same whether the body is short or long."""
     for size in (NEVER, ALWAYS):
         with long_from(size), pytest.raises(InvalidInput) as caught:
-            parse_predict(body)
+            PredictRequest.parse(body)
         assert said in str(caught.value)
 
 
@@ -177,7 +176,7 @@ def test_a_request_that_makes_no_sense_is_refused_in_a_sentence(body: bytes, sai
 def test_a_key_given_twice_counts_as_given_last(size: int) -> None:
     """In the request and among its inputs, on both ways."""
     with long_from(size):
-        request = parse_predict(b'{"id": "a", "id": "b", "inputs": {"x": [1], "x": [2, 3]}}')
+        request = PredictRequest.parse(b'{"id": "a", "id": "b", "inputs": {"x": [1], "x": [2, 3]}}')
         assert request.id == "b"
         array = decode_inputs(request, [TensorSpec("x", "INT64", ("N",))])["x"]
     assert array.tolist() == [2, 3]
@@ -187,7 +186,7 @@ def test_a_byte_order_mark_is_refused_at_any_length() -> None:
     """simdjson would skip it, orjson does not."""
     for size in (NEVER, ALWAYS):
         with long_from(size), pytest.raises(InvalidInput, match="byte order mark"):
-            parse_predict(b'\xef\xbb\xbf{"input": [1]}')
+            PredictRequest.parse(b'\xef\xbb\xbf{"input": [1]}')
 
 
 @pytest.mark.parametrize("size", [NEVER, ALWAYS])
@@ -195,13 +194,15 @@ def test_names_that_share_a_beginning_up_to_a_nul_are_told_apart(size: int) -> N
     """A lookup in C would stop at the NUL."""
     specs = [TensorSpec(name, "INT64", ("N",)) for name in ("x", "x\0y")]
     with long_from(size):
-        arrays = decode_inputs(parse_predict(b'{"inputs": {"x": [1], "x\\u0000y": [2]}}'), specs)
+        arrays = decode_inputs(
+            PredictRequest.parse(b'{"inputs": {"x": [1], "x\\u0000y": [2]}}'), specs
+        )
     assert [arrays[spec.name].tolist() for spec in specs] == [[1], [2]]
 
 
 def test_the_single_form_needs_a_model_with_one_input() -> None:
     """Of several, the names are given; the only one's name is filled in."""
-    request = parse_predict(b'{"input": [[1, 2]]}')
+    request = PredictRequest.parse(b'{"input": [[1, 2]]}')
     assert list(decode_inputs(request, [TensorSpec("f", "FP32", ("N", 2))])) == ["f"]
     with pytest.raises(InvalidInput, match="this one takes 'a', 'b'"):
         decode_inputs(request, [TensorSpec("a", "FP32", ()), TensorSpec("b", "FP32", ())])
@@ -213,10 +214,10 @@ def test_inputs_are_those_of_the_model_no_more_no_less() -> None:
     """An unknown input and a missing one are each named."""
     specs = [TensorSpec("features", "FP32", ("N", 1))]
     with pytest.raises(InvalidInput, match="'feature'; did you mean 'features'"):
-        decode_inputs(parse_predict(b'{"inputs": {"feature": [[1]]}}'), specs)
+        decode_inputs(PredictRequest.parse(b'{"inputs": {"feature": [[1]]}}'), specs)
     with pytest.raises(InvalidInput, match="'features' is missing"):
-        decode_inputs(parse_predict(b'{"inputs": {}}'), specs)
-    assert decode_inputs(parse_predict(b'{"inputs": {}}'), []) == {}
+        decode_inputs(PredictRequest.parse(b'{"inputs": {}}'), specs)
+    assert decode_inputs(PredictRequest.parse(b'{"inputs": {}}'), []) == {}
 
 
 def test_an_input_that_is_no_tensor_is_refused() -> None:
@@ -287,11 +288,14 @@ def test_a_parser_is_not_shared_while_a_request_holds_it() -> None:
     """Long requests open at once each keep their own values, also when one was let go of."""
     specs = [TensorSpec("x", "INT64", ("N",))]
     with long_from(ALWAYS):
-        decode_inputs(parse_predict(b'{"input": [0]}'), specs)  # a parser is idle now
-        first, second = parse_predict(b'{"input": [1]}'), parse_predict(b'{"input": [2]}')
+        decode_inputs(PredictRequest.parse(b'{"input": [0]}'), specs)  # a parser is idle now
+        first, second = (
+            PredictRequest.parse(b'{"input": [1]}'),
+            PredictRequest.parse(b'{"input": [2]}'),
+        )
         kept = first.inputs
         assert decode_inputs(first, specs)["x"].tolist() == [1]
-        third = parse_predict(b'{"input": [3]}')
+        third = PredictRequest.parse(b'{"input": [3]}')
         assert decode_inputs(third, specs)["x"].tolist() == [3]
         assert decode_inputs(second, specs)["x"].tolist() == [2]
         assert list(kept["input"]) == [1]
@@ -369,15 +373,17 @@ def test_brackets_in_strings_do_not_confuse_the_numbers_beside_them(size: int) -
     specs = [TensorSpec("s", "BYTES", ("N",)), TensorSpec("x", "FP32", ("N", "M"))]
     with long_from(size):
         body = b'{"outputs": ["y[0]"], "inputs": {"s": ["[["], "x": [[1, 2], [3, 4]]}}'
-        assert decode_inputs(parse_predict(body), specs)["x"].tolist() == [[1, 2], [3, 4]]
+        assert decode_inputs(PredictRequest.parse(body), specs)["x"].tolist() == [[1, 2], [3, 4]]
         with pytest.raises(InvalidInput, match="ragged"):
-            decode_inputs(parse_predict(body.replace(b"[3, 4]", b"[3, [4]]")), specs)
+            decode_inputs(PredictRequest.parse(body.replace(b"[3, 4]", b"[3, [4]]")), specs)
 
 
 def test_decoded_inputs_pass_the_models_own_check() -> None:
     """What decodes with the right shape is what `check_inputs` takes."""
     specs = [TensorSpec("x", "BF16", ("N", 2)), TensorSpec("m", "BOOL", ("N",))]
-    decoded = decode_inputs(parse_predict(b'{"inputs": {"x": [[1, 0.5]], "m": [false]}}'), specs)
+    decoded = decode_inputs(
+        PredictRequest.parse(b'{"inputs": {"x": [[1, 0.5]], "m": [false]}}'), specs
+    )
     check_inputs(specs, decoded)
     assert decoded["x"].dtype == ml_dtypes.bfloat16
 
@@ -389,7 +395,7 @@ def test_long_bodies_are_read_on_many_threads_at_once() -> None:
     def work(seed: int) -> bool:
         array = np.random.default_rng(seed).random((20, 500), dtype=np.float32)
         body = orjson.dumps({"input": array}, option=orjson.OPT_SERIALIZE_NUMPY)
-        return same(decode_inputs(parse_predict(body), spec)["input"], array)
+        return same(decode_inputs(PredictRequest.parse(body), spec)["input"], array)
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(64)))
@@ -402,7 +408,7 @@ def outcome(body: bytes, specs: list[TensorSpec], size: int) -> tuple[Any, ...]:
     """What becomes of a body: its arrays bit by bit, or the sentence it is refused with."""
     with long_from(size):
         try:
-            request = parse_predict(body)
+            request = PredictRequest.parse(body)
             decoded = decode_inputs(request, specs)
         except InvalidInput as error:
             return (str(error),)
@@ -515,10 +521,10 @@ def test_a_body_cut_anywhere_is_refused(size: int) -> None:
         }
     )  # fmt: skip
     with long_from(size):
-        parse_predict(body)
+        PredictRequest.parse(body)
         for end in range(len(body)):
             with pytest.raises(InvalidInput):
-                parse_predict(body[:end])
+                PredictRequest.parse(body[:end])
 
 
 # --- Answers

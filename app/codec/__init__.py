@@ -3,7 +3,7 @@
 from app.codec.answer import encode_prediction, encode_simple
 from app.codec.binary import from_bytes, to_bytes
 from app.codec.classes import classify
-from app.codec.request import PredictRequest, decode_inputs, parse_predict
+from app.codec.request import PredictRequest, decode_inputs
 from app.codec.text import decode_tensor, encode_tensor
 from app.codec.v1 import SIGNATURE, V1Request, parse_v1
 
@@ -18,7 +18,6 @@ __all__ = [
     "encode_simple",
     "encode_tensor",
     "from_bytes",
-    "parse_predict",
     "parse_v1",
     "to_bytes",
 ]

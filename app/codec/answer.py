@@ -32,7 +32,7 @@ def encode_prediction(
     if id is not None:
         answer["id"] = id
     answer["outputs"] = outputs
-    answer["inference_time_ms"] = round(inference_time * 1000, 3)
+    answer["inference_time_ms"] = int(inference_time * 1e6) / 1000
     return _dump(answer, "outputs", outputs)
 
 
@@ -48,7 +48,7 @@ def encode_simple(
     """Write the answer to `input`: the only output bare, several by name. Raises as above."""
     answer: dict[str, Any] = {
         "prediction": outputs,
-        "inference_time_ms": round(inference_time * 1000, 3),
+        "inference_time_ms": int(inference_time * 1e6) / 1000,
         "model": model,
         "version": version,
     }

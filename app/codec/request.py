@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import orjson
 from simdjson import Array as JsonArray
@@ -37,8 +37,7 @@ class PredictRequest:
     def __init__(
         self,
         inputs: Mapping[str, Any],
-        *,
-        single: bool,
+        single: bool = False,
         booleans: bool = True,
         body: buffered.Held | None = None,
     ) -> None:
@@ -47,51 +46,47 @@ class PredictRequest:
         self._booleans = booleans  # whether there may be any
         self._held = body  # a long one
 
+    @classmethod
+    def parse(cls, body: bytes) -> Self:
+        """Read the body of `POST /predict`. Raises InvalidInput.
 
-def parse_predict(body: bytes) -> PredictRequest:
-    """Read the body of `POST /predict`. Raises InvalidInput.
-
-    A key given twice counts as given last.
-    """
-    document: Any = None
-    held: buffered.Held | None = None
-    if len(body) >= buffered.SHORTEST and (parsed := buffered.parse(body)) is not None:
-        document, held = parsed
-    else:
-        document = _load(body)
-    # Both words of the booleans end in e; between the first list and the end of a usual body no
-    # other word does. Asking the text takes a tenth of the time of asking every number.
-    booleans = held is not None or body.find(b"e", max(body.find(b"["), 0)) >= 0
-    if document.__class__ is not dict:
-        raise InvalidInput(f"the body is a JSON object, got {shown(document)}")
-    inputs = document.get("inputs")
-    if inputs.__class__ is dict:
-        request = PredictRequest(inputs, single=False, booleans=booleans, body=held)
-        if len(document) > 1:
-            _read_rest(request, document)
-        return request
-    if inputs is None and "input" in document:
-        given = {"input": document["input"]}
-        request = PredictRequest(given, single=True, booleans=booleans, body=held)
-        if len(document) > 1:
-            _read_rest(request, document)
-        return request
-    _check_keys(document)
-    if inputs is None:
-        raise InvalidInput("the body has neither 'inputs' nor 'input'")
-    raise InvalidInput(
-        f"'inputs' is an object of arrays by input name, got {shown(buffered.plain(inputs))}; "
-        "'input' takes the array of a model's only input"
-    )
-
-
-def _load(body: bytes) -> Any:
-    if not body:
-        raise InvalidInput("the body is empty; it takes a JSON object")
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"the body is not JSON: {error}") from None
+        A key given twice counts as given last.
+        """
+        document: Any = None
+        held: buffered.Held | None = None
+        if len(body) >= buffered.SHORTEST and (parsed := buffered.parse(body)) is not None:
+            document, held = parsed
+        else:
+            try:
+                document = orjson.loads(body)
+            except orjson.JSONDecodeError as error:
+                if not body:
+                    raise InvalidInput("the body is empty; it takes a JSON object") from None
+                raise InvalidInput(f"the body is not JSON: {error}") from None
+        # Both words of the booleans end in e; between the first list and the end of a usual body no
+        # other word does. Asking the text takes a tenth of the time of asking every number.
+        booleans = held is not None or body.find(b"e", body.find(b"[") + 1) >= 0
+        if document.__class__ is not dict:
+            raise InvalidInput(f"the body is a JSON object, got {shown(document)}")
+        inputs = document.get("inputs")
+        if inputs.__class__ is dict:
+            request = cls(inputs, False, booleans, held)
+            if len(document) > 1:
+                _read_rest(request, document)
+            return request
+        if inputs is None and "input" in document:
+            given = {"input": document["input"]}
+            request = cls(given, True, booleans, held)
+            if len(document) > 1:
+                _read_rest(request, document)
+            return request
+        _check_keys(document)
+        if inputs is None:
+            raise InvalidInput("the body has neither 'inputs' nor 'input'")
+        raise InvalidInput(
+            f"'inputs' is an object of arrays by input name, got {shown(buffered.plain(inputs))}; "
+            "'input' takes the array of a model's only input"
+        )
 
 
 def _check_keys(document: Mapping[str, object]) -> None:
@@ -179,17 +174,22 @@ def decode_inputs(request: PredictRequest, specs: Sequence[TensorSpec]) -> Array
                 "give them by name under 'inputs'"
             )
         inputs = {specs[0].name: inputs["input"]}
-    else:
-        check_names(specs, inputs)
     if (held := request._held) is not None:
+        check_names(specs, inputs)
         arrays = _decode_long(request, held.body, inputs, specs)
         # The document is let go of, which may be several times as long as the body.
         request._held, request.inputs, inputs = None, arrays, arrays
         held.release()
         return arrays
+    if len(inputs) != len(specs):
+        check_names(specs, inputs)
     arrays = {}
     for spec in specs:
-        value = inputs[spec.name]
+        try:
+            value = inputs[spec.name]
+        except KeyError:
+            check_names(specs, inputs)
+            raise
         array = pack(spec.datatype, value, booleans=request._booleans)
         arrays[spec.name] = array if array is not None else _from_lists(spec, value)
     return arrays

@@ -45,7 +45,7 @@ class V1Request:
         for spec in specs:
             if spec.datatype == "BYTES" and spec.name in columns:
                 columns[spec.name] = _texts(spec.name, columns[spec.name])
-        request = PredictRequest(columns, single=False, booleans=True, body=None)
+        request = PredictRequest(columns)
         return decode_inputs(request, specs)
 
     def encode(self, outputs: Mapping[str, Array]) -> bytes:

@@ -62,11 +62,17 @@ class Call(Protocol):
     def encode(self, lease: Lease, outputs: Outputs) -> Encoded: ...
 
 
+Read = Callable[[bytes], Call]
+
+
 class Route(NamedTuple):
-    """Where a path leads: the model it names, if it does, and how its bodies are read."""
+    """Where a path leads: the model it names, if it does, and what reads its bodies.
+
+    `reader` looks at the headers, may refuse them, and gives what reads any body that has the same.
+    """
 
     model: str | None
-    parse: Callable[[Headers, bytes], Call]
+    reader: Callable[[Headers], Read]
 
 
 def is_large(headers: Headers, body: bytes) -> bool:
@@ -96,7 +102,7 @@ async def ask(plane: DataPlane, request: Request, route: Route, body: bytes) -> 
     """Answer one call; drop it when the caller hangs up first."""
     large = is_large(request.headers, body)
     try:
-        call = await _do(large, route.parse, request.headers, body)
+        call = await _do(large, route.reader(request.headers), body)
     except CohortError as error:
         plane.refused(route.model, error)
         raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -14,11 +14,10 @@ from app.codec import (
     decode_inputs,
     encode_prediction,
     encode_simple,
-    parse_predict,
 )
 from app.data_plane import DataPlane, Lease, Outputs
 from app.errors import InvalidInput, UnsupportedMedia, quoted
-from app.rest.calls import JSON, Encoded, Headers, Route, answer
+from app.rest.calls import JSON, Encoded, Headers, Read, Route, answer
 from app.tensors import Arrays
 
 READABLE = frozenset(
@@ -33,39 +32,27 @@ READABLE = frozenset(
 )
 
 
-class PredictCall:
+class PredictCall(PredictRequest):
     """One call of the simple face. What the path says counts, and the body says the same."""
 
     label: str | None = None
     _positions: Sequence[int] = ()
 
-    def __init__(self, request: PredictRequest, model: str | None, version: str | None) -> None:
-        self._request = request
-        self.model = request.model if model is None else _same("model", model, request.model)
-        self.version = request.version
-        if version is not None:
-            self.version = _same("version", version, request.version)
-        self.timeout = request.timeout
-
-    @property
-    def parameters(self) -> Mapping[str, object]:
-        return self._request.parameters
-
     def decode(self, lease: Lease) -> Arrays:
         """Make arrays as the version wants them. Raises InvalidInput."""
-        self._positions = lease.select(self._request.outputs)
-        return decode_inputs(self._request, lease.served.inputs)
+        self._positions = lease.select(self.outputs)
+        return decode_inputs(self, lease.served.inputs)
 
     def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
         """Write the answer. Raises where an output cannot be written in JSON."""
-        request, served = self._request, lease.served
+        served = lease.served
         specs = served.outputs
-        write = encode_simple if request.single else encode_prediction
+        write = encode_simple if self.single else encode_prediction
         body = write(
             model=served.model,
             version=served.version,
             variant=lease.variant or None,
-            id=request.id,
+            id=self.id,
             outputs={specs[position].name: outputs[position] for position in self._positions},
             inference_time=lease.seconds,
         )
@@ -75,11 +62,19 @@ class PredictCall:
 def route(model: str | None = None, version: str | None = None) -> Route:
     """How bodies are read at the path of `model` and `version`, or at /predict."""
 
-    def parse(headers: Headers, body: bytes) -> PredictCall:
-        check_media(headers)
-        return PredictCall(parse_predict(body), model, version)
+    def read(body: bytes) -> PredictCall:
+        call = PredictCall.parse(body)
+        if model is not None:
+            call.model = _same("model", model, call.model)
+        if version is not None:
+            call.version = _same("version", version, call.version)
+        return call
 
-    return Route(model, parse)
+    def reader(headers: Headers) -> Read:
+        check_media(headers)
+        return read
+
+    return Route(model, reader)
 
 
 def match(path: str) -> Route | None:

@@ -18,7 +18,7 @@ from app.codec import SIGNATURE, V1Request, parse_v1
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane, Lease, Outputs
 from app.errors import CohortError, InvalidInput, MethodNotAllowed, NotFound, NotReady, quoted
-from app.rest.calls import JSON, Encoded, Headers, Route, answer
+from app.rest.calls import JSON, Encoded, Headers, Read, Route, answer
 from app.rest.predict import ErrorBody, check_media
 from app.tensors import Arrays
 
@@ -87,11 +87,14 @@ class V1Call:
 def route(address: Address) -> Route:
     """How bodies are read at an address."""
 
-    def parse(headers: Headers, body: bytes) -> V1Call:
-        check_media(headers)
+    def read(body: bytes) -> V1Call:
         return V1Call(parse_v1(body), address)
 
-    return Route(address.model, parse)
+    def reader(headers: Headers) -> Read:
+        check_media(headers)
+        return read
+
+    return Route(address.model, reader)
 
 
 def match(path: str) -> Route | None:

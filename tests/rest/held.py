@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 
 from app.data_plane import DataPlane, Outputs, Reply
 from app.errors import CohortError, InvalidInput
-from app.rest.calls import JSON, Encoded, Headers, Route
+from app.rest.calls import JSON, Encoded, Route
 from app.rest.hot import Hot, protocol
 from app.rest.hot.protocol import HotProtocol
 from tests.rest.wire import Answer, answers, request
@@ -205,10 +205,10 @@ class Held:
 
 
 def _match(path: str) -> Route | None:
-    return Route(None, parse) if path == "/hot" else None
+    return Route(None, lambda headers: read) if path == "/hot" else None
 
 
-def parse(headers: Headers, body: bytes) -> Any:
+def read(body: bytes) -> Any:
     if body == b"bad":
         raise InvalidInput("it is bad")
     return HeldCall(body)

@@ -135,7 +135,7 @@ class HotCycle:
                 self._decode_aside(body)
                 return
             try:
-                call = head.route.parse(head.headers, body)
+                call = head.read(body)
             except CohortError as error:
                 self._protocol.hot.plane.refused(head.route.model, error)
                 raise
@@ -168,7 +168,7 @@ class HotCycle:
                 self._protocol.hot.plane.refused(self._head.route.model, error)
             self._fail(error)
 
-        self._aside(self._head.route.parse, self._head.headers, body, then=decode, failed=refuse)
+        self._aside(self._head.read, body, then=decode, failed=refuse)
 
     def _aside(
         self,

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.errors import CohortError, InferenceFailed, InvalidInput, TooLarge
-from app.rest.calls import JSON, Call, Encoded, Route
+from app.rest.calls import JSON, Encoded, Read, Route
 from app.rest.compression import choose
 from app.rest.hot.cycle import HotCycle
 from app.rest.hot.shared import Head, Hot, SentHeaders
@@ -303,18 +303,22 @@ class HotProtocol(HttpToolsProtocol):
             return
         hot.answered += 1
         body = encoded.body
+        defaults = self.server_state.default_headers
         closing = not cycle.keep_alive or (not self.pipeline and hot.draining())
-        head = b"%b%b%bcontent-length: %d\r\n%b\r\n" % (
-            STATUS_LINE[status],
-            hot.default_headers(self.server_state.default_headers),
-            JSON_LINE if encoded.headers is JSON else _lines(encoded.headers),
-            len(body),
-            b"connection: close\r\n" if closing else b"",
-        )
-        if len(body) < 65536:
-            transport.write(head + body)
+        if status == 200 and encoded.headers is JSON:
+            head = b"%b%d\r\n" % (hot.usual_head(defaults), len(body))
         else:
-            transport.writelines((head, body))
+            head = b"%b%b%bcontent-length: %d\r\n" % (
+                STATUS_LINE[status],
+                hot.default_headers(defaults),
+                _lines(encoded.headers),
+                len(body),
+            )
+        end = b"connection: close\r\n\r\n" if closing else b"\r\n"
+        if len(body) < 65536:
+            transport.write(b"%b%b%b" % (head, end, body))
+        else:
+            transport.writelines((head + end, body))
         if closing:
             self._broken = True
             transport.close()
@@ -371,14 +375,13 @@ LOOKED_AT = frozenset(
 STATUS_LINE = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
-JSON_LINE = b"content-type: application/json\r\n"
 
 
 def _lines(headers: Mapping[str, str]) -> bytes:
     return "".join([f"{name}: {value}\r\n" for name, value in headers.items()]).encode()
 
 
-def _nothing(_: object, __: bytes) -> Call:
+def _nothing(_: object) -> Read:
     raise InvalidInput("there is nothing to read")
 
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 from app.codec import classify, decode_tensor, encode_tensor, from_bytes, to_bytes
 from app.data_plane import DataPlane, Lease, Outputs
 from app.errors import CohortError, InvalidInput, quoted
-from app.rest.calls import HEADER_LENGTH, JSON, Encoded, Headers, Route, ask
+from app.rest.calls import HEADER_LENGTH, JSON, Encoded, Headers, Read, Route, ask
 from app.rest.compression import compress, decompress
 from app.rest.v2.documents import INFER
 from app.rest.v2.message import InferRequest, InputTensor, RequestedOutput, parse
@@ -89,10 +89,11 @@ def _output(
 def route(model: str, version: str | None = None) -> Route:
     """How bodies are read at the path of `model` and `version`."""
 
-    def parse_at(headers: Headers, body: bytes) -> InferCall:
-        return InferCall(parse(body, headers.get(HEADER_LENGTH)), model, version)
+    def reader(headers: Headers) -> Read:
+        length = headers.get(HEADER_LENGTH)
+        return lambda body: InferCall(parse(body, length), model, version)
 
-    return Route(model, parse_at)
+    return Route(model, reader)
 
 
 def match(path: str) -> Route | None:
