@@ -130,7 +130,8 @@ class Batcher:
             self._learn(batch.timed)
         for ticket, answer in zip(batch.tickets, batch.answers, strict=True):
             reply = ticket.reply
-            _let_go(ticket)
+            ticket.reply = ticket.batch = None
+            ticket.inputs = NOTHING
             if reply is None:
                 continue
             try:
@@ -204,7 +205,7 @@ class Batcher:
         self.waiting -= 1
         if not queue:
             del self._queues[ticket.key]
-        _let_go(ticket)
+        ticket.inputs = NOTHING
 
     # -- what is learnt
 
@@ -230,12 +231,6 @@ class Batcher:
 
 
 NOTHING: Arrays = {}
-
-
-def _let_go(ticket: Ticket) -> None:
-    ticket.reply = None
-    ticket.inputs = NOTHING
-    ticket.batch = None
 
 
 def _report(error: Exception, message: str) -> None:

@@ -127,7 +127,7 @@ def place(inputs: Arrays) -> tuple[int, Key]:
         if not shape or (rows >= 0 and shape[0] != rows):
             return count_rows(inputs), None
         rows = shape[0]
-        key += name, array.dtype, shape[1:]
+        key += name, array.dtype.num, shape[1:]
     return (rows, tuple(key)) if key else (1, None)
 
 
