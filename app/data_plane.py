@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from app.batching import Outputs, Ticket
 from app.errors import (
@@ -236,6 +236,7 @@ class DataPlane:
         self._max_concurrency = max_concurrency
         self._served: dict[tuple[str, str | None], Served] = {}
         self._served_from: Catalog | None = None
+        self._usual_model = default_model  # who is asked where no model is named
         self.open_leases = 0
         self.closed = False  # draining: no new requests
 
@@ -254,7 +255,9 @@ class DataPlane:
         or a default. Raises InvalidInput, ModelNotFound, NotFound, VersionNotFound, NotReady or
         Overloaded, and counts what it raises if the model is known.
         """
-        name = model if model is not None else self._only_model()
+        if self._served_from is not self._registry.catalog:
+            self._forget()
+        name = model if model is not None else self._usual_model or self._no_model()
         variant, live = "", None
         try:
             if self.closed:
@@ -265,9 +268,6 @@ class DataPlane:
                 variant, version = label, self._labelled(name, label)
             elif version is None and (live := self._rollouts.get(name)) is not None:
                 variant, version = self._choose(name, live, key_of)
-            if self._served_from is not self._registry.catalog:
-                self._served.clear()
-                self._served_from = self._registry.catalog
             served = self._served.get((name, version)) or self._serve(name, version)
         except CohortError as error:
             self.refused(name, error)
@@ -275,6 +275,14 @@ class DataPlane:
         served.loaded.leases += 1
         self.open_leases += 1
         return Lease(self, served, variant, live)
+
+    def _forget(self) -> None:
+        """Begin anew with another catalog."""
+        catalog = self._served_from = self._registry.catalog
+        self._served.clear()
+        self._usual_model = self._default_model
+        if self._usual_model is None and len(catalog) == 1:
+            (self._usual_model,) = catalog
 
     def _serve(self, name: str, version: str | None) -> Served:
         """The version that answers; remembered, until the catalog is another."""
@@ -314,12 +322,8 @@ class DataPlane:
         if isinstance(error, Overloaded | NotReady):
             counts.refuse(error.code)
 
-    def _only_model(self) -> str:
-        if self._default_model is not None:
-            return self._default_model
+    def _no_model(self) -> NoReturn:
         names = self._registry.catalog
-        if len(names) == 1:
-            return next(iter(names))
         if not names:
             raise NotReady("no model is loaded yet")
         raise InvalidInput(f"name a model: the server has {', '.join(map(quoted, names))}")
