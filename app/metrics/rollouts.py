@@ -38,6 +38,7 @@ class RolloutMetrics:
                 labels: Labels = (model, str(version))
                 self._compared[labels] += 1
                 self._disagreed[labels] += disagrees
+                self._dropped[labels] += 0  # shown from the first copy on: a rate begins at 0
                 for one in outputs:
                     if one.largest is not None and isfinite(one.largest):
                         of = (*labels, one.output)
@@ -46,6 +47,7 @@ class RolloutMetrics:
                         self._differences[of].observe(one.largest)
             case Dropped(model, version):
                 self._dropped[model, str(version)] += 1
+                self._compared[model, str(version)] += 0
             case RolledBack(model, version, variants, _, reason, _, ours) if ours:
                 for variant in variants or ("",):
                     self._rollbacks[model, str(version), variant, reason] += 1

@@ -53,6 +53,10 @@ class Sample:
     labels: Mapping[str, str]
     value: float
 
+    def label(self, name: str) -> str:
+        """Its value; Prometheus leaves empty ones out."""
+        return self.labels.get(name, "")
+
 
 @dataclass(frozen=True, slots=True)
 class Prometheus:

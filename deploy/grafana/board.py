@@ -1,0 +1,180 @@
+"""Dashboards in plain values, and as Grafana has them.
+
+Queries for one moment use `$__range`, the time the reader looks at; those over time use
+`$__rate_interval`, the shortest time that surely holds a few scrapes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, table, timeseries
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import common as options
+from grafana_foundation_sdk.models.dashboard import (
+    DashboardCursorSync,
+    DataSourceRef,
+    DynamicConfigValue,
+    VariableRefresh,
+    VariableSort,
+)
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+SOURCE = DataSourceRef(type_val="prometheus", uid="prometheus")
+
+Kind = Literal["number", "lines", "stack", "table"]
+WIDTH = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked, and what a series of the answer is called."""
+
+    expression: str
+    legend: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """`description` says how to read it; `unit` is Grafana's name for one."""
+
+    title: str
+    description: str
+    queries: Sequence[Query]
+    unit: str = "short"
+    kind: Kind = "lines"
+    width: int = 12
+    decimals: int | None = None
+
+    @property
+    def height(self) -> int:
+        return 4 if self.kind == "number" else 8
+
+    @property
+    def instant(self) -> bool:
+        """Asked for at one moment, not over time."""
+        return self.kind in {"number", "table"}
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """What the reader chooses: the values of a label of `metric`, all at once where `many`."""
+
+    name: str
+    title: str
+    metric: str
+    label: str
+    many: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """One dashboard."""
+
+    uid: str
+    title: str
+    description: str
+    variables: Sequence[Variable]
+    panels: Sequence[Panel]
+
+    def json(self) -> str:
+        """As Grafana reads it."""
+        builder = (
+            dashboard.Dashboard(self.title)
+            .uid(self.uid)
+            .description(self.description)
+            .tags(["cohort"])
+            .time("now-1h", "now")
+            .refresh("30s")
+            .timezone("browser")
+            .tooltip(DashboardCursorSync.CROSSHAIR)
+            .readonly()
+            .link(
+                dashboard.DashboardLink("Cohort")
+                .tags(["cohort"])
+                .as_dropdown(True)
+                .include_vars(True)
+                .keep_time(True)
+            )
+        )
+        for variable in self.variables:
+            builder.with_variable(_variable(variable))
+        for number, panel in enumerate(self.panels, 1):
+            builder.with_panel(_panel(panel, number))
+        plain = json.loads(json.dumps(builder.build(), cls=JSONEncoder), object_hook=_without_none)
+        return json.dumps(plain, indent=1, sort_keys=True) + "\n"
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    """What is not set is Grafana's to choose; a null would be a choice."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _variable(variable: Variable) -> dashboard.QueryVariable:
+    builder = (
+        dashboard.QueryVariable(variable.name)
+        .label(variable.title)
+        .datasource(SOURCE)
+        .query(f"label_values({variable.metric}, {variable.label})")
+        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(VariableSort.ALPHABETICAL_ASC)
+    )
+    if variable.many:
+        builder.multi(True).include_all(True).all_value(".*")
+    return builder
+
+
+def _panel(panel: Panel, number: int) -> stat.Panel | table.Panel | timeseries.Panel:
+    builder: stat.Panel | table.Panel | timeseries.Panel
+    if panel.kind == "number":
+        builder = stat.Panel().color_mode(options.BigValueColorMode.NONE)
+    elif panel.kind == "table":
+        builder = table.Panel().override_by_name("Time", [_HIDDEN])
+    else:
+        builder = timeseries.Panel().fill_opacity(5).legend(_legend()).tooltip(_tooltip())
+        if panel.kind == "stack":
+            builder.fill_opacity(40).stacking(
+                common.StackingConfig().mode(options.StackingMode.NORMAL)
+            )
+    builder = (
+        builder.id(number)
+        .title(panel.title)
+        .description(panel.description)
+        .datasource(SOURCE)
+        .unit(panel.unit)
+        .span(panel.width)
+        .height(panel.height)
+    )
+    if panel.decimals is not None:
+        builder.decimals(panel.decimals)
+    for letter, query in zip("ABCDEF", panel.queries, strict=False):
+        builder.with_target(_target(panel, query, letter))
+    return builder
+
+
+_HIDDEN = DynamicConfigValue(id_val="custom.hidden", value=True)
+
+
+def _target(panel: Panel, query: Query, letter: str) -> prometheus.Dataquery:
+    target = prometheus.Dataquery().expr(query.expression).ref_id(letter).datasource(SOURCE)
+    if query.legend:
+        target.legend_format(query.legend)
+    if panel.kind == "table":
+        target.format(PromQueryFormat.TABLE)
+    return target.instant() if panel.instant else target.range()
+
+
+def _legend() -> common.VizLegendOptions:
+    return (
+        common.VizLegendOptions()
+        .display_mode(options.LegendDisplayMode.LIST)
+        .placement(options.LegendPlacement.BOTTOM)
+        .show_legend(True)
+    )
+
+
+def _tooltip() -> common.VizTooltipOptions:
+    return common.VizTooltipOptions().mode(options.TooltipDisplayMode.MULTI)

@@ -1,0 +1,153 @@
+"""How does one model fare, by version and variant?"""
+
+from deploy.grafana.board import Board, Panel, Query
+from deploy.grafana.boards.parts import (
+    CHOSEN_MODEL,
+    OF_MODEL,
+    REPLICA,
+    counted,
+    mean,
+    quantiles,
+    rate,
+)
+
+REACHED = f'{OF_MODEL},version!=""'
+NAMED = "{{version}} {{variant}}"
+
+MODEL = Board(
+    "cohort-model",
+    "Cohort: model",
+    "How one model fares, by version and variant.",
+    [CHOSEN_MODEL, REPLICA],
+    [
+        Panel(
+            "Answers",
+            "In the time shown, by version, variant and outcome.",
+            [Query(counted("model_inference_total", OF_MODEL, by="version, variant, code"))],
+            kind="table",
+            decimals=0,
+        ),
+        Panel(
+            "State and provider of each version",
+            "On how many replicas.",
+            [
+                Query(f"sum by (version, state) (model_state{{{OF_MODEL}}} == 1)"),
+                Query(f"sum by (version, wanted, active) (model_provider_info{{{OF_MODEL}}})"),
+            ],
+            kind="table",
+            decimals=0,
+        ),
+        Panel(
+            "Requests",
+            "A second.",
+            [Query(rate("model_inference_total", OF_MODEL, by="version, variant"), NAMED)],
+            "reqps",
+            kind="stack",
+        ),
+        Panel(
+            "Answers by outcome",
+            "A second.",
+            [Query(rate("model_inference_total", OF_MODEL, by="code"), "{{code}}")],
+            "reqps",
+        ),
+        Panel(
+            "Time to answer",
+            "From a request's arrival to its reply.",
+            list(
+                quantiles(
+                    "model_inference_duration_seconds",
+                    REACHED,
+                    by="version, variant",
+                    legend=NAMED,
+                )
+            ),
+            "s",
+        ),
+        Panel(
+            "Where the time goes",
+            "On average: waiting for a run, and the run, which several requests may share.",
+            [
+                Query(
+                    mean("model_inference_duration_seconds", REACHED, by="version"),
+                    "{{version}} in all",
+                ),
+                Query(
+                    mean("model_queue_duration_seconds", OF_MODEL, by="version"),
+                    "{{version}} in the queue",
+                ),
+                Query(
+                    mean("model_run_duration_seconds", OF_MODEL, by="version"), "{{version}} a run"
+                ),
+            ],
+            "s",
+        ),
+        Panel(
+            "Time in the queue",
+            "By request.",
+            list(
+                quantiles(
+                    "model_queue_duration_seconds", OF_MODEL, by="version", legend="{{version}}"
+                )
+            ),
+            "s",
+        ),
+        Panel(
+            "Time of a run",
+            "By run, of one or many requests.",
+            list(
+                quantiles(
+                    "model_run_duration_seconds", OF_MODEL, by="version", legend="{{version}}"
+                )
+            ),
+            "s",
+        ),
+        Panel(
+            "Rows and requests a run",
+            "On average: how much is batched.",
+            [
+                Query(mean("model_batch_rows", OF_MODEL, by="version"), "{{version}} rows"),
+                Query(mean("model_batch_requests", OF_MODEL, by="version"), "{{version}} requests"),
+            ],
+        ),
+        Panel(
+            "Padding",
+            "The share of a run's elements that are filling.",
+            [Query(mean("model_padding_ratio", OF_MODEL, by="version"), "{{version}}")],
+            "percentunit",
+        ),
+        Panel(
+            "Waiting and in flight",
+            "Requests, at the moment of each scrape.",
+            [
+                Query(
+                    f"sum by (version) (model_queue_requests{{{OF_MODEL}}})", "{{version}} waiting"
+                ),
+                Query(
+                    f"sum by (version) (model_inflight_requests{{{OF_MODEL}}})",
+                    "{{version}} in flight",
+                ),
+            ],
+        ),
+        Panel(
+            "Turned away, and left",
+            "A second: refused before a queue, and callers who did not wait for the answer.",
+            [
+                Query(rate("model_rejected_total", OF_MODEL, by="reason"), "{{reason}}"),
+                Query(rate("model_cancelled_total", OF_MODEL, by="stage"), "left while {{stage}}"),
+            ],
+            "reqps",
+        ),
+        Panel(
+            "Time to load",
+            "On average over the replicas, with golden examples, trials and warm-up.",
+            [
+                Query(
+                    f"sum by (version) (model_load_duration_seconds_sum{{{OF_MODEL}}})"
+                    f" / sum by (version) (model_load_duration_seconds_count{{{OF_MODEL}}})",
+                    "{{version}}",
+                )
+            ],
+            "s",
+        ),
+    ],
+)

@@ -1,0 +1,134 @@
+"""Is all well, over all models?"""
+
+from deploy.grafana.board import Board, Panel, Query
+from deploy.grafana.boards.parts import (
+    ON_REPLICAS,
+    REPLICA,
+    counted,
+    quantile,
+    quantiles,
+    rate,
+)
+
+REACHED = f'{ON_REPLICAS},version!=""'
+FAILURES = "instance_model:failures:sum"
+VALID = "instance_model:valid_requests:sum"
+
+SERVICE = Board(
+    "cohort-service",
+    "Cohort: service",
+    "Is all well, over all models and replicas?",
+    [REPLICA],
+    [
+        Panel(
+            "Replicas that answer",
+            "Those Prometheus gets metrics from.",
+            [Query(f'sum(up{{job="cohort",{ON_REPLICAS}}})')],
+            kind="number",
+            width=4,
+            decimals=0,
+        ),
+        Panel(
+            "Requests",
+            "All that were answered in the time shown, with whatever outcome.",
+            [Query(counted("model_inference_total", ON_REPLICAS))],
+            kind="number",
+            width=5,
+            decimals=0,
+        ),
+        Panel(
+            "Valid requests answered",
+            "Of those that callers got right, in the time shown. The objective is 99.9 %.",
+            [Query(f"1 - {counted(FAILURES, ON_REPLICAS)} / {counted(VALID, ON_REPLICAS)}")],
+            "percentunit",
+            kind="number",
+            width=5,
+            decimals=3,
+        ),
+        Panel(
+            "Error budget left",
+            "Of 0.1 % of the valid requests of the last 30 days; below 0 it is overspent.",
+            [
+                Query(
+                    f"1 - sum(increase({FAILURES}{{{ON_REPLICAS}}}[30d]))"
+                    f" / sum(increase({VALID}{{{ON_REPLICAS}}}[30d])) / 0.001"
+                )
+            ],
+            "percentunit",
+            kind="number",
+            width=5,
+            decimals=1,
+        ),
+        Panel(
+            "95 of 100 answered within",
+            "Over all models, now.",
+            [Query(quantile(0.95, "model_inference_duration_seconds", REACHED))],
+            "s",
+            kind="number",
+            width=5,
+        ),
+        Panel(
+            "Requests by model",
+            "A second.",
+            [Query(rate("model_inference_total", ON_REPLICAS, by="model"), "{{model}}")],
+            "reqps",
+            kind="stack",
+        ),
+        Panel(
+            "Answers that are not OK",
+            "A second. 4xx but 429 are the callers' own.",
+            [
+                Query(
+                    rate("model_inference_total", f'{ON_REPLICAS},code!="OK"', by="model, code"),
+                    "{{model}} {{code}}",
+                )
+            ],
+            "reqps",
+        ),
+        Panel(
+            "Time to answer",
+            "From a request's arrival to its reply, by model.",
+            list(
+                quantiles(
+                    "model_inference_duration_seconds", REACHED, by="model", legend="{{model}}"
+                )
+            ),
+            "s",
+        ),
+        Panel(
+            "Budgets' burn rates over an hour",
+            "1 spends a budget in 30 days; 14.4, if it goes on, wakes somebody.",
+            [
+                Query("model:failure_ratio:rate1h / 0.001", "{{model}} failures"),
+                Query("model:slow_ratio:rate1h / 0.01", "{{model}} slow"),
+            ],
+        ),
+        Panel(
+            "Versions by state",
+            "Over all replicas.",
+            [Query(f"sum by (state) (model_state{{{ON_REPLICAS}}})", "{{state}}")],
+            kind="stack",
+        ),
+        Panel(
+            "Versions off their first provider",
+            "On how many replicas, such as on the CPU in place of the GPU.",
+            [
+                Query(
+                    f"sum by (model, version) (model_provider_fallback{{{ON_REPLICAS}}})",
+                    "{{model}} {{version}}",
+                )
+            ],
+        ),
+        Panel(
+            "Answered by the fast protocol",
+            "HTTP requests a second that did not need the slower way through FastAPI.",
+            [Query(rate("http_hot_requests_total", ON_REPLICAS, by="instance"), "{{instance}}")],
+            "reqps",
+        ),
+        Panel(
+            "Rollouts file is valid",
+            "1 where the replica can read it.",
+            [Query(f"rollouts_config_valid{{{ON_REPLICAS}}}", "{{instance}}")],
+        ),
+    ],
+)

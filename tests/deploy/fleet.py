@@ -1,0 +1,176 @@
+"""Two replicas under a load that has a bit of everything."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+
+from tests import onnx_models
+from tests.bundled import digits_test_split, iris_test_split
+from tests.deploy.prometheus import RULES, Prometheus, configuration, prometheus
+from tests.e2e.broken_digits import copy_digits, save_broken, slow
+from tests.e2e.load import Outcome, encode, send
+from tests.e2e.processes import MODELS, Cohort, cohort
+
+TOKEN = {"authorization": "Bearer secret"}
+
+ROLLOUTS = """
+digits:
+  variants: {stable: {version: 1, weight: 2}, canary: {version: 3, weight: 1}}
+  shadow: {version: 4, sample: 1}
+slow:
+  variants: {a: {version: 1, weight: 1}, b: {version: 2, weight: 1}}
+"""
+
+
+def put_models(folder: Path) -> None:
+    """Good, failing, wrong, slow and unreadable ones."""
+    models = folder / "models"
+    copy_digits(models)  # 1 and 2
+    save_broken(models, "raises", version=3)
+    save_broken(models, "wrong", version=4)
+    unreadable = models / "digits" / "5" / "model.onnx"
+    unreadable.parent.mkdir()
+    unreadable.write_bytes(b"no model at all")
+    shutil.copytree(MODELS / "iris", models / "iris")
+    for version in (1, 2):
+        onnx_models.save(slow(), models / "slow" / str(version) / "model.onnx")
+    (models / "slow" / "config.yaml").write_text(
+        "versions: all\nproviders: [cpu]\nbatching: {max_queue_size: 2, max_batch_size: 1}\n"
+    )
+    (folder / "rollouts.yaml").write_text(ROLLOUTS)
+
+
+IMAGES = digits_test_split()[0][:64]
+FLOWERS = iris_test_split()[0]
+
+
+def digits(number: int, *, version: str = "", bright: bool) -> bytes:
+    """A digit; the canary fails on `bright` ones."""
+    image = IMAGES[number % len(IMAGES)][None] * (1.0 if bright else 0.4)
+    body = {"model": "digits", "inputs": {"image": image.tolist()}}
+    return encode("/predict", body | ({"version": version} if version else {}))
+
+
+def flowers(number: int, *, rows: int) -> bytes:
+    """Some flowers."""
+    return encode(
+        "/models/iris/predict", {"inputs": {"features": FLOWERS[number:][:rows].tolist()}}
+    )
+
+
+def wrong(number: int) -> bytes:
+    """A caller's mistake."""
+    wrongs = (
+        encode("/models/iris/predict", {"inputs": {"features": [[1.0]]}}),
+        encode("/models/iris/versions/9/predict", {"inputs": {"features": [[1.0]]}}),
+    )
+    return wrongs[number % 2]
+
+
+def mixed(count: int) -> list[bytes]:
+    """Requests of every kind but the slow ones, `count` in all."""
+    requests = []
+    for number in range(count):
+        kind = number % 10
+        if kind < 6:
+            requests.append(digits(number, bright=number % 4 == 0))
+        elif kind < 8:
+            requests.append(flowers(number % 20, rows=1 + number % 3))
+        elif kind == 8:
+            requests.append(wrong(number // 10))
+        else:
+            requests.append(digits(number, version="5", bright=False))  # the one that is no model
+    return requests
+
+
+SLOW = encode("/models/slow/predict", {"inputs": {"image": IMAGES[:1].tolist()}})
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a client sent to one replica, and heard: by model."""
+
+    outcomes: Mapping[str, Sequence[Outcome]]
+    rows: int  # of flowers, in the requests that were right
+
+    def counts(self, model: str) -> Counter[tuple[str, str, str]]:
+        """Answers by version, variant and code; who answered is not said with an error."""
+        return Counter((one.version, one.variant, one.code) for one in self.outcomes[model])
+
+    def codes(self, *models: str) -> Counter[str]:
+        """Answers by code, of all models unless some are named."""
+        return Counter(
+            one.code for model in models or self.outcomes for one in self.outcomes[model]
+        )
+
+
+async def ask(url: str, *, requests: int) -> Asked:
+    """Mixed requests from four callers, then slow ones from twelve at once."""
+    outcomes: dict[str, Sequence[Outcome]] = {}
+    everything = mixed(requests)
+    for model in ("digits", "iris"):
+        of_model = [one for one in everything if model.encode() in one]
+        outcomes[model] = (await send(url, iter(of_model), callers=4)).outcomes
+    outcomes["slow"] = (await send(url, iter([SLOW] * 36), callers=12)).outcomes
+    rows = sum(1 + number % 3 for number in range(requests) if number % 10 in {6, 7})
+    return Asked(outcomes, rows)
+
+
+def ask_one_by_one(url: str, count: int) -> list[float]:
+    """Slow requests; gives how many seconds the server says that each was there."""
+    body = {"inputs": {"image": IMAGES[:1].tolist()}}
+    with httpx.Client(base_url=url) as client:
+        answers = [client.post("/models/slow/predict", json=body) for _ in range(count)]
+    return [answer.json()["inference_time_ms"] / 1000 for answer in answers]
+
+
+def leave(url: str) -> None:
+    """Ask for something slow, and go before it is there."""
+    address = urlsplit(url)
+    with socket.create_connection((str(address.hostname), int(address.port or 0))) as connection:
+        connection.sendall(SLOW)
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The replicas, and the Prometheus that watches them."""
+
+    replicas: Sequence[Cohort]
+    watched: Prometheus
+
+    @property
+    def instances(self) -> list[str]:
+        return [one.url.removeprefix("http://") for one in self.replicas]
+
+
+@contextmanager
+def fleet(folder: Path, *, seconds: float = 0.5) -> Iterator[Fleet]:
+    """Two replicas that share rollouts and state, scraped every so many `seconds`."""
+    put_models(folder)
+    settings = {"rollouts": folder / "rollouts.yaml", "admin_token": "secret"}
+    models = folder / "models"
+    with (
+        cohort(models, folder, ready=False, **settings) as one,
+        cohort(models, folder, ready=False, **settings) as other,
+    ):
+        replicas = (one, other)
+        for replica in replicas:
+            replica.wait_for("/health/ready")
+        targets = {"cohort": [replica.url.removeprefix("http://") for replica in replicas]}
+        with prometheus(folder, configuration(targets, rules=RULES, seconds=seconds)) as watched:
+            watched.wait_for('sum(up{job="cohort"}) == 2')
+            yield Fleet(replicas, watched)
+
+
+def roll_back(server: Cohort) -> None:
+    """Take the slow model's second variant out, as an operator does."""
+    httpx.post(f"{server.url}/admin/rollouts/slow/rollback/b", headers=TOKEN).raise_for_status()

@@ -1,0 +1,392 @@
+"""Every query of every dashboard, against a real Prometheus that scrapes two real servers.
+
+How counts are compared exactly: `increase()` and `rate()` stretch what they see to the edges of the
+window. Here both edges are scrapes (of one replica at a time, since each is scraped at times of its
+own), so there is nothing to stretch; and every series is there before the window begins, since one
+that appears within it has no increase from nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil, isfinite
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.metrics import SECONDS
+from deploy.grafana import BOARDS
+from tests.deploy.fleet import Asked, Fleet, ask, ask_one_by_one, fleet, leave, roll_back
+from tests.deploy.prometheus import DEPLOY, RULES, Sample, read_yaml
+from tests.deploy.promql import OF_PROMETHEUS, documented_metrics, metrics_in, metrics_of
+
+FOLDER = DEPLOY / "grafana"
+FILES: dict[str, dict[str, Any]] = {
+    path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("dashboards/*.json"))
+}
+TARGETS: dict[tuple[str, str, str], str] = {
+    (uid, panel["title"], target["refId"]): target["expr"]
+    for uid, board in FILES.items()
+    for panel in board["panels"]
+    for target in panel["targets"]
+}
+MODELS = ("digits", "iris", "slow")
+COUNT = 40  # requests one by one, to each replica
+
+
+@dataclass(frozen=True)
+class Span:
+    """Time between two scrapes of a replica, as time of day."""
+
+    begin: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        """A millisecond longer, so that the first scrape is within whoever counts the edge."""
+        return self.end - self.begin + 0.001
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The fleet after its load: what clients know, and when it was, by replica."""
+
+    fleet: Fleet
+    asked: Mapping[str, Asked]
+    told: Mapping[str, list[float]]
+    load: Mapping[str, Span]
+    one_by_one: Mapping[str, Span]
+
+    def ask(
+        self, key: tuple[str, str, str], span: Span, *, model: str = "", instance: str = ".*"
+    ) -> list[Sample]:
+        """Run a panel's query as Grafana would, at the end of `span`."""
+        return self.run(TARGETS[key], span, model=model, instance=instance)
+
+    def run(
+        self, expression: str, span: Span, *, model: str = "", instance: str = ".*"
+    ) -> list[Sample]:
+        """The same for any expression."""
+        values = {
+            "__rate_interval": f"{span.seconds * 1000:.0f}ms",
+            "__range": f"{span.seconds * 1000:.0f}ms",
+            "instance": instance,
+            "model": model,
+            "baseline": "a" if model == "slow" else "stable",
+        }
+        text = re.sub(r"\$(\w+)", lambda found: values[found[1]], expression)
+        return self.fleet.watched.query(text, at=span.end)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """Two replicas after a first load, which makes every series, and a second, which counts."""
+    with fleet(tmp_path_factory.mktemp("fleet")) as running:
+        urls = {one.url.removeprefix("http://"): one.url for one in running.replicas}
+        for url in urls.values():
+            asyncio.run(ask(url, requests=240))
+            for _ in range(5):
+                leave(url)
+        roll_back(running.replicas[0])
+        begin = scraped(running)
+        asked = {name: asyncio.run(ask(url, requests=400)) for name, url in urls.items()}
+        middle = scraped(running)
+        told = {name: ask_one_by_one(url, COUNT) for name, url in urls.items()}
+        end = scraped(running)
+        yield Watched(
+            running,
+            asked,
+            told,
+            {name: Span(begin[name], middle[name]) for name in urls},
+            {name: Span(middle[name], end[name]) for name in urls},
+        )
+
+
+def scraped(running: Fleet) -> dict[str, float]:
+    """When each replica is scraped next, and rules have taken that in."""
+    now = time.time()
+    query = f'timestamp(up{{job="cohort"}}) > {now + 1:.3f}'
+    while len(found := running.watched.wait_for(query)) < len(running.replicas):
+        time.sleep(0.05)
+    times = {sample.labels["instance"]: sample.value for sample in found}
+    running.watched.wait_for(
+        f"count(timestamp(instance_model:valid_requests:sum) > {max(times.values())})"
+    )
+    return times
+
+
+def whole(watched: Watched) -> Span:
+    """From before the load until after it, for all replicas."""
+    return Span(
+        min(span.begin for span in watched.load.values()),
+        max(span.end for span in watched.one_by_one.values()),
+    )
+
+
+# -- the files
+
+
+def test_the_files_are_what_the_code_writes() -> None:
+    """After a change: python -m deploy.grafana."""
+    written = {path.stem: path.read_text() for path in FOLDER.glob("dashboards/*.json")}
+    assert written == {board.uid: board.json() for board in BOARDS}
+
+
+def test_grafana_finds_them_and_their_source() -> None:
+    """By the names in the provisioning files; panels have numbers of their own, and room."""
+    (source,) = read_yaml(FOLDER / "provisioning/datasources/cohort.yml")["datasources"]
+    (provider,) = read_yaml(FOLDER / "provisioning/dashboards/cohort.yml")["providers"]
+    assert provider["options"]["path"] == "/var/lib/grafana/dashboards"
+    wanted = {"type": source["type"], "uid": source["uid"]}
+    for uid, board in FILES.items():
+        assert board["uid"] == uid
+        panels = board["panels"]
+        assert {panel["id"] for panel in panels} == set(range(1, len(panels) + 1))
+        places: set[tuple[int, int]] = set()
+        for panel in panels:
+            assert panel["datasource"] == wanted
+            assert all(target["datasource"] == wanted for target in panel["targets"])
+            assert panel["description"]
+            at = panel["gridPos"]
+            assert at["x"] + at["w"] <= 24
+            cells = {
+                (x, y)
+                for x in range(at["x"], at["x"] + at["w"])
+                for y in range(at["y"], at["y"] + at["h"])
+            }
+            assert not cells & places, "panels lie over each other"
+            places |= cells
+
+
+# -- every query
+
+
+@pytest.mark.parametrize("key", TARGETS, ids=" / ".join)
+def test_every_query_has_an_answer(watched: Watched, key: tuple[str, str, str]) -> None:
+    """Numbers, for one of the models at least; not one query may be without."""
+    found = [sample for model in MODELS for sample in watched.ask(key, whole(watched), model=model)]
+    assert any(isfinite(sample.value) for sample in found), found
+
+
+def test_a_renamed_metric_leaves_its_queries_without_an_answer(watched: Watched) -> None:
+    """So that the test above notices any of them, one by one."""
+    names = {name for expression in TARGETS.values() for name in metrics_in(expression)}
+    assert len(names) > 25
+    for name in names:
+        for key, expression in TARGETS.items():
+            if name not in metrics_in(expression):
+                continue
+            renamed = re.sub(rf"(?<![\w:]){name}(?![\w:])", f"{name}_renamed", expression)
+            for model in MODELS:
+                assert not watched.run(renamed, whole(watched), model=model), (name, key)
+
+
+def test_every_variable_has_values(watched: Watched) -> None:
+    """What the reader may choose, as Grafana asks for it."""
+    expected = {
+        "instance": set(watched.fleet.instances),
+        "model": set(MODELS),
+        "baseline": {"stable", "canary"},
+    }
+    for board in FILES.values():
+        for variable in board["templating"]["list"]:
+            found = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"])
+            assert found
+            match = {"match[]": found[1].replace("$model", "digits")}
+            values = watched.fleet.watched.get(f"label/{found[2]}/values", **match)
+            assert set(values) == expected[variable["name"]]
+
+
+def test_dashboards_and_guide_know_the_labels_there_are(watched: Watched) -> None:
+    """Of each metric that has samples; and every metric the dashboards read is exposed."""
+    exposition = httpx.get(f"{watched.fleet.replicas[0].url}/metrics").text
+    recorded = {
+        rule["record"]
+        for path in RULES
+        for group in read_yaml(path)["groups"]
+        for rule in group["rules"]
+        if "record" in rule
+    }
+    known = metrics_of(exposition) | OF_PROMETHEUS | recorded
+    assert {name for query in TARGETS.values() for name in metrics_in(query)} <= known
+    documented = {row.name: row.labels for row in documented_metrics()}
+    seen = set()
+    for family in text_string_to_metric_families(exposition):
+        name = family.name + ("_total" if family.type == "counter" else "")
+        for sample in family.samples:
+            seen.add(name)
+            assert set(sample.labels) - {"le"} == documented[name], name
+    assert documented.keys() == seen
+
+
+def test_every_recording_rule_has_a_value(watched: Watched) -> None:
+    """Under a load that has a bit of everything."""
+    for path in RULES:
+        for group in read_yaml(path)["groups"]:
+            for rule in group["rules"]:
+                if "record" in rule:
+                    found = watched.fleet.watched.query(rule["record"])
+                    assert found, rule["record"]
+                    assert any(isfinite(sample.value) for sample in found), rule["record"]
+
+
+# -- counts: as the client counted
+
+
+def near(count: float) -> Any:
+    """Equal, but for the window's one millisecond."""
+    return pytest.approx(count, rel=2e-3)
+
+
+def test_requests_are_those_the_clients_sent(watched: Watched) -> None:
+    """On the service's page, of each replica."""
+    for instance, asked in watched.asked.items():
+        span = watched.load[instance]
+        (total,) = watched.ask(("cohort-service", "Requests", "A"), span, instance=instance)
+        assert round(total.value) == asked.codes().total()
+        assert total.value == near(asked.codes().total())
+        rates = watched.ask(("cohort-service", "Requests by model", "A"), span, instance=instance)
+        assert {one.labels["model"]: round(one.value * span.seconds) for one in rates} == {
+            model: asked.codes(model).total() for model in MODELS
+        }
+
+
+def test_answers_are_those_the_clients_got(watched: Watched) -> None:
+    """By version, variant and code, on the model's page, and by code a second."""
+    for instance, asked in watched.asked.items():
+        span = watched.load[instance]
+        for model in MODELS:
+            table = watched.ask(
+                ("cohort-model", "Answers", "A"), span, model=model, instance=instance
+            )
+            got = {
+                (one.label("version"), one.label("variant"), one.label("code")): round(one.value)
+                for one in table
+                if round(one.value)
+            }
+            ours = asked.counts(model)
+            assert {key: count for key, count in got.items() if key[2] == "OK"} == {
+                key: count for key, count in ours.items() if key[2] == "OK"
+            }
+            key = ("cohort-model", "Answers by outcome", "A")
+            rates = watched.ask(key, span, model=model, instance=instance)
+            by_code = {one.labels["code"]: round(one.value * span.seconds) for one in rates}
+            assert +Counter(by_code) == asked.codes(model)
+        (answered,) = watched.ask(
+            ("cohort-service", "Valid requests answered", "A"), span, instance=instance
+        )
+        codes = asked.codes()
+        failures = codes["NotReady"] + codes["Overloaded"]
+        assert failures
+        assert answered.value == near(codes["OK"] / (codes["OK"] + failures))
+
+
+def test_refusals_are_those_the_clients_got(watched: Watched) -> None:
+    """429 and 503, a second."""
+    for instance, asked in watched.asked.items():
+        span = watched.load[instance]
+        for model, reason in (("slow", "Overloaded"), ("digits", "NotReady")):
+            key = ("cohort-model", "Turned away, and left", "A")
+            (rate,) = watched.ask(key, span, model=model, instance=instance)
+            assert rate.labels["reason"] == reason
+            assert round(rate.value * span.seconds) == asked.codes(model)[reason] > 0
+
+
+def test_rows_are_those_the_clients_sent(watched: Watched) -> None:
+    """Through all runs of the flowers' model."""
+    for instance, asked in watched.asked.items():
+        span = watched.load[instance]
+        rates = watched.ask(("cohort-capacity", "Rows", "A"), span, instance=instance)
+        (rows,) = (one.value * span.seconds for one in rates if one.labels["model"] == "iris")
+        assert round(rows) == asked.rows
+
+
+def test_a_rollout_is_what_the_clients_saw(watched: Watched) -> None:
+    """Requests, shares and errors by variant; a copy of each good answer went to the shadow."""
+    page = "cohort-rollout"
+    for instance, asked in watched.asked.items():
+        span = watched.load[instance]
+
+        def by(title: str, label: str, letter: str = "A", at: Any = (span, instance)) -> Any:
+            key = (page, title, letter)
+            found = watched.ask(key, at[0], model="digits", instance=at[1])
+            return {one.label(label): one.value for one in found}
+
+        counts = asked.counts("digits")
+        stable, canary = counts["1", "stable", "OK"], counts["3", "canary", "OK"]
+        failed = asked.codes("digits")["InvalidInput"]  # its bright images, and nobody else's
+        assert failed > 0
+        requests = by("Requests", "variant")
+        assert requests == {"stable": near(stable), "canary": near(canary + failed)}
+        assert by("Errors", "variant") == {"canary": near(failed)}
+        total = stable + canary + failed
+        assert by("Share of requests", "variant")["stable"] == near(stable / total)
+        share = failed / (canary + failed)
+        assert by("Error share", "variant") == {"stable": 0, "canary": near(share)}
+        beyond = by("Error share beyond the baseline's", "variant")
+        assert beyond == {"stable": 0, "canary": near(share)}
+        assert by("Weights", "variant") == {"stable": 2, "canary": 1}
+        compared, different, dropped = (
+            by("Shadow: copies", "version", letter)["4"] for letter in "ABC"
+        )
+        assert round(compared + dropped) == stable + canary
+        assert different == compared > 0
+        assert by("Shadow: disagreement", "version")["4"] == near(1)
+
+
+def test_what_the_operator_did_is_there(watched: Watched) -> None:
+    """A rollback, counted by the replica that was asked; the variant's weight is 0 in both."""
+    span = whole(watched)
+    (rolled,) = watched.ask(("cohort-rollout", "Rolled back", "A"), span, model="slow")
+    assert (dict(rolled.labels), rolled.value) == (
+        {"variant": "b", "version": "2", "reason": "operator"},
+        1,
+    )
+    for instance in watched.asked:
+        weights = watched.ask(
+            ("cohort-rollout", "Weights", "A"), span, model="slow", instance=instance
+        )
+        assert {one.labels["variant"]: one.value for one in weights} == {"a": 1, "b": 0}
+
+
+def test_states_are_those_of_the_models(watched: Watched) -> None:
+    """Seven good versions and one that is no model, in each replica; one model off its GPU."""
+    span = whole(watched)
+    (replicas,) = watched.ask(("cohort-service", "Replicas that answer", "A"), span)
+    assert replicas.value == 2
+    states = watched.ask(("cohort-service", "Versions by state", "A"), span)
+    assert {one.labels["state"]: one.value for one in states if one.value} == {
+        "READY": 14,
+        "UNAVAILABLE": 2,
+    }
+    fallen = watched.ask(("cohort-service", "Versions off their first provider", "A"), span)
+    assert {one.labels["model"]: one.value for one in fallen if one.value} == {"iris": 2}
+
+
+# -- times: in the bucket of what the client was told
+
+
+@pytest.mark.parametrize(("letter", "share"), [("A", 0.5), ("B", 0.95), ("C", 0.99)])
+def test_quantiles_lie_in_the_clients_bucket(watched: Watched, letter: str, share: float) -> None:
+    """Of requests one by one: each answer says how long its request was there."""
+    for instance, told in watched.told.items():
+        span = watched.one_by_one[instance]
+        exact = sorted(told)[ceil(share * COUNT) - 1]
+        # The reply ends some microseconds after the answer is written: an edge may lie between.
+        buckets = {bisect_left(SECONDS, exact), bisect_left(SECONDS, exact + 0.0002)}
+        for board, title in (
+            ("cohort-model", "Time to answer"),
+            ("cohort-rollout", "Time to answer"),
+        ):
+            found = watched.ask((board, title, letter), span, model="slow", instance=instance)
+            (quantile,) = (one.value for one in found if isfinite(one.value))
+            assert bisect_left(SECONDS, quantile) in buckets, (quantile, exact)
