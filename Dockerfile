@@ -1,0 +1,96 @@
+# Cohort in a container. Needs BuildKit (Docker 20.10 or newer with DOCKER_BUILDKIT=1, the default since 23).
+#
+#   docker build --tag cohort:gpu .
+#   docker build --tag cohort:cpu --build-arg RUNTIME=cpu .
+#
+#   RUNTIME     gpu: ONNX Runtime for CUDA with CUDA 13 and cuDNN 9 beside it; cpu: the lean one
+#   BASE_IMAGE  Python 3.11 or newer on Debian; the image is as new as it is
+#
+# Models are baked in from models/, or mounted over them: --volume /srv/models:/models:ro
+
+ARG BASE_IMAGE=python:3.11-slim
+ARG RUNTIME=gpu
+
+# --- What compiles and installs. None of it is in the image.
+
+# Who builds names the tag.
+# hadolint ignore=DL3006
+FROM ${BASE_IMAGE} AS build
+# The locale and strip are as new as the base is.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends binutils locales \
+    && rm -rf /var/lib/apt/lists/* \
+    && mkdir --parents /locale \
+    && localedef --no-archive --inputfile en_US --charmap UTF-8 /locale/en_US.utf8
+WORKDIR /src
+COPY requirements/setup.txt requirements/
+RUN --mount=type=cache,target=/root/.cache/pip \
+    python -m venv /setup \
+    && /setup/bin/pip install --disable-pip-version-check --require-hashes --requirement requirements/setup.txt \
+    && /setup/bin/uv venv --no-project --python "$(command -v python)" /opt/cohort
+ENV UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never
+ARG RUNTIME
+COPY requirements requirements
+RUN --mount=type=cache,target=/root/.cache/uv \
+    if [ "${RUNTIME}" = gpu ]; then cuda=requirements/cuda.txt; fi \
+    && /setup/bin/uv pip sync --require-hashes --python /opt/cohort/bin/python \
+        "requirements/${RUNTIME}.txt" ${cuda:+"${cuda}"}
+COPY app app
+COPY pyproject.toml README.md LICENSE ./
+COPY deploy/containers/*.sh deploy/containers/
+RUN --mount=type=cache,target=/root/.cache/uv \
+    /setup/bin/uv pip install --no-deps --python /opt/cohort/bin/python \
+        --build-constraints requirements/setup.txt . \
+    && sh deploy/containers/trim-packages.sh /opt/cohort
+
+# --- The base without what serving does not need.
+
+# hadolint ignore=DL3006
+FROM ${BASE_IMAGE} AS root
+COPY --from=build /locale /usr/lib/locale
+COPY --from=build /opt/cohort /opt/cohort
+COPY models /models
+RUN --mount=type=bind,source=deploy/containers/trim-root.sh,target=/trim.sh \
+    groupadd --gid 10001 cohort \
+    && useradd --no-log-init --uid 10001 --gid cohort --home-dir /var/lib/cohort --shell /usr/sbin/nologin cohort \
+    && sh /trim.sh \
+    && install --directory --owner cohort --group cohort /var/lib/cohort /var/cache/cohort \
+    && mkdir --parents /etc/cohort
+
+# --- The image: one layer.
+
+FROM scratch AS image
+# hadolint ignore=DL3067
+COPY --from=root / /
+ENV PATH=/opt/cohort/bin:/usr/local/bin:/usr/bin:/bin \
+    LANG=en_US.UTF-8 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    ORT_DISABLE_TELEMETRY=1 \
+    COHORT_HOST=0.0.0.0 \
+    COHORT_MODELS=/models \
+    COHORT_ROLLOUTS=/etc/cohort/rollouts.yaml \
+    COHORT_STATE=/var/lib/cohort \
+    COHORT_CACHE=/var/cache/cohort \
+    COHORT_LOG_FORMAT=json
+# What the NVIDIA container toolkit brings in; without it nothing comes of these.
+ENV NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+ARG RUNTIME
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Cohort" \
+    org.opencontainers.image.description="Serves ONNX models over HTTP and gRPC (${RUNTIME})" \
+    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.version="${VERSION}" \
+    org.opencontainers.image.revision="${REVISION}"
+USER 10001:10001
+WORKDIR /var/lib/cohort
+VOLUME ["/var/lib/cohort", "/var/cache/cohort"]
+EXPOSE 8000 8001
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=5s --timeout=3s --start-period=120s --retries=3 CMD ["python", "-I", "-c", \
+    "import http.client, os, sys; c = http.client.HTTPConnection('127.0.0.1', int(os.environ.get('COHORT_PORT') or 8000), timeout=2); c.request('GET', '/health/ready'); sys.exit(c.getresponse().status != 200)"]
+ENTRYPOINT ["cohort"]
+CMD ["serve"]
