@@ -171,6 +171,7 @@ def fleet(folder: Path, *, seconds: float = 0.5) -> Iterator[Fleet]:
             yield Fleet(replicas, watched)
 
 
-def roll_back(server: Cohort) -> None:
-    """Take the slow model's second variant out, as an operator does."""
-    httpx.post(f"{server.url}/admin/rollouts/slow/rollback/b", headers=TOKEN).raise_for_status()
+def roll_back(server: Cohort, model: str, variant: str) -> None:
+    """Take a variant out, as an operator does."""
+    url = f"{server.url}/admin/rollouts/{model}/rollback/{variant}"
+    httpx.post(url, headers=TOKEN).raise_for_status()

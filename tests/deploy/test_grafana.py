@@ -96,7 +96,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
             asyncio.run(ask(url, requests=240))
             for _ in range(5):
                 leave(url)
-        roll_back(running.replicas[0])
+        roll_back(running.replicas[0], "slow", "b")
         begin = scraped(running)
         asked = {name: asyncio.run(ask(url, requests=400)) for name, url in urls.items()}
         middle = scraped(running)
