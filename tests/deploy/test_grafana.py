@@ -156,6 +156,7 @@ def test_grafana_finds_them_and_their_source() -> None:
             assert panel["datasource"] == wanted
             assert all(target["datasource"] == wanted for target in panel["targets"])
             assert panel["description"]
+            assert panel["type"] != "table" or len(panel["targets"]) == 1  # it shows one of them
             at = panel["gridPos"]
             assert at["x"] + at["w"] <= 24
             cells = {
@@ -226,6 +227,17 @@ def test_dashboards_and_guide_know_the_labels_there_are(watched: Watched) -> Non
             seen.add(name)
             assert set(sample.labels) - {"le"} == documented[name], name
     assert documented.keys() == seen
+
+
+def test_every_selector_of_the_rules_matches_something(watched: Watched) -> None:
+    """So that neither a metric nor a label's name or value in them is a typing mistake."""
+    for path in RULES:
+        for group in read_yaml(path)["groups"]:
+            for rule in group["rules"]:
+                for name in metrics_in(rule["expr"]):
+                    for labels in re.findall(rf"(?<![\w:]){name}(\{{[^}}]*\}}|)", rule["expr"]):
+                        if ":" not in name:
+                            assert watched.fleet.watched.query(name + labels), (rule, labels)
 
 
 def test_every_recording_rule_has_a_value(watched: Watched) -> None:

@@ -28,13 +28,19 @@ MODEL = Board(
             decimals=0,
         ),
         Panel(
-            "State and provider of each version",
+            "State of each version",
             "On how many replicas.",
-            [
-                Query(f"sum by (version, state) (model_state{{{OF_MODEL}}} == 1)"),
-                Query(f"sum by (version, wanted, active) (model_provider_info{{{OF_MODEL}}})"),
-            ],
+            [Query(f"sum by (version, state) (model_state{{{OF_MODEL}}} == 1)")],
             kind="table",
+            width=5,
+            decimals=0,
+        ),
+        Panel(
+            "Provider of each version",
+            "Those wanted, in order, the one in use, and on how many replicas.",
+            [Query(f"sum by (version, wanted, active) (model_provider_info{{{OF_MODEL}}})")],
+            kind="table",
+            width=7,
             decimals=0,
         ),
         Panel(
