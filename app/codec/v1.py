@@ -5,7 +5,6 @@ https://www.tensorflow.org/tfx/serving/api_rest#predict_api
 
 from __future__ import annotations
 
-import binascii
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import orjson
 
 from app.codec.request import PredictRequest, decode_inputs
-from app.codec.text import encode_tensor, shown
+from app.codec.text import MAX_RANK, encode_tensor, shown
 from app.errors import CohortError, InvalidInput, did_you_mean, quoted
 from app.tensors import Array, Arrays, TensorSpec, check_names
 
@@ -138,19 +137,20 @@ def _is_b64(value: object) -> bool:
     return isinstance(value, dict) and len(value) == 1 and isinstance(value.get(_B64), str)
 
 
-def _texts(name: str, value: object) -> object:
-    """Put the text in the place of each `{"b64": …}`."""
+def _texts(name: str, value: object, depth: int = 0) -> object:
+    """Put the text in the place of each `{"b64": …}`; what is nested too deep is left as it is."""
     if isinstance(value, list):
-        return [_texts(name, one) for one in value]
+        # Refused a little later; JSON nests deeper than functions may call themselves.
+        return value if depth > MAX_RANK else [_texts(name, one, depth + 1) for one in value]
     if not _is_b64(value):
         return value
     try:
         return b64decode(value[_B64], validate=True).decode()  # type: ignore[index]
-    except binascii.Error:
-        raise InvalidInput(f"input {quoted(name)} has a 'b64' that is no base64") from None
     except UnicodeDecodeError:
         # The runtime takes text only: bytes reach it as "b'…'".
         raise InvalidInput(f"input {quoted(name)} has a 'b64' that is no UTF-8") from None
+    except ValueError:  # binascii's own, or the plain one where it is not even ASCII
+        raise InvalidInput(f"input {quoted(name)} has a 'b64' that is no base64") from None
 
 
 # -- outputs to the two forms

@@ -240,12 +240,23 @@ def test_several_inputs_need_their_names(client: httpx.Client, form: str) -> Non
     assert f"'{form}'" in sentence
 
 
-@pytest.mark.parametrize(("value", "said"), [("!!!", "no base64"), ("/w==", "no UTF-8")])
+@pytest.mark.parametrize(
+    ("value", "said"), [("!!!", "no base64"), ("žluť", "no base64"), ("/w==", "no UTF-8")]
+)
 def test_base64_that_is_none_is_400(client: httpx.Client, value: str, said: str) -> None:
     """Neither broken base64 nor bytes that are no text reach the runtime."""
     told = refusal(client, "/v1/models/strings", {"instances": [[{"b64": value}]]})
     assert told[0] == httpx.codes.BAD_REQUEST
     assert said in told[2]
+
+
+@pytest.mark.parametrize("form", ["instances", "inputs"])
+def test_texts_nested_deeper_than_any_tensor_are_400(client: httpx.Client, form: str) -> None:
+    """JSON may nest a thousand lists, which is more than Python follows."""
+    body = f'{{"{form}": {"[" * 1000}"a"{"]" * 1000}}}'
+    answer = client.post("/v1/models/strings:predict", content=body)
+    assert answer.status_code == httpx.codes.BAD_REQUEST
+    assert "'text' is nested deeper than 64 lists" in answer.json()["error"]
 
 
 def test_outputs_without_rows_are_asked_for_by_column(client: httpx.Client) -> None:
