@@ -124,6 +124,7 @@ class Scheduler:
         self._default_slots = default_slots
         self._work: dict[Batcher, None] = {}  # batchers with requests, in the order they woke
         self._ticking = False
+        self._gathering: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = float("inf")
         self._loop: asyncio.AbstractEventLoop | None = None  # that of the first who wakes it
@@ -134,10 +135,13 @@ class Scheduler:
         """Look at `batcher` in the next turn of the loop: all parsed in this one runs together."""
         self._work[batcher] = None
         if not self._ticking:
-            self._ticking = True
-            if self._loop is None:
-                self._loop = asyncio.get_running_loop()
-            self._loop.call_soon(self._tick)
+            self._tick_soon()
+
+    def gather(self, collect: Callable[[], None]) -> None:
+        """Call `collect` before the next look at the batchers: what it submits runs then."""
+        self._gathering.append(collect)
+        if not self._ticking:
+            self._tick_soon()
 
     def close(self) -> None:
         """End the threads after the runs in flight."""
@@ -148,9 +152,20 @@ class Scheduler:
 
     # -- dispatch
 
+    def _tick_soon(self) -> None:
+        self._ticking = True
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        self._loop.call_soon(self._tick)
+
     def _tick(self) -> None:
-        self._ticking = False
-        self._dispatch(monotonic())
+        gathering, self._gathering = self._gathering, []
+        try:
+            for collect in gathering:
+                collect()
+        finally:
+            self._ticking = False
+            self._dispatch(monotonic())
 
     def _dispatch(self, now: float) -> None:
         inline = self._fill_slots(now)

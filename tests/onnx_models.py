@@ -125,6 +125,26 @@ def gather(*, size: int = 3) -> onnx.ModelProto:
     )
 
 
+def table(*, size: int = 3) -> onnx.ModelProto:
+    """`index` INT64 [N, 1] → `y` FP32 [N, 1]: 10 times it; one outside ±size fails the run."""
+    values = np.arange(size, dtype="f4") * 10
+    return _model(
+        [helper.make_node("Gather", ["table", "index"], ["y"])],
+        [_tensor("index", "INT64", ["N", 1])],
+        [_tensor("y", "FP32", ["N", 1])],
+        [_weight("table", values)],
+    )
+
+
+def reciprocal() -> onnx.ModelProto:
+    """`x` FP32 [N, 1] → `y` FP32 [N, 1] = 1 / x: infinity for 0."""
+    return _model(
+        [helper.make_node("Reciprocal", ["x"], ["y"])],
+        [_tensor("x", "FP32", ["N", 1])],
+        [_tensor("y", "FP32", ["N", 1])],
+    )
+
+
 def slow(*, nodes: int = 200, size: int = 256) -> onnx.ModelProto:
     """`x` FP32 [N, 4] → `y` FP32 [N, 4] = x + 0, through a long chain of products of matrices.
 

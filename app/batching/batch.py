@@ -30,19 +30,29 @@ Run = Callable[[Arrays, Any], Outputs]
 class Ticket:
     """One request between `submit` and its reply. `reply` is None once answered or left.
 
-    It lets go of its inputs and its batch then: a caller may hold it for as long as it likes.
+    Several that are answered together may share one: `requests` says how many it counts for. It
+    lets go of its inputs and its batch then: a caller may hold it for as long as it likes.
     """
 
-    __slots__ = ("arrived", "batch", "batcher", "deadline", "inputs", "key", "reply", "rows")
+    __slots__ = (
+        "arrived", "batch", "batcher", "deadline", "inputs", "key", "reply", "requests", "rows",
+    )  # fmt: skip
 
     def __init__(
-        self, batcher: Batcher, inputs: Arrays, reply: Reply, arrived: float, deadline: float
+        self,
+        batcher: Batcher,
+        inputs: Arrays,
+        reply: Reply,
+        arrived: float,
+        deadline: float,
+        requests: int = 1,
     ) -> None:
         self.batcher = batcher
         self.inputs = inputs
         self.reply: Reply | None = reply
         self.arrived = arrived
         self.deadline = deadline
+        self.requests = requests
         self.rows, self.key = batcher.place(inputs)
         self.batch: Batch | None = None
 
@@ -69,7 +79,7 @@ class Batch:
         self.tickets = tickets
         self.rows = rows
         self.present = len(tickets)
-        self.waits = [now - ticket.arrived for ticket in tickets]
+        self.waits = [now - ticket.arrived for ticket in tickets for _ in range(ticket.requests)]
         self.expected = batcher.seconds_for(rows)
         self.control: Control | None = None
         self.answers: list[Outputs | CohortError] = []
@@ -137,7 +147,8 @@ class Batch:
             succeeded = True
         finally:
             waits = () if self.runs else self.waits
-            ran = Ran(rows, len(tickets), monotonic() - started, waits, padding)
+            callers = sum([one.requests for one in tickets])
+            ran = Ran(rows, callers, monotonic() - started, waits, padding)
             self.runs.append(ran)
             if succeeded and self.timed is None:
                 self.timed = ran

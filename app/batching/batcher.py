@@ -62,14 +62,17 @@ class Batcher:
 
     # -- what a caller does
 
-    def submit(self, inputs: Arrays, reply: Reply, *, deadline: float = float("inf")) -> Ticket:
+    def submit(
+        self, inputs: Arrays, reply: Reply, *, deadline: float = float("inf"), requests: int = 1
+    ) -> Ticket:
         """Queue a request; `reply(outputs, error)` follows once, on the loop, unless it cancels.
 
-        `deadline` is on the monotonic clock. Raises Overloaded, NotReady or DeadlineExceeded.
+        `deadline` is on the monotonic clock; `requests` says how many callers share it.
+        Raises Overloaded, NotReady or DeadlineExceeded.
         """
         if self._closed:
             raise NotReady("this version is being unloaded")
-        if self.waiting >= self.policy.max_queue_size:
+        if self.waiting + requests > self.policy.max_queue_size:
             raise Overloaded(
                 f"{self.waiting} requests wait already, which is this model's max_queue_size",
                 retry_after=self._seconds_to_clear(),
@@ -77,12 +80,12 @@ class Batcher:
         arrived = monotonic()
         if deadline <= arrived:
             raise DeadlineExceeded(0)
-        ticket = Ticket(self, inputs, reply, arrived, deadline)
+        ticket = Ticket(self, inputs, reply, arrived, deadline, requests)
         queue = self._queues.get(ticket.key)
         if queue is None:
             queue = self._queues[ticket.key] = deque()
         queue.append(ticket)
-        self.waiting += 1
+        self.waiting += requests
         if deadline < self._watched:
             self._watch(deadline)
         self._wake(self)
@@ -112,10 +115,10 @@ class Batcher:
             del self._queues[key]
         else:
             tickets = [queue.popleft() for _ in range(requests)]
-        self.waiting -= requests
         batch = Batch(self, tickets, rows, now)
         for ticket in tickets:
             ticket.batch = batch
+            self.waiting -= ticket.requests
         self.running.add(batch)
         return batch
 
@@ -202,7 +205,7 @@ class Batcher:
             return
         queue = self._queues[ticket.key]
         queue.remove(ticket)
-        self.waiting -= 1
+        self.waiting -= ticket.requests
         if not queue:
             del self._queues[ticket.key]
         ticket.inputs = NOTHING

@@ -237,7 +237,7 @@ class _Packers(dict[int, Callable[..., bytes]]):
         return pack
 
 
-_PACKERS: Mapping[str, tuple[_Packers, np.dtype[np.generic]]] = {
+PACKERS: Mapping[str, tuple[_Packers, np.dtype[np.generic]]] = {
     name: (_Packers(code), BY_NAME[name].dtype)
     for name, code in {
         "INT8": "b",
@@ -259,7 +259,7 @@ def pack(datatype: str, value: object, *, booleans: bool) -> Array | None:
 
     `booleans` is false where the sender is known to have written neither `true` nor `false`.
     """
-    known = _PACKERS.get(datatype)
+    known = PACKERS.get(datatype)
     if known is None or value.__class__ is not list:
         return None
     flat: list[Any] = value

@@ -72,6 +72,7 @@ class Service:
             self.traffic,
             default_model=settings.default_model,
             max_concurrency=settings.max_concurrency,
+            gather=self.scheduler.gather,
         )
         self.control_plane = ControlPlane(self.registry, self.metrics, self.traffic)
         self.control_plane.reconcile = self._reconcile_settled

@@ -57,6 +57,12 @@ class VersionMetrics:
         if code != "OK":
             self.failed_seconds += seconds
 
+    def answered_well(self, seconds: Sequence[float]) -> None:
+        """Count as many good answers without a rollout, by how long each of them took."""
+        if seconds:
+            self.answered["", "OK"] = self.answered.get(("", "OK"), 0) + len(seconds)
+            self.durations.setdefault("", Histogram(SECONDS)).observe_all(seconds)
+
     def refuse(self, reason: str) -> None:
         """Count a request turned away before it reached a queue."""
         self.rejected[reason] = self.rejected.get(reason, 0) + 1

@@ -74,9 +74,9 @@ class Loaded:
         self.leases = 0
         self.on_idle: Callable[[], None] | None = None
 
-    def release(self) -> None:
-        """Give a lease back."""
-        self.leases -= 1
+    def release(self, count: int = 1) -> None:
+        """Give leases back."""
+        self.leases -= count
         if self.on_idle is not None and not self.leases:
             self.on_idle()
 

@@ -69,10 +69,12 @@ class Route(NamedTuple):
     """Where a path leads: the model it names, if it does, and what reads its bodies.
 
     `reader` looks at the headers, may refuse them, and gives what reads any body that has the same.
+    `simple` bodies are those of the simple face for whichever version answers.
     """
 
     model: str | None
     reader: Callable[[Headers], Read]
+    simple: bool = False
 
 
 def is_large(headers: Headers, body: bytes) -> bool:

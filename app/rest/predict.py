@@ -74,7 +74,7 @@ def route(model: str | None = None, version: str | None = None) -> Route:
         check_media(headers)
         return read
 
-    return Route(model, reader)
+    return Route(model, reader, simple=version is None)
 
 
 def match(path: str) -> Route | None:

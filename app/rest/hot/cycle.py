@@ -58,7 +58,7 @@ class HotCycle:
 
     def __init__(self, protocol: HotProtocol, head: Head, *, keep_alive: bool = True) -> None:
         self._protocol = protocol
-        self._head = head
+        self.head = head
         self.keep_alive = keep_alive
 
     def take(self, part: bytes) -> None:
@@ -98,7 +98,7 @@ class HotCycle:
         """All requests before it are answered."""
         self.turn = True
         if self._early is not None:
-            self._end(*self._early)
+            self.end(*self._early)
         elif not self.more_body and not self.response_complete:
             body, self._body = self._body, b""
             self._set_out(body)
@@ -108,7 +108,7 @@ class HotCycle:
         self._parts = None
         self.keep_alive = False
         if self._early is None:
-            self._fail(error)
+            self.fail(error)
 
     def leave(self) -> None:
         """The connection is gone."""
@@ -124,12 +124,12 @@ class HotCycle:
     @property
     def path(self) -> str:
         """The address asked for, as far as a log line shows it."""
-        return self._head.url.decode("latin-1")[:200]
+        return self.head.url.decode("latin-1")[:200]
 
     # -- the way
 
     def _set_out(self, body: bytes) -> None:
-        head = self._head
+        head = self.head
         try:
             if len(body) > LARGE and is_large(head.headers, body):
                 self._decode_aside(body)
@@ -142,7 +142,7 @@ class HotCycle:
             lease = self._pick(call)
             lease.submit(call.decode(lease), self._reply, timeout=call.timeout)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an answer
-            self._fail(error)
+            self.fail(error)
 
     def _pick(self, call: Call) -> Lease:
         self._call = call
@@ -153,7 +153,7 @@ class HotCycle:
 
     def _key_of(self, sticky: Sticky) -> str | None:
         call = self._call
-        return None if call is None else find_key(self._head.headers, call, sticky)
+        return None if call is None else find_key(self.head.headers, call, sticky)
 
     def _decode_aside(self, body: bytes) -> None:
         """Read a large body on the codec's thread; choosing who answers stays on the loop."""
@@ -165,10 +165,10 @@ class HotCycle:
 
         def refuse(error: Exception) -> None:
             if isinstance(error, CohortError):
-                self._protocol.hot.plane.refused(self._head.route.model, error)
-            self._fail(error)
+                self._protocol.hot.plane.refused(self.head.route.model, error)
+            self.fail(error)
 
-        self._aside(self._head.read, body, then=decode, failed=refuse)
+        self._aside(self.head.read, body, then=decode, failed=refuse)
 
     def _aside(
         self,
@@ -183,12 +183,12 @@ class HotCycle:
                 return
             error = future.exception()
             if isinstance(error, Exception):
-                (failed or self._fail)(error)
+                (failed or self.fail)(error)
                 return
             try:
                 then(future.result())
             except Exception as bug:  # noqa: BLE001 - whatever it is, the caller gets an answer
-                self._fail(bug)
+                self.fail(bug)
 
         work_there = self._protocol.loop.run_in_executor(codec_thread, work, *arguments)
         work_there.add_done_callback(done)
@@ -197,7 +197,7 @@ class HotCycle:
     def _reply(self, outputs: Outputs | None, error: CohortError | None) -> None:
         call, lease = self._call, self._lease
         if outputs is None or call is None or lease is None:
-            self._fail(error or InferenceFailed("no answer"))
+            self.fail(error or InferenceFailed("no answer"))
             return
         if are_large(outputs):
             self._aside(call.encode, lease, outputs, then=self._succeed)
@@ -205,16 +205,17 @@ class HotCycle:
         try:
             encoded = call.encode(lease, outputs)
         except Exception as failure:  # noqa: BLE001 - whatever it is, the caller gets an answer
-            self._fail(failure)
+            self.fail(failure)
         else:
             self._succeed(encoded)
 
     def _succeed(self, encoded: Encoded) -> None:
         if self._lease is not None:
             self._lease.close()
-        self._end(200, encoded)
+        self.end(200, encoded)
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
+        """Answer with an error."""
         if not isinstance(error, CohortError):
             log.error("failed", path=self.path, exc_info=error)
             error = InferenceFailed("the server failed; its log says more")
@@ -222,9 +223,10 @@ class HotCycle:
             log_refusal(error, self.path)
         if self._lease is not None:
             self._lease.close(error)
-        self._end(status_of(error), encoded_error(error))
+        self.end(status_of(error), encoded_error(error))
 
-    def _end(self, status: int, encoded: Encoded) -> None:
+    def end(self, status: int, encoded: Encoded) -> None:
+        """Answer, now or when it is this request's turn."""
         if self.response_complete:
             return
         if not self.turn:

@@ -106,7 +106,11 @@ class HotProtocol(HttpToolsProtocol):
             if head is not None and size - end == head.length:
                 cycle = HotCycle(self, head)
                 self._queue(cycle)
-                cycle.arrive(data[end:])
+                if head.together and cycle.turn:
+                    cycle.more_body = False
+                    self.hot.together.add(cycle, data[end:])
+                else:
+                    cycle.arrive(data[end:])
                 if self.pipeline:
                     self._read_ahead(size)
                 return

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from app.codec import LONGEST_BODY
 from app.data_plane import DataPlane
 from app.rest.calls import Call, Read, Route
+from app.rest.hot.together import Together
 
 MOST_ROUTES = 1024
 """Addresses that are remembered; callers make them up, so at some point they are forgotten."""
@@ -46,13 +48,14 @@ class SentHeaders:
 class Head:
     """What stands before a request's body; `length` is the body's as announced, 0 if it is not."""
 
-    __slots__ = ("_read", "headers", "length", "route", "url")
+    __slots__ = ("_read", "headers", "length", "route", "together", "url")
 
     def __init__(self, route: Route, url: bytes, headers: SentHeaders, length: int) -> None:
         self.route = route
         self.url = url
         self.headers = headers
         self.length = length
+        self.together = False  # whether bodies behind it may be read with others
         self._read: Read | None = None
 
     def read(self, body: bytes) -> Call:
@@ -60,6 +63,7 @@ class Head:
         read = self._read
         if read is None:
             read = self._read = self.route.reader(self.headers)
+            self.together = self.route.simple and self.length <= LONGEST_BODY
         return read(body)
 
 
@@ -85,9 +89,13 @@ class Hot:
     heads: dict[bytes, Head] = field(default_factory=dict)
     """What heads mean, by their bytes: a client sends the same one again and again, and looking it
     up takes a tenth of the time of parsing it."""
+    together: Together = field(init=False)
     _watching: bool = False
     _routes: dict[bytes, Route] = field(default_factory=dict)
     _defaults: tuple[object, bytes, bytes] = (None, b"", b"")
+
+    def __post_init__(self) -> None:
+        self.together = Together(self.plane)
 
     def route(self, url: bytes) -> Route | None:
         """The route of an address that goes the fast way; None for all others."""

@@ -41,6 +41,14 @@ def paths_of(served: Served) -> dict[str, Schema]:
             examples=v1_examples(served),
             answer=v1_answer_schema(served),
         )
+        v2 = v2_example(served)
+        paths[f"/v2/models/{served.model}{place}/infer"] = _post(
+            served,
+            f"Ask {served.model}{which} in the Open Inference Protocol",
+            request=v2_request_schema(served),
+            examples={} if v2 is None else {"in JSON": v2},
+            answer=v2_answer_schema(served),
+        )
     for path, item in paths.items():
         item["post"]["operationId"] = "".join(one if one.isalnum() else "_" for one in path[1:])
     return paths
@@ -219,24 +227,6 @@ def v1_request_schema(served: Served) -> Schema:
     }
 
 
-def v2_example(served: Served) -> dict[str, Any] | None:
-    """A body for the Open Inference Protocol."""
-    values = _values(served)
-    if values is None or served.example is None:
-        return None
-    return {
-        "inputs": [
-            {
-                "name": spec.name,
-                "datatype": spec.datatype,
-                "shape": list(served.example[spec.name].shape),
-                "data": values[spec.name],
-            }
-            for spec in served.inputs
-        ]
-    }
-
-
 def v1_answer_schema(served: Served) -> Schema:
     """What `:predict` answers for this version."""
     outputs = _carried(served)
@@ -261,3 +251,112 @@ def v1_examples(served: Served) -> dict[str, Any]:
         shown["by row"] = {"instances": [dict(zip(values, row, strict=True)) for row in rows]}
     shown["by column"] = {"inputs": values}
     return shown
+
+
+# -- the Open Inference Protocol
+
+
+def v2_request_schema(served: Served) -> Schema:
+    """What `/v2/…/infer` takes for this version where everything is JSON."""
+    parameters: Schema = {"type": ["object", "null"]}
+    inputs = [
+        {
+            "type": "object",
+            "description": f"{spec.datatype} {spec.shape_text}",
+            "properties": {
+                **_head(spec),
+                "data": {"type": "array", "description": "flat, or nested as the shape says"},
+                "parameters": parameters,
+            },
+            "required": ["name", "datatype", "shape", "data"],
+        }
+        for spec in served.inputs
+    ]
+    output = {
+        "type": "object",
+        "properties": {
+            "name": {"enum": [spec.name for spec in _carried(served)]},
+            "parameters": parameters,
+        },
+        "required": ["name"],
+    }
+    return {
+        "type": "object",
+        "properties": {
+            "id": {"type": ["string", "null"], "description": "given back in the answer"},
+            "inputs": _each(inputs),
+            "outputs": {
+                "description": "which outputs to answer with; all where it is left out",
+                "type": ["array", "null"],
+                "items": output,
+            },
+            "parameters": parameters,
+        },
+        "required": ["inputs"],
+    }
+
+
+def v2_answer_schema(served: Served) -> Schema:
+    """What `/v2/…/infer` answers for this version where everything is JSON."""
+    outputs = [
+        {"type": "object", "properties": {"name": {"const": spec.name}, "shape": SHAPE}}
+        for spec in _carried(served)
+    ]
+    return closed(
+        {
+            "model_name": {"const": served.model},
+            "model_version": {"type": "string"},
+            "id": {"type": "string"},
+            "parameters": {"type": "object"},
+            "outputs": {"type": "array", "items": {"anyOf": outputs} if outputs else {}},
+        },
+        ["model_name", "model_version", "outputs"],
+    )
+
+
+SHAPE: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+
+
+def _head(spec: TensorSpec) -> Schema:
+    """An input's name, datatype and shape."""
+    shape = SHAPE
+    if spec.shape is not None:
+        rank = len(spec.shape)
+        sizes = [
+            {"const": size} if isinstance(size, int) else {"type": "integer", "minimum": 0}
+            for size in spec.shape
+        ]
+        shape = {"type": "array", "minItems": rank, "maxItems": rank}
+        shape |= {"prefixItems": sizes} if sizes else {}
+    return {"name": {"const": spec.name}, "datatype": {"const": spec.datatype}, "shape": shape}
+
+
+def _each(members: Sequence[Schema]) -> Schema:
+    """A list with all of these in any order."""
+    count = len(members)
+    each: Schema = {"type": "array", "minItems": count, "maxItems": count}
+    return each | ({"items": {"anyOf": list(members)}} if members else {})
+
+
+def v2_example(served: Served) -> dict[str, Any] | None:
+    """A body for the Open Inference Protocol."""
+    values = _values(served)
+    if values is None or served.example is None:
+        return None
+    return {
+        "inputs": [
+            {
+                "name": spec.name,
+                "datatype": spec.datatype,
+                "shape": list(served.example[spec.name].shape),
+                "data": _in_list(values[spec.name]),
+            }
+            for spec in served.inputs
+        ]
+    }
+
+
+
+def _in_list(value: Any) -> list[Any]:
+    """The protocol's data is a list, a scalar's, too."""
+    return value if isinstance(value, list) else [value]

@@ -1,41 +1,35 @@
-"""What a caller can ask for: a lease on a model, and an answer from it.
-
-Every face goes one way: `pick` a lease, decode with its `inputs`, `submit`, encode in `reply`,
-`close`. A lease counts its request exactly once, when it is closed, with the code the caller saw.
-"""
+"""A request's hold on the version that answers it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import TYPE_CHECKING, Self
 
 from app.batching import Outputs, Ticket
+from app.codec import goes_together
 from app.errors import (
     Cancelled,
     CohortError,
     InvalidInput,
-    NotFound,
     NotReady,
     Overloaded,
     did_you_mean,
     quoted,
 )
-from app.metrics import Metrics, VersionMetrics
-from app.registry import Catalog, Loaded, Registry
-from app.rollout import Sticky
+from app.metrics import VersionMetrics
+from app.registry import Loaded
+from app.scheduling import INLINE_SECONDS
 from app.tensors import Arrays, TensorSpec, check_inputs
-from app.traffic import LiveRollout, Traffic
+from app.traffic import LiveRollout
 
-__all__ = ["DataPlane", "KeyOf", "Lease", "Outputs", "Reply", "Sticky"]
+if TYPE_CHECKING:
+    from app.data_plane.plane import DataPlane
 
 Reply = Callable[[Outputs | None, CohortError | None], None]
-
-KeyOf = Callable[[Sticky], str | None]
-"""Gives what a request has in the header or parameter that keeps its caller on a variant."""
 
 
 class Served:
@@ -44,7 +38,9 @@ class Served:
     `outputs` and `inputs` are in the model's order.
     """
 
-    __slots__ = ("counts", "inputs", "loaded", "model", "outputs", "sent", "version")
+    __slots__ = (
+        "counts", "inputs", "loaded", "model", "outputs", "rows_together", "sent", "version",
+    )  # fmt: skip
 
     def __init__(self, model: str, version: str, loaded: Loaded, counts: VersionMetrics) -> None:
         self.model = model
@@ -54,6 +50,26 @@ class Served:
         self.inputs: Sequence[TensorSpec] = loaded.session.inputs
         self.outputs: Sequence[TensorSpec] = loaded.session.outputs
         self.sent = [place for place, spec in enumerate(self.outputs) if spec.carried]
+
+        self.rows_together = goes_together(self.inputs, self.outputs)
+
+    @property
+    def most_together(self) -> int:
+        """How many requests of one row may go as one: those that would run at once, on the loop.
+
+        1 where they may not.
+        """
+        batcher = self.loaded.batcher
+        policy = batcher.policy
+        together = (
+            self.rows_together
+            and policy.batches
+            and not policy.max_queue_delay_ms
+            and batcher.padding is None
+            and batcher.device == "cpu"
+            and batcher.seconds_for(policy.max_batch_size) <= INLINE_SECONDS
+        )
+        return policy.max_batch_size if together else 1
 
 
 class Lease:
@@ -202,6 +218,52 @@ class Lease:
         self.close(error)
 
 
+class SharedLease:
+    """The hold that several requests of one turn of the loop have on one version together.
+
+    `started` is when each of them came, on the monotonic clock.
+    """
+
+    __slots__ = ("_open", "_plane", "served", "started")
+
+    def __init__(self, plane: DataPlane, served: Served, started: Sequence[float]) -> None:
+        self._plane = plane
+        self.served = served
+        self.started = started
+        self._open = True
+        plane.open_leases += len(started)
+        served.loaded.leases += len(started)
+
+    @property
+    def seconds(self) -> float:
+        """How long the first of them has been here."""
+        return monotonic() - self.started[0]
+
+    def submit(self, arrays: Arrays, reply: Reply) -> None:
+        """Queue them as one; as `Lease.submit`."""
+        loaded = self.served.loaded
+        check_inputs(self.served.inputs, arrays)
+        deadline = self.started[0] + loaded.timeout
+        loaded.batcher.submit(arrays, reply, deadline=deadline, requests=len(self.started))
+
+    def close(self, errors: Sequence[BaseException | None] | None = None) -> None:
+        """Count what each caller saw, or nothing where `errors` is None: they go on alone. Once."""
+        if not self._open:
+            return
+        self._open = False
+        count = len(self.started)
+        self._plane.open_leases -= count
+        if errors is not None:
+            now = monotonic()
+            good = [now - one for one, error in zip(self.started, errors, strict=True) if not error]
+            counts = self.served.counts
+            counts.answered_well(good)
+            for one, error in zip(self.started, errors, strict=True):
+                if error is not None:
+                    counts.request("", _code(error), now - one)
+        self.served.loaded.release(count)
+
+
 def _labels(text: str) -> list[str]:
     try:
         classes = json.loads(text)
@@ -214,116 +276,3 @@ def _code(error: BaseException) -> str:
     if isinstance(error, CohortError):
         return error.code
     return Cancelled.__name__ if isinstance(error, asyncio.CancelledError) else "InferenceFailed"
-
-
-class DataPlane:
-    """Callers' way in."""
-
-    def __init__(
-        self,
-        registry: Registry,
-        metrics: Metrics,
-        traffic: Traffic | None = None,
-        *,
-        default_model: str | None = None,
-        max_concurrency: int = 4096,
-    ) -> None:
-        self._registry = registry
-        self._metrics = metrics
-        self._traffic = traffic
-        self._rollouts: Mapping[str, LiveRollout] = {} if traffic is None else traffic.live
-        self._default_model = default_model
-        self._max_concurrency = max_concurrency
-        self._served: dict[tuple[str, str | None], Served] = {}
-        self._served_from: Catalog | None = None
-        self._usual_model = default_model  # who is asked where no model is named
-        self.open_leases = 0
-        self.closed = False  # draining: no new requests
-
-    def pick(
-        self,
-        model: str | None,
-        version: str | None = None,
-        *,
-        key_of: KeyOf | None = None,
-        label: str | None = None,
-    ) -> Lease:
-        """Choose who answers: the model's rollout does, or else it is the highest that is READY.
-
-        `version` or `label`, the name of a variant, pins one. `key_of` is asked only where the
-        rollout keeps callers on their variants. `model` may be None where the server has one model
-        or a default. Raises InvalidInput, ModelNotFound, NotFound, VersionNotFound, NotReady or
-        Overloaded, and counts what it raises if the model is known.
-        """
-        if self._served_from is not self._registry.catalog:
-            self._forget()
-        name = model if model is not None else self._usual_model or self._no_model()
-        variant, live = "", None
-        try:
-            if self.closed:
-                raise NotReady("the server is shutting down")
-            if self.open_leases >= self._max_concurrency:
-                raise Overloaded(f"the server has {self.open_leases} requests in hand already")
-            if label is not None:
-                variant, version = label, self._labelled(name, label)
-            elif version is None and (live := self._rollouts.get(name)) is not None:
-                variant, version = self._choose(name, live, key_of)
-            served = self._served.get((name, version)) or self._serve(name, version)
-        except CohortError as error:
-            self.refused(name, error)
-            raise
-        served.loaded.leases += 1
-        self.open_leases += 1
-        return Lease(self, served, variant, live)
-
-    def _forget(self) -> None:
-        """Begin anew with another catalog."""
-        catalog = self._served_from = self._registry.catalog
-        self._served.clear()
-        self._usual_model = self._default_model
-        if self._usual_model is None and len(catalog) == 1:
-            (self._usual_model,) = catalog
-
-    def _serve(self, name: str, version: str | None) -> Served:
-        """The version that answers; remembered, until the catalog is another."""
-        entry = self._registry.find(name, version)
-        if entry.loaded is None:
-            raise NotReady(f"version {entry.number} of model {quoted(name)} is not loaded")
-        number = str(entry.number)
-        served = Served(name, number, entry.loaded, self._metrics.version(name, number))
-        self._served[name, version] = served
-        return served
-
-    def _choose(self, name: str, live: LiveRollout, key_of: KeyOf | None) -> tuple[str, str]:
-        sticky = live.rollout.sticky
-        key = None if sticky is None or key_of is None else key_of(sticky) or None
-        ready = self._registry.model(name).ready
-        chosen = live.choose(key, ready)
-        if chosen.version not in ready:
-            raise NotReady(
-                f"version {chosen.version} of model {quoted(name)}, its rollout's baseline, is not "
-                "ready"
-            )
-        return chosen.name, str(chosen.version)
-
-    def _labelled(self, name: str, label: str) -> str:
-        self._registry.model(name)
-        if self._traffic is None:
-            raise NotFound(f"model {quoted(name)} has no rollout, and so no labels")
-        return str(self._traffic.version_of(name, label))
-
-    def refused(self, model: str | None, error: CohortError) -> None:
-        """Count a request that never got a lease; unknown models are not counted by name."""
-        name = model if model is not None else self._default_model
-        if name is None or name not in self._registry.catalog:
-            return
-        counts = self._metrics.version(name, "")
-        counts.request("", error.code, 0.0)
-        if isinstance(error, Overloaded | NotReady):
-            counts.refuse(error.code)
-
-    def _no_model(self) -> NoReturn:
-        names = self._registry.catalog
-        if not names:
-            raise NotReady("no model is loaded yet")
-        raise InvalidInput(f"name a model: the server has {', '.join(map(quoted, names))}")
