@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
@@ -125,12 +127,24 @@ async def ask(url: str, *, requests: int) -> Asked:
     return Asked(outcomes, rows)
 
 
-def ask_one_by_one(url: str, count: int) -> list[float]:
-    """Slow requests; gives how many seconds the server says that each was there."""
+class Timed(NamedTuple):
+    """How many seconds a request took: in the server, by its own answer, and for who asked."""
+
+    told: float
+    waited: float
+
+
+def ask_one_by_one(url: str, count: int) -> list[Timed]:
+    """Slow requests, one after the other."""
     body = {"inputs": {"image": IMAGES[:1].tolist()}}
+    times = []
     with httpx.Client(base_url=url) as client:
-        answers = [client.post("/models/slow/predict", json=body) for _ in range(count)]
-    return [answer.json()["inference_time_ms"] / 1000 for answer in answers]
+        for _ in range(count):
+            began = time.monotonic()
+            answer = client.post("/models/slow/predict", json=body)
+            waited = time.monotonic() - began
+            times.append(Timed(answer.json()["inference_time_ms"] / 1000, waited))
+    return times
 
 
 def leave(url: str) -> None:
