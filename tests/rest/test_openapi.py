@@ -87,6 +87,16 @@ def test_every_model_has_paths_with_its_own_tensors(document: dict[str, Any]) ->
     }
 
 
+def test_the_open_inference_paths_have_them_too(document: dict[str, Any]) -> None:
+    """An input's name and datatype are the model's, its shape has the dimensions that are fixed."""
+    content = dict(posts(document))["/v2/models/iris/infer"]
+    (features,) = content["schema"]["properties"]["inputs"]["items"]["anyOf"]
+    assert features["properties"]["name"] == {"const": "features"}
+    assert features["properties"]["datatype"] == {"const": "FP32"}
+    assert features["properties"]["shape"]["prefixItems"][1] == {"const": 4}
+    assert "/v2/models/digits/versions/1/infer" in document["paths"]
+
+
 def test_routes_stay_documented_for_any_model(document: dict[str, Any]) -> None:
     """The templated paths are there beside the models' own, with their parameters."""
     for path in ("/models/{model}/predict", "/v1/models/{model}/versions/{version}:predict"):

@@ -283,7 +283,7 @@ def v2_request_schema(served: Served) -> Schema:
     return {
         "type": "object",
         "properties": {
-            "id": {"type": ["string", "null"], "description": "given back in the answer"},
+            "id": {"type": ["string", "integer", "null"], "description": "given back as a string"},
             "inputs": _each(inputs),
             "outputs": {
                 "description": "which outputs to answer with; all where it is left out",
@@ -299,7 +299,17 @@ def v2_request_schema(served: Served) -> Schema:
 def v2_answer_schema(served: Served) -> Schema:
     """What `/v2/…/infer` answers for this version where everything is JSON."""
     outputs = [
-        {"type": "object", "properties": {"name": {"const": spec.name}, "shape": SHAPE}}
+        {
+            "type": "object",
+            "description": f"{spec.datatype} {spec.shape_text}",
+            "properties": {
+                "name": {"const": spec.name},
+                "datatype": {"enum": sorted({spec.datatype, "BYTES"})},  # classes are BYTES
+                "shape": SHAPE,
+                "data": {"type": "array"},
+            },
+            "required": ["name", "datatype", "shape"],
+        }
         for spec in _carried(served)
     ]
     return closed(
@@ -354,7 +364,6 @@ def v2_example(served: Served) -> dict[str, Any] | None:
             for spec in served.inputs
         ]
     }
-
 
 
 def _in_list(value: Any) -> list[Any]:
