@@ -309,20 +309,20 @@ class HotProtocol(HttpToolsProtocol):
         body = encoded.body
         defaults = self.server_state.default_headers
         closing = not cycle.keep_alive or (not self.pipeline and hot.draining())
-        if status == 200 and encoded.headers is JSON:
-            head = b"%b%d\r\n" % (hot.usual_head(defaults), len(body))
+        if status == 200 and encoded.headers is JSON and not closing:
+            head = b"%b%d\r\n\r\n" % (hot.usual_head(defaults), len(body))
         else:
-            head = b"%b%b%bcontent-length: %d\r\n" % (
+            head = b"%b%b%bcontent-length: %d\r\n%b\r\n" % (
                 STATUS_LINE[status],
                 hot.default_headers(defaults),
                 _lines(encoded.headers),
                 len(body),
+                b"connection: close\r\n" if closing else b"",
             )
-        end = b"connection: close\r\n\r\n" if closing else b"\r\n"
         if len(body) < 65536:
-            transport.write(b"%b%b%b" % (head, end, body))
+            transport.write(head + body)
         else:
-            transport.writelines((head + end, body))
+            transport.writelines((head, body))
         if closing:
             self._broken = True
             transport.close()
