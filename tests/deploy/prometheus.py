@@ -62,12 +62,12 @@ class Sample:
 class Prometheus:
     """A started one."""
 
-    url: str
+    client: httpx.Client  # kept open: these are many small questions
     log: Path
 
     def get(self, path: str, **parameters: str) -> Any:
         """The `data` of its API's answer."""
-        answer = httpx.get(f"{self.url}/api/v1/{path}", params=parameters, timeout=30).json()
+        answer = self.client.get(f"/api/v1/{path}", params=parameters).json()
         assert answer["status"] == "success", f"{parameters}: {answer['error']}"
         return answer["data"]
 
@@ -131,8 +131,12 @@ def prometheus(folder: Path, config: object) -> Iterator[Prometheus]:
         f"--web.listen-address={address}",
         "--log.level=warn",
     ]
-    with _running(command, folder / "prometheus.log", f"http://{address}/-/ready"):
-        yield Prometheus(f"http://{address}", folder / "prometheus.log")
+    log = folder / "prometheus.log"
+    with (
+        _running(command, log, f"http://{address}/-/ready"),
+        httpx.Client(base_url=f"http://{address}", timeout=30) as client,
+    ):
+        yield Prometheus(client, log)
 
 
 @contextmanager
