@@ -130,7 +130,12 @@ def _variable(variable: Variable) -> dashboard.QueryVariable:
 def _panel(panel: Panel, number: int) -> stat.Panel | table.Panel | timeseries.Panel:
     builder: stat.Panel | table.Panel | timeseries.Panel
     if panel.kind == "number":
-        builder = stat.Panel().color_mode(options.BigValueColorMode.NONE)
+        builder = (
+            stat.Panel()
+            .color_mode(options.BigValueColorMode.NONE)
+            .graph_mode(options.BigValueGraphMode.NONE)
+            .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+        )
     elif panel.kind == "table":
         builder = table.Panel().override_by_name("Time", [_HIDDEN])
     else:
