@@ -9,7 +9,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test lint types lock conformance bench
+.PHONY: help serve test lint types lock conformance bench packages up down roll containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -37,7 +37,7 @@ help:  ## List the verbs
 serve: $(VENV)/serve.stamp  ## Serve models/ on 127.0.0.1:8000 (COHORT_* settings apply, RUNTIME=gpu|cpu|openvino)
 	@exec $(VENV)/bin/cohort serve
 
-test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp  ## Run every test (COVERAGE= leaves the coverage out)
+test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp packages  ## Run every test (COVERAGE= leaves the coverage out)
 	@if [ -f tests/test_providers_openvino.py ]; then \
 		echo "cohort: the tests that need OpenVINO, in .venv-openvino"; \
 		.venv-openvino/bin/python -m pytest -q tests/test_providers_openvino.py; \
@@ -56,16 +56,45 @@ bench: $(VENV)/dev.stamp  ## Measure Cohort beside other servers and bare ONNX R
 lint: $(VENV)/dev.stamp  ## Check style and format
 	@$(VENV)/bin/ruff check
 	@$(VENV)/bin/ruff format --check
+	@$(VENV)/bin/yamllint --strict .
+	@git ls-files '*Dockerfile' | xargs $(VENV)/bin/hadolint
+	@$(VENV)/bin/shellcheck .ci/run $$(git ls-files '*.sh')
 
 types: $(VENV)/dev.stamp  ## Check types, strictly
 	@$(VENV)/bin/mypy
+
+up: .env  ## Build the image, and bring up replicas behind nginx, under Prometheus and Grafana (docs/deploy.md)
+	@docker compose up --detach --build --wait
+	@echo "cohort: predictions on port $$(sed -n 's/^HTTP_PORT=//p' .env), Grafana on $$(sed -n 's/^GRAFANA_PORT=//p' .env)"
+
+down:  ## Take all of that down; what was decided and measured stays in volumes
+	@docker compose down
+
+roll:  ## Replace the replicas of `make up` one at a time, after a change of models, settings or code
+	@docker compose build cohort
+	@deploy/containers/roll.sh
+
+.env:
+	@sed "s/^GRAFANA_PASSWORD=.*/GRAFANA_PASSWORD=$$(od -An -N12 -tx1 /dev/urandom | tr -d ' \n')/" .env.example > $@
+	@echo "cohort: wrote .env, with a password for Grafana's user admin"
+
+containers: $(VENV)/dev.stamp  ## Try the image and the whole stack under load, from nothing, in a Docker engine of its own (root)
+	@deploy/packages.sh dockerd:docker.io mmdebstrap:mmdebstrap
+	@$(VENV)/bin/python -m deploy.containers
+
+# The programs that tests/deploy runs.
+packages:
+	@deploy/packages.sh nginx:nginx-light haproxy:haproxy prometheus:prometheus promtool:prometheus \
+		prometheus-alertmanager:prometheus-alertmanager systemd-analyze:systemd
+	@[ -x .tools/bin/docker-compose ] || deploy/containers/compose.sh .tools \
+		|| echo "cohort: Compose v2 cannot be fetched here; the test of docker-compose.yml looks for docker-compose" >&2
 
 # dev.txt is everything but the runtime; each runtime's file keeps to the versions in it.
 COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
 lock: | $(UV)  ## Write requirements/*.txt again after a change of pyproject.toml (UPGRADE=1: newer versions)
-	@echo "cohort: locking setup, clients, dev, gpu, cpu and openvino into requirements/"
+	@echo "cohort: locking setup, clients, dev, gpu, cuda, cpu and openvino into requirements/"
 	@for group in setup clients; do \
 		$(UV) pip compile --group $$group --quiet --universal --generate-hashes --no-emit-index-url \
 			--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) \
@@ -73,6 +102,8 @@ lock: | $(UV)  ## Write requirements/*.txt again after a change of pyproject.tom
 	done
 	@$(COMPILE) --group dev -o requirements/dev.txt
 	@$(COMPILE) --group gpu -c requirements/dev.txt -o requirements/gpu.txt
+	@$(UV) pip compile --group cuda --quiet --universal --generate-hashes --no-emit-index-url \
+		--custom-compile-command "make lock" -c requirements/gpu.txt -o requirements/cuda.txt
 	@$(COMPILE) --group cpu -c requirements/dev.txt -o requirements/cpu.txt
 	@$(COMPILE) --group openvino -c requirements/dev.txt -o requirements/openvino.txt
 

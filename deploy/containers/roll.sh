@@ -1,0 +1,17 @@
+#!/bin/sh
+# Replace every running replica by a new one, one at a time, and fail no request: a new one comes up and is
+# healthy before an old one gets SIGTERM. Run where docker-compose.yml is, after the new image or setting is there.
+set -eu
+
+compose=${COMPOSE:-docker compose} docker=${DOCKER:-docker}
+old=$($compose ps --quiet cohort)
+count=$(echo "$old" | grep -c .) || {
+    echo "cohort: no replica runs; start them with: make up" >&2
+    exit 1
+}
+for replica in $old; do
+    echo "cohort: replacing $(echo "$replica" | cut -c 1-12)"
+    $compose up --detach --wait --no-deps --no-recreate --scale cohort=$((count + 1)) cohort
+    $docker stop "$replica" >/dev/null
+    $docker rm "$replica" >/dev/null
+done

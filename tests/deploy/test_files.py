@@ -1,0 +1,163 @@
+"""The files that people deploy, read by the programs that they are for."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.settings import Settings, variable
+from tests.e2e.processes import ROOT
+
+PATH = os.pathsep.join((str(ROOT / ".tools/bin"), os.environ["PATH"], "/usr/sbin", "/sbin"))
+PACKAGES = {
+    "docker-compose": "Compose v2: make .tools/bin/docker-compose",
+    "nginx": "apt-get install --no-install-recommends nginx-light",
+    "systemd-analyze": "apt-get install --no-install-recommends systemd",
+}
+
+
+def run(name: str, *arguments: object, **environment: str) -> str:
+    """What a program prints; fails with that where the program does, or is missing."""
+    program = shutil.which(name, path=PATH)
+    assert program, f"this test needs {name}: {PACKAGES[name]}"
+    done = subprocess.run(
+        [program, *map(str, arguments)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def example() -> dict[str, str]:
+    """The variables of .env.example."""
+    lines = (ROOT / ".env.example").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> dict[str, Any]:
+    """What Compose makes of docker-compose.yml with the values of .env.example."""
+    printed = run(
+        *("docker-compose", "--env-file", ROOT / ".env.example"),
+        *("--file", ROOT / "docker-compose.yml", "config", "--format", "json"),
+        HOME=str(tmp_path),
+    )
+    return dict(json.loads(printed))
+
+
+def seconds(duration: str) -> int:
+    """Compose's durations, as far as we write them."""
+    minutes, rest = re.fullmatch(r"(?:(\d+)m)?(?:(\d+)s)?", duration).groups()  # type: ignore[union-attr]
+    return 60 * int(minutes or 0) + int(rest or 0)
+
+
+def test_env_example_names_each_variable_and_its_default() -> None:
+    """.env.example lists what docker-compose.yml takes, no more and no less, with its defaults."""
+    text = (ROOT / "docker-compose.yml").read_text()
+    taken = dict(re.findall(r"\$\{(\w+)(?::-([^}]*)|:\?[^}]*)?\}", text))
+    shown = example()
+    assert taken.keys() == shown.keys()
+    assert {name: taken[name] for name in taken if name != "GRAFANA_PASSWORD"} == {
+        name: shown[name] for name in taken if name != "GRAFANA_PASSWORD"
+    }
+
+
+def test_compose_asks_for_a_password(tmp_path: Path) -> None:
+    """Without a password for Grafana nothing comes up: there is no default to forget."""
+    with pytest.raises(AssertionError, match="set GRAFANA_PASSWORD"):
+        run(
+            *("docker-compose", "--env-file", "/dev/null", "--file", ROOT / "docker-compose.yml"),
+            *("config", "--quiet"),
+            HOME=str(tmp_path),
+        )
+
+
+def test_every_container_is_confined(stack: dict[str, Any]) -> None:
+    """Each has a read-only root, no capabilities, limits, bounded logs and a health check."""
+    for name, service in stack["services"].items():
+        assert service["read_only"], name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["deploy"]["resources"]["limits"].keys() == {"memory", "pids"}, name
+        assert service["logging"]["options"].keys() == {"max-size", "max-file"}, name
+        assert service.get("healthcheck", {}).get("test") or name == "cohort", name  # the image's
+        assert service.get("user", "").split(":")[0] not in {"0", "root"}, name
+
+
+def test_only_this_machine_is_let_in(stack: dict[str, Any]) -> None:
+    """As it comes, every published port is on loopback, and no replica has one."""
+    assert "ports" not in stack["services"]["cohort"]
+    for service in stack["services"].values():
+        assert all(port["host_ip"] == "127.0.0.1" for port in service.get("ports", []))
+
+
+def test_the_grace_outlasts_the_drain(stack: dict[str, Any]) -> None:
+    """Docker and systemd both wait longer than a replica takes to notice, drain and close."""
+    environment = stack["services"]["cohort"]["environment"]
+    fields = Settings.model_fields
+    for name in ("drain_notice_seconds", "drain_seconds"):
+        assert float(environment[variable(name)]) == fields[name].default
+    longest = sum(fields[name].default for name in ("drain_notice_seconds", "drain_seconds"))
+    assert seconds(stack["services"]["cohort"]["stop_grace_period"]) > longest + 5
+    unit = (ROOT / "deploy/systemd/cohort.service").read_text()
+    timeout = re.search(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
+    assert timeout
+    assert int(timeout[1]) > longest + 5
+
+
+def test_files_set_only_what_is_a_setting() -> None:
+    """Every COHORT_* variable in the image, the stack and the unit is a setting of Cohort."""
+    known = {variable(name) for name in Settings.model_fields} | {"COHORT_IMAGE"}
+    for name in (
+        "Dockerfile",
+        "docker-compose.yml",
+        ".env.example",
+        "deploy/systemd/cohort.service",
+    ):
+        found = set(re.findall(r"\bCOHORT_[A-Z_]+\b", (ROOT / name).read_text()))
+        assert found, name
+        assert found <= known, name
+
+
+def test_mounted_files_are_there(stack: dict[str, Any]) -> None:
+    """Whatever the stack mounts from the checkout exists in it."""
+    sources = [
+        Path(volume["source"])
+        for service in stack["services"].values()
+        for volume in service.get("volumes", [])
+        if volume["type"] == "bind"
+    ]
+    assert len(sources) > 5
+    assert [source for source in sources if not source.exists()] == []
+
+
+def test_nginx_takes_the_configuration(tmp_path: Path) -> None:
+    """`nginx -t` accepts the file, less what Debian's is too old for: replicas by name."""
+    text = (ROOT / "deploy/containers/nginx.conf").read_text()
+    older = re.sub(r"^ *resolver .*$", "", text, flags=re.MULTILINE)
+    older = older.replace("server cohort:8000 resolve", "server 127.0.0.1:8000")
+    assert older.count("127.0.0.1:8000") == 1
+    file = tmp_path / "nginx.conf"
+    file.write_text(older.replace("/tmp/", f"{tmp_path}/"))
+    run("nginx", "-t", "-q", "-c", file, "-e", tmp_path / "error.log")
+
+
+def test_the_unit_is_sound_and_tight(tmp_path: Path) -> None:
+    """systemd knows every line of the unit, and counts little that an intruder could do."""
+    unit = tmp_path / "cohort.service"
+    text = (ROOT / "deploy/systemd/cohort.service").read_text()
+    there = text.replace("/opt/cohort/.venv/bin/cohort serve", shutil.which("true") or "")
+    assert there != text
+    unit.write_text(there)
+    assert run("systemd-analyze", "verify", "--man=no", unit) == ""
+    run("systemd-analyze", "security", "--offline=true", "--threshold=20", unit)
