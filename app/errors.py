@@ -23,7 +23,7 @@ Sentences that reach a caller name no path, address or internal name of the mach
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 
@@ -33,6 +33,8 @@ class CohortError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+        self.about: Mapping[str, str] = {}
+        """The model, version and variant that were at it, for the log; empty where none was."""
 
     @property
     def code(self) -> str:

@@ -202,6 +202,10 @@ class Lease:
             counts.request(self.variant, "OK", seconds)
         else:
             counts.request(self.variant, _code(error), seconds)
+            if isinstance(error, CohortError):
+                error.about = {"model": self.model, "version": self.version}
+                if self.variant:
+                    error.about = {**error.about, "variant": self.variant}
             if isinstance(error, Overloaded | NotReady):
                 counts.refuse(error.code)
         loaded.release()
@@ -261,6 +265,8 @@ class SharedLease:
             for one, error in zip(self.started, errors, strict=True):
                 if error is not None:
                     counts.request("", _code(error), now - one)
+                    if isinstance(error, CohortError):
+                        error.about = {"model": self.served.model, "version": self.served.version}
         self.served.loaded.release(count)
 
 

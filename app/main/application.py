@@ -12,6 +12,7 @@ from fastapi_offline import FastAPIOffline
 from app.main.service import Service
 from app.rest import admin, errors, health, models, openapi, predict, v1, v2
 from app.rest.limits import BodyLimit, CloseWhenDraining
+from app.rest.request_ids import RequestIds
 from app.settings import Settings
 
 
@@ -51,4 +52,5 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     openapi.install(app, service.control_plane)
     app.add_middleware(BodyLimit, limit=limit)
     app.add_middleware(CloseWhenDraining, draining=lambda: service.control_plane.draining)
+    app.add_middleware(RequestIds)
     return app

@@ -30,6 +30,7 @@ from app.errors import (
     quoted,
 )
 from app.rest.calls import JSON, Encoded
+from app.rest.request_ids import id_of
 
 log = structlog.get_logger("cohort.rest")
 
@@ -86,14 +87,14 @@ def response_to(error: CohortError, headers: Mapping[str, str] | None = None) ->
     )
 
 
-def log_refusal(error: CohortError, path: str) -> None:
+def log_refusal(error: CohortError, path: str, request_id: str) -> None:
     """One line per request that was refused or failed: a client's mistake without a traceback."""
     status = status_of(error)
+    known = {"code": error.code, "path": path, "request_id": request_id, **error.about}
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, NotReady | Cancelled):
-        cause = error.__cause__ or error
-        log.error("failed", code=error.code, error=str(error), path=path, exc_info=cause)
+        log.error("failed", error=str(error), **known, exc_info=error.__cause__ or error)
     else:
-        log.info("refused", code=error.code, error=str(error), path=path)
+        log.info("refused", error=str(error), **known)
 
 
 def install(app: FastAPI) -> None:
@@ -101,7 +102,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(CohortError)
     async def ours(request: Request, error: CohortError) -> Response:
-        log_refusal(error, request.url.path)
+        log_refusal(error, request.url.path, id_of(request.scope))
         return response_to(error)
 
     @app.exception_handler(RequestValidationError)
@@ -111,7 +112,7 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def framework(request: Request, error: HTTPException) -> Response:
         ours_is = _translated(request, error)
-        log_refusal(ours_is, request.url.path)
+        log_refusal(ours_is, request.url.path, id_of(request.scope))
         return response_to(ours_is, error.headers)
 
     @app.exception_handler(ClientDisconnect)

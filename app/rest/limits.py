@@ -8,6 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.errors import InvalidInput, TooLarge
 from app.rest.errors import log_refusal, response_to
+from app.rest.request_ids import id_of
 
 
 def too_large(limit: int) -> TooLarge:
@@ -58,7 +59,7 @@ class BodyLimit:
 
     async def _refuse(self, error: InvalidInput, scope: Scope, send: Send) -> None:
         # The rest of the body is on its way: only closing the connection ends it.
-        log_refusal(error, scope["path"])
+        log_refusal(error, scope["path"], id_of(scope))
         await response_to(error, {"connection": "close"})(scope, _nothing, send)
 
 

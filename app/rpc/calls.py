@@ -49,5 +49,19 @@ async def refuse(context: Context, error: Exception, method: str) -> None:
     if isinstance(error, aio.AbortError):
         raise error
     ours = known(error)
-    log_refusal(ours, method)
-    await context.abort(status_of(ours), details_of(ours), metadata_of(ours))
+    request_id = id_of(context)
+    log_refusal(ours, method, request_id)
+    told = metadata_of(ours)
+    if request_id:
+        told = (*told, ("x-request-id", request_id))
+    await context.abort(status_of(ours), details_of(ours), told)
+
+
+def id_of(context: Context) -> str:
+    """The `x-request-id` of a call's metadata; "" where there is none that can be passed on."""
+    sent = next((value for key, value in context.invocation_metadata() or () if key == NAME), "")
+    value = sent if isinstance(sent, str) else ""
+    return value if len(value) <= 128 and value.isprintable() and value.isascii() else ""
+
+
+NAME = "x-request-id"

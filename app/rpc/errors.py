@@ -80,10 +80,12 @@ def known(error: Exception) -> CohortError:
     return bug
 
 
-def log_refusal(error: CohortError, method: str) -> None:
+def log_refusal(error: CohortError, method: str, request_id: str) -> None:
     """One line per request that was refused or failed: a client's mistake without a traceback."""
+    known = {"code": error.code, "method": method, **error.about}
+    if request_id:
+        known["request_id"] = request_id
     if status_of(error) is StatusCode.INTERNAL:
-        cause = error.__cause__ or error
-        log.error("failed", code=error.code, error=str(error), method=method, exc_info=cause)
+        log.error("failed", error=str(error), **known, exc_info=error.__cause__ or error)
     else:
-        log.info("refused", code=error.code, error=str(error), method=method)
+        log.info("refused", error=str(error), **known)

@@ -9,7 +9,7 @@ from contextlib import suppress
 import grpc
 
 from app.errors import NotReady
-from app.rpc.calls import Context, Handler, parse, refuse
+from app.rpc.calls import Context, Handler, id_of, parse, refuse
 from app.rpc.errors import details_of, known, log_refusal
 from app.rpc.inference_pb2 import (
     ModelInferRequest,
@@ -87,6 +87,6 @@ class Streams:
             return response.SerializeToString()
         except Exception as error:  # noqa: BLE001 - told and logged
             ours = known(error)
-            log_refusal(ours, self._method)
+            log_refusal(ours, self._method, id_of(context))
             response.error_message = f"{ours.code}: {details_of(ours)}"
             return response.SerializeToString()

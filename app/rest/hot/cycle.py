@@ -7,19 +7,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import structlog
-
 from app.data_plane import Lease, Outputs, Sticky
 from app.errors import Cancelled, CohortError, InferenceFailed
 from app.rest.calls import LARGE, Call, Encoded, are_large, codec_thread, find_key, is_large
 from app.rest.errors import encoded_error, log_refusal, status_of
 from app.rest.limits import too_large
+from app.rest.request_ids import NAME as REQUEST_ID
+from app.rest.request_ids import made_up
 
 if TYPE_CHECKING:
     from app.rest.hot.protocol import HotProtocol
     from app.rest.hot.shared import Head
-
-log = structlog.get_logger("cohort.rest")
 
 T = TypeVar("T")
 
@@ -43,6 +41,7 @@ class HotCycle:
     `turn` is whether all requests before it on its connection are answered.
     """
 
+    request_id = b""  # the caller's, or the balancer's
     turn = False
     more_body = True
     response_complete = False
@@ -153,6 +152,8 @@ class HotCycle:
 
     def _key_of(self, sticky: Sticky) -> str | None:
         call = self._call
+        if self.request_id and sticky.header == REQUEST_ID.decode():
+            return self.request_id.decode()  # a head that is known has another's
         return None if call is None else find_key(self.head.headers, call, sticky)
 
     def _decode_aside(self, body: bytes) -> None:
@@ -216,14 +217,16 @@ class HotCycle:
 
     def fail(self, error: Exception) -> None:
         """Answer with an error."""
-        if not isinstance(error, CohortError):
-            log.error("failed", path=self.path, exc_info=error)
-            error = InferenceFailed("the server failed; its log says more")
+        if isinstance(error, CohortError):
+            ours = error
         else:
-            log_refusal(error, self.path)
+            ours = InferenceFailed("the server failed; its log says more")
+            ours.__cause__ = error
         if self._lease is not None:
-            self._lease.close(error)
-        self.end(status_of(error), encoded_error(error))
+            self._lease.close(ours)  # which notes who was at it
+        self.request_id = self.request_id or made_up()
+        log_refusal(ours, self.path, self.request_id.decode())
+        self.end(status_of(ours), encoded_error(ours))
 
     def end(self, status: int, encoded: Encoded) -> None:
         """Answer, now or when it is this request's turn."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache, partial
-from http import HTTPStatus
 from typing import Any
 
 import httptools
@@ -20,6 +19,8 @@ from app.rest.compression import choose
 from app.rest.hot.cycle import HotCycle
 from app.rest.hot.shared import Head, Hot, SentHeaders
 from app.rest.limits import too_large
+from app.rest.request_ids import NAME as REQUEST_ID
+from app.rest.request_ids import readable
 
 log = structlog.get_logger("cohort.rest")
 
@@ -102,9 +103,14 @@ class HotProtocol(HttpToolsProtocol):
         if self._between:
             end = data.find(b"\r\n\r\n") + 4
             self._unread = data[:end]
-            head = self.hot.heads.get(self._unread)
+            head, request_id = self.hot.heads.get(self._unread), b""
+            if head is None:
+                raw, request_id = self.hot.without_id(self._unread)
+                head = self.hot.heads.get(raw)
             if head is not None and size - end == head.length:
                 cycle = HotCycle(self, head)
+                if request_id:
+                    cycle.request_id = request_id
                 self._queue(cycle)
                 if head.together and cycle.turn:
                     cycle.more_body = False
@@ -226,13 +232,16 @@ class HotProtocol(HttpToolsProtocol):
         if route is None or parser.get_method() != b"POST" or parser.get_http_version() != "1.1":
             self._leave_to_asgi()
         else:
+            names = [name for name, _ in headers]
             head = Head(route, self.url, SentHeaders(headers), self._length)
             cycle = HotCycle(self, head, keep_alive=parser.should_keep_alive())
+            if REQUEST_ID in names:
+                cycle.request_id = readable(headers[names.index(REQUEST_ID)][1])
             self._queue(cycle)
             if self._length > self.hot.max_body:
                 cycle.break_off(too_large(self.hot.max_body))
             elif unread and cycle.keep_alive:
-                self.hot.remember(unread, head, headers)
+                self.hot.remember(unread, head, names)
         self.headers = []  # of the trailers, which nobody reads
 
     def _leave_to_asgi(self) -> None:
@@ -309,16 +318,16 @@ class HotProtocol(HttpToolsProtocol):
         body = encoded.body
         defaults = self.server_state.default_headers
         closing = not cycle.keep_alive or (not self.pipeline and hot.draining())
-        if status == 200 and encoded.headers is JSON and not closing:
+        request_id = cycle.request_id
+        if status == 200 and encoded.headers is JSON and not closing and not request_id:
             head = b"%b%d\r\n\r\n" % (hot.usual_head(defaults), len(body))
         else:
-            head = b"%b%b%bcontent-length: %d\r\n%b\r\n" % (
-                STATUS_LINE[status],
-                hot.default_headers(defaults),
-                _lines(encoded.headers),
-                len(body),
-                b"connection: close\r\n" if closing else b"",
-            )
+            headers = {**encoded.headers, "content-length": str(len(body))}
+            if request_id:
+                headers["x-request-id"] = request_id.decode()
+            if closing:
+                headers["connection"] = "close"
+            head = hot.head(status, headers, defaults)
         if len(body) < 65536:
             transport.write(head + body)
         else:
@@ -376,13 +385,6 @@ HEADERS_TOO_LARGE = f"headers have at most {MOST_HEADER_BYTES} bytes"
 LOOKED_AT = frozenset(
     {b"content-length", b"content-encoding", b"accept-encoding", b"expect", b"upgrade"}
 )
-STATUS_LINE = {
-    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
-}
-
-
-def _lines(headers: Mapping[str, str]) -> bytes:
-    return "".join([f"{name}: {value}\r\n" for name, value in headers.items()]).encode()
 
 
 def _nothing(_: object) -> Read:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Protocol
 
 from app.codec import LONGEST_BODY
 from app.data_plane import DataPlane
 from app.rest.calls import Call, Read, Route
 from app.rest.hot.together import Together
+from app.rest.request_ids import NAME as REQUEST_ID
+from app.rest.request_ids import readable
 
 MOST_ROUTES = 1024
 """Addresses that are remembered; callers make them up, so at some point they are forgotten."""
@@ -20,7 +23,12 @@ MOST_HEADS = 1024
 LONGEST_HEAD = 2048
 """Heads that are remembered, and the bytes of each: a few MiB at most with what they say."""
 
-OK_LINE = b"HTTP/1.1 200 OK\r\n"
+ID_LINES = tuple(b"\r\n%b: " % name for name in (b"x-request-id", b"X-Request-ID", b"X-Request-Id"))
+"""As clients and balancers write it."""
+
+STATUS_LINE = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+}
 JSON_LINE = b"content-type: application/json\r\n"
 
 Match = Callable[[str], Route | None]
@@ -110,17 +118,44 @@ class Hot:
             self._routes[url] = route
         return route
 
-    def remember(self, raw: bytes, head: Head, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Keep what `raw` was parsed to, where it surely says all of it, to the last byte."""
-        lines = len(headers) + 2  # with the request line and the empty one
+    def without_id(self, raw: bytes) -> tuple[bytes, bytes]:
+        """Part a head from its request id, which would make each a head of its own.
+
+        Both empty where it has none, or one that only a parser should look at.
+        """
+        for line in ID_LINES:
+            start = raw.find(line)
+            if start >= 0:
+                end = raw.find(b"\r\n", start + 2)
+                value = raw[start + len(line) : end]
+                return (raw[:start] + raw[end:], value) if readable(value) else (b"", b"")
+        return b"", b""
+
+    def remember(self, raw: bytes, head: Head, names: Sequence[bytes]) -> None:
+        """Keep what `raw` was parsed to, where it surely says all of it, to the last byte.
+
+        `names` are those of its headers.
+        """
+        lines = len(names) + 2  # with the request line and the empty one
         if (
             len(raw) <= LONGEST_HEAD
             and raw.count(b"\r\n") == raw.count(b"\n") == lines
-            and not any(name == b"transfer-encoding" for name, _ in headers)
+            and b"transfer-encoding" not in names
         ):
+            if REQUEST_ID in names:
+                raw, _ = self.without_id(raw)
+                if not raw or names.count(REQUEST_ID) > 1:
+                    return
             if len(self.heads) >= MOST_HEADS:
                 self.heads.clear()
             self.heads[raw] = head
+
+    def head(
+        self, status: int, headers: Mapping[str, str], defaults: list[tuple[bytes, bytes]]
+    ) -> bytes:
+        """The head of an answer; `defaults` are uvicorn's own headers."""
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()]).encode()
+        return b"%b%b%b\r\n" % (STATUS_LINE[status], self.default_headers(defaults), lines)
 
     def default_headers(self, headers: list[tuple[bytes, bytes]]) -> bytes:
         """uvicorn's own headers, put together anew only when it has new ones (once a second)."""
@@ -129,7 +164,7 @@ class Hot:
             self._defaults = (
                 headers,
                 lines,
-                b"%b%b%bcontent-length: " % (OK_LINE, lines, JSON_LINE),
+                b"%b%b%bcontent-length: " % (STATUS_LINE[200], lines, JSON_LINE),
             )
         return self._defaults[1]
 
