@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from app.cli import cli
+from app.cli.profiling import draw
 from app.settings import Settings, variable
 from tests import onnx_models
 from tests.bundled import MODELS
@@ -210,3 +212,72 @@ def test_check_reads_the_rollouts(models: Path) -> None:
     assert "mlp.variants.a.weight: is missing" in shown.output
     file.write_text("mlp: {variants: {a: {version: 1, weight: 1}}}")
     assert run("check", "--models", str(models), "--no-open").exit_code == 0
+
+
+def test_profile_shows_what_a_server_would_choose(tmp_path: Path) -> None:
+    """Times, the choice, runs at once, verdicts and a plot; the second time from the cache."""
+    given = ("profile", "digits", "--models", str(MODELS), "--cache", str(tmp_path))
+    first, second = run(*given), run(*given)
+    assert (first.exit_code, second.exit_code) == (0, 0)
+    for word in ("rows/s", "chosen", "inline", "runs at once", "Batching:", "#", "Measured now"):
+        assert word in first.output
+    assert "From the cache" in second.output
+
+
+def test_profile_names_what_differs_from_a_kept_one(models: Path, tmp_path: Path) -> None:
+    """A changed config asks for another measurement, and the command says so."""
+    given = ("profile", "mlp", "--models", str(models), "--cache", str(tmp_path / "cache"))
+    run(*given)
+    (models / "mlp" / "config.yaml").write_text("{providers: [cpu], batching: {trust: true}}")
+    assert "a kept profile had another batching" in run(*given).output
+
+
+def test_profile_in_json_has_these_fields(models: Path, tmp_path: Path) -> None:
+    """Machines can rely on them; `profile` is what a server says of the version."""
+    cache = str(tmp_path / "cache")
+    given = ("profile", "mlp", "--version", "1", "--models", str(models), "--cache", cache)
+    described = json.loads(run(*given, "--json").stdout)
+    assert list(described) == [
+        "model",
+        "version",
+        "provider",
+        "threads",
+        "batching_off",
+        "padding_off",
+        "padding_wanted",
+        "profile",
+        "differs_from_kept",
+    ]
+    assert list(described["profile"]) == [
+        "seconds_by_rows",
+        "chosen_rows",
+        "inline_up_to_rows",
+        "measured",
+        "kept",
+        "together",
+    ]
+    assert list(described["profile"]["together"][0]) == [
+        "threads",
+        "rows",
+        "at_once",
+        "seconds",
+        "rows_per_second",
+    ]
+
+
+def test_profile_of_what_is_not_there_is_an_error(models: Path) -> None:
+    """It names what is there instead."""
+    wrong = run("profile", "mpl", "--models", str(models))
+    assert wrong.exit_code == 1
+    assert "did you mean 'mlp'" in wrong.output or "there is 'mlp'" in wrong.output
+    wrong = run("profile", "mlp", "--version", "7", "--models", str(models))
+    assert "version 7 of 'mlp' is not on disk; there is 1" in wrong.output
+
+
+def test_profile_plots_bars_as_wide_as_the_terminal() -> None:
+    """And in plain characters where there is no terminal."""
+    seconds = {1: 0.001, 2: 0.0012, 4: 0.0013}
+    lines = draw(seconds, 60, terminal=True).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert "rows/s by rows per run" in lines[0]
+    assert draw(seconds, 60, terminal=False).isascii()

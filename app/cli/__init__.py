@@ -5,6 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 import rich_click as click
 
 from app.cli.check import check
+from app.cli.profiling import profile
 from app.cli.serve import serve
 
 __all__ = ["cli", "main"]
@@ -40,6 +41,7 @@ def cli() -> None:
 
     \b
       cohort check                     is everything in order?
+      cohort profile iris              how fast is it, and what is chosen?
       cohort serve                     serve ./models on 127.0.0.1:8000
       cohort serve --models /srv/models --port 9000
       curl -s localhost:8000/predict -H 'content-type: application/json' \\
@@ -51,3 +53,4 @@ def cli() -> None:
 
 cli.add_command(serve)
 cli.add_command(check)
+cli.add_command(profile)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.metrics import VersionMetrics
+from app.profiling import Finding
 from app.registry import Catalog, ModelEntry, State, VersionEntry
+from app.scheduling import INLINE_SECONDS
 from app.tensors import Arrays, TensorSpec
 
 Description = dict[str, Any]
@@ -99,12 +101,24 @@ def describe_version(entry: VersionEntry) -> Description:
             "max_queue_size": policy.max_queue_size,
             "max_queue_delay_ms": policy.max_queue_delay_ms,
         },
-        "profile": {
-            "seconds_by_rows": {str(rows): taken for rows, taken in loaded.profile.seconds.items()},
-        },
+        "profile": describe_finding(loaded.found, session.device),
         "timeout_ms": round(loaded.timeout * 1000, 3),
     }
     return described
+
+
+def describe_finding(found: Finding, device: str) -> Description:
+    """What was found out at load: in the description of a version, and in `cohort profile`."""
+    seconds = found.profile.seconds
+    inline = [rows for rows, taken in seconds.items() if taken <= INLINE_SECONDS]
+    return {
+        "seconds_by_rows": {str(rows): taken for rows, taken in seconds.items()},
+        "chosen_rows": found.profile.max_batch_size,
+        "inline_up_to_rows": max(inline, default=0) if device == "cpu" else 0,
+        "measured": found.measured,
+        "kept": found.kept,
+        "together": [asdict(one) for one in found.together],
+    }
 
 
 def _specs(specs: Sequence[TensorSpec]) -> list[Description]:

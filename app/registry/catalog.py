@@ -11,7 +11,7 @@ from pathlib import Path
 from app.batching import Batcher
 from app.manifest import Manifest
 from app.model_config import ModelConfig
-from app.profiling import Profile
+from app.profiling import Finding, Profile
 from app.session import Session
 from app.tensors import Arrays
 
@@ -48,10 +48,10 @@ class Loaded:
     __slots__ = (
         "batcher",
         "example",
+        "found",
         "leases",
         "manifest",
         "on_idle",
-        "profile",
         "session",
         "timeout",
     )
@@ -60,19 +60,24 @@ class Loaded:
         self,
         session: Session,
         batcher: Batcher,
-        found_out: Profile,
+        found: Finding,
         timeout: float,
         manifest: Manifest | None,
         example: Arrays | None = None,
     ) -> None:
         self.session = session
         self.batcher = batcher
-        self.profile = found_out
+        self.found = found
         self.timeout = timeout
         self.manifest = manifest
         self.example = example
         self.leases = 0
         self.on_idle: Callable[[], None] | None = None
+
+    @property
+    def profile(self) -> Profile:
+        """How long its runs take."""
+        return self.found.profile
 
     def release(self, count: int = 1) -> None:
         """Give leases back."""

@@ -6,11 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.batching import BatchPolicy, PadPlan
+from app.batching import BatchPolicy
 from app.errors import CohortError, LoadFailed
 from app.manifest import Manifest, read_manifest, verify_digests
 from app.model_config import ModelConfig
-from app.profiling import Profile, find_trial, pad_safely, profile
+from app.profiling import Finding, Store, find_out, find_trial, key_for
 from app.registry.catalog import Source
 from app.session import Session, open_session
 from app.tensors import Arrays
@@ -21,9 +21,8 @@ class Readied:
     """A version that opened, kept its promises and is warm."""
 
     session: Session
-    found_out: Profile
+    found: Finding
     policy: BatchPolicy
-    padding: PadPlan
     timeout: float
     manifest: Manifest | None
     example: Arrays | None  # inputs it was seen to take
@@ -52,9 +51,7 @@ def ready(source: Source, cache: Path | None) -> Readied:
         if manifest is not None:
             _compare_examples(session, manifest)
         example = _warm_up(session, config)
-        model = (session.run, session.inputs, session.outputs)
-        found_out = profile(*model, config.batching)
-        padding = pad_safely(*model, config.batching)
+        found = _find_out(source.path, session, config, cache)
     except LoadFailed:
         session.close()
         raise
@@ -63,8 +60,25 @@ def ready(source: Source, cache: Path | None) -> Readied:
         raise LoadFailed(f"its first runs failed: {error}") from error
     if manifest is not None and manifest.examples:
         example = manifest.examples[0].inputs
-    policy = replace(config.batching, max_batch_size=found_out.max_batch_size)
-    return Readied(session, found_out, policy, padding, config.timeout_ms / 1000, manifest, example)
+    policy = replace(config.batching, max_batch_size=found.profile.max_batch_size)
+    return Readied(session, found, policy, config.timeout_ms / 1000, manifest, example)
+
+
+def _find_out(path: Path, session: Session, config: ModelConfig, cache: Path | None) -> Finding:
+    """Profile it, or recall its profile."""
+    store = key = None
+    if cache is not None:
+        with suppress(OSError):  # of a model deleted meanwhile, say
+            key = key_for(
+                path,
+                session,
+                config.batching,
+                chain=config.providers,
+                policy=config.provider_policy,
+                options=config.session,
+            )
+            store = Store(cache)
+    return find_out(session, config.batching, store, key)
 
 
 def _compare_examples(session: Session, manifest: Manifest) -> None:

@@ -199,8 +199,8 @@ class Registry:
             State.READY,
             source,
             loaded=self._open(model, number, readied),
-            batching_off=readied.found_out.reason,
-            padding_off=readied.padding.reason,
+            batching_off=readied.found.profile.reason,
+            padding_off=readied.found.padding.reason,
         )
         self._put(model, entry)
         self._was_ready.add(model)
@@ -235,14 +235,14 @@ class Registry:
             wake=self._wake,
             observe=observe,
             make_control=session.control,
-            seconds_for=readied.found_out.seconds_for,
+            seconds_for=readied.found.profile.seconds_for,
             device=session.device,
-            padding=readied.padding,
+            padding=readied.found.padding,
         )
         return Loaded(
             session,
             batcher,
-            readied.found_out,
+            readied.found,
             readied.timeout,
             readied.manifest,
             readied.example,

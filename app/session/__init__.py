@@ -3,6 +3,7 @@
 `open_session` is the way in; a `Session` has specs, metadata, a truthful `placement`, and `run`.
 """
 
+from app.session.identity import digest_model, machine, runtime_build
 from app.session.opening import SessionOptions, open_session
 from app.session.protobuf import Metadata
 from app.session.providers import (
@@ -25,6 +26,9 @@ __all__ = [
     "ProviderPolicy",
     "Session",
     "SessionOptions",
+    "digest_model",
+    "machine",
     "open_session",
     "parse_provider",
+    "runtime_build",
 ]

@@ -39,7 +39,7 @@ class OptimizedGraph:
     """
 
     def __init__(self, folder: Path, model: Path, settings: str) -> None:
-        known = (str(model.resolve()), str(model.stat().st_size), VERSION, _machine(), settings)
+        known = (str(model.resolve()), str(model.stat().st_size), VERSION, cpu(), settings)
         self._folder, self._model = folder / "optimized", model
         self._key = hashlib.sha256("\n".join(known).encode()).hexdigest()[:24]
 
@@ -57,7 +57,7 @@ class OptimizedGraph:
         if opening < SLOW:
             return False
         start = time.monotonic()
-        _digest(self._model)
+        digest(self._model)
         return pays(opening, time.monotonic() - start)
 
     def room(self) -> Path:
@@ -77,16 +77,16 @@ class OptimizedGraph:
             path.unlink(missing_ok=True)
 
     def _stem(self, graph: Path) -> str:
-        return f"{self._key}-{_digest(self._model)}-{_digest(graph)}"
+        return f"{self._key}-{digest(self._model)}-{digest(graph)}"
 
 
-def _digest(path: Path) -> str:
+def digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:32]
 
 
 @cache
-def _machine() -> str:
+def cpu() -> str:
     """The CPU, as far as the optimizer looks at it: its kind and what it can do."""
     said = [platform.system(), platform.machine(), platform.processor()]
     with contextlib.suppress(OSError):

@@ -1,11 +1,4 @@
-"""Find out at load what a model is like: whether its rows may share a run, and how long runs take.
-
-Whether batching pays is a property of the model and the machine, so it is measured: time(n) for
-n = 1, 2, 4, … rows, of which the smallest n within 10 % of the best rows per second is chosen. And
-whether batching is *right* is a property of the model alone: in a dynamically quantized one an
-outlier row changes its neighbours' answers. So rows of mixed scale are run together and alone, and
-unless the answers agree, requests do not share runs.
-"""
+"""Measure a model with made-up inputs: times by rows, and whether its rows may share runs."""
 
 from __future__ import annotations
 
@@ -34,6 +27,9 @@ SCALES = (1.0, 0.03, 30.0, 0.3, 1.0, 10.0, 0.1, 3.0)
 
 GOOD_ENOUGH = 0.9
 """A batch size with this share of the best rows per second is preferred when it is smaller."""
+
+
+FAILED, PADDED_FAILED = "several rows at once failed", "padded requests failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +140,7 @@ def influence(
                 if not agree(many[row : row + 1], single):
                     return f"rows influence each other: output {spec.name!r} of a row changes"
     except CohortError as error:
-        return f"several rows at once failed: {error}"
+        return f"{FAILED}: {error}"
     return ""
 
 
@@ -188,7 +184,7 @@ def _padding_changes(
                 if not agree(many, single):
                     return f"padding changes the answers: output {spec.name!r} of a request changes"
     except (CohortError, RowsDoNotFollow) as error:
-        return f"padded requests failed: {error}"
+        return f"{PADDED_FAILED}: {error}"
     return ""
 
 

@@ -1,0 +1,145 @@
+"""What was found out about models, kept in files between starts and shared by processes.
+
+A file is named after the model's digest and that of everything else the numbers depend on, which
+it also holds in words, so that one can say why another was not used. Files are replaced whole;
+one that is torn or foreign counts as absent. While a process measures, it holds a lock that the
+system takes from it should it die; whoever waits too long for it measures as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+log = structlog.get_logger("cohort.profiling")
+
+FORMAT = 1
+"""Raised whenever what is kept, or how it is measured, changes."""
+
+PATIENCE = 30.0  # seconds to wait for another process that measures the same
+LOCKS = 16  # files; that two models may meet at one costs a wait and nothing else
+
+_complained: set[Path] = set()
+
+
+class Store:
+    """The kept findings under one cache folder. No method raises for the folder's sake."""
+
+    def __init__(self, cache: Path, *, patience: float = PATIENCE) -> None:
+        self._folder, self._patience = cache / "profiles", patience
+
+    def read(self, key: Mapping[str, str]) -> dict[str, Any] | None:
+        """What was kept for exactly this key; None where nothing usable was."""
+        path = self._path(key)
+        content = self._load(path)
+        if content is None:
+            return None
+        if content.get("key") != dict(key):
+            _say_unusable(path, "it is about something else")
+            return None
+        return content
+
+    def write(self, key: Mapping[str, str], content: Mapping[str, Any]) -> None:
+        """Keep `content`, in place of what was kept for this key."""
+        text = json.dumps({"format": FORMAT, "key": dict(key), **content}, indent=1)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self._folder, prefix=".writing-")
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as file:
+                    file.write(text)
+                Path(name).replace(self._path(key))
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            self._complain(error)
+
+    def differences(self, key: Mapping[str, str]) -> list[str]:
+        """The parts of `key` that the newest finding about the same model had otherwise."""
+        newest: tuple[float, list[str]] = (0.0, [])
+        for path in self._folder.glob(f"{key['model'][:32]}-*.json"):
+            with contextlib.suppress(OSError):
+                content, age = self._load(path), path.stat().st_mtime
+                if content is not None and isinstance(content.get("key"), dict):
+                    there = content["key"]
+                    other = [part for part in key if there.get(part) != key[part]]
+                    if other and age >= newest[0]:
+                        newest = (age, other)
+        return newest[1]
+
+    @contextlib.contextmanager
+    def locked(self, key: Mapping[str, str]) -> Iterator[None]:
+        """Hold the lock for `key`; go on without it where there is none to be had in time."""
+        number = int(hashlib.sha256(self._path(key).name.encode()).hexdigest(), 16) % LOCKS
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self._folder / f".lock-{number}", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            self._complain(error)
+            yield
+            return
+        try:
+            self._wait_for(lock)
+            yield
+        finally:
+            os.close(lock)  # and lets go of it
+
+    def _wait_for(self, lock: int) -> None:
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    log.warning("profile lock is held for long; measuring without it")
+                    return
+                time.sleep(0.02)
+            except OSError as error:  # a file system without locks
+                self._complain(error)
+                return
+            else:
+                return
+
+    def _path(self, key: Mapping[str, str]) -> Path:
+        known = json.dumps([FORMAT, dict(key)], sort_keys=True)
+        rest = hashlib.sha256(known.encode()).hexdigest()[:24]
+        return self._folder / f"{key['model'][:32]}-{rest}.json"
+
+    def _load(self, path: Path) -> dict[str, Any] | None:
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, RecursionError) as error:
+            _say_unusable(path, str(error))
+            return None
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            _say_unusable(path, f"it is not of format {FORMAT}")
+            return None
+        return content
+
+    def _complain(self, error: OSError) -> None:
+        """Say, once per folder and process, that profiles are not kept."""
+        if self._folder not in _complained:
+            _complained.add(self._folder)
+            log.warning(
+                "profiles cannot be kept, so each start measures anew; set COHORT_CACHE to a "
+                "folder that can be written",
+                folder=str(self._folder),
+                error=error.strerror or str(error),
+            )
+
+
+def _say_unusable(path: Path, why: str) -> None:
+    log.warning("kept profile is not usable and is measured anew", file=path.name, error=why)
