@@ -508,6 +508,19 @@ def test_who_is_in_flight_is_answered_before_a_model_goes(
     assert state(client, "slow") == ("READY", "")
 
 
+@pytest.mark.parametrize("verb", ["load", "unload"])
+@pytest.mark.parametrize("parameters", [[], "", 0, False])
+def test_parameters_of_a_load_are_an_object(
+    client: httpx.Client, verb: str, parameters: object
+) -> None:
+    """What is empty and of another kind is none, and the model stays as it is."""
+    path = f"/v2/repository/models/same/{verb}"
+    answer = client.post(path, json={"parameters": parameters}, headers=ADMIN)
+    assert answer.status_code == httpx.codes.BAD_REQUEST
+    assert answer.json()["error"] == "parameters is a JSON object"
+    assert client.get("/v2/models/same/ready").status_code == httpx.codes.OK
+
+
 def test_a_broken_model_says_why_it_cannot_be_loaded(client: httpx.Client) -> None:
     """To the operator who asks for it, on both routes."""
     for route in ("/v2/repository/models/broken/load", "/admin/models/broken/load"):

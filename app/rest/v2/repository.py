@@ -64,7 +64,9 @@ def _body(body: bytes) -> dict[str, Any]:
 
 
 def _parameters(document: dict[str, Any]) -> dict[str, Any]:
-    parameters = document.get("parameters") or {}
+    parameters = document.get("parameters")
+    if parameters is None:
+        return {}
     if not isinstance(parameters, dict):
         raise InvalidInput("parameters is a JSON object")
     return parameters
