@@ -23,6 +23,7 @@ Sentences that reach a caller name no path, address or internal name of the mach
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
@@ -43,6 +44,14 @@ class CohortError(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+    @property
+    def redacted(self) -> str:
+        """The sentence for a log: without the values that a caller sent."""
+        return GOT.sub("got …", self.message)
+
+
+GOT = re.compile(r"\bgot (?!shape).*", re.DOTALL)
 
 
 class InvalidInput(CohortError):

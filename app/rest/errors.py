@@ -94,7 +94,7 @@ def log_refusal(error: CohortError, path: str, request_id: str) -> None:
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, NotReady | Cancelled):
         log.error("failed", error=str(error), **known, exc_info=error.__cause__ or error)
     else:
-        log.info("refused", error=str(error), **known)
+        log.info("refused", error=error.redacted, **known)
 
 
 def install(app: FastAPI) -> None:

@@ -88,4 +88,4 @@ def log_refusal(error: CohortError, method: str, request_id: str) -> None:
     if status_of(error) is StatusCode.INTERNAL:
         log.error("failed", error=str(error), **known, exc_info=error.__cause__ or error)
     else:
-        log.info("refused", error=str(error), **known)
+        log.info("refused", error=error.redacted, **known)

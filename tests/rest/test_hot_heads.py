@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable
 from functools import cache
 from typing import cast
@@ -26,6 +27,14 @@ REQUESTS = (
     hot(b"x" * 200),  # over the limit
     hot(b"3", "connection: keep-alive", "x-user: me"),
     hot(b"4", "connection: close"),
+    hot(b"20", "x-request-id: one"),
+    hot(b"21", "X-Request-ID: two"),
+    hot(b"22", "X-Request-ID: a-third", "x: y"),
+    hot(b"bad", "X-Request-Id: fourth"),
+    hot(b"23", "X-Request-ID: one", "X-Request-ID: two"),
+    hot(b"24", "x-request-id: no id"),
+    hot(b"25", "x-request-id:"),
+    hot(b"26", f"x-request-id: {'long' * 50}"),
     hot(b"5", "expect: 100-continue"),
     hot(b"6", "accept-encoding: gzip"),
     hot(b"7", "connection: upgrade", "upgrade: h2c"),
@@ -44,6 +53,9 @@ REQUESTS = (
     b"nonsense\r\n\r\n",
     b"\r\n\r\n",
 )
+
+
+MADE_UP = re.compile(rb"x-request-id: [0-9a-f]{8}-[0-9a-f]+\r\n")
 
 
 class Forgetful(dict[bytes, Head]):
@@ -81,8 +93,8 @@ def seen(segments: list[bytes], heads: dict[bytes, Head]) -> tuple[object, ...]:
         held.hot.heads = heads
         await talk(held, segments)
         asked = [lease.inputs for lease in held.plane.waiting]
-        transport = held.transport
-        return bytes(transport.written), transport.closes(), asked, held.plane.refusals
+        written = MADE_UP.sub(b"", bytes(held.transport.written))
+        return written, held.transport.closes(), asked, held.plane.refusals
 
     return asyncio.run(run())
 
@@ -125,6 +137,17 @@ async def test_a_head_is_parsed_once() -> None:
     assert [one.body for one in held.transport.answers] == [b"2"]
 
 
+async def test_a_request_id_makes_no_head_of_its_own() -> None:
+    """Each answer has the id of its own request."""
+    held = Held()
+    for number in range(10):
+        held.send(hot(b"1", f"x-request-id: id-{number}", "x: y"))
+        await held.answer_all()
+    ids = [one.headers["x-request-id"] for one in held.transport.answers]
+    assert ids == [f"id-{number}" for number in range(10)]
+    assert len(held.hot.heads) == 1
+
+
 async def test_only_so_many_heads_are_kept() -> None:
     """Callers make them up; long ones are never kept."""
     held = Held()
@@ -132,6 +155,6 @@ async def test_only_so_many_heads_are_kept() -> None:
     await held.answer_all()
     assert not held.hot.heads
     for number in range(MOST_HEADS + 10):
-        held.send(hot(b"1", f"x-request-id: {number}"))
+        held.send(hot(b"1", f"x-user: {number}"))
         await held.answer_all()
     assert len(held.hot.heads) == 10
