@@ -6,6 +6,7 @@ import rich_click as click
 
 from app.cli.check import check
 from app.cli.profiling import profile
+from app.cli.rollout import rollout
 from app.cli.serve import serve
 
 __all__ = ["cli", "main"]
@@ -53,4 +54,5 @@ def cli() -> None:
 
 cli.add_command(serve)
 cli.add_command(check)
+cli.add_command(rollout)
 cli.add_command(profile)
