@@ -13,8 +13,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.batching import BatchPolicy, Padding
+from app.model_config import ModelConfig
 from app.profiling import Finding, Store, best, find_out, key_for, together
 from app.profiling.together import Together
+from app.registry.catalog import Source
+from app.registry.loading import ready
 from app.session import Provider, Session, SessionOptions, identity, open_session
 from app.tensors import Array
 from tests import onnx_models
@@ -290,3 +293,16 @@ def test_more_threads_are_best_only_where_clearly_faster() -> None:
     assert best([one, Together(2, 8, 1, 0.01, 1050.0), Together(1, 1, 1, 0.01, 5000.0)]) == one
     faster = Together(2, 8, 1, 0.01, 1500.0)
     assert best([one, faster]) == faster
+
+
+def test_load_recalls_what_an_earlier_one_kept(tmp_path: Path, path: Path) -> None:
+    """And measures again for a config that matters; without a cache folder nothing is kept."""
+    cache = tmp_path / "cache"
+    source = Source(path, "", ModelConfig(providers=CHAIN))
+    assert [ready(source, where).found.kept for where in (cache, cache, None)] == [
+        False,
+        True,
+        False,
+    ]
+    other = ModelConfig(providers=CHAIN, batching=BatchPolicy(max_batch_size=4))
+    assert not ready(replace(source, config=other), cache).found.kept
