@@ -26,7 +26,7 @@ class Transport(asyncio.Transport):
         super().__init__()
         self.written = bytearray()
         self._reading = True
-        self._closed = self._aborted = False
+        self._closed = self._ended = self._aborted = False
         self.unsent = 0
 
     # Methods rather than attributes: mypy takes an attribute for what it was last asserted to be.
@@ -35,7 +35,7 @@ class Transport(asyncio.Transport):
         return self._reading
 
     def closes(self) -> bool:
-        return self._closed
+        return self._closed or self._ended
 
     def aborts(self) -> bool:
         return self._aborted
@@ -48,6 +48,9 @@ class Transport(asyncio.Transport):
 
     def close(self) -> None:
         self._closed = True
+
+    def write_eof(self) -> None:
+        self._ended = True
 
     def abort(self) -> None:
         self._aborted = True

@@ -84,6 +84,28 @@ async def test_a_broken_request_of_uvicorns_own_is_refused_in_its_turn() -> None
     assert held.transport.closes()
 
 
+async def test_after_the_last_answer_nothing_else_is_said() -> None:
+    """What still comes of a refused body is read and thrown away, until the caller has done."""
+    held = Held(max_body=10)
+    held.send(hot(b"", "content-length: 1000000") + b"a" * 100)
+    assert [one.code for one in held.transport.answers] == ["TooLarge"]
+    held.send(b"a" * 100_000, hot(b"2"), asgi(b"3"))
+    await turns()
+    assert len(held.transport.answers) == 1
+    assert held.plane.waiting == []
+    assert held.transport.reads()
+
+
+def test_a_caller_who_sends_too_much_hears_so(tmp_path: Path) -> None:
+    """A client that writes all of its request before it reads gets the 413, not a reset."""
+    onnx_models.save(onnx_models.mlp(), tmp_path / "models/mlp/1/model.onnx")
+    with cohort(tmp_path / "models", tmp_path, max_body_mb="1") as server:
+        for _ in range(10):
+            with connect(server.url) as caller:
+                caller.sendall(request("/predict", b" " * 8_000_000))
+                assert [one.code for one in answers(read_all(caller))] == ["TooLarge"]
+
+
 # ---- bounds
 
 

@@ -10,14 +10,13 @@ from typing import Any
 
 import httptools
 import structlog
-from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.errors import CohortError, InferenceFailed, InvalidInput, TooLarge
 from app.rest.calls import JSON, Encoded, Read, Route
 from app.rest.compression import choose
 from app.rest.hot.cycle import HotCycle
-from app.rest.hot.shared import Head, Hot, SentHeaders
+from app.rest.hot.shared import READ_AHEAD, Flow, Head, Hot, SentHeaders
 from app.rest.limits import too_large
 from app.rest.request_ids import NAME as REQUEST_ID
 from app.rest.request_ids import readable
@@ -28,26 +27,16 @@ MOST_HEADER_BYTES = 64 * 1024
 LARGE_SEGMENT = 16 * 1024
 """Headers are measured only where a segment was larger, or they came in many."""
 
-READ_AHEAD = 64 * 1024
-"""Bytes read of requests whose turn has not come. Reading on is how a leaving caller is noticed."""
-
 HEADER_SECONDS = 30.0
 """How long the headers of a request may take to arrive."""
+
+LINGER_SECONDS = 2.0
+"""How long the rest of a request is read after it was refused, to be thrown away."""
 
 
 def protocol(hot: Hot) -> Callable[..., HotProtocol]:
     """What uvicorn takes for `http=`."""
     return partial(HotProtocol, hot)
-
-
-class Flow(FlowControl):
-    """Reading goes on while the caller reads its answers and sends little ahead of its turn."""
-
-    ahead = 0  # bytes read while requests waited for their turn
-
-    def resume_reading(self) -> None:
-        if not self.write_paused and self.ahead <= READ_AHEAD:
-            super().resume_reading()
 
 
 class HotProtocol(HttpToolsProtocol):
@@ -74,6 +63,7 @@ class HotProtocol(HttpToolsProtocol):
         self._usual = True  # whether the headers so far hold nothing that only FastAPI knows
         self._upgrade = False
         self._broken = False  # whether what still comes is of no use
+        self._ended = False  # whether the last answer is given
 
     # -- the connection
 
@@ -312,7 +302,7 @@ class HotProtocol(HttpToolsProtocol):
     def send(self, cycle: HotCycle, status: int, encoded: Encoded) -> None:
         """Write an answer and turn to the next request."""
         hot, transport = self.hot, self.transport
-        if transport.is_closing():
+        if self._ended or transport.is_closing():
             return
         hot.answered += 1
         body = encoded.body
@@ -333,15 +323,28 @@ class HotProtocol(HttpToolsProtocol):
         else:
             transport.writelines((head, body))
         if closing:
-            self._broken = True
-            transport.close()
+            self._end(linger=cycle.more_body)
         self.on_response_complete()
+
+    def _end(self, *, linger: bool) -> None:
+        """Close the connection; with `linger`, not before the caller had time to hear why.
+
+        Closed while bytes are on their way, the kernel answers them with a reset, and a caller who
+        is still sending never reads its answer: https://www.rfc-editor.org/rfc/rfc9112#section-9.6
+        """
+        self._broken = self._ended = True
+        if linger:
+            self.transport.write_eof()
+            self.flow.resume_reading()
+            self.loop.call_later(LINGER_SECONDS, self.transport.close)
+        else:
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         """Turn to the next request; the sweep stands in for uvicorn's timer per answer."""
         self.server_state.total_requests += 1
         self._turn = None
-        if self.transport.is_closing():
+        if self._ended or self.transport.is_closing():
             return
         self._since = self.loop.time()
         if self.pipeline:
@@ -354,6 +357,7 @@ class HotProtocol(HttpToolsProtocol):
             self._turn is None
             and self.pipeline
             and not self.flow.write_paused
+            and not self._ended
             and not self.transport.is_closing()
         ):
             self._start_asgi_task(*self.pipeline.pop())

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Protocol
 
+from uvicorn.protocols.http.flow_control import FlowControl
+
 from app.codec import LONGEST_BODY
 from app.data_plane import DataPlane
 from app.rest.calls import Call, Read, Route
@@ -18,6 +20,9 @@ from app.rest.request_ids import readable
 MOST_ROUTES = 1024
 """Addresses that are remembered; callers make them up, so at some point they are forgotten."""
 LONGEST_REMEMBERED = 512
+
+READ_AHEAD = 64 * 1024
+"""Bytes read of requests whose turn has not come. Reading on is how a leaving caller is noticed."""
 
 MOST_HEADS = 1024
 LONGEST_HEAD = 2048
@@ -32,6 +37,16 @@ STATUS_LINE = {
 JSON_LINE = b"content-type: application/json\r\n"
 
 Match = Callable[[str], Route | None]
+
+
+class Flow(FlowControl):
+    """Reading goes on while the caller reads its answers and sends little ahead of its turn."""
+
+    ahead = 0  # bytes read while requests waited for their turn
+
+    def resume_reading(self) -> None:
+        if not self.write_paused and self.ahead <= READ_AHEAD:
+            super().resume_reading()
 
 
 class SentHeaders:
