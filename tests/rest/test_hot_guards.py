@@ -23,7 +23,7 @@ from structlog.testing import capture_logs
 from app.errors import Cancelled, Overloaded
 from app.rest import calls
 from app.rest.calls import Route
-from app.rest.hot.protocol import READ_AHEAD
+from app.rest.hot.shared import READ_AHEAD
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort
 from tests.e2e.scrape import Scrape
