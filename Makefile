@@ -63,20 +63,24 @@ lint: $(VENV)/dev.stamp  ## Check style and format
 types: $(VENV)/dev.stamp  ## Check types, strictly
 	@$(VENV)/bin/mypy
 
-up: .env  ## Build the image, and bring up replicas behind nginx, under Prometheus and Grafana (docs/deploy.md)
-	@docker compose up --detach --build --wait
-	@echo "cohort: predictions on port $$(sed -n 's/^HTTP_PORT=//p' .env), Grafana on $$(sed -n 's/^GRAFANA_PORT=//p' .env)"
+# What docker-compose.yml takes its values from.
+ENV_FILE ?= .env
+STACK = docker compose --env-file $(ENV_FILE)
 
-down:  ## Take all of that down; what was decided and measured stays in volumes
-	@docker compose down
+up: $(ENV_FILE)  ## Build the image, and bring up replicas behind nginx, under Prometheus and Grafana (docs/deploy.md)
+	@$(STACK) up --detach --build --wait
+	@$(STACK) ps --format '{{.Service}}\t{{.Ports}}'
 
-roll:  ## Replace the replicas of `make up` one at a time, after a change of models, settings or code
-	@docker compose build cohort
-	@deploy/containers/roll.sh
+down: $(ENV_FILE)  ## Take all of that down; what was decided and measured stays in volumes
+	@$(STACK) down
 
-.env:
-	@sed "s/^GRAFANA_PASSWORD=.*/GRAFANA_PASSWORD=$$(od -An -N12 -tx1 /dev/urandom | tr -d ' \n')/" .env.example > $@
-	@echo "cohort: wrote .env, with a password for Grafana's user admin"
+roll: $(ENV_FILE)  ## Replace the replicas of `make up` one at a time, after a change of settings or code
+	@$(STACK) build --quiet cohort
+	@COMPOSE="$(STACK)" deploy/containers/roll.sh
+
+$(ENV_FILE):
+	@sed "s/^GRAFANA_PASSWORD=.*/GRAFANA_PASSWORD=$$(od -An -N12 -tx1 /dev/urandom | tr -d ' \n')/" .env.example >$@
+	@echo "cohort: wrote $@, with a password for Grafana's user admin"
 
 containers: $(VENV)/dev.stamp  ## Try the image and the whole stack under load, from nothing, in a Docker engine of its own (root)
 	@deploy/packages.sh dockerd:docker.io mmdebstrap:mmdebstrap

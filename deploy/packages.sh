@@ -24,6 +24,7 @@ if [ ! -e $policy ]; then
     trap 'rm -f $policy' EXIT
 fi
 export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq
 # shellcheck disable=SC2086  # one word a package
-apt-get install -qq --yes --no-install-recommends $missing >/dev/null
+if ! { apt-get update -qq && apt-get install -qq --yes --no-install-recommends $missing >/dev/null; }; then
+    echo "cohort: that failed; the checks that need these programs will, too" >&2
+fi

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +17,11 @@ BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 
 def run(*command: str | Path, **more: str) -> str:
     """Run a command and give what it printed. Raises SystemExit with all of that where it fails."""
+    environment = {**os.environ, **more}
+    program = shutil.which(command[0], path=environment["PATH"]) or str(command[0])
     done = subprocess.run(
-        [str(part) for part in command],
-        env={**os.environ, **more},
+        [program, *(str(part) for part in command[1:])],
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
@@ -34,18 +36,12 @@ def run(*command: str | Path, **more: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A running engine, and Compose to go with it."""
+    """A running engine. With its `environment`, `docker` and `docker compose` speak to it."""
 
-    docker: Path
-    compose: Path
-    host: str
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {"DOCKER_HOST": self.host, "DOCKER_BUILDKIT": "1"}
+    environment: Mapping[str, str]
 
     def __call__(self, *arguments: str | Path) -> str:
-        return run(self.docker, *arguments, **self.environment)
+        return run("docker", *arguments, **self.environment)
 
     def build(self, tag: str, *arguments: str | Path) -> None:
         self("build", "--network", "host", "--tag", tag, *arguments)
@@ -54,13 +50,16 @@ class Engine:
         """One field of a container or an image, as `.State.ExitCode`."""
         return self("inspect", "--format", f"{{{{{what}}}}}", name).strip()
 
+    def logs(self, name: str) -> str:
+        script = 'docker logs --tail 20 "$0" 2>&1'
+        return run("sh", "-c", script, name, **self.environment)
+
     def wait_for(self, name: str, what: str, wanted: str, *, seconds: float = 60) -> None:
         until = time.monotonic() + seconds
         while (found := self.inspect(name, what)) != wanted:
             if time.monotonic() > until:
                 raise SystemExit(
-                    f"cohort: {name}: {what} is {found} and never was {wanted}:\n"
-                    + self("logs", name)
+                    f"cohort: {name}: {what} is {found} and never was {wanted}:\n" + self.logs(name)
                 )
             time.sleep(0.2)
 
@@ -82,10 +81,16 @@ def engine(folder: Path) -> Iterator[Engine]:
             start_new_session=True,
         )
     try:
-        found = Path("/usr/bin/docker")
-        docker = found if found.exists() else Path(shutil.which("docker") or "docker")
         run(Path(__file__).parent / "compose.sh", folder)
-        started = Engine(docker, folder / "bin/docker-compose", host)
+        plugins = folder / "cli-plugins"
+        plugins.mkdir()
+        (folder / "bin/docker-compose").rename(plugins / "docker-compose")
+        # Debian's docker before another program of that name.
+        found = shutil.which("docker", path=os.pathsep.join(("/usr/bin", os.environ["PATH"])))
+        (folder / "bin/docker").symlink_to(found or "docker")
+        path = os.pathsep.join((str(folder / "bin"), os.environ["PATH"]))
+        docker = {"DOCKER_HOST": host, "DOCKER_CONFIG": str(folder), "DOCKER_BUILDKIT": "1"}
+        started = Engine({**docker, "PATH": path})
         until = time.monotonic() + 30
         while not (folder / "docker.sock").exists():
             if daemon.poll() is not None or time.monotonic() > until:

@@ -3,7 +3,7 @@
 # healthy before an old one gets SIGTERM. Run where docker-compose.yml is, after the new image or setting is there.
 set -eu
 
-compose=${COMPOSE:-docker compose} docker=${DOCKER:-docker}
+compose=${COMPOSE:-docker compose}
 old=$($compose ps --quiet cohort)
 count=$(echo "$old" | grep -c .) || {
     echo "cohort: no replica runs; start them with: make up" >&2
@@ -12,6 +12,6 @@ count=$(echo "$old" | grep -c .) || {
 for replica in $old; do
     echo "cohort: replacing $(echo "$replica" | cut -c 1-12)"
     $compose up --detach --wait --no-deps --no-recreate --scale cohort=$((count + 1)) cohort
-    $docker stop "$replica" >/dev/null
-    $docker rm "$replica" >/dev/null
+    docker stop "$replica" >/dev/null
+    docker rm "$replica" >/dev/null
 done
