@@ -153,6 +153,76 @@ async def test_a_folder_that_cannot_be_read_brings_nobody_back(
     assert "cannot be read" in replica.rollouts.problems(settled=False)[0]
 
 
+@pytest.mark.parametrize("text", ["", '{"version": 2, "rea', "\0\0\0", '{"reason": 7}'])
+async def test_a_torn_record_keeps_its_version_out_until_it_is_cleared(
+    replica: Replica, text: str
+) -> None:
+    """Nothing else changes, the problem is told once it stands, and clearing ends both."""
+    record = replica.file.parent / "state/rollouts/m/2.json"
+    record.parent.mkdir(parents=True)
+    record.write_text(text)
+    replica.write(TWO)
+    await replica.rollouts.look()
+    await replica.rollouts.step()
+    assert replica.out == ["b"]
+    assert "m/2.json" in replica.rollouts.problems(settled=False)[0]
+    replica.traffic.clear("m", "b")
+    await replica.rollouts.step()
+    assert replica.out == []
+    assert not record.exists()
+    await replica.rollouts.step()
+    assert replica.rollouts.problems(settled=False) == []
+
+
+async def test_a_record_that_cannot_be_removed_is_told_and_tried_again(replica: Replica) -> None:
+    """What the operator cleared is back in traffic here meanwhile."""
+    record = replica.file.parent / "state/rollouts/m/2.json"
+    record.mkdir(parents=True)
+    replica.write(TWO)
+    await replica.rollouts.look()
+    replica.traffic.clear("m")
+    await replica.rollouts.exchange()
+    assert replica.out == []
+    assert "does not forget" in "".join(replica.rollouts.problems(settled=False))
+    record.rmdir()
+    await replica.rollouts.exchange()
+    assert not replica.traffic.ended
+    assert replica.rollouts.problems(settled=False) == []
+
+
+async def test_two_replicas_that_decide_at_once_agree(replica: Replica, tmp_path: Path) -> None:
+    """The first record stands, for both; a clear by either ends it for both."""
+    other = Replica(tmp_path)
+    replica.write(TWO)
+    for one in (replica, other):
+        await one.rollouts.look()
+        one.traffic.roll_back("m", "b")
+    for one in (replica, other, replica):
+        await one.rollouts.step()
+    stand = replica.state.read()[0]["m"][2]
+    assert [one.traffic.live["m"].decisions for one in (replica, other)] == [{2: stand}] * 2
+    replica.traffic.clear("m", "b")
+    for one in (replica, other):
+        await one.rollouts.step()
+    assert (replica.out, other.out) == ([], [])
+
+
+async def test_a_version_that_leaves_by_an_edit_comes_back_anew(replica: Replica) -> None:
+    """Its record goes with it."""
+    replica.write(TWO)
+    await replica.rollouts.look()
+    replica.traffic.roll_back("m", "b")
+    await replica.rollouts.exchange()
+    replica.write(ONE)
+    await replica.rollouts.look()
+    await replica.rollouts.exchange()
+    assert replica.state.read()[0] == {}
+    replica.write(TWO)
+    await replica.rollouts.look()
+    await replica.rollouts.step()
+    assert replica.out == []
+
+
 async def test_a_version_that_left_while_nobody_served_comes_back_anew(
     replica: Replica, tmp_path: Path
 ) -> None:
