@@ -277,6 +277,25 @@ def test_a_broken_file_at_the_start_lets_nobody_in(folder: Path) -> None:
         assert httpx.post(server.url + PATH, json=BODIES[0]).status_code == 200
 
 
+def test_a_state_folder_that_takes_nothing_stops_nobody(folder: Path) -> None:
+    """The rollback holds here, is told to be unsaved, and is written once the folder is mended."""
+    write(folder, TENTH)
+    (folder / "state").touch()
+    with serve(folder) as server:
+        rolled = httpx.post(f"{server.url}/admin/rollouts/digits/rollback/canary", headers=TOKEN)
+        assert (rolled.status_code, rolled.json()["saved"]) == (200, False)
+        assert {variants_of(server, ["a"])[0] for _ in range(30)} == {"stable"}
+        problems = httpx.get(f"{server.url}/health").json()["problems"]
+        assert any("takes no decision" in problem for problem in problems)
+        server.wait_for("/health/ready")
+        (folder / "state").unlink()
+        until_saved = time.monotonic() + 30
+        while not shown(server)["saved"] and time.monotonic() < until_saved:
+            time.sleep(0.05)
+        assert shown(server)["saved"]
+    assert (folder / "state/rollouts/digits/2.json").exists()
+
+
 def test_admin_routes_need_the_token(folder: Path) -> None:
     """As all of them do; a variant is rolled back and cleared by name."""
     write(folder, TENTH)
