@@ -40,6 +40,7 @@ class DataPlane:
         self._usual_model = default_model  # who is asked where no model is named
         self.gather = gather  # calls what it is given at the end of this turn of the loop
         self.open_leases = 0
+        self._reading = 0  # requests whose bodies are read, to get a lease then
         self.closed = False  # draining: no new requests
 
     def pick(
@@ -64,8 +65,7 @@ class DataPlane:
         try:
             if self.closed:
                 raise NotReady("the server is shutting down")
-            if self.open_leases >= self._max_concurrency:
-                raise Overloaded(f"the server has {self.open_leases} requests in hand already")
+            self._check_room(1)
             if label is not None:
                 variant, version = label, self._labelled(name, label)
             elif version is None and (live := self._rollouts.get(name)) is not None:
@@ -77,6 +77,20 @@ class DataPlane:
         served.loaded.leases += 1
         self.open_leases += 1
         return Lease(self, served, variant, live)
+
+    def begin_reading(self) -> None:
+        """Count a request whose body takes a while to read. Raises Overloaded."""
+        self._check_room(1)
+        self._reading += 1
+
+    def end_reading(self) -> None:
+        """What `begin_reading` counted is read, or given up."""
+        self._reading -= 1
+
+    def _check_room(self, count: int) -> None:
+        in_hand = self.open_leases + self._reading
+        if in_hand + count > self._max_concurrency:
+            raise Overloaded(f"the server has {in_hand} requests in hand already")
 
     def served_together(self, model: str | None) -> Served | None:
         """Who answers requests that came in one turn of the loop; None where each goes alone."""
@@ -91,8 +105,7 @@ class DataPlane:
         """A lease for requests that came in one turn. Raises NotReady or Overloaded, uncounted."""
         if self.closed:
             raise NotReady("the server is shutting down")
-        if self.open_leases + len(started) > self._max_concurrency:
-            raise Overloaded(f"the server has {self.open_leases} requests in hand already")
+        self._check_room(len(started))
         return SharedLease(self, served, started)
 
     def _forget(self) -> None:

@@ -104,7 +104,15 @@ async def ask(plane: DataPlane, request: Request, route: Route, body: bytes) -> 
     """Answer one call; drop it when the caller hangs up first."""
     large = is_large(request.headers, body)
     try:
-        call = await _do(large, route.reader(request.headers), body)
+        read = route.reader(request.headers)
+        if large:
+            plane.begin_reading()
+            try:
+                call = await _do(large, read, body)
+            finally:
+                plane.end_reading()
+        else:
+            call = read(body)
     except CohortError as error:
         plane.refused(route.model, error)
         raise

@@ -45,7 +45,11 @@ class Inference:
         lease = plane.pick(request.model_name or None, request.model_version or None, key_of=key_of)
         try:
             arrays = read_inputs(request, lease.inputs)
-            positions = lease.select([output.name for output in request.outputs] or None)
+            names = [output.name for output in request.outputs]
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise InvalidInput(f"output {quoted(twice)} is asked for twice")
+            positions = lease.select(names or None)
             classes = [_classes(output) for output in request.outputs] or [0] * len(positions)
             wanted = list(zip(positions, classes, strict=True))
             timeout = timeout_of(request.parameters, remaining())

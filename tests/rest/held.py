@@ -12,7 +12,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from app.data_plane import DataPlane, Outputs, Reply
-from app.errors import CohortError, InvalidInput
+from app.errors import CohortError, InvalidInput, Overloaded
 from app.rest.calls import JSON, Encoded, Route
 from app.rest.hot import Hot, protocol
 from app.rest.hot.protocol import HotProtocol
@@ -125,6 +125,8 @@ class HeldPlane:
     waiting: list[HeldLease] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     error: Exception | None = None
+    reading: int = 0
+    most_read: int = 3
 
     def pick(self, model: str | None, version: str | None = None, **_: Any) -> HeldLease:
         if self.error is not None:
@@ -133,6 +135,14 @@ class HeldPlane:
 
     def refused(self, model: str | None, error: CohortError) -> None:
         self.refusals.append(error.code)
+
+    def begin_reading(self) -> None:
+        if self.reading >= self.most_read:
+            raise Overloaded("it is full")
+        self.reading += 1
+
+    def end_reading(self) -> None:
+        self.reading -= 1
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:

@@ -340,6 +340,27 @@ async def test_who_leaves_while_a_large_body_waits_for_the_codec_is_not_read() -
     await asyncio.get_running_loop().run_in_executor(calls.codec_thread, int)
     await turns()
     assert held.plane.waiting == []
+    assert held.plane.reading == 0
+
+
+async def test_large_bodies_that_wait_for_the_codec_are_counted() -> None:
+    """They are in hand like any other; who is too many is refused at once."""
+    held = Held()
+    held.plane.most_read = 1
+    gate = threading.Event()
+    calls.codec_thread.submit(gate.wait)
+    try:
+        held.send(hot(b"x" * 200_000))
+        first = held.transport
+        held.connect()
+        held.send(hot(b"y" * 200_000))
+        assert [one.code for one in held.transport.answers] == ["Overloaded"]
+    finally:
+        gate.set()
+    await until(lambda: held.plane.waiting)
+    await held.answer_all()
+    assert [one.status for one in first.answers] == [200]
+    assert (held.plane.reading, held.plane.refusals) == (0, ["Overloaded"])
 
 
 # ---- errors and the end

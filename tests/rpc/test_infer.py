@@ -203,6 +203,10 @@ async def test_what_does_not_fit_is_named(client: Client) -> None:
     outputs = change()
     outputs.outputs.add(name="Y")
     await refused(client, outputs, "'Y'", "'y'")
+    outputs = change()
+    outputs.outputs.add(name="y")
+    outputs.outputs.add(name="y")
+    await refused(client, outputs, "'y'", "twice")
 
 
 async def test_raw_and_typed_do_not_mix(client: Client) -> None:

@@ -159,6 +159,13 @@ class HotCycle:
     def _decode_aside(self, body: bytes) -> None:
         """Read a large body on the codec's thread; choosing who answers stays on the loop."""
 
+        plane = self._protocol.hot.plane
+        try:
+            plane.begin_reading()
+        except CohortError as error:
+            plane.refused(self.head.route.model, error)
+            raise
+
         def decode(call: Call) -> None:
             lease = self._pick(call)
             submit = partial(lease.submit, reply=self._reply, timeout=call.timeout)
@@ -166,10 +173,10 @@ class HotCycle:
 
         def refuse(error: Exception) -> None:
             if isinstance(error, CohortError):
-                self._protocol.hot.plane.refused(self.head.route.model, error)
+                plane.refused(self.head.route.model, error)
             self.fail(error)
 
-        self._aside(self.head.read, body, then=decode, failed=refuse)
+        self._aside(self.head.read, body, then=decode, failed=refuse, ends=plane.end_reading)
 
     def _aside(
         self,
@@ -177,8 +184,10 @@ class HotCycle:
         *arguments: object,
         then: Callable[[T], None],
         failed: Callable[[Exception], None] | None = None,
+        ends: Callable[[], None] = lambda: None,
     ) -> None:
         def done(future: asyncio.Future[T]) -> None:
+            ends()
             self._work = None
             if self.disconnected:
                 return
