@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import tempfile
@@ -20,6 +21,7 @@ from deploy.containers.traffic import Traffic, traffic
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 IMAGE = "localhost/cohort:cpu"
+STAND_INS = ("nginx", "prometheus", "alertmanager", "grafana")
 LIMIT_SECONDS = 600
 began = time.monotonic()
 
@@ -34,10 +36,11 @@ def main() -> None:
     signal.alarm(LIMIT_SECONDS)
     with tempfile.TemporaryDirectory(prefix="cohort-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
+        folder.chmod(0o755)  # for the users in the containers
         with engine(folder) as docker:
             build(docker, folder)
             size = check_image(docker)
-            summary = asyncio.run(check_stack(docker))
+            summary = asyncio.run(check_stack(docker, folder))
     say(f"done: image {size}; {summary}")
 
 
@@ -65,7 +68,7 @@ def build(docker: Engine, folder: Path) -> None:
 
     say("building stand-ins for Prometheus, Alertmanager and Grafana")
     file = HERE / "standins.Dockerfile"
-    for name in ("prometheus", "alertmanager", "grafana"):
+    for name in STAND_INS[1:]:
         docker.build(
             *(f"localhost/{name}", "--build-arg", f"BASE_IMAGE={BASE}", "--target", name),
             *("--file", file, HERE),
@@ -102,66 +105,67 @@ def check_image(docker: Engine) -> str:
     return size
 
 
-async def check_stack(docker: Engine) -> str:
+async def check_stack(docker: Engine, folder: Path) -> str:
     """All of docker-compose.yml, loaded, with a replica killed and all replaced."""
     ports = {name: free_port() for name in ("HTTP", "PROMETHEUS", "ALERTMANAGER", "GRAFANA")}
-    settings = {
+    models = folder / "models"
+    shutil.copytree(ROOT / "models", models)
+    (models / "broken/1").mkdir(parents=True)
+    (models / "broken/1/model.onnx").write_bytes(b"no model")
+    environment = {
         **docker.environment,
+        "BASE_IMAGE": BASE,
+        "BUILD_NETWORK": "host",
+        "MODELS_DIR": str(models),
         "COHORT_IMAGE": IMAGE,
-        "GRAFANA_PASSWORD": "only-for-this-run",
-        **{f"{n.upper()}_IMAGE": f"localhost/{n}" for n in ("prometheus", "alertmanager")},
-        "GRAFANA_IMAGE": "localhost/grafana",
-        "NGINX_IMAGE": "localhost/nginx",
+        **{f"{name.upper()}_IMAGE": f"localhost/{name}" for name in STAND_INS},
         **{f"{name}_PORT": str(port) for name, port in ports.items()},
     }
-    os.environ.update(settings)  # roll.sh and Compose read them
-    compose = [
-        docker.compose,
-        "--file",
-        ROOT / "docker-compose.yml",
-        "--project-name",
-        "containers",
-    ]
-    compose += ["--env-file", "/dev/null", "--project-directory", ROOT]
-    await asyncio.to_thread(run, *compose, "config", "--quiet")
-    say("bringing up the stack")
+
+    async def make(verb: str) -> None:
+        arguments = ("--no-print-directory", "-C", ROOT, verb, f"ENV_FILE={folder / 'env'}")
+        await asyncio.to_thread(run, "make", *arguments, **environment)
+
+    def replicas() -> list[str]:
+        label = "label=com.docker.compose.service=cohort"
+        return docker("ps", "--quiet", "--no-trunc", "--filter", label).split()
+
+    say("make up")
     started = time.monotonic()
     try:
-        await asyncio.to_thread(run, *compose, "up", "--detach", "--wait", "--no-build")
+        await make("up")
         up_in = time.monotonic() - started
         say(f"all healthy in {up_in:.0f} s; sending predictions, 1 KB and 100 KB")
         async with traffic(ports["HTTP"]) as load:
             await scraped(ports["PROMETHEUS"], 2)
             say(f"Prometheus scrapes both replicas; {told(load)}; killing one with SIGKILL")
-            replicas = (await asyncio.to_thread(run, *compose, "ps", "-q", "cohort")).split()
-            os.kill(int(docker.inspect(replicas[0], ".State.Pid")), signal.SIGKILL)
+            first = await asyncio.to_thread(replicas)
+            os.kill(int(docker.inspect(first[0], ".State.Pid")), signal.SIGKILL)
             await asyncio.sleep(2)
-            await asyncio.to_thread(docker.wait_for, replicas[0], ".State.Health.Status", "healthy")
-            expect("restarts of the one killed", docker.inspect(replicas[0], ".RestartCount"), "1")
-            say(f"it is back; {told(load)}; replacing all, one at a time")
+            await asyncio.to_thread(docker.wait_for, first[0], ".State.Health.Status", "healthy")
+            expect("restarts of the one killed", docker.inspect(first[0], ".RestartCount"), "1")
+            say(f"it is back; {told(load)}; make roll")
             rolled = time.time()
-            command = " ".join(str(part) for part in compose)
-            await asyncio.to_thread(
-                run, HERE / "roll.sh", COMPOSE=command, DOCKER=str(docker.docker)
-            )
-            replaced = (await asyncio.to_thread(run, *compose, "ps", "-q", "cohort")).split()
-            expect("replicas that stayed", str(set(replicas) & set(replaced)), "set()")
-            expect("replicas", str(len(replaced)), "2")
+            await make("roll")
+            second = await asyncio.to_thread(replicas)
+            expect("replicas that stayed", str(set(first) & set(second)), "set()")
+            expect("replicas", str(len(second)), "2")
             say(f"all replaced; {told(load)}")
             await scraped(ports["PROMETHEUS"], 2, since=rolled)
-        say(f"Prometheus scrapes the new ones; {told(load)}; taking all down")
-        expect("failed requests", str(load.failures), "0")
+        say(f"Prometheus scrapes the new ones; {told(load)}; make down")
+        expect("failed requests", str(load.failed.total()), "0")
         return f"up in {up_in:.0f} s; {told(load)}"
     except BaseException:
-        print(run(*compose, "ps", "--all"), run(*compose, "logs", "--tail", "40"))
+        for name in docker("ps", "--all", "--format", "{{.Names}} {{.Status}}").splitlines():
+            print(name, docker.logs(name.split()[0]), sep="\n")
         raise
     finally:
-        run(*compose, "down", "--volumes", "--timeout", "10")
+        await make("down")
 
 
 def told(load: Traffic) -> str:
-    bad = f" ({dict(load.answered)}, {dict(load.broken)})" if load.failures else ""
-    return f"{load.answered.total()} requests, {load.failures} failed{bad}"
+    why = f" {dict(load.failed)}" if load.failed else ""
+    return f"{load.answered[200]} predictions, {load.failed.total()} failed{why}"
 
 
 async def scraped(port: int, replicas: int, *, since: float = 0) -> None:

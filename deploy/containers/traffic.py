@@ -5,27 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 SMALL = {"model": "iris", "inputs": {"features": [[5.1, 3.5, 1.4, 0.2]] * 40}}  # 1 KB
 LARGE = {"model": "iris", "inputs": {"features": [[5.1, 3.5, 1.4, 0.2]] * 4400}}  # 100 KB
 
+BROKEN = {"model": "broken", "inputs": {"x": [[1.0]]}}
+
 
 @dataclass
 class Traffic:
-    """What was answered, by status; what was not, by its reason."""
+    """What was answered as it should be, by status; what was not, by status or reason."""
 
     answered: Counter[int] = field(default_factory=Counter)
-    broken: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
     going: bool = True
 
-    @property
-    def failures(self) -> int:
-        return self.broken.total() + sum(n for status, n in self.answered.items() if status != 200)
-
-    async def call(self, port: int, body: dict[str, object], *, reuse: bool) -> None:
+    async def call(
+        self, port: int, body: Mapping[str, object], *, reuse: bool, wanted: int = 200
+    ) -> None:
         """Ask again and again, over one connection or over a new one each time."""
         text = json.dumps(body).encode()
         head = f"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: {len(text)}\r\n\r\n"
@@ -39,10 +39,13 @@ class Traffic:
                     answer = (await reader.readuntil(b"\r\n\r\n")).lower()
                     length = int(answer.split(b"content-length: ")[1].split(b"\r", 1)[0])
                     await reader.readexactly(length)
-                self.answered[int(answer[9:12])] += 1
+                if (status := int(answer[9:12])) == wanted:
+                    self.answered[status] += 1
+                else:
+                    self.failed[f"{status} for {wanted}"] += 1
                 again = reuse and b"connection: close" not in answer
             except (OSError, EOFError, IndexError, TimeoutError) as error:
-                self.broken[type(error).__name__] += 1
+                self.failed[type(error).__name__] += 1
                 again = False
             if not again and streams:
                 streams[1].close()
@@ -59,6 +62,8 @@ async def traffic(port: int) -> AsyncIterator[Traffic]:
             for reuse in (True, False):
                 for _ in range(2):
                     tasks.create_task(counted.call(port, body, reuse=reuse))
+        # A model that no replica can serve is nobody else's trouble.
+        tasks.create_task(counted.call(port, BROKEN, reuse=True, wanted=503))
         try:
             yield counted
         finally:

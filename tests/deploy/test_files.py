@@ -146,7 +146,7 @@ def test_nginx_takes_the_configuration(tmp_path: Path) -> None:
     text = (ROOT / "deploy/containers/nginx.conf").read_text()
     older = re.sub(r"^ *resolver .*$", "", text, flags=re.MULTILINE)
     older = older.replace("server cohort:8000 resolve", "server 127.0.0.1:8000")
-    assert older.count("127.0.0.1:8000") == 1
+    assert older.count("127.0.0.1:8000") == 2
     file = tmp_path / "nginx.conf"
     file.write_text(older.replace("/tmp/", f"{tmp_path}/"))
     run("nginx", "-t", "-q", "-c", file, "-e", tmp_path / "error.log")
