@@ -20,6 +20,10 @@ MOST_BYTES = 64 * 2**20
 """Of inputs that wait."""
 
 
+GATHER_MS = 20.0
+"""How long copies for a shadow wait for company, at most: a run of several takes less."""
+
+
 class Machinery(NamedTuple):
     """Where versions are found, and who runs their batches."""
 
@@ -84,9 +88,14 @@ class Lane:
             return self._batcher
         self.close()
         session, own = loaded.session, loaded.batcher
+        policy = replace(own.policy, max_queue_size=self._most, max_queue_delay_ms=0)
+        if self._shadow:
+            # Half a queue is a full batch, or at high rates copies that wait would be dropped.
+            largest = min(policy.max_batch_size, self._most // 2)
+            policy = replace(policy, max_batch_size=largest, max_queue_delay_ms=GATHER_MS)
         batcher = Batcher(
             session.run,
-            replace(own.policy, max_queue_size=self._most, max_queue_delay_ms=0),
+            policy,
             wake=self._machinery.wake,
             observe=_ignore,
             make_control=session.control,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -328,3 +329,19 @@ async def test_copies_that_find_no_room_are_dropped_and_counted(street: Street) 
         live.shadowing.offer({name: array}, [], [])
     dropped = sum(isinstance(one, Dropped) for one in street.events)
     assert dropped == 100 - 64
+
+
+async def test_copies_that_gather_leave_before_their_queue_is_full(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a queue goes at once, however large the model's own batches may be."""
+    monkeypatch.setattr("app.traffic.lane.GATHER_MS", 1e6)
+    loaded = street.house.registry.catalog["m"].versions[2].loaded
+    assert loaded is not None
+    loaded.batcher.policy = replace(loaded.batcher.policy, max_batch_size=512)
+    street.apply("variants: {stable: {version: 1, weight: 1}}, shadow: {version: 2}")
+    for _ in range(128):
+        await street.ask(0)
+    await street.settle()
+    assert sum(isinstance(one, Compared) for one in street.events) == 128
+    assert not any(isinstance(one, Dropped) for one in street.events)
