@@ -26,7 +26,7 @@ Reason = Literal["errors", "latency", "disagreement"]
 SLOW_SHARE = 0.05
 """What share of a variant's requests may be slower than ratio x the baseline's p95: as its own."""
 
-ALTERNATIVES = (1.3, 1.7, 2.4, 4.0, 8.0)
+ALTERNATIVES = (1.6, 2.2, 4.0)
 """The bet is spread over variants this many times beyond their limit."""
 
 
