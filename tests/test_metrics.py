@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.batching import Left, Ran
 from app.metrics import SECONDS, Histogram, Metrics
+from app.traffic import Compared
+from app.traffic.comparing import OutputDifference
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -104,3 +107,20 @@ def test_openmetrics_is_spoken_to_who_asks_for_it() -> None:
     body, content_type = metrics.text("application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
     assert body.rstrip().endswith(b"# EOF")
+
+
+def test_differences_of_a_shadow_are_counted_in_both_measures() -> None:
+    """By output; what is infinite or no number is in neither histogram."""
+    metrics = Metrics(list).rollouts
+    outputs = [OutputDifference("scores", False, 0.5, 0.002), OutputDifference("text", True)]
+    metrics.observe(Compared("digits", 3, True, outputs))
+    metrics.observe(Compared("digits", 3, True, [OutputDifference("scores", True, inf, inf)]))
+    found = {
+        (sample.name, sample.labels.get("output")): sample.value
+        for family in metrics.collect()
+        for sample in family.samples
+        if "le" not in sample.labels
+    }
+    assert found["shadow_max_abs_difference_sum", "scores"] == 0.5
+    assert found["shadow_max_rel_difference_sum", "scores"] == 0.002
+    assert ("shadow_max_abs_difference_sum", "text") not in found

@@ -30,6 +30,7 @@ class RolloutMetrics:
         self._dropped: Counter[Labels] = Counter()
         self._disagreed: Counter[Labels] = Counter()
         self._differences: dict[Labels, Histogram] = {}
+        self._relative: dict[Labels, Histogram] = {}
 
     def observe(self, event: TrafficEvent) -> None:
         """Count what happened; a rollback in the process that decided it."""
@@ -40,11 +41,9 @@ class RolloutMetrics:
                 self._disagreed[labels] += disagrees
                 self._dropped[labels] += 0  # shown from the first copy on: a rate begins at 0
                 for one in outputs:
-                    if one.largest is not None and isfinite(one.largest):
-                        of = (*labels, one.output)
-                        if of not in self._differences:
-                            self._differences[of] = Histogram(DIFFERENCES)
-                        self._differences[of].observe(one.largest)
+                    of = (*labels, one.output)
+                    _observe(self._differences, of, one.largest)
+                    _observe(self._relative, of, one.relative)
             case Dropped(model, version):
                 self._dropped[model, str(version)] += 1
                 self._compared[model, str(version)] += 0
@@ -77,14 +76,23 @@ class RolloutMetrics:
         yield _counter("shadow_compared", "Copies compared with what was answered.", self._compared)
         yield _counter("shadow_dropped", "Copies given up for want of room.", self._dropped)
         yield _counter("shadow_disagreement", "Copies answered differently.", self._disagreed)
-        differences = HistogramMetricFamily(
-            "shadow_max_abs_difference",
-            "The largest absolute difference in an output, by request.",
-            labels=(*VERSION, "output"),
-        )
-        for labels, histogram in self._differences.items():
-            histogram.add_to(differences, labels)
-        yield differences
+        for kind, histograms in (("absolute", self._differences), ("relative", self._relative)):
+            differences = HistogramMetricFamily(
+                f"shadow_max_{kind[:3]}_difference",
+                f"The largest {kind} difference in an output, by request.",
+                labels=(*VERSION, "output"),
+            )
+            for labels, histogram in histograms.items():
+                histogram.add_to(differences, labels)
+            yield differences
+
+
+def _observe(histograms: dict[Labels, Histogram], of: Labels, value: float | None) -> None:
+    """Count a difference between numbers; text has none, and an infinite one is no number."""
+    if value is not None and isfinite(value):
+        if of not in histograms:
+            histograms[of] = Histogram(DIFFERENCES)
+        histograms[of].observe(value)
 
 
 def _counter(
