@@ -52,6 +52,7 @@ REQUESTS = (
     asgi(b"19"),
     b"nonsense\r\n\r\n",
     b"\r\n\r\n",
+    b"\r\n\r\nPOST /hot HTTP/1.1\r\n\r\n",  # what the line above must not come to mean
 )
 
 

@@ -154,6 +154,7 @@ class Hot:
         lines = len(names) + 2  # with the request line and the empty one
         if (
             len(raw) <= LONGEST_HEAD
+            and raw.startswith(b"POST ")  # and no blank lines, which the parser skips
             and raw.count(b"\r\n") == raw.count(b"\n") == lines
             and b"transfer-encoding" not in names
         ):
