@@ -92,6 +92,8 @@ def write_rows(
         if cut is None:
             return None
         pieces.append(cut)
+    if len({len(cut) for cut in pieces}) > 1:
+        return None
     time = b'"inference_time_ms":' + orjson.dumps(int(seconds * 1e6) / 1000)
     who = orjson.dumps({"model": model, "version": version})[1:-1]
     if single and len(outputs) == 1:

@@ -279,3 +279,9 @@ def test_names_are_escaped() -> None:
         values = document["prediction" if single else "outputs"]
         assert values == {'a"%b': [[1.0]], "%": [1]}
         assert (document["model"], document["inference_time_ms"]) == ('m"%d', 12.345)
+
+
+def test_outputs_that_differ_in_rows_are_not_cut() -> None:
+    """Those who asked then go alone, where rows that do not follow are dealt with."""
+    outputs = [("a", np.ones((2, 1), "f4")), ("b", np.ones(3, "f4"))]
+    assert write_rows(outputs, model="m", version="1", single=True, seconds=0.0) is None
