@@ -61,11 +61,11 @@ class Cohort:
 def cohort(
     models: Path, folder: Path, *, ready: bool = True, **settings: object
 ) -> Iterator[Cohort]:
-    """Serve `models` on a free port; settings are COHORT_* names in lower case.
+    """Serve `models` on a free port, unless one is set; settings are COHORT_* names in lower case.
 
     `folder` takes the log, the state and the cache.
     """
-    port = free_port()
+    port = int(str(settings.pop("port", 0))) or free_port()
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("COHORT_")},
         "COHORT_MODELS": str(models),

@@ -1,0 +1,240 @@
+"""The shipped nginx and HAProxy in front of real replicas, and callers that never ask twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from tests.deploy.test_files import PATH
+from tests.e2e.processes import ROOT, Cohort, cohort, free_port
+from tests.e2e.scrape import Scrape
+
+MISSING = "this test needs {}: apt-get install --no-install-recommends nginx-light haproxy"
+
+Change = Callable[[str], str]
+
+
+@dataclass
+class Balancer:
+    """A started balancer; `log` holds a line for each request, once it is written."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+def program(name: str) -> str:
+    """Where a balancer is installed."""
+    found = shutil.which(name, path=PATH)
+    assert found, MISSING.format(name)
+    return found
+
+
+def swap(text: str, old: str, new: str) -> str:
+    """Replace what has to be there."""
+    assert old in text, old
+    return text.replace(old, new)
+
+
+def with_replicas(text: str, ports: Sequence[int]) -> str:
+    """The three addresses of the shipped file; one nobody listens on where there are fewer."""
+    for number in range(3):
+        port = ports[number] if number < len(ports) else ports[-1]
+        text = text.replace(f"10.0.0.{number + 1}:", f"127.0.0.1:{port}#")
+    return re.sub(r"#800[01]", "", text)
+
+
+@contextmanager
+def nginx(ports: Sequence[int], folder: Path, change: Change = str) -> Iterator[Balancer]:
+    """The shipped configuration with other addresses, ports and paths, and `change` on top."""
+    port, folder = free_port(), folder / "nginx"
+    folder.mkdir(parents=True)
+    shutil.copy(ROOT / "deploy/nginx/sticky.conf", folder)
+    upstreams = (ROOT / "deploy/nginx/upstreams.conf").read_text()
+    (folder / "upstreams.conf").write_text(change(with_replicas(upstreams, ports)))
+    text = (ROOT / "deploy/nginx/nginx.conf").read_text()
+    for old, new in (
+        ("/run/", f"{folder}/"),
+        ("/var/log/nginx/", f"{folder}/"),
+        ("listen 80;", f"listen 127.0.0.1:{port};"),
+        ("listen 8001 ", f"listen 127.0.0.1:{free_port()} "),
+    ):
+        text = swap(text, old, new)
+    file = folder / "nginx.conf"
+    file.write_text(text)
+    command = [program("nginx"), "-c", str(file), "-e", str(folder / "start.log")]
+    with running([*command, "-g", "daemon off;"], port, folder / "access.json") as started:
+        yield started
+
+
+@contextmanager
+def haproxy(ports: Sequence[int], folder: Path, change: Change = str) -> Iterator[Balancer]:
+    """The shipped configuration with other addresses and ports, and `change` on top."""
+    port, folder = free_port(), folder / "haproxy"
+    folder.mkdir(parents=True)
+    text = with_replicas((ROOT / "deploy/haproxy/haproxy.cfg").read_text(), ports)
+    text = swap(text, "bind :80\n", f"bind 127.0.0.1:{port}\n")
+    text = swap(text, "bind :8001 ", f"bind 127.0.0.1:{free_port()} ")
+    file = folder / "haproxy.cfg"
+    file.write_text(change(text))
+    with running([program("haproxy"), "-db", "-f", str(file)], port, folder / "log") as started:
+        yield started
+
+
+@contextmanager
+def running(command: Sequence[str], port: int, log: Path) -> Iterator[Balancer]:
+    """Start a balancer in the foreground, wait for it, and end it."""
+    printed = log.parent / "printed"
+    with (log if log.name == "log" else printed).open("wb") as out, printed.open("ab") as errors:
+        process = subprocess.Popen(command, stdout=out, stderr=errors)
+    try:
+        until = time.monotonic() + 20
+        while True:
+            assert process.poll() is None, printed.read_text()
+            try:
+                # Nobody behind it needs to answer: the id is the balancer's own.
+                answer = httpx.get(f"http://127.0.0.1:{port}/metrics")
+                assert answer.status_code == 404
+                break
+            except httpx.TransportError:
+                assert time.monotonic() < until, printed.read_text()
+                time.sleep(0.05)
+        yield Balancer(process, port, log)
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+class Fleet:
+    """Three replicas of the same models, each on a port of its own for as long as it lives."""
+
+    def __init__(self, models: Path, folder: Path) -> None:
+        self.ports = [free_port() for _ in range(3)]
+        self.replicas: dict[int, Cohort] = {}
+        self._models, self._folder = models, folder
+        self._open: dict[int, ExitStack] = {}
+
+    def start(self, number: int) -> None:
+        """Start one and wait until it is ready."""
+        folder = self._folder / f"replica-{number}"
+        folder.mkdir(exist_ok=True)
+        stack = self._open[number] = ExitStack()
+        self.replicas[number] = stack.enter_context(
+            cohort(
+                self._models,
+                folder,
+                port=self.ports[number],
+                drain_notice_seconds=1.5,
+                admin_token="secret",
+            )
+        )
+
+    def end(self, number: int, *, kill: int = signal.SIGTERM) -> int:
+        """End one, and give its exit status."""
+        with self._open.pop(number):
+            return self.replicas.pop(number).stop(kill=kill)
+
+    def asked(self, number: int) -> int:
+        """How many predictions one has answered since it started."""
+        scrape = Scrape(self.replicas[number].url)
+        return int(scrape.value("model_inference_total", code="OK"))
+
+    def close(self) -> None:
+        """End all."""
+        for stack in self._open.values():
+            stack.close()
+
+
+@contextmanager
+def fleet(models: Path, folder: Path) -> Iterator[Fleet]:
+    """Three replicas, ready."""
+    started = Fleet(models, folder)
+    try:
+        for number in range(3):
+            started.start(number)
+        yield started
+    finally:
+        started.close()
+
+
+@dataclass
+class Calls:
+    """Who answered, by version and by kind of caller, and what was not answered as it should be."""
+
+    versions: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    going: bool = True
+
+    async def call(self, port: int, body: bytes, *, kind: str, reuse: bool) -> None:
+        """Ask again and again, over one connection or over a new one each time."""
+        head = f"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n"
+        request = (head + ("" if reuse else "connection: close\r\n") + "\r\n").encode() + body
+        streams = None
+        while self.going:
+            again = False
+            try:
+                streams = streams or await asyncio.open_connection("127.0.0.1", port)
+                reader, writer = streams
+                writer.write(request)
+                async with asyncio.timeout(30):
+                    answer = (await reader.readuntil(b"\r\n\r\n")).lower()
+                    length = int(answer.split(b"content-length: ")[1].split(b"\r", 1)[0])
+                    text = await reader.readexactly(length)
+                if answer[9:12] == b"200":
+                    self.versions[json.loads(text)["version"]] += 1
+                    self.kinds[kind] += 1
+                else:
+                    self.failed[f"{kind}: {answer[9:12].decode()} {text[:200]!r}"] += 1
+                again = reuse and b"connection: close" not in answer
+            except (OSError, EOFError, IndexError, TimeoutError) as error:
+                self.failed[f"{kind}: {error!r}"] += 1
+            if streams and not again:
+                await close(streams[1])
+                streams = None
+            await asyncio.sleep(0.002)
+        if streams:
+            await close(streams[1])
+
+
+async def close(writer: asyncio.StreamWriter) -> None:
+    """Close a connection, which may be broken already."""
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
+@asynccontextmanager
+async def calling(port: int, bodies: dict[str, bytes]) -> AsyncIterator[Calls]:
+    """Ask with each body over reused and new connections while the block runs."""
+    calls = Calls()
+    async with asyncio.TaskGroup() as tasks:
+        for name, body in bodies.items():
+            for reuse in (True, False):
+                kind = f"{name}, {'reused' if reuse else 'new'}"
+                for _ in range(2):
+                    tasks.create_task(calls.call(port, body, kind=kind, reuse=reuse))
+        try:
+            yield calls
+        finally:
+            calls.going = False

@@ -1,0 +1,220 @@
+"""The shipped balancers' configurations, at work: no caller sees a replica come or go."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import httpx
+import numpy as np
+import pytest
+
+from tests import onnx_models
+from tests.deploy.balancers import Balancer, Fleet, calling, fleet, haproxy, nginx, swap
+
+Start = Callable[..., AbstractContextManager[Balancer]]
+
+both = pytest.mark.parametrize("start", [nginx, haproxy])
+X = np.random.default_rng(0).random((93, 100)).round(7).tolist()
+BODIES = {"1 KB": X[:1], "100 KB": X}
+ENCODED = {name: json.dumps({"inputs": {"x": rows}}).encode() for name, rows in BODIES.items()}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("served") / "models"
+    publish(folder, 1)
+    return folder
+
+
+def publish(models: Path, version: int) -> None:
+    """Write a version aside and move it in whole."""
+    aside = models.parent / f"aside-{version}"
+    onnx_models.save(onnx_models.mlp(features=100, seed=version), aside / "model.onnx")
+    (models / "mlp").mkdir(parents=True, exist_ok=True)
+    aside.rename(models / "mlp" / str(version))
+
+
+@pytest.fixture(scope="module")
+def replicas(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with fleet(models, tmp_path_factory.mktemp("fleet")) as started:
+        yield started
+
+
+async def until_asked(replicas: Fleet, number: int) -> None:
+    """Wait until the balancer sends requests to a replica that has just started."""
+    async with asyncio.timeout(20):
+        while await asyncio.to_thread(replicas.asked, number) < 10:
+            await asyncio.sleep(0.05)
+
+
+@both
+async def test_callers_notice_nothing(
+    start: Start, replicas: Fleet, models: Path, tmp_path: Path
+) -> None:
+    """Killed, stopped, restarted in turn, given a new version: no request fails."""
+    assert [round(len(body) / 1000) for body in ENCODED.values()] == [1, 101]
+    new = max(int(version.name) for version in (models / "mlp").iterdir()) + 1
+    with start(replicas.ports, tmp_path) as balancer:
+        async with calling(balancer.port, ENCODED) as calls:
+            await until_asked(replicas, 2)
+            for number, kill, status in (
+                (0, signal.SIGKILL, -9),  # one dies
+                (1, signal.SIGTERM, 0),  # and then each is restarted in turn
+                (2, signal.SIGTERM, 0),
+                (0, signal.SIGTERM, 0),
+            ):
+                assert await asyncio.to_thread(replicas.end, number, kill=kill) == status
+                await asyncio.to_thread(replicas.start, number)
+                await until_asked(replicas, number)
+            publish(models, new)
+            async with asyncio.timeout(20):
+                while calls.versions[str(new)] < 200:
+                    await asyncio.sleep(0.05)
+    assert calls.failed == Counter()
+    assert calls.versions.keys() == {str(new - 1), str(new)}
+    assert len(calls.kinds) == 4
+    assert min(calls.kinds.values()) > 200, calls.kinds
+    assert calls.versions.total() > 2000, calls.kinds
+
+
+@both
+def test_ids_go_through(start: Start, replicas: Fleet, tmp_path: Path) -> None:
+    """A caller's id comes back once, and a caller without one gets one that the log has, too."""
+    with start(replicas.ports, tmp_path) as balancer:
+        sent = httpx.get(balancer.url + "/health/ready", headers={"x-request-id": "mine-1"})
+        made = httpx.post(balancer.url + "/predict", content=ENCODED["1 KB"])
+        refused = httpx.post(
+            balancer.url + "/models/none/predict",
+            content=ENCODED["1 KB"],
+            headers={"x-request-id": "not one"},
+        )
+    assert sent.headers.get_list("x-request-id") == ["mine-1"]
+    assert made.status_code == 200
+    assert len(made.headers["x-request-id"]) >= 32
+    assert refused.status_code == 404
+    assert len(refused.headers["x-request-id"]) >= 32
+    lines = [json.loads(line) for line in balancer.log.read_text().splitlines() if line[:1] == "{"]
+    assert [line["request_id"] for line in lines][-3:] == [
+        answer.headers["x-request-id"] for answer in (sent, made, refused)
+    ]
+
+
+@both
+def test_bodies_have_a_limit(start: Start, replicas: Fleet, tmp_path: Path) -> None:
+    """A body beyond COHORT_MAX_BODY_MB is refused by the balancer, before it is read."""
+    head = f"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: {64 * 2**20 + 1}\r\n\r\n"
+    with (
+        start(replicas.ports, tmp_path) as balancer,
+        socket.create_connection(("127.0.0.1", balancer.port), timeout=20) as connection,
+    ):
+        connection.sendall(head.encode())
+        assert connection.recv(1000).startswith(b"HTTP/1.1 413 ")
+
+
+@contextmanager
+def refusing() -> Iterator[tuple[int, list[str]]]:
+    """Somebody who is ready and answers everything else with 503; the port, and what was asked."""
+    asked: list[str] = []
+
+    class Refuse(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer(200)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            asked.append(self.path)
+            self.answer(503)
+
+        def answer(self, status: int) -> None:
+            self.send_response(status)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refuse) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port, asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@both
+@pytest.mark.parametrize("path", ["/admin/rollouts/x/rollback", "/v2/repository/models/x/unload"])
+def test_what_changes_something_is_asked_once(start: Start, path: str, tmp_path: Path) -> None:
+    """A refused prediction goes to others; a refused admin call does not, and the caller learns."""
+    with refusing() as (port, asked), start([port] * 3, tmp_path) as balancer:
+        assert httpx.post(balancer.url + "/predict", content=b"{}").status_code == 503
+        assert len(asked) > 1
+        asked.clear()
+        assert httpx.post(balancer.url + path, content=b"{}").status_code == 503
+    assert asked == [path]
+
+
+def stick_nginx(text: str) -> str:
+    return swap(text, "# include sticky.conf;", "include sticky.conf;")
+
+
+def stick_haproxy(text: str) -> str:
+    return text.replace("    balance roundrobin\n", "", 1).replace("    #   ", "    ")
+
+
+@pytest.mark.parametrize(("start", "change"), [(nginx, stick_nginx), (haproxy, stick_haproxy)])
+def test_sticky_callers_stay(start: Start, change: Callable[[str], str], tmp_path: Path) -> None:
+    """With the shipped option a key stays on its replica, and only a dead one's keys move."""
+    with named("a") as a, named("b") as b:
+        with named("c") as c, start([a, b, c], tmp_path, change) as balancer:
+            before = [where(balancer) for _ in range(3)]
+            assert before[0] == before[1] == before[2]
+            assert set(before[0].values()) == {"a", "b", "c"}
+            gone = c
+        with start([a, b, gone], tmp_path / "again", change) as balancer:
+            after = where(balancer)
+    assert {key for key in after if after[key] != before[0][key]} == {
+        key for key, name in before[0].items() if name == "c"
+    }
+
+
+def where(balancer: Balancer) -> dict[str, str]:
+    """Who answers each of forty callers."""
+    with httpx.Client(base_url=balancer.url) as client:
+        return {
+            str(key): client.get("/", headers={"x-user-id": str(key)}).text for key in range(40)
+        }
+
+
+@contextmanager
+def named(name: str) -> Iterator[int]:
+    """Somebody who answers with a name; the port."""
+
+    class Tell(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-length", str(len(name)))
+            self.end_headers()
+            self.wfile.write(name.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Tell) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
