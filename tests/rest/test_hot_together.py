@@ -259,9 +259,10 @@ async def test_a_full_queue_refuses_those_who_are_too_many(models: Path, tmp_pat
 
 async def test_a_bug_leaves_nobody_without_an_answer(models: Path) -> None:
     """Neither before the run nor after it."""
-    for broken in ("read_row", "write_rows", "pack_rows"):
+    together = "app.rest.hot.together"
+    for broken in ("read_row", "write_rows", "pack_rows", "SharedLease.submit"):
         async with serving(models) as server:
-            with mock.patch(f"app.rest.hot.together.{broken}", side_effect=ZeroDivisionError):
+            with mock.patch(f"{together}.{broken}", side_effect=ZeroDivisionError):
                 answers = await server.ask([GOOD[0]] * 3, at_once=True)
             assert [answer.status for answer in answers] == [500] * 3
             again = await server.ask([GOOD[0]] * 3, at_once=True)

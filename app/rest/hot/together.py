@@ -113,8 +113,10 @@ class Together:
             return
         try:
             lease.submit({served.inputs[0].name: array}, reply)
-        except CohortError:
+        except Exception as error:
             lease.close()
+            if not isinstance(error, CohortError):
+                raise
             _alone(requests)
 
 
