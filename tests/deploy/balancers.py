@@ -53,10 +53,9 @@ def swap(text: str, old: str, new: str) -> str:
 
 
 def with_replicas(text: str, ports: Sequence[int]) -> str:
-    """The three addresses of the shipped file; one nobody listens on where there are fewer."""
-    for number in range(3):
-        port = ports[number] if number < len(ports) else ports[-1]
-        text = text.replace(f"10.0.0.{number + 1}:", f"127.0.0.1:{port}#")
+    """Other addresses for the three of the shipped file."""
+    for number, port in enumerate(ports, 1):
+        text = swap(text, f"10.0.0.{number}:", f"127.0.0.1:{port}#")
     return re.sub(r"#800[01]", "", text)
 
 
@@ -108,7 +107,7 @@ def running(command: Sequence[str], port: int, log: Path) -> Iterator[Balancer]:
         while True:
             assert process.poll() is None, printed.read_text()
             try:
-                # Nobody behind it needs to answer: the id is the balancer's own.
+                # Nobody behind it needs to answer this one.
                 answer = httpx.get(f"http://127.0.0.1:{port}/metrics")
                 assert answer.status_code == 404
                 break
