@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -17,6 +17,7 @@ from fastapi import Request, Response
 
 from app.data_plane import DataPlane, Lease, Outputs, Sticky
 from app.errors import Cancelled, CohortError
+from app.rest.codec_thread import codec_thread
 from app.tensors import Arrays
 
 T = TypeVar("T")
@@ -25,9 +26,6 @@ HEADER_LENGTH = "inference-header-content-length"
 
 LARGE = 100_000
 """Bytes of JSON from which reading or writing it, a millisecond for a megabyte, leaves the loop."""
-
-codec_thread = ThreadPoolExecutor(1, thread_name_prefix="cohort-codec")
-"""One: reading JSON holds the interpreter's lock, so that two would only wait for each other."""
 
 
 class Headers(Protocol):
@@ -108,7 +106,7 @@ async def ask(plane: DataPlane, request: Request, route: Route, body: bytes) -> 
         if large:
             plane.begin_reading()
             try:
-                call = await _do(large, read, body)
+                call = await _aside(codec_thread.begins, read, body)
             finally:
                 plane.end_reading()
         else:
@@ -130,9 +128,11 @@ async def answer(plane: DataPlane, request: Request, route: Route) -> Response:
 
 
 async def _do(large: bool, work: Callable[..., T], *arguments: object) -> T:
-    if not large:
-        return work(*arguments)
-    return await asyncio.get_running_loop().run_in_executor(codec_thread, work, *arguments)
+    return await _aside(codec_thread.goes_on, work, *arguments) if large else work(*arguments)
+
+
+async def _aside(executor: Executor, work: Callable[..., T], *arguments: object) -> T:
+    return await asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:

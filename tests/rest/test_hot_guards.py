@@ -21,8 +21,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.errors import Cancelled, Overloaded
-from app.rest import calls
 from app.rest.calls import Route
+from app.rest.codec_thread import codec_thread
 from app.rest.hot.shared import READ_AHEAD
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort
@@ -330,14 +330,14 @@ async def test_who_leaves_while_a_large_body_waits_for_the_codec_is_not_read() -
     """The codec's thread never gets to it."""
     held = Held()
     gate = threading.Event()
-    blocked = calls.codec_thread.submit(gate.wait)
+    blocked = codec_thread.begins.submit(gate.wait)
     try:
         held.send(hot(b"x" * 200_000))
         held.lose()
     finally:
         gate.set()
     await asyncio.wrap_future(blocked)
-    await asyncio.get_running_loop().run_in_executor(calls.codec_thread, int)
+    await asyncio.get_running_loop().run_in_executor(codec_thread.begins, int)
     await turns()
     assert held.plane.waiting == []
     assert held.plane.reading == 0
@@ -348,7 +348,7 @@ async def test_large_bodies_that_wait_for_the_codec_are_counted() -> None:
     held = Held()
     held.plane.most_read = 1
     gate = threading.Event()
-    calls.codec_thread.submit(gate.wait)
+    codec_thread.begins.submit(gate.wait)
     try:
         held.send(hot(b"x" * 200_000))
         first = held.transport
@@ -361,6 +361,27 @@ async def test_large_bodies_that_wait_for_the_codec_are_counted() -> None:
     await held.answer_all()
     assert [one.status for one in first.answers] == [200]
     assert (held.plane.reading, held.plane.refusals) == (0, ["Overloaded"])
+
+
+async def test_what_was_begun_is_ended_before_more_is_begun() -> None:
+    """A body that is parsed takes several times its size until it is an array."""
+    order: list[str] = []
+    gate = threading.Event()
+    blocked = codec_thread.begins.submit(gate.wait)
+    rest = [
+        *(codec_thread.begins.submit(order.append, f"begins {number}") for number in range(3)),
+        *(codec_thread.goes_on.submit(order.append, f"goes on {number}") for number in range(2)),
+    ]
+    cancelled = codec_thread.goes_on.submit(order.append, "given up")
+    assert cancelled.cancel()
+    failing = codec_thread.begins.submit(int, "x")
+    gate.set()
+    await asyncio.wrap_future(blocked)
+    for work in rest:
+        await asyncio.wrap_future(work)
+    assert order == ["goes on 0", "goes on 1", "begins 0", "begins 1", "begins 2"]
+    with pytest.raises(ValueError, match="invalid literal"):
+        await asyncio.wrap_future(failing)
 
 
 # ---- errors and the end

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.data_plane import Lease, Outputs, Sticky
 from app.errors import Cancelled, CohortError, InferenceFailed
-from app.rest.calls import LARGE, Call, Encoded, are_large, codec_thread, find_key, is_large
+from app.rest.calls import LARGE, Call, Encoded, are_large, find_key, is_large
+from app.rest.codec_thread import codec_thread
 from app.rest.errors import encoded_error, log_refusal, status_of
 from app.rest.limits import too_large
 from app.rest.request_ids import NAME as REQUEST_ID
@@ -184,10 +185,11 @@ class HotCycle:
         *arguments: object,
         then: Callable[[T], None],
         failed: Callable[[Exception], None] | None = None,
-        ends: Callable[[], None] = lambda: None,
+        ends: Callable[[], None] | None = None,
     ) -> None:
         def done(future: asyncio.Future[T]) -> None:
-            ends()
+            if ends is not None:
+                ends()
             self._work = None
             if self.disconnected:
                 return
@@ -200,7 +202,8 @@ class HotCycle:
             except Exception as bug:  # noqa: BLE001 - whatever it is, the caller gets an answer
                 self.fail(bug)
 
-        work_there = self._protocol.loop.run_in_executor(codec_thread, work, *arguments)
+        lane = codec_thread.goes_on if ends is None else codec_thread.begins
+        work_there = self._protocol.loop.run_in_executor(lane, work, *arguments)
         work_there.add_done_callback(done)
         self._work = work_there
 
