@@ -32,7 +32,7 @@ def describe() -> dict[str, str]:
     wrk = subprocess.run(["wrk", "-v"], capture_output=True, text=True, check=False)
     return {
         "machine": f"{cpu}, {os.cpu_count()} cores, {memory:.0f} GiB",
-        "kernel": platform.release(),
+        "kernel": "Linux " + ".".join(platform.release().split(".")[:2]),
         "python": platform.python_version(),
         "versions": ", ".join(found),
         "others": ", ".join(
