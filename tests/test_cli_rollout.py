@@ -328,3 +328,31 @@ def test_moves_count_callers_who_change_variants() -> None:
     assert found.keys() == {("b", "a")}
     assert 0.47 < found["b", "a"] < 0.53
     assert moves(with_decisions(old, {2}), new) == {}
+
+
+@pytest.mark.parametrize("command", [("promote", "digits", "canary"), ("clear", "digits")])
+def test_what_rests_on_decisions_stops_where_they_cannot_be_read(
+    desk: Desk, command: tuple[str, ...]
+) -> None:
+    """Else a version that was rolled back would be promoted."""
+    (desk.folder / "state").symlink_to("state")  # a link that leads nowhere but to itself
+    result = desk.run(*command)
+    assert result.exit_code == 1
+    assert "cannot be read" in result.output
+    assert desk.file.read_text() == FILE
+
+
+def test_an_odd_address_is_told_in_a_sentence(desk: Desk) -> None:
+    """A port that is no number, to begin with."""
+    result = desk.run("status", "digits", "--url", "http://localhost:80x")
+    assert result.exit_code == 1
+    assert "http://localhost:80x gives no answer" in result.output
+
+
+@pytest.mark.parametrize("name", ["digits/", "digits/1", ".", ".."])
+def test_a_path_is_no_model(desk: Desk, name: str) -> None:
+    """As a shell completes it, for one."""
+    result = desk.run("set", name, "stable=1", "--version", "stable=1")
+    assert result.exit_code == 1
+    assert "there is no model" in result.output
+    assert desk.file.read_text() == FILE

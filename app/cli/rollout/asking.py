@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
@@ -25,7 +26,7 @@ def ask(url: str, model: str) -> dict[str, Any]:
             described = json.load(answer)
     except HTTPError as error:
         raise Unanswered(f"{url} answers {error.code} for model {model!r}") from None
-    except (URLError, OSError, ValueError) as error:
+    except (URLError, HTTPException, OSError, ValueError) as error:
         raise Unanswered(f"{url} gives no answer: {getattr(error, 'reason', error)}") from None
     found = described.get("rollout") if isinstance(described, dict) else None
     if not isinstance(found, dict):

@@ -149,7 +149,8 @@ def promote(
     file = _read(settings)
     before = _rollout_of(file, model)
     chosen = _variant_of(before, variant)
-    decided = _decisions(settings).get(model, {}).get(before.variants[chosen].version)
+    decisions = _decisions(settings, needed=True).get(model, {})
+    decided = decisions.get(before.variants[chosen].version)
     if decided is not None and chosen != before.baseline:
         _fail(
             f"version {decided.version} of {model} is rolled back ({why(decided)}); if it is to "
@@ -216,7 +217,7 @@ def clear(context: click.RichContext, /, model: str, variant: str | None, **_: o
     from app.cli.rollout.showing import why
     from app.state import State
 
-    decided = _decisions(settings).get(model, {})
+    decided = _decisions(settings, needed=True).get(model, {})
     if variant is not None:
         before = _rollout_of(_read(settings), model)
         version = before.variants[_variant_of(before, variant)].version
@@ -294,13 +295,17 @@ def _read(settings: Settings) -> RolloutsFile:
         _fail("the rollouts file is broken; mend it first, nothing was changed")
 
 
-def _decisions(settings: Settings) -> Mapping[str, Mapping[int, Decision]]:
+def _decisions(settings: Settings, *, needed: bool = False) -> Mapping[str, Mapping[int, Decision]]:
+    """What servers decided; where that cannot be read, a warning, or the end if it is `needed`."""
     from app.state import State
 
     try:
         decisions, problems = State(settings.state).read()
     except OSError as error:
-        click.echo(f"Warning: {settings.state} cannot be read: {error.strerror}", err=True)
+        sentence = f"{settings.state} cannot be read: {error.strerror}"
+        if needed:
+            _fail(f"{sentence}, so that nobody can say what is rolled back")
+        click.echo(f"Warning: {sentence}", err=True)
         return {}
     for problem in problems:
         click.echo(f"Warning: {problem}", err=True)
@@ -337,8 +342,11 @@ def _check_model(settings: Settings, file: RolloutsFile, model: str) -> None:
     from app.errors import did_you_mean, quoted
 
     folder = settings.models
-    if folder.is_dir() and not (folder / model).is_dir():
-        known = {one.name for one in folder.iterdir() if one.is_dir()} | file.configs.keys()
+    if not folder.is_dir():
+        return
+    known = {one.name for one in folder.iterdir() if one.is_dir()}
+    if model not in known:
+        known |= file.configs.keys()
         _fail(f"there is no model {quoted(model)} in {folder}{did_you_mean(model, known)}")
 
 
