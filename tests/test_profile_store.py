@@ -140,7 +140,7 @@ def test_key_changes_with_external_data(tmp_path: Path) -> None:
         lambda text: text[: len(text) // 2],
         lambda text: "[]",
         lambda text: "\x00\xff",
-        lambda text: text.replace('"format": 1', '"format": 0'),
+        lambda text: text.replace('"format": ', '"format": 9'),
         lambda text: text.replace('"seconds"', '"hours"'),
         lambda text: text.replace('"machine": "', '"machine": "other '),
     ],

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +47,8 @@ def profile(
 ) -> None:
     """Measure how long MODEL's runs take here, and show what a server chooses from that.
 
-    A server measures the same at load, and keeps and uses the same profile, but for the runs at
-    once, which only this command measures. Best on a machine that does nothing else.
+    A server measures the same at load, and keeps and uses the same profile, but for the table of
+    runs at once, which only this command measures. Best on a machine that does nothing else.
     """
     settings = options.read(context)
     from app.errors import CohortError
@@ -88,7 +89,9 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
     hidden = not stderr.is_terminal
     with Progress(*columns, console=stderr, transient=True, disable=hidden) as progress:
         task = progress.add_task("Opening")
-        session = _open(path, config, config.session.intra_op_threads, settings.cache)
+        own = config.session.intra_op_threads
+        reopen = partial(_open, path, config, settings.cache)
+        session = reopen(own)
         try:
             key = key_for(
                 path,
@@ -101,10 +104,11 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
             store = Store(settings.cache)
             differences = store.differences(key)
             progress.update(task, description="Measuring runs")
-            found = find_out(session, config.batching, store, key, fresh=fresh)
+            may_choose = reopen if own is None else None
+            found = find_out(session, config.batching, store, key, fresh=fresh, reopen=may_choose)
             if found.profile.seconds and not found.together:
                 progress.update(task, description="Measuring runs at once")
-                found = replace(found, together=_together(session, path, config, found, settings))
+                found = replace(found, together=_together(session, own, reopen, found))
                 keep(store, key, found)
         finally:
             session.close()
@@ -113,7 +117,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
         number,
         found,
         config.batching,
-        config.session.intra_op_threads,
+        found.threads.chosen if own is None else own,
         session.placement.active,
         session.device,
         differences,
@@ -139,7 +143,7 @@ def _find(folder: Path, model: str, number: int | None) -> tuple[int, Path, Mode
     return wanted, found.versions[wanted].path, found.config
 
 
-def _open(path: Path, config: ModelConfig, threads: int, cache: Path | None) -> Session:
+def _open(path: Path, config: ModelConfig, cache: Path | None, threads: int | None) -> Session:
     from app.session import open_session
 
     return open_session(
@@ -152,26 +156,27 @@ def _open(path: Path, config: ModelConfig, threads: int, cache: Path | None) -> 
 
 
 def _together(
-    session: Session, path: Path, config: ModelConfig, found: Finding, settings: Settings
+    session: Session, own: int | None, reopen: Callable[[int], Session], found: Finding
 ) -> tuple[Together, ...]:
-    """Runs of one row and of the chosen rows, by 1, 2, … cores; on two threads each, as well.
+    """Runs of one row and of the chosen rows, by 1, 2, … cores; on several threads each, as well.
 
-    Two threads are left out where the config asks for a number of its own.
+    Several are left out where the config has a number of its `own`.
     """
-    from app.main.cores import cores
     from app.profiling import find_trial, sizes_up_to, together
+    from app.session import cores
 
     trial = find_trial(session.run, session.inputs)
     feeds = {rows: trial(rows) for rows in sorted({1, found.profile.max_batch_size})}
-    runs, two = {config.session.intra_op_threads: session.run}, None
-    if session.device == "cpu" and config.session.intra_op_threads == 1 and cores() > 1:
-        two = _open(path, config, 2, settings.cache)
-        runs[2] = two.run
+    runs, more = {1 if own is None else own: session.run}, None
+    if session.device == "cpu" and own is None and cores() > 1:
+        several = max(2, found.threads.tried)
+        more = reopen(several)
+        runs[several] = more.run
     try:
         return together(runs, feeds, list(sizes_up_to(cores())), budget=BUDGET)
     finally:
-        if two is not None:
-            two.close()
+        if more is not None:
+            more.close()
 
 
 def _describe(seen: _Seen) -> dict[str, Any]:
@@ -231,19 +236,17 @@ def _table_together(found: Sequence[Together]) -> Table:
 
 
 def _verdicts(seen: _Seen) -> list[str]:
-    from app.profiling import best
-
     found = seen.found
     off = found.profile.reason
     lines = [f"Batching: off, {off}" if off else f"Batching: up to {found.profile.max_batch_size}"]
     if seen.policy.pad:
         off = found.padding.reason
         lines.append(f"Padding: off, {off}" if off else "Padding: on, answers stay the same")
-    top = best(found.together)
-    if top is not None and top.threads > 1 and seen.threads == 1:
+    if (threads := found.threads).tried > 1:
+        at_once = f", runs at once {threads.at_once:.2f} times" if threads.at_once else ""
         lines.append(
-            f"Under load {top.threads} threads per run did better here; to have that, set "
-            f"session.intra_op_threads: {top.threads} in config.yaml"
+            f"Threads per run: {threads.chosen}; on {threads.tried} a lone run is "
+            f"{threads.alone:.2f} times as fast as on one{at_once}"
         )
     if found.kept:
         lines.append(f"From the cache, measured {found.measured}; --fresh measures again")

@@ -117,6 +117,7 @@ def describe_finding(found: Finding, device: str) -> Description:
         "inline_up_to_rows": max(inline, default=0) if device == "cpu" else 0,
         "measured": found.measured,
         "kept": found.kept,
+        "threads": asdict(found.threads),
         "together": [asdict(one) for one in found.together],
     }
 

@@ -12,7 +12,6 @@ import structlog
 
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
-from app.main.cores import cores
 from app.main.rollouts import Rollouts, log_event
 from app.main.startup import announce
 from app.metrics import Metrics
@@ -28,6 +27,7 @@ from app.registry import (
 )
 from app.repository import QUIET, Snapshot, scan
 from app.scheduling import Scheduler
+from app.session import cores
 from app.settings import Settings
 from app.state import State
 from app.traffic import Traffic, TrafficEvent

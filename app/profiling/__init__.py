@@ -22,6 +22,7 @@ from app.profiling.measuring import (
     why_alone,
 )
 from app.profiling.store import Store
+from app.profiling.threads import Threads
 from app.profiling.together import Together, best, run_together, together
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Kept",
     "Profile",
     "Store",
+    "Threads",
     "Together",
     "agree",
     "best",

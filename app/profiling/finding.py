@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from app.batching import BatchPolicy, PadPlan, plan_padding
 from app.profiling.measuring import FAILED, PADDED_FAILED, Profile, pad_safely, profile
 from app.profiling.store import Store, log
+from app.profiling.threads import ONE, Reopen, Threads, find_threads
 from app.profiling.together import Together
 from app.session import (
     Provider,
@@ -34,6 +35,7 @@ class Kept:
     max_batch_size: int
     reason: str
     padding_off: str
+    threads: Threads = ONE
     together: tuple[Together, ...] = ()
 
 
@@ -43,6 +45,7 @@ class Finding:
 
     profile: Profile
     padding: PadPlan
+    threads: Threads = ONE
     together: tuple[Together, ...] = ()
     measured: str = ""
     kept: bool = False
@@ -83,19 +86,21 @@ def find_out(
     key: Mapping[str, str] | None = None,
     *,
     fresh: bool = False,
+    reopen: Reopen | None = None,
 ) -> Finding:
     """What `session` is like: as `store` kept it for `key`, or else measured now, and kept.
 
     Of several processes that ask at the same time one measures. `fresh` measures in any case.
+    `reopen` is given where more threads than the session has may be tried and chosen.
     """
     if store is None or key is None:
-        return _measure(session, batching)
+        return _measure(session, batching, reopen)
     if not fresh and (found := _recall(store, key, session, batching)):
         return found
     with store.locked(key):
         if not fresh and (found := _recall(store, key, session, batching)):
             return found
-        found = _measure(session, batching)
+        found = _measure(session, batching, reopen)
         keep(store, key, found)
     return found
 
@@ -111,15 +116,21 @@ def keep(store: Store, key: Mapping[str, str], found: Finding) -> None:
         found.profile.max_batch_size,
         found.profile.reason,
         found.padding.reason,
+        found.threads,
         found.together,
     )
     store.write(key, asdict(kept))
 
 
-def _measure(session: Session, batching: BatchPolicy) -> Finding:
+def _measure(session: Session, batching: BatchPolicy, reopen: Reopen | None) -> Finding:
     model = (session.run, session.inputs, session.outputs)
     found_out, padding = profile(*model, batching), pad_safely(*model, batching)
-    return Finding(found_out, padding, measured=datetime.now(UTC).isoformat(timespec="seconds"))
+    threads = ONE
+    if reopen is not None and found_out.seconds:
+        threads = find_threads(session, found_out.seconds_for(1), reopen)
+    return Finding(
+        found_out, padding, threads, measured=datetime.now(UTC).isoformat(timespec="seconds")
+    )
 
 
 def _recall(
@@ -136,7 +147,7 @@ def _recall(
     plan = plan_padding(session.inputs, session.outputs, batching.pad)
     padding = PadPlan(reason=kept.padding_off) if kept.padding_off else plan
     found_out = Profile(kept.seconds, kept.max_batch_size, kept.reason)
-    return Finding(found_out, padding, kept.together, kept.measured, kept=True)
+    return Finding(found_out, padding, kept.threads, kept.together, kept.measured, kept=True)
 
 
 def _validate(content: dict[str, Any]) -> Kept:

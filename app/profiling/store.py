@@ -23,7 +23,7 @@ import structlog
 
 log = structlog.get_logger("cohort.profiling")
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever what is kept, or how it is measured, changes."""
 
 PATIENCE = 30.0  # seconds to wait for another process that measures the same

@@ -1,8 +1,7 @@
 """How runs of one model get along: rows per second with 1, 2, … runs at once, and more threads.
 
-None of this decides anything at load: one thread per run and a run per core is best under load on
-what was measured so far, and the scheduler's slots are shared by all models. It tells an operator
-whether a model is an exception.
+`cohort profile` shows it. Nothing is decided by it: `threads` does that at load, from less, and the
+scheduler's slots are shared by all models.
 """
 
 from __future__ import annotations

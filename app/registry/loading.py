@@ -40,18 +40,15 @@ def ready(source: Source, cache: Path | None) -> Readied:
     manifest = read_manifest(folder)
     if manifest is not None:
         verify_digests(folder, manifest)
-    session = open_session(
-        source.path,
-        chain=config.providers,
-        policy=config.provider_policy,
-        options=config.session,
-        cache=cache,
-    )
+    opener = _Opener(source.path, config, cache)
+    session = opener.open(config.session.intra_op_threads)
     try:
-        if manifest is not None:
-            _compare_examples(session, manifest)
-        example = _warm_up(session, config)
-        found = _find_out(source.path, session, config, cache)
+        example = _try_out(session, config, manifest)
+        found = opener.find_out(session)
+        if found.threads.chosen > 1:
+            session.close()
+            session = opener.open(found.threads.chosen)
+            example = _try_out(session, config, manifest)
     except LoadFailed:
         session.close()
         raise
@@ -64,21 +61,46 @@ def ready(source: Source, cache: Path | None) -> Readied:
     return Readied(session, found, policy, config.timeout_ms / 1000, manifest, example)
 
 
-def _find_out(path: Path, session: Session, config: ModelConfig, cache: Path | None) -> Finding:
-    """Profile it, or recall its profile."""
-    store = key = None
-    if cache is not None:
-        with suppress(OSError):  # of a model deleted meanwhile, say
-            key = key_for(
-                path,
-                session,
-                config.batching,
-                chain=config.providers,
-                policy=config.provider_policy,
-                options=config.session,
-            )
-            store = Store(cache)
-    return find_out(session, config.batching, store, key)
+@dataclass(frozen=True, slots=True)
+class _Opener:
+    """Opens one model file as its config says, but for the threads."""
+
+    path: Path
+    config: ModelConfig
+    cache: Path | None
+
+    def open(self, threads: int | None) -> Session:
+        return open_session(
+            self.path,
+            chain=self.config.providers,
+            policy=self.config.provider_policy,
+            options=replace(self.config.session, intra_op_threads=threads),
+            cache=self.cache,
+        )
+
+    def find_out(self, session: Session) -> Finding:
+        """Profile it, or recall its profile."""
+        config, store, key = self.config, None, None
+        if self.cache is not None:
+            with suppress(OSError):  # of a model deleted meanwhile, say
+                key = key_for(
+                    self.path,
+                    session,
+                    config.batching,
+                    chain=config.providers,
+                    policy=config.provider_policy,
+                    options=config.session,
+                )
+                store = Store(self.cache)
+        reopen = self.open if config.session.intra_op_threads is None else None
+        return find_out(session, config.batching, store, key, reopen=reopen)
+
+
+def _try_out(session: Session, config: ModelConfig, manifest: Manifest | None) -> Arrays | None:
+    """Compare it with its examples and warm it up; returns one row that it takes."""
+    if manifest is not None:
+        _compare_examples(session, manifest)
+    return _warm_up(session, config)
 
 
 def _compare_examples(session: Session, manifest: Manifest) -> None:

@@ -3,6 +3,7 @@
 `open_session` is the way in; a `Session` has specs, metadata, a truthful `placement`, and `run`.
 """
 
+from app.session.cores import cores
 from app.session.identity import digest_model, machine, runtime_build
 from app.session.opening import SessionOptions, open_session
 from app.session.protobuf import Metadata
@@ -26,6 +27,7 @@ __all__ = [
     "ProviderPolicy",
     "Session",
     "SessionOptions",
+    "cores",
     "digest_model",
     "machine",
     "open_session",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from functools import cache
 from pathlib import Path
 
 from app.session.cache import cpu, digest
+from app.session.cores import cores
 from app.session.opening import SessionOptions
 from app.session.protobuf import read_model
 from app.session.runtime import VERSION, ort
@@ -26,9 +26,7 @@ def digest_model(path: Path, options: SessionOptions) -> str:
 @cache
 def machine() -> str:
     """The CPU, the cores this process may use, and the GPUs with their driver."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count()
-    said = [cpu(), f"{cores} cores"]
+    said = [cpu(), f"{cores()} cores"]
     for file in [DRIVER / "version", *sorted(DRIVER.glob("gpus/*/information"))]:
         with contextlib.suppress(OSError):
             lines = file.read_text().splitlines()

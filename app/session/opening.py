@@ -6,13 +6,14 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal
 
 from app.errors import LoadFailed
 from app.session.cache import LARGEST, OptimizedGraph
 from app.session.failures import sentence
+from app.session.pool import at_lower_priority
 from app.session.protobuf import ModelFile, Shape, read_model
 from app.session.providers import (
     CPU,
@@ -31,7 +32,7 @@ from app.tensors import BY_ORT, TensorSpec
 class SessionOptions:
     """config.yaml's `session:`."""
 
-    intra_op_threads: int = 1  # per run; requests run beside each other, so one is best
+    intra_op_threads: int | None = None  # per run; None is 1 until the profile chose otherwise
     graph_optimization: Literal["all", "extended", "basic", "none"] = "all"
     optimized_cache: bool = True  # keep the optimized graph between starts (CPU only)
     custom_op_libraries: tuple[str, ...] = ()  # relative ones start at the model's folder
@@ -206,7 +207,8 @@ class _Opener:
         try:
             if self._path.stat().st_size > LARGEST:
                 return None
-            return OptimizedGraph(self._cache, self._path, repr(wanted))
+            any_threads = replace(wanted, intra_op_threads=None)  # the graph is the same
+            return OptimizedGraph(self._cache, self._path, repr(any_threads))
         except OSError:
             return None
 
@@ -226,7 +228,8 @@ class _Opener:
         wanted = self._options
         options = ort.SessionOptions()
         options.log_severity_level = QUIET
-        options.intra_op_num_threads = wanted.intra_op_threads
+        threads = wanted.intra_op_threads
+        options.intra_op_num_threads = 1 if threads is None else threads
         options.inter_op_num_threads = 1
         options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
         level = "none" if optimized else wanted.graph_optimization
@@ -250,8 +253,12 @@ _LEVELS = {
 
 def _open(path: Path, options: Any, links: Sequence[Provider]) -> Any:
     providers = [(link.ort_name, link.ort_options) for link in links]
-    # Its own fallback prints to stdout and forgets why.
-    return ort.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
+
+    def open_it() -> Any:
+        # Its own fallback prints to stdout and forgets why.
+        return ort.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
+
+    return open_it() if options.intra_op_num_threads == 1 else at_lower_priority(open_it)
 
 
 def _session(raw: Any, model: ModelFile, placement: Placement, device: str) -> Session:
