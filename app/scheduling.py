@@ -4,6 +4,8 @@ One scheduler serves all models of a process. A device has slots: how many runs 
 at once (its cores for the CPU, one or two for a GPU). Whoever's oldest request has waited longest
 gets the next free slot, across all models; shadow runs only when nobody else waits.
 
+A run that starts while nothing else runs or waits is alone: it may take the other cores as well.
+
 Three rules keep a slow model from holding up a fast one:
 
 - runs of at most `INLINE_SECONDS` happen right on the event loop and need no slot: handing them
@@ -17,8 +19,6 @@ Three rules keep a slow model from holding up a fast one:
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,10 +29,10 @@ from time import monotonic
 from typing import NamedTuple
 
 from app.batching import Batch, Batcher, Cut
+from app.session import lower_priority
 
 INLINE_SECONDS = 0.0002
 EXPRESS_RATIO = 4.0
-NICENESS = 10
 
 
 class Head(NamedTuple):
@@ -93,8 +93,8 @@ class _Device:
     def __init__(self, slots: int, executed: Callable[[Batch], None]) -> None:
         self.slots = slots
         self.running: dict[Batch, bool] = {}  # whether it holds the express slot
-        self.ordinary = _Threads(slots, NICENESS, executed)
-        self.express = _Threads(1, 0, executed)
+        self.ordinary = _Threads(slots, executed, gives_way=True)
+        self.express = _Threads(1, executed, gives_way=False)
 
     def left(self) -> Slots:
         express = sum(self.running.values())
@@ -190,7 +190,7 @@ class Scheduler:
                     wait = min(wait, cut)
                     if not batcher.waiting:
                         del self._work[batcher]
-                elif (seconds := batcher.seconds_for(cut.rows)) <= INLINE_SECONDS and (
+                elif (seconds := batcher.seconds_for(cut.work)) <= INLINE_SECONDS and (
                     batcher.device == "cpu"
                 ):
                     inline.append(batcher)
@@ -205,7 +205,9 @@ class Scheduler:
                 break
             batcher, cut = ready.pop(choice.head)
             device = self._device(heads.pop(choice.head).device)
-            device.start(batcher.cut(cut, now), express=choice.express)
+            batch = batcher.cut(cut, now)
+            batch.alone = not (device.running or ready or batcher.waiting)
+            device.start(batch, express=choice.express)
             to_look_at = [batcher]
         if wait < float("inf"):
             self._look_again(now + wait)
@@ -217,7 +219,7 @@ class Scheduler:
         until = now + INLINE_SECONDS
         while batcher.waiting and now < until:
             cut = batcher.look(now)
-            if isinstance(cut, float) or batcher.seconds_for(cut.rows) > INLINE_SECONDS:
+            if isinstance(cut, float) or batcher.seconds_for(cut.work) > INLINE_SECONDS:
                 break
             batch = batcher.cut(cut, now)
             batch.execute(stoppable=False)
@@ -271,9 +273,9 @@ class Scheduler:
 class _Threads:
     """Threads that execute batches, started when first needed, never more than `most`."""
 
-    def __init__(self, most: int, niceness: int, executed: Callable[[Batch], None]) -> None:
+    def __init__(self, most: int, executed: Callable[[Batch], None], *, gives_way: bool) -> None:
         self._most = most
-        self._niceness = niceness
+        self._gives_way = gives_way
         self._executed = executed
         self._queue: SimpleQueue[Batch | None] = SimpleQueue()
         self._count = 0
@@ -289,10 +291,8 @@ class _Threads:
             self._queue.put(None)
 
     def _work(self) -> None:
-        if sys.platform == "linux" and self._niceness:
-            # On Linux a thread has a priority of its own; lowering it needs no privilege.
-            with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._niceness)
+        if self._gives_way:
+            lower_priority()
         while (batch := self._queue.get()) is not None:
             batch.execute()
             self._executed(batch)

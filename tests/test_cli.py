@@ -257,7 +257,7 @@ def test_profile_in_json_has_these_fields(models: Path, tmp_path: Path) -> None:
         "threads",
         "together",
     ]
-    assert list(described["profile"]["threads"]) == ["chosen", "tried", "alone", "at_once"]
+    assert list(described["profile"]["threads"]) == ["chosen", "tried", "gain"]
     assert list(described["profile"]["together"][0]) == [
         "threads",
         "rows",

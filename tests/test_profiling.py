@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import BatchPolicy, Padding
+from app.batching import BatchPolicy, Padding, Yardstick
 from app.errors import InvalidInput
 from app.profiling import (
     Profile,
@@ -145,6 +145,30 @@ def test_an_estimate_lies_on_the_line_through_what_was_measured(rows: int) -> No
         assert estimate == found_out.seconds[rows]
     elif rows > 4:
         assert estimate == pytest.approx(2.0 + 0.25 * (rows - 4))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "chosen", "enough"),
+    [
+        ({1: 0.004, 2: 0.006, 4: 0.011, 8: 0.022}, 4, 4.0),  # 8 were no better
+        ({1: 0.001, 2: 0.001, 4: 0.002}, 4, 100.0),  # none larger was tried: 50 ms of such rows
+        ({1: 0.2}, 1, 1.0),  # over the budget as it is
+    ],
+)
+def test_enough_work_for_a_run_is_that_of_the_chosen_rows(
+    seconds: dict[int, float], chosen: int, enough: float
+) -> None:
+    """Counted in rows of the length that was tried; where all rows are alike there is no need."""
+    policy = BatchPolicy(latency_budget_ms=50)
+    assert Profile(seconds, chosen, "", 32).yardstick(policy) == Yardstick(32, enough)
+    assert Profile(seconds, chosen, "").yardstick(policy) is None
+    assert Profile({}, 1, "", 32).yardstick(policy) is None
+
+
+def test_elements_of_a_row_are_counted_where_rows_may_be_longer(tmp_path: Path) -> None:
+    """A model whose other dimensions are all fixed has no need of them."""
+    assert tried(onnx_models.mlp(), tmp_path).row_elements == 0
+    assert tried(onnx_models.variable_length(), tmp_path).row_elements == 16
 
 
 @given(largest=st.integers(1, 5000))

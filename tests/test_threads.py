@@ -8,22 +8,26 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from app.errors import LoadFailed
+from app.errors import InferenceFailed, LoadFailed
+from app.manifest import Manifest
 from app.model_config import ModelConfig
-from app.profiling import Threads, finding, threads
-from app.profiling.threads import compare, counts_up_to, find_threads
+from app.profiling import Threads, finding, small_enough, threads
+from app.profiling.threads import counts_up_to, find_threads, measure_gain
 from app.registry.catalog import Source
 from app.registry.loading import ready
 from app.session import Provider, Session, SessionOptions, open_session
-from app.session.pool import NICENESS, at_lower_priority
+from app.session.pool import NICENESS, with_low_priority
 from app.tensors import Array, Arrays
 from tests import onnx_models
 
 CHAIN = (Provider("cpu"),)
-TWO = Threads(2, 2, 1.7, 1.0)
+PROMISE = Manifest(1)
+TWO = Threads(2, 2, 1.7)
 
 
 @pytest.fixture
@@ -31,16 +35,11 @@ def path(tmp_path: Path) -> Path:
     return onnx_models.save(onnx_models.mlp(), tmp_path / "mlp" / "1" / "model.onnx")
 
 
-def sleeping(seconds: float, *, in_turn: bool = False) -> Callable[[Arrays], list[Array]]:
-    """A run that takes `seconds`; `in_turn` lets only one go at once."""
-    turn = threading.Lock()
+def sleeping(seconds: float) -> Callable[[Arrays], list[Array]]:
+    """A run that takes `seconds`."""
 
     def run(feeds: Arrays) -> list[Array]:
-        if in_turn:
-            with turn:
-                time.sleep(seconds)
-        else:
-            time.sleep(seconds)
+        time.sleep(seconds)
         return []
 
     return run
@@ -55,26 +54,41 @@ def test_all_cores_are_tried_first_then_fewer(cores: int, counts: list[int]) -> 
     assert counts_up_to(cores) == counts
 
 
-def test_more_threads_are_chosen_where_they_gain_alone_and_cost_nothing_at_once() -> None:
-    """What was measured of them is told, whatever is chosen."""
-    chosen = compare(sleeping(0.02), sleeping(0.005), {}, 4, 2)
-    assert (chosen.chosen, chosen.tried) == (4, 4)
-    assert chosen.alone > 1.2
-    assert chosen.at_once > 1.2
+def test_gain_of_more_threads_is_that_of_lone_runs() -> None:
+    """Four times as fast is told from four times as slow, whatever else the machine does."""
+    assert measure_gain(sleeping(0.02), sleeping(0.005), {}) > 1.1
+    assert measure_gain(sleeping(0.005), sleeping(0.02), {}) < 1.0
 
 
-def test_one_thread_stays_where_a_lone_run_gains_little() -> None:
-    """And runs at once are not even tried."""
-    assert compare(sleeping(0.005), sleeping(0.02), {}, 4, 2).chosen == 1
-    assert compare(sleeping(0.005), sleeping(0.02), {}, 4, 2).at_once == 0
+@pytest.mark.parametrize(("gains", "chosen", "tried"), [([3.0], 8, 8), ([0.9, 1.5], 2, 2)])
+def test_the_first_number_of_threads_that_gains_is_chosen(
+    path: Path, monkeypatch: pytest.MonkeyPatch, gains: list[float], chosen: int, tried: int
+) -> None:
+    """On eight cores eight are tried, then two."""
+    session, left = open_session(path, chain=CHAIN), iter(gains)
+    monkeypatch.setattr(threads, "cores", lambda: 8)
+    monkeypatch.setattr(threads, "measure_gain", lambda *_: next(left))
+    found = find_threads(session, 1.0, lambda count: open_session(path, chain=CHAIN, alone=count))
+    assert found == Threads(chosen, tried, gains[-1])
 
 
-def test_one_thread_stays_where_runs_at_once_would_lose() -> None:
-    """A lone caller's gain must not be paid for by everyone under load."""
-    found = compare(sleeping(0.02), sleeping(0.01, in_turn=True), {}, 2, 8)
-    assert found.chosen == 1
-    assert found.alone > 1.2
-    assert 0 < found.at_once < 0.95
+def test_one_thread_stays_where_none_gains(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured last is told all the same."""
+    monkeypatch.setattr(threads, "cores", lambda: 8)
+    monkeypatch.setattr(threads, "measure_gain", lambda *_: 1.05)
+    session = open_session(path, chain=CHAIN)
+    found = find_threads(session, 1.0, lambda count: open_session(path, chain=CHAIN, alone=count))
+    assert found == Threads(1, 2, 1.05)
+
+
+def test_large_models_are_not_opened_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that lies in the version's folder counts; what cannot be read is too large, too."""
+    (tmp_path / "model.onnx").write_bytes(bytes(600))
+    assert small_enough(tmp_path / "model.onnx")
+    (tmp_path / "weights.bin").write_bytes(bytes(600))
+    monkeypatch.setattr(threads, "LARGEST", 1000)
+    assert not small_enough(tmp_path / "model.onnx")
+    assert not small_enough(tmp_path / "gone" / "model.onnx")
 
 
 def test_short_runs_are_not_tried(path: Path) -> None:
@@ -98,7 +112,7 @@ def test_model_that_does_not_open_again_keeps_one_thread(
     assert find_threads(open_session(path, chain=CHAIN), 1.0, reopen) == Threads()
 
 
-def test_lower_priority_is_handed_on_and_errors_come_back() -> None:
+def test_low_priority_is_handed_on_and_errors_come_back() -> None:
     """A thread started inside inherits it; the caller's own stays as it is."""
 
     def ask() -> int:
@@ -109,10 +123,10 @@ def test_lower_priority_is_handed_on_and_errors_come_back() -> None:
         return found[0]
 
     before = _niceness()
-    assert at_lower_priority(ask) == (NICENESS if sys.platform == "linux" else before)
+    assert with_low_priority(ask) == (NICENESS if sys.platform == "linux" else before)
     assert _niceness() == before
     with pytest.raises(ZeroDivisionError):
-        at_lower_priority(lambda: 1 // 0)
+        with_low_priority(lambda: 1 // 0)
 
 
 def _niceness() -> int:
@@ -120,44 +134,65 @@ def _niceness() -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities on Linux only")
-def test_the_runtimes_own_threads_give_way_to_all_others(path: Path) -> None:
-    """Opened with three threads, a session brings two of its own, at the lower priority."""
-    before = set(os.listdir("/proc/self/task"))
+def test_the_runtimes_own_threads_have_the_priority_of_runs(path: Path) -> None:
+    """Opened with three threads, a session brings two of its own, which give way to the loop."""
+    before = set(Path("/proc/self/task").iterdir())
     session = open_session(path, chain=CHAIN, options=SessionOptions(intra_op_threads=3))
-    own = set(os.listdir("/proc/self/task")) - before
-    niceness = [os.getpriority(os.PRIO_PROCESS, int(one)) for one in own]
+    own = set(Path("/proc/self/task").iterdir()) - before
+    niceness = [os.getpriority(os.PRIO_PROCESS, int(one.name)) for one in own]
     assert len(niceness) >= 2  # the thread that opened it may not be gone yet
     assert set(niceness) == {NICENESS}
     session.close()
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
-    """The threads of every session that a load opens, where two are found to be best."""
-    asked: list[int | None] = []
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """For each session that a load opens, its threads for lone runs; two are found to be best."""
+    asked: list[int] = []
 
-    def watched(path: Path, *, options: SessionOptions, **others: object) -> Session:
-        asked.append(options.intra_op_threads)
-        return open_session(path, options=options, **others)  # type: ignore[arg-type]
+    def watched(path: Path, *, alone: int, **others: Any) -> Session:
+        asked.append(alone)
+        return open_session(path, alone=alone, **others)
 
     monkeypatch.setattr("app.registry.loading.open_session", watched)
     monkeypatch.setattr(finding, "find_threads", lambda *_: TWO)
     return asked
 
 
-def test_load_opens_the_model_with_the_threads_chosen(
-    path: Path, tmp_path: Path, opened: list[int | None]
+def test_load_opens_the_model_once_more_for_lone_runs(
+    path: Path, tmp_path: Path, opened: list[int]
 ) -> None:
     """The choice is kept with the profile, so that a later start measures nothing."""
     source = Source(path, "", ModelConfig(providers=CHAIN))
     first, second = ready(source, tmp_path / "cache"), ready(source, tmp_path / "cache")
     assert first.found.threads == second.found.threads == TWO
     assert second.found.kept
-    assert opened == [None, 2, None, 2]
+    assert opened == [0, 2, 0, 2]
+    assert first.lone is not None
+    first.close()
+    with pytest.raises(InferenceFailed):
+        first.lone.run({"x": np.ones((1, 4), "f4")})
 
 
-def test_a_number_in_the_config_is_what_is_opened(path: Path, opened: list[int | None]) -> None:
+def test_a_number_in_the_config_is_what_every_run_gets(path: Path, opened: list[int]) -> None:
     """Nothing else is tried."""
     config = ModelConfig(providers=CHAIN, session=SessionOptions(intra_op_threads=1))
-    assert ready(Source(path, "", config), None).found.threads == Threads()
-    assert opened == [1]
+    found = ready(Source(path, "", config), None)
+    assert found.found.threads == Threads()
+    assert found.lone is None
+    assert opened == [0]
+
+
+def test_lone_sessions_answers_are_compared_with_the_examples(
+    path: Path, opened: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They go to callers as well."""
+    compared: list[Session] = []
+    monkeypatch.setattr("app.registry.loading.read_manifest", lambda folder: PROMISE)
+    monkeypatch.setattr("app.registry.loading.verify_digests", lambda folder, manifest: None)
+    monkeypatch.setattr(
+        "app.registry.loading._compare_examples",
+        lambda session, manifest: compared.append(session),
+    )
+    found = ready(Source(path, "", ModelConfig(providers=CHAIN)), None)
+    assert compared == [found.session, found.lone]

@@ -14,7 +14,7 @@ from app.batching.batcher import Batcher
 from app.batching.events import BatchingOff, Left, Observer, Ran
 from app.batching.padding import PadPlan, plan_padding
 from app.batching.parts import Outputs, RowsDoNotFollow, split
-from app.batching.policy import BatchPolicy, Cut, Key, Padding, Waiting, next_batch
+from app.batching.policy import BatchPolicy, Cut, Key, Padding, Waiting, Yardstick, next_batch
 
 __all__ = [
     "Batch",
@@ -35,6 +35,7 @@ __all__ = [
     "Run",
     "Ticket",
     "Waiting",
+    "Yardstick",
     "next_batch",
     "plan_padding",
     "split",

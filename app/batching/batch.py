@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from app.batching.events import Ran
 from app.batching.parts import Outputs, RowsDoNotFollow, join, split
+from app.batching.policy import Cut, relative_length
 from app.errors import CohortError, InferenceFailed, InvalidInput
 from app.tensors import Arrays
 
@@ -35,7 +36,8 @@ class Ticket:
     """
 
     __slots__ = (
-        "arrived", "batch", "batcher", "deadline", "inputs", "key", "reply", "requests", "rows",
+        "arrived", "batch", "batcher", "deadline", "inputs", "key", "length", "reply", "requests",
+        "rows",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +56,8 @@ class Ticket:
         self.deadline = deadline
         self.requests = requests
         self.rows, self.key = batcher.place(inputs)
+        yardstick = batcher.yardstick
+        self.length = 1.0 if yardstick is None else relative_length(inputs, self.rows, yardstick)
         self.batch: Batch | None = None
 
     def cancel(self) -> None:
@@ -66,21 +70,23 @@ class Ticket:
 class Batch:
     """Requests that share a run, from being cut until everyone is answered.
 
-    `present` counts the callers that still wait. `timed` is the first run that succeeded.
+    `present` counts the callers that still wait. `timed` is the first run that succeeded. `alone`
+    is set where nothing runs beside it.
     """
 
     __slots__ = (
-        "answers", "batcher", "control", "expected", "present", "rows", "runs", "tickets", "timed",
-        "waits",
+        "alone", "answers", "batcher", "control", "expected", "present", "rows", "runs", "tickets",
+        "timed", "waits", "work",
     )  # fmt: skip
 
-    def __init__(self, batcher: Batcher, tickets: list[Ticket], rows: int, now: float) -> None:
+    def __init__(self, batcher: Batcher, tickets: list[Ticket], cut: Cut, now: float) -> None:
         self.batcher = batcher
         self.tickets = tickets
-        self.rows = rows
+        self.rows, self.work = cut.rows, cut.work
         self.present = len(tickets)
         self.waits = [now - ticket.arrived for ticket in tickets for _ in range(ticket.requests)]
-        self.expected = batcher.seconds_for(rows)
+        self.expected = batcher.seconds_for(cut.work)
+        self.alone = False
         self.control: Control | None = None
         self.answers: list[Outputs | CohortError] = []
         self.runs: list[Ran] = []
@@ -143,7 +149,8 @@ class Batch:
         succeeded = False
         started = monotonic()
         try:
-            outputs = self.batcher.run(feeds, self.control)
+            run = self.batcher.run_alone if self.alone else self.batcher.run
+            outputs = run(feeds, self.control)
             succeeded = True
         finally:
             waits = () if self.runs else self.waits

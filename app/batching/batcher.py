@@ -10,7 +10,7 @@ from time import monotonic
 from app.batching.batch import Batch, Control, Reply, Run, Ticket
 from app.batching.events import BatchingOff, Left, Observer, Ran
 from app.batching.padding import PadPlan
-from app.batching.policy import BatchPolicy, Cut, Key, next_batch, place, place_alone
+from app.batching.policy import BatchPolicy, Cut, Key, Yardstick, next_batch, place, place_alone
 from app.errors import CohortError, DeadlineExceeded, NotReady, Overloaded
 from app.tensors import Arrays
 
@@ -21,9 +21,11 @@ TIMER_STEP = 0.001
 class Batcher:
     """Queue, cut and answer the requests of one version.
 
-    `run` runs the model on any thread. `seconds_for(rows)` estimates a run. `wake(batcher)` tells
-    the scheduler that requests wait; it then calls `look`, `cut` and, once the batch has executed,
-    `finish`. Without a plan for `padding`, requests of different lengths do not share a run.
+    `run` runs the model on any thread, and `run_alone` where nothing else does meanwhile.
+    `seconds_for(work)` estimates a run of so many rows, of the length that was profiled; where
+    others may come, a `yardstick` counts them in such. `wake(batcher)` tells the scheduler that
+    requests wait; it then calls `look`, `cut` and, once the batch has executed, `finish`. Without a
+    plan for `padding`, requests of different lengths do not share a run.
     """
 
     def __init__(
@@ -33,16 +35,20 @@ class Batcher:
         *,
         wake: Callable[[Batcher], None],
         observe: Observer,
+        run_alone: Run | None = None,
         make_control: Callable[[], Control | None] = lambda: None,
-        seconds_for: Callable[[int], float] = lambda rows: 0.001,
+        seconds_for: Callable[[float], float] = lambda work: 0.001,
+        yardstick: Yardstick | None = None,
         device: str = "cpu",
         shadow: bool = False,
         padding: PadPlan | None = None,
     ) -> None:
         self.run = run
+        self.run_alone = run_alone or run
         self.policy = policy
         self.device = device
         self.shadow = shadow
+        self.yardstick = yardstick
         self.padding = padding if padding is not None and padding.inputs else None
         self.make_control = make_control
         self.cannot_batch = ""  # set by a batch on its thread, acted on in `finish`
@@ -100,22 +106,22 @@ class Batcher:
 
     def look(self, now: float) -> Cut | float:
         """Say what `cut` would take next, or in how many seconds to look again."""
-        return next_batch(self._queues, self.policy, now)
+        return next_batch(self._queues, self.policy, now, self.yardstick)
 
-    def seconds_for(self, rows: int) -> float:
-        """How long a run of `rows` should take, by the profile and by what runs took of late."""
-        return self._profiled_seconds(rows) * self._pace
+    def seconds_for(self, work: float) -> float:
+        """How long a run of `work` should take, by the profile and by what runs took of late."""
+        return self._profiled_seconds(work) * self._pace
 
     def cut(self, decision: Cut, now: float) -> Batch:
         """Take a batch out of the queues, as `look` decided; nothing may have changed since."""
-        key, requests, rows, _ = decision
+        key, requests = decision.key, decision.requests
         queue = self._queues[key]
         if requests == len(queue):
             tickets = list(queue)
             del self._queues[key]
         else:
             tickets = [queue.popleft() for _ in range(requests)]
-        batch = Batch(self, tickets, rows, now)
+        batch = Batch(self, tickets, decision, now)
         for ticket in tickets:
             ticket.batch = batch
             self.waiting -= ticket.requests
@@ -129,8 +135,9 @@ class Batcher:
             self._turn_off()
         for ran in batch.runs:
             self._tell(ran)
-        if batch.timed is not None and batch.timed.rows:
-            self._learn(batch.timed)
+        ran_as_profiled = not batch.alone or self.run_alone == self.run
+        if ran_as_profiled and batch.timed is not None and batch.timed.rows:
+            self._learn(batch.timed, batch.work / batch.rows)
         for ticket, answer in zip(batch.tickets, batch.answers, strict=True):
             reply = ticket.reply
             ticket.reply = ticket.batch = None
@@ -212,9 +219,9 @@ class Batcher:
 
     # -- what is learnt
 
-    def _learn(self, ran: Ran) -> None:
+    def _learn(self, ran: Ran, length: float) -> None:
         """Follow what runs take; one that was disturbed, however badly, moves the pace by 30 %."""
-        ratio = ran.seconds / max(self._profiled_seconds(ran.rows), 1e-6)
+        ratio = ran.seconds / max(self._profiled_seconds(ran.rows * length), 1e-6)
         self._pace += 0.1 * (min(ratio, 4.0 * self._pace) - self._pace)
 
     def _turn_off(self) -> None:

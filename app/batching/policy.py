@@ -46,49 +46,89 @@ class BatchPolicy:
         return replace(self, max_batch_size=1)
 
 
+class Yardstick(NamedTuple):
+    """What rows of any length are measured by: a row as it was profiled, of so many `elements`.
+
+    As many `rows` of that length are enough for a run: longer rows reach the same work sooner.
+    """
+
+    elements: int
+    rows: float
+
+
+PAIR = 2
+"""Rows of any length gain from one other: 9 % at 128 words in a text encoder, from a third 3 %."""
+
+
 class Waiting(Protocol):
-    """What `next_batch` looks at in a request."""
+    """What `next_batch` looks at in a request.
+
+    `length` is how long each of its rows is, in rows as they were profiled.
+    """
 
     @property
     def arrived(self) -> float: ...
     @property
     def rows(self) -> int: ...
+    @property
+    def length(self) -> float: ...
 
 
 class Cut(NamedTuple):
-    """Run `requests` from the head of the queue at `key`: `rows` in all, here since `arrived`."""
+    """Run `requests` from the head of the queue at `key`: `rows` in all, here since `arrived`.
+
+    `work` is the rows again, counted in rows of the length that was profiled.
+    """
 
     key: Key
     requests: int
     rows: int
     arrived: float
+    work: float
 
 
 def next_batch(
-    queues: Mapping[Key, Sequence[Waiting]], policy: BatchPolicy, now: float
+    queues: Mapping[Key, Sequence[Waiting]],
+    policy: BatchPolicy,
+    now: float,
+    yardstick: Yardstick | None = None,
 ) -> Cut | float:
     """Say which requests run next, or in how many seconds to look again: infinity if none waits.
 
     The queue whose head is oldest comes first. With `max_queue_delay_ms`, a batch that is not full
-    is held until its head has waited that long, and a ripe queue goes before one that is not.
+    is held until its head has waited that long, and a ripe queue goes before one that is not. With
+    a `yardstick`, a run takes fewer of longer rows.
     """
     delay = policy.max_queue_delay_ms / 1000
-    largest = policy.max_batch_size
     chosen: Key = None
     oldest = wait = float("inf")
     for key, queue in queues.items():
         arrived = queue[0].arrived
         if arrived >= oldest:
             continue
-        if delay and (left := arrived + delay - now) > 0 and not _is_full(key, queue, largest):
+        if (
+            delay
+            and (left := arrived + delay - now) > 0
+            and not _is_full(key, queue, largest_run(queue[0], policy, yardstick))
+        ):
             wait = min(wait, left)
         else:
             chosen, oldest = key, arrived
     if oldest == float("inf"):
         return wait
     queue = queues[chosen]
-    requests, rows = (1, queue[0].rows) if chosen is None else count_together(queue, largest)
-    return Cut(chosen, requests, rows, oldest)
+    head = queue[0]
+    if chosen is None:
+        return Cut(None, 1, head.rows, oldest, head.rows * head.length)
+    requests, rows = count_together(queue, largest_run(head, policy, yardstick))
+    return Cut(chosen, requests, rows, oldest, rows * head.length)
+
+
+def largest_run(head: Waiting, policy: BatchPolicy, yardstick: Yardstick | None) -> int:
+    """How many rows as long as those of `head` a run takes at most."""
+    if yardstick is None or head.length * policy.max_batch_size <= yardstick.rows:
+        return policy.max_batch_size
+    return min(policy.max_batch_size, max(PAIR, int(yardstick.rows / head.length)))
 
 
 def count_together(queue: Sequence[Waiting], max_batch_size: int) -> tuple[int, int]:
@@ -134,6 +174,12 @@ def place(inputs: Arrays) -> tuple[int, Key]:
 def place_alone(inputs: Arrays) -> tuple[int, Key]:
     """Say how many rows a request has that shares its run with none."""
     return count_rows(inputs), None
+
+
+def relative_length(inputs: Arrays, rows: int, yardstick: Yardstick) -> float:
+    """How long each of `rows` rows is, in rows as they were profiled."""
+    elements = sum([array.size for array in inputs.values()])
+    return elements / (yardstick.elements * rows) if rows else 1.0
 
 
 def count_rows(inputs: Arrays) -> int:

@@ -80,7 +80,7 @@ class _Seen:
 def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) -> _Seen:
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
-    from app.profiling import Store, find_out, key_for
+    from app.profiling import Store, find_out, key_for, small_enough
     from app.profiling.finding import keep
 
     number, path, config = _find(settings.models, model, number)
@@ -91,7 +91,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
         task = progress.add_task("Opening")
         own = config.session.intra_op_threads
         reopen = partial(_open, path, config, settings.cache)
-        session = reopen(own)
+        session = reopen()
         try:
             key = key_for(
                 path,
@@ -104,7 +104,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
             store = Store(settings.cache)
             differences = store.differences(key)
             progress.update(task, description="Measuring runs")
-            may_choose = reopen if own is None else None
+            may_choose = reopen if own is None and small_enough(path) else None
             found = find_out(session, config.batching, store, key, fresh=fresh, reopen=may_choose)
             if found.profile.seconds and not found.together:
                 progress.update(task, description="Measuring runs at once")
@@ -117,7 +117,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
         number,
         found,
         config.batching,
-        found.threads.chosen if own is None else own,
+        1 if own is None else own,
         session.placement.active,
         session.device,
         differences,
@@ -143,15 +143,16 @@ def _find(folder: Path, model: str, number: int | None) -> tuple[int, Path, Mode
     return wanted, found.versions[wanted].path, found.config
 
 
-def _open(path: Path, config: ModelConfig, cache: Path | None, threads: int | None) -> Session:
+def _open(path: Path, config: ModelConfig, cache: Path | None, alone: int = 0) -> Session:
     from app.session import open_session
 
     return open_session(
         path,
         chain=config.providers,
         policy=config.provider_policy,
-        options=replace(config.session, intra_op_threads=threads),
+        options=config.session,
         cache=cache,
+        alone=alone,
     )
 
 
@@ -243,10 +244,9 @@ def _verdicts(seen: _Seen) -> list[str]:
         off = found.padding.reason
         lines.append(f"Padding: off, {off}" if off else "Padding: on, answers stay the same")
     if (threads := found.threads).tried > 1:
-        at_once = f", runs at once {threads.at_once:.2f} times" if threads.at_once else ""
         lines.append(
-            f"Threads per run: {threads.chosen}; on {threads.tried} a lone run is "
-            f"{threads.alone:.2f} times as fast as on one{at_once}"
+            f"Threads of a run that is alone: {threads.chosen}, since on {threads.tried} it is "
+            f"{threads.gain:.2f} times as fast as on one"
         )
     if found.kept:
         lines.append(f"From the cache, measured {found.measured}; --fresh measures again")

@@ -22,7 +22,7 @@ from app.profiling.measuring import (
     why_alone,
 )
 from app.profiling.store import Store
-from app.profiling.threads import Threads
+from app.profiling.threads import Threads, small_enough
 from app.profiling.together import Together, best, run_together, together
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "profile",
     "run_together",
     "sizes_up_to",
+    "small_enough",
     "together",
     "why_alone",
 ]

@@ -35,6 +35,7 @@ class Kept:
     max_batch_size: int
     reason: str
     padding_off: str
+    row_elements: int = 0
     threads: Threads = ONE
     together: tuple[Together, ...] = ()
 
@@ -116,6 +117,7 @@ def keep(store: Store, key: Mapping[str, str], found: Finding) -> None:
         found.profile.max_batch_size,
         found.profile.reason,
         found.padding.reason,
+        found.profile.row_elements,
         found.threads,
         found.together,
     )
@@ -146,7 +148,7 @@ def _recall(
         return None
     plan = plan_padding(session.inputs, session.outputs, batching.pad)
     padding = PadPlan(reason=kept.padding_off) if kept.padding_off else plan
-    found_out = Profile(kept.seconds, kept.max_batch_size, kept.reason)
+    found_out = Profile(kept.seconds, kept.max_batch_size, kept.reason, kept.row_elements)
     return Finding(found_out, padding, kept.threads, kept.together, kept.measured, kept=True)
 
 

@@ -10,7 +10,7 @@ from time import perf_counter
 
 import numpy as np
 
-from app.batching import BatchPolicy, Outputs, PadPlan, RowsDoNotFollow, plan_padding
+from app.batching import BatchPolicy, Outputs, PadPlan, RowsDoNotFollow, Yardstick, plan_padding
 from app.errors import CohortError, InvalidInput, quoted
 from app.tensors import BY_NAME, Array, Arrays, TensorSpec
 
@@ -38,14 +38,30 @@ class Profile:
 
     `seconds` maps rows to the seconds a run of as many takes; empty where the model could not be
     tried. `max_batch_size` is the number of rows chosen, 1 where requests run one by one, and then
-    `reason` says why.
+    `reason` says why. `row_elements` is how many elements a row of the inputs had; 0 where no row
+    can have more or fewer.
     """
 
     seconds: Mapping[int, float]
     max_batch_size: int
     reason: str = ""
+    row_elements: int = 0
 
-    def seconds_for(self, rows: int) -> float:
+    def yardstick(self, policy: BatchPolicy) -> Yardstick | None:
+        """What longer rows are measured by; None where all rows are of one length.
+
+        Where larger batches than the chosen one were no better, its work is enough for a run of
+        longer rows, too. Where none larger was tried, as much as the latency budget allows is.
+        """
+        if not self.seconds or not self.row_elements:
+            return None
+        enough: float = self.max_batch_size
+        if enough == max(self.seconds):
+            taken = max(self.seconds[self.max_batch_size], 1e-9)
+            enough *= max(1.0, policy.latency_budget_ms / 1000 / taken)
+        return Yardstick(self.row_elements, enough)
+
+    def seconds_for(self, rows: float) -> float:
         """Estimate a run of `rows`, in seconds: between and beyond what was measured, linear."""
         if not self.seconds:
             return UNKNOWN_SECONDS
@@ -87,7 +103,9 @@ def profile(
     chosen = choose_size(seconds, policy.latency_budget_ms / 1000)
     if chosen == 1 and not reason:
         reason = "larger batches are no faster here"
-    return Profile(seconds, chosen, reason)
+    elements = sum([array.size for array in one.values()])
+    fixed = not any(map(_open_dimensions, inputs))
+    return Profile(seconds, chosen, reason, 0 if fixed else elements)
 
 
 def choose_size(seconds: Mapping[int, float], latency_budget: float) -> int:

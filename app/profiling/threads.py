@@ -1,15 +1,17 @@
-"""How many threads a run takes: one, or several, so that a lone caller has the idle cores as well.
+"""How many threads a run takes that nothing else runs beside.
 
-With as many runs at once as there are cores, one thread each is best, and more must not cost much;
-with one run the other cores would idle. So both are measured, on one thread and on more, turn by
-turn, since the machine may be doing something else as well.
+With a run on every core, one thread each is best: more would only wait for each other. A lone run
+leaves the other cores idle, and a second session, on several threads, gives it those. It is
+measured whether that pays, on one thread and on more turn by turn, since the machine may be doing
+something else as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from app.errors import CohortError
 from app.profiling.measuring import Run, find_trial
@@ -18,37 +20,44 @@ from app.session import Session, cores
 from app.tensors import Arrays
 
 Reopen = Callable[[int], Session]
-"""Opens the model once more, with so many threads per run. Raises LoadFailed."""
+"""Opens the model once more, for lone runs on so many threads. Raises LoadFailed."""
 
 WORTH_A_LOOK = 0.001
-"""Seconds: waking another thread for a shorter run takes about what it saves."""
+"""Seconds: waking other threads for a shorter run takes about what it saves."""
 
-GAIN, KEPT = 1.2, 0.95
-"""More threads are chosen where a lone run gains this much, and runs at once keep this much."""
+GAIN = 1.1
+"""More threads are chosen where a lone run is this much faster."""
+
+LARGEST = 1 << 29
+"""Bytes of a version's folder: a second session has the weights in memory a second time."""
 
 TURNS, TURN_SECONDS = 3, 0.12
 
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """The threads `chosen` for a run, and what was measured of `tried` threads against one.
+    """The threads `chosen` for a lone run; on `tried` ones it was `gain` times as fast as on one.
 
-    `alone` is the speed of a lone run over that on one thread; `at_once` the same with as many
-    runs at once as there are cores. `tried` is 1 where nothing was measured, and `at_once` 0 where
-    `alone` said enough.
+    `tried` is 1 where nothing was measured.
     """
 
     chosen: int = 1
     tried: int = 1
-    alone: float = 1.0
-    at_once: float = 1.0
+    gain: float = 1.0
 
 
 ONE = Threads()
 
 
+def small_enough(path: Path) -> bool:
+    """Whether the model at `path`, with what lies beside it, may be in memory twice."""
+    with suppress(OSError):
+        return sum(file.stat().st_size for file in path.parent.iterdir()) <= LARGEST
+    return False
+
+
 def find_threads(session: Session, seconds: float, reopen: Reopen) -> Threads:
-    """Choose the threads for runs of `session`, which take `seconds` on the one that it has."""
+    """Choose the threads for lone runs of a model that takes `seconds` on `session`'s one."""
     most = cores()
     if session.device != "cpu" or most < 2 or seconds < WORTH_A_LOOK:
         return ONE
@@ -58,9 +67,10 @@ def find_threads(session: Session, seconds: float, reopen: Reopen) -> Threads:
         for count in counts_up_to(most):
             other = reopen(count)
             try:
-                found = compare(session.run, other.run, feeds, count, most)
+                gain = measure_gain(session.run, other.run, feeds)
             finally:
                 other.close()
+            found = Threads(count if gain >= GAIN else 1, count, gain)
             if found.chosen > 1:
                 break
     return found
@@ -76,24 +86,19 @@ def counts_up_to(most: int) -> list[int]:
     return counts
 
 
-def compare(one: Run, more: Run, feeds: Arrays, threads: int, most: int) -> Threads:
-    """Measure runs on `threads` threads against runs on one, alone and with `most` at once."""
-    runs = {1: one, threads: more}
+def measure_gain(one: Run, more: Run, feeds: Arrays) -> float:
+    """How many times as fast lone runs of `more` are as those of `one`.
+
+    Each at the best of its turns: what disturbs a run only ever makes it longer.
+    """
     more(feeds)  # the first run allocates
-    alone = _speeds(runs, feeds, 1)
-    gain = alone[threads] / alone[1]
-    if gain < GAIN:
-        return Threads(1, threads, gain, 0.0)
-    at_once = _speeds(runs, feeds, most)
-    kept = at_once[threads] / at_once[1]
-    return Threads(threads if kept >= KEPT else 1, threads, gain, kept)
-
-
-def _speeds(runs: Mapping[int, Run], feeds: Arrays, at_once: int) -> dict[int, float]:
-    """Runs per second by threads, each the best of its turns: a disturbance only slows."""
-    best = dict.fromkeys(runs, 0.0)
+    of_one = of_more = 0.0
     for _ in range(TURNS):
-        for threads, run in runs.items():
-            done, taken = run_together(run, feeds, at_once, TURN_SECONDS)
-            best[threads] = max(best[threads], done / taken)
-    return best
+        of_one = max(of_one, _speed(one, feeds))
+        of_more = max(of_more, _speed(more, feeds))
+    return of_more / of_one
+
+
+def _speed(run: Run, feeds: Arrays) -> float:
+    done, taken = run_together(run, feeds, 1, TURN_SECONDS)
+    return done / taken

@@ -42,7 +42,8 @@ class Source:
 class Loaded:
     """An open version with its batcher; `leases` counts the requests that use it.
 
-    `example` is inputs the model takes, published or made up; None where none were found.
+    `example` is inputs the model takes, published or made up; None where none were found. `lone` is
+    the same model open for runs that nothing runs beside, where that is another session.
     """
 
     __slots__ = (
@@ -50,6 +51,7 @@ class Loaded:
         "example",
         "found",
         "leases",
+        "lone",
         "manifest",
         "on_idle",
         "session",
@@ -64,8 +66,9 @@ class Loaded:
         timeout: float,
         manifest: Manifest | None,
         example: Arrays | None = None,
+        lone: Session | None = None,
     ) -> None:
-        self.session = session
+        self.session, self.lone = session, lone
         self.batcher = batcher
         self.found = found
         self.timeout = timeout
@@ -78,6 +81,13 @@ class Loaded:
     def profile(self) -> Profile:
         """How long its runs take."""
         return self.found.profile
+
+    def close(self) -> None:
+        """Refuse what still waits, and let go of the model."""
+        self.batcher.close()
+        self.session.close()
+        if self.lone is not None:
+            self.lone.close()
 
     def release(self, count: int = 1) -> None:
         """Give leases back."""

@@ -10,7 +10,7 @@ from app.batching import BatchPolicy
 from app.errors import CohortError, LoadFailed
 from app.manifest import Manifest, read_manifest, verify_digests
 from app.model_config import ModelConfig
-from app.profiling import Finding, Store, find_out, find_trial, key_for
+from app.profiling import Finding, Store, find_out, find_trial, key_for, small_enough
 from app.registry.catalog import Source
 from app.session import Session, open_session
 from app.tensors import Arrays
@@ -21,11 +21,17 @@ class Readied:
     """A version that opened, kept its promises and is warm."""
 
     session: Session
+    lone: Session | None
     found: Finding
     policy: BatchPolicy
     timeout: float
     manifest: Manifest | None
     example: Arrays | None  # inputs it was seen to take
+
+    def close(self) -> None:
+        self.session.close()
+        if self.lone is not None:
+            self.lone.close()
 
 
 def ready(source: Source, cache: Path | None) -> Readied:
@@ -41,41 +47,42 @@ def ready(source: Source, cache: Path | None) -> Readied:
     if manifest is not None:
         verify_digests(folder, manifest)
     opener = _Opener(source.path, config, cache)
-    session = opener.open(config.session.intra_op_threads)
+    session, lone = opener.open(), None
     try:
         example = _try_out(session, config, manifest)
         found = opener.find_out(session)
         if found.threads.chosen > 1:
-            session.close()
-            session = opener.open(found.threads.chosen)
-            example = _try_out(session, config, manifest)
-    except LoadFailed:
-        session.close()
-        raise
+            lone = opener.open(found.threads.chosen)
+            _try_out(lone, config, manifest)
     except CohortError as error:
         session.close()
+        if lone is not None:
+            lone.close()
+        if isinstance(error, LoadFailed):
+            raise
         raise LoadFailed(f"its first runs failed: {error}") from error
     if manifest is not None and manifest.examples:
         example = manifest.examples[0].inputs
     policy = replace(config.batching, max_batch_size=found.profile.max_batch_size)
-    return Readied(session, found, policy, config.timeout_ms / 1000, manifest, example)
+    return Readied(session, lone, found, policy, config.timeout_ms / 1000, manifest, example)
 
 
 @dataclass(frozen=True, slots=True)
 class _Opener:
-    """Opens one model file as its config says, but for the threads."""
+    """Opens one model file as its config says."""
 
     path: Path
     config: ModelConfig
     cache: Path | None
 
-    def open(self, threads: int | None) -> Session:
+    def open(self, alone: int = 0) -> Session:
         return open_session(
             self.path,
             chain=self.config.providers,
             policy=self.config.provider_policy,
-            options=replace(self.config.session, intra_op_threads=threads),
+            options=self.config.session,
             cache=self.cache,
+            alone=alone,
         )
 
     def find_out(self, session: Session) -> Finding:
@@ -92,7 +99,8 @@ class _Opener:
                     options=config.session,
                 )
                 store = Store(self.cache)
-        reopen = self.open if config.session.intra_op_threads is None else None
+        own = config.session.intra_op_threads is not None or not small_enough(self.path)
+        reopen = None if own else self.open
         return find_out(session, config.batching, store, key, reopen=reopen)
 
 

@@ -190,7 +190,7 @@ class Registry:
             self._failed(load, f"{type(error).__name__}: {error}")
             return
         if model in self._out:  # since it began
-            readied.session.close()
+            readied.close()
             self._keep_out(load)
             return
         before = self._entry(model, number)
@@ -221,7 +221,7 @@ class Registry:
         self._observe(Failed(model, number, reason, serving))
 
     def _open(self, model: str, number: int, readied: Readied) -> Loaded:
-        session = readied.session
+        session, lone = readied.session, readied.lone
         count = self._count(model, str(number))
 
         def observe(event: Ran | Left | BatchingOff) -> None:
@@ -234,8 +234,10 @@ class Registry:
             readied.policy,
             wake=self._wake,
             observe=observe,
+            run_alone=None if lone is None else lone.run,
             make_control=session.control,
             seconds_for=readied.found.profile.seconds_for,
+            yardstick=readied.found.profile.yardstick(readied.policy),
             device=session.device,
             padding=readied.found.padding,
         )
@@ -246,6 +248,7 @@ class Registry:
             readied.timeout,
             readied.manifest,
             readied.example,
+            lone,
         )
 
     def _keep_out(self, load: Load) -> None:
@@ -280,8 +283,7 @@ class Registry:
     @staticmethod
     def _let_go(loaded: Loaded, then: Callable[[], None] = lambda: None) -> None:
         def close() -> None:
-            loaded.batcher.close()
-            loaded.session.close()
+            loaded.close()
             then()
 
         loaded.when_idle(close)

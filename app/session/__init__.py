@@ -6,6 +6,7 @@
 from app.session.cores import cores
 from app.session.identity import digest_model, machine, runtime_build
 from app.session.opening import SessionOptions, open_session
+from app.session.pool import lower_priority
 from app.session.protobuf import Metadata
 from app.session.providers import (
     DEFAULT_CHAIN,
@@ -29,6 +30,7 @@ __all__ = [
     "SessionOptions",
     "cores",
     "digest_model",
+    "lower_priority",
     "machine",
     "open_session",
     "parse_provider",

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from app.errors import LoadFailed
 from app.session.cache import LARGEST, OptimizedGraph
 from app.session.failures import sentence
-from app.session.pool import at_lower_priority
+from app.session.pool import with_low_priority
 from app.session.protobuf import ModelFile, Shape, read_model
 from app.session.providers import (
     CPU,
@@ -27,12 +27,15 @@ from app.session.running import Fallback, Placement, Session
 from app.session.runtime import QUIET, ort
 from app.tensors import BY_ORT, TensorSpec
 
+SPIN_MICROSECONDS = "50"
+"""Longer than from one node to the next, shorter than from one request to the next."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
     """config.yaml's `session:`."""
 
-    intra_op_threads: int | None = None  # per run; None is 1 until the profile chose otherwise
+    intra_op_threads: int | None = None  # per run; None is 1, and more for lone runs where it pays
     graph_optimization: Literal["all", "extended", "basic", "none"] = "all"
     optimized_cache: bool = True  # keep the optimized graph between starts (CPU only)
     custom_op_libraries: tuple[str, ...] = ()  # relative ones start at the model's folder
@@ -45,18 +48,21 @@ def open_session(
     policy: ProviderPolicy = "prefer",
     options: SessionOptions = SessionOptions(),
     cache: Path | None = None,
+    alone: int = 0,
 ) -> Session:
     """Open the model at `path` on the first link of `chain` that will have it.
 
     `prefer` falls along the chain and says why in the session's `placement`; under `require` the
     first link must take at least one node, under `require_all` every node. Nodes that the active
     provider leaves go to later links, and at last to the CPU. Optimized graphs are kept under
-    `cache`. Raises LoadFailed, and nothing else, with a sentence for the operator.
+    `cache`. With `alone`, runs take as many threads, which spin between a run's nodes: for runs
+    that nothing else runs beside. Raises LoadFailed, and nothing else, with a sentence for the
+    operator.
     """
     if not chain:
         raise LoadFailed("the provider chain is empty")
     model = _read(path)
-    opener = _Opener(path, model, options, cache)
+    opener = _Opener(path, model, options, cache, alone)
     fallbacks: list[Fallback] = []
     for place, link in enumerate(chain):
         raw, reason = None, refusal(link)
@@ -161,9 +167,14 @@ class _Opener:
     """Opens one model file, with the same options, on one list of providers after another."""
 
     def __init__(
-        self, path: Path, model: ModelFile, options: SessionOptions, cache: Path | None
+        self,
+        path: Path,
+        model: ModelFile,
+        options: SessionOptions,
+        cache: Path | None,
+        alone: int,
     ) -> None:
-        self._path, self._options, self._cache = path, options, cache
+        self._path, self._options, self._cache, self._alone = path, options, cache, alone
         self._external = bool(model.external)
 
     def open(self, links: Sequence[Provider], policy: ProviderPolicy) -> Any:
@@ -207,8 +218,9 @@ class _Opener:
         try:
             if self._path.stat().st_size > LARGEST:
                 return None
-            any_threads = replace(wanted, intra_op_threads=None)  # the graph is the same
-            return OptimizedGraph(self._cache, self._path, repr(any_threads))
+            # Whatever the threads, the graph is the same.
+            wanted = replace(wanted, intra_op_threads=None)
+            return OptimizedGraph(self._cache, self._path, repr(wanted))
         except OSError:
             return None
 
@@ -228,13 +240,16 @@ class _Opener:
         wanted = self._options
         options = ort.SessionOptions()
         options.log_severity_level = QUIET
-        threads = wanted.intra_op_threads
+        threads = self._alone or wanted.intra_op_threads
         options.intra_op_num_threads = 1 if threads is None else threads
         options.inter_op_num_threads = 1
         options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
         level = "none" if optimized else wanted.graph_optimization
         options.graph_optimization_level = _LEVELS[level]
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry(
+            "session.intra_op.allow_spinning", str(int(self._alone > 0))
+        )
+        options.add_session_config_entry("session.intra_op.spin_duration_us", SPIN_MICROSECONDS)
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         folder = self._path.absolute().parent.parent  # the model's, where config.yaml lies
@@ -258,7 +273,7 @@ def _open(path: Path, options: Any, links: Sequence[Provider]) -> Any:
         # Its own fallback prints to stdout and forgets why.
         return ort.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
 
-    return open_it() if options.intra_op_num_threads == 1 else at_lower_priority(open_it)
+    return open_it() if options.intra_op_num_threads == 1 else with_low_priority(open_it)
 
 
 def _session(raw: Any, model: ModelFile, placement: Placement, device: str) -> Session:

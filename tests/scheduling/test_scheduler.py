@@ -429,3 +429,47 @@ async def test_nothing_is_left_to_do_when_all_is_answered(scheduler: Scheduler) 
         assert not scheduler._done
         assert scheduler._timer is None
         assert not any(device.running for device in scheduler._devices.values())
+
+
+async def test_only_a_run_with_nothing_beside_it_is_alone(scheduler: Scheduler) -> None:
+    """Whatever runs or waits for the device at its start counts; what comes later does not."""
+    with Puppet() as puppet, Puppet() as lone:
+
+        def make_one() -> Batcher:
+            return Batcher(
+                puppet,
+                POLICY,
+                wake=scheduler.wake,
+                observe=Observed(),
+                run_alone=lone,
+                seconds_for=lambda work: LONG,
+            )
+
+        first, second = make_one(), make_one()
+        answers = send(first, 1)
+        await lone.started(1)
+        answers += send(second, 1)
+        await puppet.started(1)
+        lone.release(10)
+        puppet.release(10)
+        await all_of(answers)
+        answers = send(first, 1) + send(second, 1)
+        await all_of(answers)
+        assert (len(lone.feeds), len(puppet.feeds)) == (1, 3)
+        await all_of(send(second, 1))
+        assert (len(lone.feeds), len(puppet.feeds)) == (2, 3)
+
+
+async def test_lone_runs_teach_nothing_about_the_others(scheduler: Scheduler) -> None:
+    """They take other threads; what a run beside others takes stays as it was known."""
+    batcher = Batcher(
+        lambda inputs, control: double(inputs),
+        POLICY,
+        wake=scheduler.wake,
+        observe=Observed(),
+        run_alone=lambda inputs, control: double(inputs),
+        seconds_for=lambda work: LONG,
+    )
+    for _ in range(20):
+        await all_of(send(batcher, 1))
+    assert batcher.seconds_for(1) == LONG
