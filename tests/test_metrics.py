@@ -66,7 +66,7 @@ def test_a_run_is_counted_with_its_rows_requests_and_waits() -> None:
     """One run, one observation each; one wait per request; callers who left by stage."""
     metrics = Metrics(list)
     counts = metrics.version("iris", "1")
-    counts.batcher(Ran(rows=12, requests=3, seconds=0.01, waits=(0.001, 0.002, 0.003)))
+    counts.batcher(Ran(rows=12, requests=3, seconds=0.01, waits=[(0.001, 2), (0.003, 1)]))
     counts.batcher(Left("queued"))
     seen = samples(metrics)
     of = labels(model="iris", version="1")

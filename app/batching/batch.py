@@ -84,7 +84,7 @@ class Batch:
         self.tickets = tickets
         self.rows, self.work = cut.rows, cut.work
         self.present = len(tickets)
-        self.waits = [now - ticket.arrived for ticket in tickets for _ in range(ticket.requests)]
+        self.waits = [(now - ticket.arrived, ticket.requests) for ticket in tickets]
         self.expected = batcher.seconds_for(cut.work)
         self.alone = False
         self.control: Control | None = None

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 
 class Ran(NamedTuple):
-    """One run of the model: `waits` are the seconds its requests had queued, `seconds` the run's.
+    """One run of the model. `waits` says how many seconds its requests had queued, and how many of
+    them for as long; `seconds` are the run's.
 
     `padding` is the share of padding among the elements of padded inputs, 0 where none was needed.
     """
@@ -15,7 +16,7 @@ class Ran(NamedTuple):
     rows: int
     requests: int
     seconds: float
-    waits: Sequence[float]
+    waits: Sequence[tuple[float, int]]
     padding: float = 0.0
 
 

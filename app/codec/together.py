@@ -35,10 +35,11 @@ def read_row(body: bytes) -> tuple[str | None, str | None, Row] | None:
         return None
     if document.__class__ is not dict:
         return None
-    model = document.pop("model", None)
-    if len(document) != 1 or (model is not None and model.__class__ is not str):
-        return None
-    name = None
+    model = name = None
+    if len(document) != 1:
+        model = document.pop("model", None)
+        if len(document) != 1 or (model is not None and model.__class__ is not str):
+            return None
     rows = document.get("input")
     if rows is None:
         inputs = document.get("inputs")

@@ -225,49 +225,55 @@ class Lease:
 class SharedLease:
     """The hold that several requests of one turn of the loop have on one version together.
 
-    `started` is when each of them came, on the monotonic clock.
+    `started` is when the turn read the first of them, on the monotonic clock: all of them lay there
+    already.
     """
 
-    __slots__ = ("_open", "_plane", "served", "started")
+    __slots__ = ("_open", "_plane", "count", "served", "started")
 
-    def __init__(self, plane: DataPlane, served: Served, started: Sequence[float]) -> None:
+    def __init__(self, plane: DataPlane, served: Served, started: float, count: int) -> None:
         self._plane = plane
         self.served = served
         self.started = started
+        self.count = count
         self._open = True
-        plane.open_leases += len(started)
-        served.loaded.leases += len(started)
+        plane.open_leases += count
+        served.loaded.leases += count
 
     @property
     def seconds(self) -> float:
-        """How long the first of them has been here."""
-        return monotonic() - self.started[0]
+        """How long they have been here."""
+        return monotonic() - self.started
 
     def submit(self, arrays: Arrays, reply: Reply) -> None:
         """Queue them as one; as `Lease.submit`."""
         loaded = self.served.loaded
         check_inputs(self.served.inputs, arrays)
-        deadline = self.started[0] + loaded.timeout
-        loaded.batcher.submit(arrays, reply, deadline=deadline, requests=len(self.started))
+        deadline = self.started + loaded.timeout
+        loaded.batcher.submit(arrays, reply, deadline=deadline, requests=self.count)
 
-    def close(self, errors: Sequence[BaseException | None] | None = None) -> None:
-        """Count what each caller saw, or nothing where `errors` is None: they go on alone. Once."""
+    def give_up(self) -> None:
+        """Let go, and count nothing: they go on alone. Nothing after `close`."""
+        if self._open:
+            self._open = False
+            self._plane.open_leases -= self.count
+            self.served.loaded.release(self.count)
+
+    def close(self, error: BaseException | None = None, *, left: int = 0) -> None:
+        """Count what each caller saw, of whom `left` saw nothing. Once, and not after `give_up`."""
         if not self._open:
             return
-        self._open = False
-        count = len(self.started)
-        self._plane.open_leases -= count
-        if errors is not None:
-            now = monotonic()
-            good = [now - one for one, error in zip(self.started, errors, strict=True) if not error]
-            counts = self.served.counts
-            counts.answered_well(good)
-            for one, error in zip(self.started, errors, strict=True):
-                if error is not None:
-                    counts.request("", _code(error), now - one)
-                    if isinstance(error, CohortError):
-                        error.about = {"model": self.served.model, "version": self.served.version}
-        self.served.loaded.release(count)
+        seconds, counts = self.seconds, self.served.counts
+        self.give_up()
+        if error is None:
+            counts.answered_well(seconds, self.count - left)
+        elif isinstance(error, CohortError):
+            error.about = {"model": self.served.model, "version": self.served.version}
+        for _ in range(left if error is None else self.count):
+            counts.request("", _code(error or LEFT), seconds)
+
+
+LEFT = Cancelled("the caller left")
 
 
 def _labels(text: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from app.data_plane.lease import Lease, Served, SharedLease
@@ -101,12 +101,12 @@ class DataPlane:
             return None
         return self._served.get((name, None))  # the first request goes alone: it is not there yet
 
-    def share(self, served: Served, started: Sequence[float]) -> SharedLease:
+    def share(self, served: Served, started: float, count: int) -> SharedLease:
         """A lease for requests that came in one turn. Raises NotReady or Overloaded, uncounted."""
         if self.closed:
             raise NotReady("the server is shutting down")
-        self._check_room(len(started))
-        return SharedLease(self, served, started)
+        self._check_room(count)
+        return SharedLease(self, served, started, count)
 
     def _forget(self) -> None:
         """Begin anew with another catalog."""

@@ -29,15 +29,9 @@ class Histogram:
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
 
-    def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
-
-    def observe_all(self, values: Sequence[float]) -> None:
-        bounds, counts = self._bounds, self._counts
-        for value in values:
-            counts[bisect_left(bounds, value)] += 1
-        self._sum += sum(values)
+    def observe(self, value: float, times: int = 1) -> None:
+        self._counts[bisect_left(self._bounds, value)] += times
+        self._sum += value * times
 
     @property
     def count(self) -> int:

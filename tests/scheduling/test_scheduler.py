@@ -382,7 +382,7 @@ async def test_a_delay_holds_and_ripens(scheduler: Scheduler, seconds: float) ->
     await all_of(answers)
     (ran,) = seen.runs
     assert ran.requests == 2
-    assert max(ran.waits) >= 0.098
+    assert max(ran.waits)[0] >= 0.098
 
 
 @pytest.mark.parametrize("seconds", [TINY, LONG], ids=["on the loop", "on threads"])

@@ -43,6 +43,7 @@ class HotCycle:
     """
 
     request_id = b""  # the caller's, or the balancer's
+    keep_alive = True
     turn = False
     more_body = True
     response_complete = False
@@ -56,10 +57,9 @@ class HotCycle:
     _early: tuple[int, Encoded] | None = None  # an answer that waits for its turn
     _work: asyncio.Future[Any] | None = None  # what the codec's thread does for it
 
-    def __init__(self, protocol: HotProtocol, head: Head, *, keep_alive: bool = True) -> None:
-        self._protocol = protocol
+    def __init__(self, protocol: HotProtocol, head: Head) -> None:
+        self.protocol = protocol
         self.head = head
-        self.keep_alive = keep_alive
 
     def take(self, part: bytes) -> None:
         """A part of the body has come."""
@@ -67,8 +67,8 @@ class HotCycle:
             return  # what still comes of a body that was refused
         self._size += len(part)
         parts = self._parts
-        if self._size > self._protocol.hot.max_body:
-            self.break_off(too_large(self._protocol.hot.max_body))
+        if self._size > self.protocol.hot.max_body:
+            self.break_off(too_large(self.protocol.hot.max_body))
         elif parts is None:
             self._parts = [part]
         elif len(part) >= SMALL_PART:
@@ -137,7 +137,7 @@ class HotCycle:
             try:
                 call = head.read(body)
             except CohortError as error:
-                self._protocol.hot.plane.refused(head.route.model, error)
+                self.protocol.hot.plane.refused(head.route.model, error)
                 raise
             lease = self._pick(call)
             lease.submit(call.decode(lease), self._reply, timeout=call.timeout)
@@ -146,7 +146,7 @@ class HotCycle:
 
     def _pick(self, call: Call) -> Lease:
         self._call = call
-        lease = self._lease = self._protocol.hot.plane.pick(
+        lease = self._lease = self.protocol.hot.plane.pick(
             call.model, call.version, key_of=self._key_of, label=call.label
         )
         return lease
@@ -160,7 +160,7 @@ class HotCycle:
     def _decode_aside(self, body: bytes) -> None:
         """Read a large body on the codec's thread; choosing who answers stays on the loop."""
 
-        plane = self._protocol.hot.plane
+        plane = self.protocol.hot.plane
         try:
             plane.begin_reading()
         except CohortError as error:
@@ -203,7 +203,7 @@ class HotCycle:
                 self.fail(bug)
 
         lane = codec_thread.goes_on if ends is None else codec_thread.begins
-        work_there = self._protocol.loop.run_in_executor(lane, work, *arguments)
+        work_there = self.protocol.loop.run_in_executor(lane, work, *arguments)
         work_there.add_done_callback(done)
         self._work = work_there
 
@@ -249,4 +249,4 @@ class HotCycle:
             return
         self.response_complete = True
         self._call = self._lease = None
-        self._protocol.send(self, status, encoded)
+        self.protocol.send(self, status, encoded)

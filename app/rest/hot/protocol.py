@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import httptools
-import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.errors import CohortError, InferenceFailed, InvalidInput, TooLarge
+from app.errors import CohortError, InvalidInput, TooLarge
 from app.rest.calls import JSON, Encoded, Read, Route
-from app.rest.compression import choose
 from app.rest.hot.cycle import HotCycle
+from app.rest.hot.reading import (
+    HEADERS_TOO_LARGE,
+    LOOKED_AT,
+    MOST_HEADER_BYTES,
+    as_ours,
+    asks_for_compression,
+)
 from app.rest.hot.shared import READ_AHEAD, Flow, Head, Hot, SentHeaders
 from app.rest.limits import too_large
 from app.rest.request_ids import NAME as REQUEST_ID
 from app.rest.request_ids import readable
 
-log = structlog.get_logger("cohort.rest")
-
-MOST_HEADER_BYTES = 64 * 1024
 LARGE_SEGMENT = 16 * 1024
 """Headers are measured only where a segment was larger, or they came in many."""
 
@@ -91,25 +93,28 @@ class HotProtocol(HttpToolsProtocol):
         self._since = self.loop.time()
         size = len(data)
         if self._between:
+            hot, before = self.hot, self.cycle
             end = data.find(b"\r\n\r\n") + 4
-            self._unread = data[:end]
-            head, request_id = self.hot.heads.get(self._unread), b""
+            raw = data[:end]
+            head, request_id = hot.heads.get(raw), b""
             if head is None:
-                raw, request_id = self.hot.without_id(self._unread)
-                head = self.hot.heads.get(raw)
+                raw, request_id = hot.without_id(raw)
+                head = hot.heads.get(raw)
             if head is not None and size - end == head.length:
                 cycle = HotCycle(self, head)
                 if request_id:
                     cycle.request_id = request_id
+                if head.together and (before is None or before.response_complete):
+                    self.cycle = self._turn = cycle
+                    cycle.turn, cycle.more_body = True, False
+                    hot.together.add(cycle, data[end:])
+                    return
                 self._queue(cycle)
-                if head.together and cycle.turn:
-                    cycle.more_body = False
-                    self.hot.together.add(cycle, data[end:])
-                else:
-                    cycle.arrive(data[end:])
+                cycle.arrive(data[end:])
                 if self.pipeline:
                     self._read_ahead(size)
                 return
+            self._unread = data[:end]
         self._parse(data, size)
         if self.pipeline:
             self._read_ahead(size)
@@ -124,7 +129,7 @@ class HotProtocol(HttpToolsProtocol):
             self._decline(memoryview(data)[upgrade.args[0] :])
         except httptools.HttpParserError as error:
             if not self._broken:
-                self._refuse(_told(error))
+                self._refuse(as_ours(error))
         if self._idle_bytes > MOST_HEADER_BYTES and not self._broken:
             self._refuse(TooLarge(HEADERS_TOO_LARGE))  # trailers and blank lines count, too
 
@@ -154,7 +159,7 @@ class HotProtocol(HttpToolsProtocol):
                 rest = rest[upgrade.args[0] :]
             except httptools.HttpParserError as error:
                 if not self._broken:
-                    self._refuse(_told(error))
+                    self._refuse(as_ours(error))
 
     def pause_writing(self) -> None:
         """The caller does not read its answers: read and answer no more of its requests."""
@@ -200,7 +205,7 @@ class HotProtocol(HttpToolsProtocol):
         if name in LOOKED_AT:
             if name == b"content-length":
                 self._length = int(value)
-            elif name != b"accept-encoding" or _asks_for_compression(value):
+            elif name != b"accept-encoding" or asks_for_compression(value):
                 self._usual = False
                 self.expect_100_continue |= name == b"expect" and value.lower() == b"100-continue"
         self.headers.append((name, value))
@@ -224,7 +229,8 @@ class HotProtocol(HttpToolsProtocol):
         else:
             names = [name for name, _ in headers]
             head = Head(route, self.url, SentHeaders(headers), self._length)
-            cycle = HotCycle(self, head, keep_alive=parser.should_keep_alive())
+            cycle = HotCycle(self, head)
+            cycle.keep_alive = parser.should_keep_alive()
             if REQUEST_ID in names:
                 cycle.request_id = readable(headers[names.index(REQUEST_ID)][1])
             self._queue(cycle)
@@ -276,7 +282,7 @@ class HotProtocol(HttpToolsProtocol):
             cycle.disconnected = True  # uvicorn's own would wait for a body that will not come
             cycle.message_event.set()
             self.cycle = None if cycle is self._turn else cycle
-        refusal = HotCycle(self, Head(NOWHERE, self.url, SentHeaders([]), 0), keep_alive=False)
+        refusal = HotCycle(self, Head(NOWHERE, self.url, SentHeaders([]), 0))
         self._queue(refusal)
         refusal.break_off(error)
 
@@ -299,6 +305,23 @@ class HotProtocol(HttpToolsProtocol):
         else:
             super()._start_asgi_task(cycle, app)
 
+    def send_usual(self, cycle: HotCycle, body: bytes) -> bool:
+        """Write a good answer the shortest way, or say that it takes another (as draining does)."""
+        if cycle.request_id or self.pipeline or self._ended or not cycle.keep_alive:
+            return False
+        hot, transport = self.hot, self.transport
+        if transport.is_closing():
+            return False
+        cycle.response_complete = True
+        hot.answered += 1
+        state = self.server_state
+        state.total_requests += 1
+        transport.write(hot.usual_head(state.default_headers, len(body)) + body)
+        self._turn = None
+        if self.flow.read_paused:
+            self._read_on()
+        return True
+
     def send(self, cycle: HotCycle, status: int, encoded: Encoded) -> None:
         """Write an answer and turn to the next request."""
         hot, transport = self.hot, self.transport
@@ -310,7 +333,7 @@ class HotProtocol(HttpToolsProtocol):
         closing = not cycle.keep_alive or (not self.pipeline and hot.draining())
         request_id = cycle.request_id
         if status == 200 and encoded.headers is JSON and not closing and not request_id:
-            head = b"%b%d\r\n\r\n" % (hot.usual_head(defaults), len(body))
+            head = hot.usual_head(defaults, len(body))
         else:
             headers = {**encoded.headers, "content-length": str(len(body))}
             if request_id:
@@ -367,28 +390,6 @@ class HotProtocol(HttpToolsProtocol):
     def _read_on(self) -> None:
         self.flow.ahead = 0
         self.flow.resume_reading()
-
-
-@lru_cache(256)
-def _asks_for_compression(accept_encoding: bytes) -> bool:
-    return choose(accept_encoding.decode("latin-1")) is not None
-
-
-def _told(error: httptools.HttpParserError) -> CohortError:
-    """What to say of an error while reading: the caller's, unless it is a bug of ours."""
-    cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
-    if isinstance(cause, CohortError):
-        return cause
-    if isinstance(cause, httptools.HttpParserError | UnicodeError):
-        return InvalidInput(f"this is no HTTP request: {cause}")
-    log.error("failed", exc_info=cause or error)
-    return InferenceFailed("the server failed; its log says more")
-
-
-HEADERS_TOO_LARGE = f"headers have at most {MOST_HEADER_BYTES} bytes"
-LOOKED_AT = frozenset(
-    {b"content-length", b"content-encoding", b"accept-encoding", b"expect", b"upgrade"}
-)
 
 
 def _nothing(_: object) -> Read:

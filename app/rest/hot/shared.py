@@ -115,10 +115,11 @@ class Hot:
     together: Together = field(init=False)
     _watching: bool = False
     _routes: dict[bytes, Route] = field(default_factory=dict)
-    _defaults: tuple[object, bytes, bytes] = (None, b"", b"")
+    _defaults: tuple[object, bytes] = (None, b"")
+    _usual_heads: dict[int, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.together = Together(self.plane)
+        self.together = Together(self.plane, self.draining)
 
     def route(self, url: bytes) -> Route | None:
         """The route of an address that goes the fast way; None for all others."""
@@ -177,18 +178,22 @@ class Hot:
         """uvicorn's own headers, put together anew only when it has new ones (once a second)."""
         if self._defaults[0] is not headers:
             lines = b"".join([name + b": " + value + b"\r\n" for name, value in headers])
-            self._defaults = (
-                headers,
-                lines,
-                b"%b%b%bcontent-length: " % (STATUS_LINE[200], lines, JSON_LINE),
-            )
+            self._defaults = (headers, lines)
+            self._usual_heads.clear()
         return self._defaults[1]
 
-    def usual_head(self, headers: list[tuple[bytes, bytes]]) -> bytes:
-        """The head of an answer in JSON to a good request, up to its length."""
+    def usual_head(self, headers: list[tuple[bytes, bytes]], length: int) -> bytes:
+        """The head of an answer in JSON to a good request, of `length` bytes."""
         if self._defaults[0] is not headers:
             self.default_headers(headers)
-        return self._defaults[2]
+        head = self._usual_heads.get(length)
+        if head is None:
+            head = b"%b%b%bcontent-length: %d\r\n\r\n" % (
+                STATUS_LINE[200], self._defaults[1], JSON_LINE, length,
+            )  # fmt: skip
+            if len(self._usual_heads) < MOST_HEADS:
+                self._usual_heads[length] = head
+        return head
 
     def watch(self, connections: Iterable[Watched], loop: asyncio.AbstractEventLoop) -> None:
         """Have an eye on idle connections: one timer for all, while there are any."""

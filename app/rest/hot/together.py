@@ -10,37 +10,42 @@ call; nobody can tell by the answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from app.codec import pack_rows, read_row, write_rows
 from app.data_plane import DataPlane, Outputs, Served, SharedLease
-from app.errors import Cancelled, CohortError, DeadlineExceeded, InferenceFailed
+from app.errors import CohortError, DeadlineExceeded, InferenceFailed
 from app.rest.calls import JSON, Encoded, are_large
 
 if TYPE_CHECKING:
     from app.rest.hot.cycle import HotCycle
 
-Waiting = tuple["HotCycle", bytes, float]
-"""A request, its body, and when it came."""
+Waiting = tuple["HotCycle", bytes]
+"""A request and its body."""
 
 Group = tuple[list[Waiting], list[list[float]]]
 """Requests that ask alike, and the row of each."""
+
+Key = tuple[str | None, str | None, int]
+"""What they ask alike: the model, the input's name and how many numbers are in a row."""
 
 
 class Together:
     """Gathers the requests of a turn, and parts them by what they ask."""
 
-    def __init__(self, plane: DataPlane) -> None:
-        self._plane = plane
+    def __init__(self, plane: DataPlane, draining: Callable[[], bool]) -> None:
+        self._plane, self._draining = plane, draining
         self._waiting: list[Waiting] = []
+        self._since = 0.0  # when the first of them was read
 
     def add(self, cycle: HotCycle, body: bytes) -> None:
         """Keep a request, whose headers are known to be fine, until the end of the turn."""
         if not self._waiting:
+            self._since = monotonic()
             self._plane.gather(self._part)
-        self._waiting.append((cycle, body, monotonic()))
+        self._waiting.append((cycle, body))
 
     def _part(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -53,7 +58,10 @@ class Together:
         if len(waiting) == 1:
             _alone(waiting)
             return
-        groups: dict[tuple[str | None, str | None, int], Group] = {}
+        groups: dict[Key, Group] = {}
+        last: Key | None = None
+        requests: list[Waiting] = []
+        rows: list[list[float]] = []
         for one in waiting:
             read = read_row(one[1])
             if read is None:
@@ -67,11 +75,11 @@ class Together:
                     continue
                 model = asked
             key = (model, name, len(row))
-            group = groups.get(key)
-            if group is None:
-                group = groups[key] = ([], [])
-            group[0].append(one)
-            group[1].append(row)
+            if key != last:
+                last = key
+                requests, rows = groups.setdefault(key, ([], []))
+            requests.append(one)
+            rows.append(row)
         for (model, name, _), (requests, rows) in groups.items():
             served = self._plane.served_together(model)
             most = 1 if served is None else served.most_together
@@ -94,70 +102,73 @@ class Together:
         *,
         single: bool,
     ) -> None:
-        array = pack_rows([body for _, body, _ in requests], rows, served.inputs[0].datatype)
+        array = pack_rows([body for _, body in requests], rows, served.inputs[0].datatype)
         if array is None or len(requests) == 1:
             _alone(requests)
             return
 
         def reply(outputs: Outputs | None, error: CohortError | None) -> None:
             try:
-                _answer(lease, requests, outputs, error, single=single)
+                bodies = _write(lease, requests, outputs, error, single=single)
+                if bodies is not None:
+                    lease.close(left=sum([cycle.response_complete for cycle, _ in requests]))
+                    _answer(requests, bodies, last=self._draining())
             except Exception as bug:  # noqa: BLE001
-                lease.close([bug] * len(requests))
+                lease.close(bug)
                 _fail(requests, bug)
 
         try:
-            lease = self._plane.share(served, [since for _, _, since in requests])
+            lease = self._plane.share(served, self._since, len(requests))
         except CohortError:  # some may still get in
             _alone(requests)
             return
         try:
             lease.submit({served.inputs[0].name: array}, reply)
         except Exception as error:
-            lease.close()
+            lease.give_up()
             if not isinstance(error, CohortError):
                 raise
             _alone(requests)
 
 
-def _answer(
+def _write(
     lease: SharedLease,
     requests: Sequence[Waiting],
     outputs: Outputs | None,
     error: CohortError | None,
     *,
     single: bool,
-) -> None:
-    """Answer them all, or send each alone where one of them may have spoilt it for the others."""
+) -> list[bytes] | None:
+    """Write a body for each; None where they failed, or go alone as one may have spoilt it."""
     if error is not None and not _is_ones_doing(error):
-        lease.close([error] * len(requests))
+        lease.close(error)
         _fail(requests, error)
-        return
-    bodies = None
-    served = lease.served
+        return None
+    served, bodies = lease.served, None
     if outputs is not None:
         if are_large(outputs):
             served.rows_together = False  # they are written on a thread, each for itself
         else:
-            named = [(served.outputs[place].name, outputs[place]) for place in served.sent]
             bodies = write_rows(
-                named,
+                [(served.outputs[place].name, outputs[place]) for place in served.sent],
                 model=served.model,
                 version=served.version,
                 single=single,
                 seconds=lease.seconds,
             )
     if bodies is None or len(bodies) != len(requests):
-        lease.close()
+        lease.give_up()
         _alone(requests)
-        return
-    lease.close([LEFT if cycle.response_complete else None for cycle, _, _ in requests])
-    for (cycle, _, _), body in zip(requests, bodies, strict=True):
-        if not cycle.response_complete:
+        return None
+    return bodies
+
+
+def _answer(requests: Sequence[Waiting], bodies: Sequence[bytes], *, last: bool) -> None:
+    for (cycle, _), body in zip(requests, bodies, strict=True):
+        if cycle.response_complete:
+            continue
+        if last or not cycle.protocol.send_usual(cycle, body):
             cycle.end(200, Encoded(body, JSON))
-
-
-LEFT = Cancelled("the caller left")
 
 
 def _is_ones_doing(error: CohortError) -> bool:
@@ -168,11 +179,11 @@ def _is_ones_doing(error: CohortError) -> bool:
 
 
 def _fail(requests: Sequence[Waiting], error: Exception) -> None:
-    for cycle, _, _ in requests:
+    for cycle, _ in requests:
         if not cycle.response_complete:
             cycle.fail(error)
 
 
 def _alone(requests: Sequence[Waiting]) -> None:
-    for cycle, body, _ in requests:
+    for cycle, body in requests:
         cycle.arrive(body)

@@ -1,0 +1,36 @@
+"""What is looked at in the headers of a request, and what is said of one that cannot be read."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import httptools
+import structlog
+
+from app.errors import CohortError, InferenceFailed, InvalidInput
+from app.rest.compression import choose
+
+log = structlog.get_logger("cohort.rest")
+
+MOST_HEADER_BYTES = 64 * 1024
+
+HEADERS_TOO_LARGE = f"headers have at most {MOST_HEADER_BYTES} bytes"
+LOOKED_AT = frozenset(
+    {b"content-length", b"content-encoding", b"accept-encoding", b"expect", b"upgrade"}
+)
+
+
+@lru_cache(256)
+def asks_for_compression(accept_encoding: bytes) -> bool:
+    return choose(accept_encoding.decode("latin-1")) is not None
+
+
+def as_ours(error: httptools.HttpParserError) -> CohortError:
+    """What to say of an error while reading: the caller's, unless it is a bug of ours."""
+    cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
+    if isinstance(cause, CohortError):
+        return cause
+    if isinstance(cause, httptools.HttpParserError | UnicodeError):
+        return InvalidInput(f"this is no HTTP request: {cause}")
+    log.error("failed", exc_info=cause or error)
+    return InferenceFailed("the server failed; its log says more")
