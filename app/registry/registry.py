@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
@@ -236,7 +237,7 @@ class Registry:
             observe=observe,
             run_alone=None if lone is None else lone.run,
             make_control=session.control,
-            seconds_for=readied.found.profile.seconds_for,
+            seconds_for=lru_cache(1024)(readied.found.profile.seconds_for),
             yardstick=readied.found.profile.yardstick(readied.policy),
             device=session.device,
             padding=readied.found.padding,
