@@ -170,15 +170,16 @@ class Scheduler:
     def _dispatch(self, now: float) -> None:
         inline = self._fill_slots(now)
         if len(inline) > 1:
-            inline.sort(key=lambda batcher: batcher.shadow)
-        for batcher in inline:
+            inline.sort(key=lambda one: one[0].shadow)
+        for place, (batcher, cut) in enumerate(inline):
             # A shadow waits while others do; each of them gives rise to a later look.
             if not batcher.shadow or all(other.shadow for other in self._work):
-                self._run_inline(batcher)
+                # What those before were answered may have changed who waits here.
+                self._run_inline(batcher, batcher.look(now) if place else cut)
 
-    def _fill_slots(self, now: float) -> list[Batcher]:
+    def _fill_slots(self, now: float) -> list[tuple[Batcher, Cut]]:
         """Start what may on threads; return the batchers whose next run belongs on the loop."""
-        inline: list[Batcher] = []
+        inline: list[tuple[Batcher, Cut]] = []
         ready: list[tuple[Batcher, Cut]] = []
         heads: list[Head] = []
         wait = float("inf")
@@ -193,7 +194,7 @@ class Scheduler:
                 elif (seconds := batcher.seconds_for(cut.work)) <= INLINE_SECONDS and (
                     batcher.device == "cpu"
                 ):
-                    inline.append(batcher)
+                    inline.append((batcher, cut))
                 else:
                     ready.append((batcher, cut))
                     heads.append(Head(cut.arrived, seconds, batcher.device, batcher.shadow))
@@ -213,18 +214,21 @@ class Scheduler:
             self._look_again(now + wait)
         return inline
 
-    def _run_inline(self, batcher: Batcher) -> None:
-        """Run batches of one version for about INLINE_SECONDS; the loop reads its sockets after."""
+    def _run_inline(self, batcher: Batcher, cut: Cut | float) -> None:
+        """Run batches of one version for about INLINE_SECONDS; the loop reads its sockets after.
+
+        `cut` is what the batcher says now.
+        """
         now = monotonic()
         until = now + INLINE_SECONDS
-        while batcher.waiting and now < until:
-            cut = batcher.look(now)
-            if isinstance(cut, float) or batcher.seconds_for(cut.work) > INLINE_SECONDS:
-                break
+        while isinstance(cut, Cut) and batcher.seconds_for(cut.work) <= INLINE_SECONDS:
             batch = batcher.cut(cut, now)
             batch.execute(stoppable=False)
             batcher.finish(batch)
             now = monotonic()
+            if not batcher.waiting or now >= until:
+                break
+            cut = batcher.look(now)
         if batcher.waiting:
             self.wake(batcher)
         else:
@@ -264,7 +268,7 @@ class Scheduler:
             batch = self._done.popleft()
             del self._device(batch.batcher.device).running[batch]
             finished.append(batch)
-        for batcher in self._fill_slots(monotonic()):  # first: replies are encoded while they run
+        for batcher, _ in self._fill_slots(monotonic()):  # before replies are encoded
             self.wake(batcher)
         for batch in finished:
             batch.batcher.finish(batch)
