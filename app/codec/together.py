@@ -9,6 +9,7 @@ goes the way of `PredictRequest`, whose arrays and answers these equal to the la
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain
 from struct import error as PackError  # noqa: N812 - it is an exception, whatever its name says
 
@@ -95,17 +96,20 @@ def write_rows(
         pieces.append(cut)
     if len({len(cut) for cut in pieces}) > 1:
         return None
-    time = b'"inference_time_ms":' + orjson.dumps(int(seconds * 1e6) / 1000)
-    who = orjson.dumps({"model": model, "version": version})[1:-1]
-    if single and len(outputs) == 1:
-        form = b'{"prediction":%b,' + _escaped(time + b"," + who) + b"}"
-    else:
-        values = b",".join([_escaped(orjson.dumps(name)) + b":%b" for name, _ in outputs])
-        if single:
-            form = b'{"prediction":{' + values + b"}," + _escaped(time + b"," + who) + b"}"
-        else:
-            form = b"{" + _escaped(who) + b',"outputs":{' + values + b"}," + time + b"}"
+    before, after = _form(tuple([name for name, _ in outputs]), model, version, single)
+    form = before + orjson.dumps(int(seconds * 1e6) / 1000) + after
     return [form % one for one in zip(*pieces, strict=True)]
+
+
+@lru_cache(1024)
+def _form(names: tuple[str, ...], model: str, version: str, single: bool) -> tuple[bytes, bytes]:
+    """An answer before and after its time, with a `%b` for each output."""
+    who = _escaped(orjson.dumps({"model": model, "version": version})[1:-1])
+    values = b",".join([_escaped(orjson.dumps(name)) + b":%b" for name in names])
+    if not single:
+        return b"{" + who + b',"outputs":{' + values + b'},"inference_time_ms":', b"}"
+    prediction = b"%b" if len(names) == 1 else b"{" + values + b"}"
+    return b'{"prediction":' + prediction + b',"inference_time_ms":', b"," + who + b"}"
 
 
 def _cut(array: Array) -> list[bytes] | None:

@@ -5,8 +5,18 @@ Every face goes one way: `pick` a lease, decode with its `inputs`, `submit`, enc
 """
 
 from app.batching import Outputs
-from app.data_plane.lease import Lease, Reply, Served, SharedLease
+from app.data_plane.lease import TURN_SECONDS, Lease, Reply, Served, SharedLease
 from app.data_plane.plane import DataPlane, KeyOf
 from app.rollout import Sticky
 
-__all__ = ["DataPlane", "KeyOf", "Lease", "Outputs", "Reply", "Served", "SharedLease", "Sticky"]
+__all__ = [
+    "TURN_SECONDS",
+    "DataPlane",
+    "KeyOf",
+    "Lease",
+    "Outputs",
+    "Reply",
+    "Served",
+    "SharedLease",
+    "Sticky",
+]

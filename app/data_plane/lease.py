@@ -29,6 +29,9 @@ from app.traffic import LiveRollout
 if TYPE_CHECKING:
     from app.data_plane.plane import DataPlane
 
+TURN_SECONDS = INLINE_SECONDS
+"""How long runs at once may hold the loop; its sockets wait meanwhile."""
+
 Reply = Callable[[Outputs | None, CohortError | None], None]
 
 
@@ -245,12 +248,17 @@ class SharedLease:
         """How long they have been here."""
         return monotonic() - self.started
 
-    def submit(self, arrays: Arrays, reply: Reply) -> None:
-        """Queue them as one; as `Lease.submit`."""
-        loaded = self.served.loaded
+    def submit(self, arrays: Arrays, reply: Reply, *, at_once: bool) -> None:
+        """Run them as one, at once or, where others wait already, queued; as `Lease.submit`."""
+        loaded, count = self.served.loaded, self.count
+        batcher = loaded.batcher
         check_inputs(self.served.inputs, arrays)
+        if at_once and batcher.run_at_once(
+            arrays, reply, arrived=self.started, rows=count, requests=count
+        ):
+            return
         deadline = self.started + loaded.timeout
-        loaded.batcher.submit(arrays, reply, deadline=deadline, requests=self.count)
+        batcher.submit(arrays, reply, deadline=deadline, requests=count)
 
     def give_up(self) -> None:
         """Let go, and count nothing: they go on alone. Nothing after `close`."""

@@ -59,9 +59,14 @@ class VersionMetrics:
 
     def answered_well(self, seconds: float, count: int) -> None:
         """Count good answers without a rollout that took equally long."""
-        if count:
-            self.answered["", "OK"] = self.answered.get(("", "OK"), 0) + count
-            self.durations.setdefault("", Histogram(SECONDS)).observe(seconds, count)
+        if not count:
+            return
+        try:
+            self.answered["", "OK"] += count
+        except KeyError:  # the first of its kind
+            self.answered["", "OK"] = count
+            self.durations.setdefault("", Histogram(SECONDS))
+        self.durations[""].observe(seconds, count)
 
     def refuse(self, reason: str) -> None:
         """Count a request turned away before it reached a queue."""

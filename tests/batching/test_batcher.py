@@ -284,3 +284,36 @@ async def test_runs_of_late_change_what_the_next_should_take() -> None:
         batcher.submit({"x": ONE}, Answers())
         hand.run_next(batcher)
     assert batcher.seconds_for(1) < 0.1
+
+
+async def test_a_run_at_once_lets_those_who_wait_go_first() -> None:
+    """With a queue it says so and does nothing; without one it runs, replies and is counted."""
+    hand, seen = Hand(), Observed()
+    batcher = Batcher(double, BatchPolicy(), wake=hand.wake, observe=seen)
+    waiting, answers = Answers(), Answers()
+    batcher.submit({"x": ONE}, waiting)
+    assert not batcher.run_at_once({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
+    hand.run_all(batcher)
+    assert batcher.run_at_once({"x": ONE}, answers, arrived=0.0, rows=1, requests=3)
+    assert (await answers.outputs())[0].tolist() == double({"x": ONE})[0].tolist()
+    assert [(ran.rows, ran.requests) for ran in seen.runs] == [(1, 1), (1, 3)]
+    assert_empty(batcher)
+
+
+async def test_a_run_at_once_that_fails_is_told_and_teaches_nothing() -> None:
+    """As with any other run; a closed version takes none."""
+    hand, seen = Hand(), Observed()
+
+    def refuse(inputs: Arrays, control: object) -> list[Array]:
+        raise InferenceFailed("bad")
+
+    batcher = Batcher(
+        refuse, BatchPolicy(), wake=hand.wake, observe=seen, seconds_for=lambda work: 10.0
+    )
+    answers = Answers()
+    assert batcher.run_at_once({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
+    assert isinstance(await answers.error(), InferenceFailed)
+    assert batcher.seconds_for(1) == 10.0
+    batcher.close()
+    with pytest.raises(NotReady):
+        batcher.run_at_once({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)

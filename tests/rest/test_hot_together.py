@@ -173,11 +173,12 @@ def compared(answers: Sequence[Answer]) -> list[tuple[object, ...]]:
     return [answer.compared for answer in answers]
 
 
+@pytest.mark.parametrize("budget", [1.0, -1.0], ids=["run at once", "queued"])
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(sent=st.lists(st.sampled_from(GOOD * 3 + ODD + BAD), min_size=2, max_size=80))
-def test_company_changes_no_answer(models: Path, sent: list[bytes]) -> None:
+def test_company_changes_no_answer(models: Path, budget: float, sent: list[bytes]) -> None:
     """Whatever else comes in the same turn, and metrics count the same."""
 
     async def run() -> None:
@@ -195,7 +196,8 @@ def test_company_changes_no_answer(models: Path, sent: list[bytes]) -> None:
             key: after[key] - between[key] for key in told
         }
 
-    asyncio.run(run())
+    with mock.patch("app.rest.hot.together.TURN_SECONDS", budget):
+        asyncio.run(run())
 
 
 async def test_requests_of_a_turn_are_one_run(models: Path) -> None:
@@ -246,7 +248,7 @@ async def test_the_limit_of_concurrency_lets_in_as_many_as_it_says(models: Path)
 
 
 async def test_a_full_queue_refuses_those_who_are_too_many(models: Path, tmp_path: Path) -> None:
-    """`max_queue_size` counts callers, however they are queued."""
+    """`max_queue_size` counts callers, however they are queued; who runs at once never is."""
     onnx_models.save(onnx_models.mlp(), tmp_path / "models/mlp/1/model.onnx")
     config = tmp_path / "models/mlp/config.yaml"
     config.write_text("batching: {max_queue_size: 5}")
@@ -254,7 +256,10 @@ async def test_a_full_queue_refuses_those_who_are_too_many(models: Path, tmp_pat
         (tmp_path / "models" / name).symlink_to(models / "models" / name)
     async with serving(tmp_path) as server:
         answers = await server.ask([GOOD[0]] * 8, at_once=True)
-    assert Counter(answer.status for answer in answers) == {200: 5, 429: 3}
+        with mock.patch("app.rest.hot.together.TURN_SECONDS", -1.0):
+            queued = await server.ask([GOOD[0]] * 8, at_once=True)
+    assert Counter(answer.status for answer in answers) == {200: 8}
+    assert Counter(answer.status for answer in queued) == {200: 5, 429: 3}
 
 
 async def test_a_bug_leaves_nobody_without_an_answer(models: Path) -> None:

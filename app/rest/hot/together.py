@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from app.codec import pack_rows, read_row, write_rows
-from app.data_plane import DataPlane, Outputs, Served, SharedLease
+from app.data_plane import TURN_SECONDS, DataPlane, Outputs, Served, SharedLease
 from app.errors import CohortError, DeadlineExceeded, InferenceFailed
 from app.rest.calls import JSON, Encoded, are_large
 
@@ -39,6 +39,7 @@ class Together:
         self._plane, self._draining = plane, draining
         self._waiting: list[Waiting] = []
         self._since = 0.0  # when the first of them was read
+        self._until = 0.0  # until when they may run at once; the loop has sockets to read
 
     def add(self, cycle: HotCycle, body: bytes) -> None:
         """Keep a request, whose headers are known to be fine, until the end of the turn."""
@@ -49,15 +50,13 @@ class Together:
 
     def _part(self) -> None:
         waiting, self._waiting = self._waiting, []
+        self._until = monotonic() + TURN_SECONDS
         try:
             self._part_or_raise(waiting)
         except Exception as bug:  # noqa: BLE001 - whatever it is, the callers get an answer
             _fail(waiting, bug)
 
     def _part_or_raise(self, waiting: Sequence[Waiting]) -> None:
-        if len(waiting) == 1:
-            _alone(waiting)
-            return
         groups: dict[Key, Group] = {}
         last: Key | None = None
         requests: list[Waiting] = []
@@ -103,7 +102,7 @@ class Together:
         single: bool,
     ) -> None:
         array = pack_rows([body for _, body in requests], rows, served.inputs[0].datatype)
-        if array is None or len(requests) == 1:
+        if array is None:
             _alone(requests)
             return
 
@@ -123,7 +122,8 @@ class Together:
             _alone(requests)
             return
         try:
-            lease.submit({served.inputs[0].name: array}, reply)
+            in_time = monotonic() < self._until
+            lease.submit({served.inputs[0].name: array}, reply, at_once=in_time)
         except Exception as error:
             lease.give_up()
             if not isinstance(error, CohortError):
