@@ -43,7 +43,8 @@ test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp pac
 		.venv-openvino/bin/python -m pytest -q tests/test_providers_openvino.py; \
 	fi
 	@echo "cohort: all other tests, in $(VENV)"
-	@$(VENV)/bin/python -m pytest -q $(COVERAGE) --ignore=tests/test_providers_openvino.py
+	@$(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile $(COVERAGE) \
+		--ignore=tests/test_providers_openvino.py
 
 conformance: $(VENV)/dev.stamp  ## Send the ONNX standard's backend suite over the wire, and write down what passes
 	@$(VENV)/bin/python -m tests.conformance

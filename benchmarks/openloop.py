@@ -22,7 +22,6 @@ from pathlib import Path
 from random import Random
 from time import perf_counter
 
-
 REAL_TIME_RATE = 1000
 """A second: up to here it never waits for a core; beyond, it would keep one from the server."""
 

@@ -56,8 +56,24 @@ def test_all_cores_are_tried_first_then_fewer(cores: int, counts: list[int]) -> 
 
 def test_gain_of_more_threads_is_that_of_lone_runs() -> None:
     """Four times as fast is told from four times as slow, whatever else the machine does."""
-    assert measure_gain(sleeping(0.02), sleeping(0.005), {}) > 1.1
-    assert measure_gain(sleeping(0.005), sleeping(0.02), {}) < 1.0
+    assert measure_gain(sleeping(0.02), sleeping(0.005), {}, 0.02) > 1.1
+    assert measure_gain(sleeping(0.005), sleeping(0.02), {}, 0.005) < 1.0
+
+
+def test_long_runs_are_not_repeated() -> None:
+    """What they take on one thread is known; one run on more says the rest."""
+    runs: list[Arrays] = []
+
+    def once(feeds: Arrays) -> list[Array]:
+        runs.append(feeds)
+        time.sleep(0.2)
+        return []
+
+    def never(feeds: Arrays) -> list[Array]:
+        raise AssertionError
+
+    assert measure_gain(never, once, {}, 2.0) > 1.1
+    assert len(runs) == 1
 
 
 @pytest.mark.parametrize(("gains", "chosen", "tried"), [([3.0], 8, 8), ([0.9, 1.5], 2, 2)])

@@ -63,11 +63,11 @@ def find_threads(session: Session, seconds: float, reopen: Reopen) -> Threads:
         return ONE
     found = ONE
     with suppress(CohortError):  # of a run or of opening: then it stays at one
-        feeds = find_trial(session.run, session.inputs)(1)
         for count in counts_up_to(most):
             other = reopen(count)
             try:
-                gain = measure_gain(session.run, other.run, feeds)
+                feeds = find_trial(other.run, session.inputs)(1)  # its first run, which allocates
+                gain = measure_gain(session.run, other.run, feeds, seconds)
             finally:
                 other.close()
             found = Threads(count if gain >= GAIN else 1, count, gain)
@@ -86,12 +86,14 @@ def counts_up_to(most: int) -> list[int]:
     return counts
 
 
-def measure_gain(one: Run, more: Run, feeds: Arrays) -> float:
-    """How many times as fast lone runs of `more` are as those of `one`.
+def measure_gain(one: Run, more: Run, feeds: Arrays, seconds: float) -> float:
+    """How many times as fast lone runs of `more` are as those of `one`, which take `seconds`.
 
-    Each at the best of its turns: what disturbs a run only ever makes it longer.
+    Each at the best of its turns: what disturbs a run only ever makes it longer. Long runs, which
+    have been timed just before, are disturbed less, and there is no time for turns.
     """
-    more(feeds)  # the first run allocates
+    if seconds >= TURN_SECONDS:
+        return seconds * _speed(more, feeds)
     of_one = of_more = 0.0
     for _ in range(TURNS):
         of_one = max(of_one, _speed(one, feeds))
