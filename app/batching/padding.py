@@ -1,7 +1,8 @@
 """Requests of different lengths in one run: padded to fit, and cut back to what each one asked.
 
 Lengths are sorted into buckets, the multiples of `Padding.multiple`. Requests of one bucket may
-share a run, requests of two never do; a run whose members are all equally long is not padded.
+share a run, requests of two never do. They are padded to the longest of them, not to the bucket's
+end: a run whose members are all equally long is not padded at all.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class PadPlan:
             if padded is None or padded.symbol not in lengths:
                 feeds[name] = np.concatenate(arrays)
                 continue
-            feed = _pad(arrays, padded, self._bound(padded.symbol, lengths))
+            feed = _pad(arrays, padded, max(lengths[padded.symbol]))
             feeds[name] = feed
             elements += feed.size
             own += sum([array.size for array in arrays])
@@ -99,7 +100,7 @@ class PadPlan:
             for axis, symbol in follows:
                 if symbol not in lengths:
                     continue
-                bound = self._bound(symbol, lengths)
+                bound = max(lengths[symbol])
                 for part, length in zip(parts, lengths[symbol], strict=True):
                     output = part[position]
                     if output.ndim <= axis or output.shape[axis] != bound:
@@ -109,9 +110,6 @@ class PadPlan:
                         )
                     mine = (slice(None),) * axis + (slice(length),)
                     part[position] = np.ascontiguousarray(output[mine])
-
-    def _bound(self, symbol: str, lengths: Mapping[str, Sequence[int]]) -> int:
-        return _round_up(max(lengths[symbol]), self.multiples[symbol])
 
 
 def _round_up(length: int, multiple: int) -> int:
