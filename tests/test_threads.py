@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from app.errors import InferenceFailed, LoadFailed
 from app.manifest import Manifest
@@ -101,8 +102,10 @@ def test_large_models_are_not_opened_twice(tmp_path: Path, monkeypatch: pytest.M
     """All that lies in the version's folder counts; what cannot be read is too large, too."""
     (tmp_path / "model.onnx").write_bytes(bytes(600))
     assert small_enough(tmp_path / "model.onnx")
-    (tmp_path / "weights.bin").write_bytes(bytes(600))
-    monkeypatch.setattr(threads, "LARGEST", 1000)
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "a.bin").write_bytes(bytes(600))
+    monkeypatch.setattr(threads, "LARGEST", 5000)
+    (tmp_path / "weights" / "b.bin").write_bytes(bytes(5000))
     assert not small_enough(tmp_path / "model.onnx")
     assert not small_enough(tmp_path / "gone" / "model.onnx")
 
@@ -212,3 +215,28 @@ def test_lone_sessions_answers_are_compared_with_the_examples(
     )
     found = ready(Source(path, "", ModelConfig(providers=CHAIN)), None)
     assert compared == [found.session, found.lone]
+
+
+@pytest.mark.parametrize("step", ["open_session", "_compare_examples"])
+def test_version_serves_without_a_second_session(
+    path: Path, opened: list[int], monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Where that cannot be opened, or answers otherwise than promised, lone runs are as others."""
+    from app.registry import loading
+
+    monkeypatch.setattr(loading, "read_manifest", lambda folder: PROMISE)
+    monkeypatch.setattr(loading, "verify_digests", lambda folder, manifest: None)
+    real, calls = getattr(loading, step), []
+
+    def fail_the_second_time(*arguments: Any, **named: Any) -> Any:
+        calls.append(named)
+        if len(calls) == 2:
+            raise LoadFailed("no memory")
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(loading, step, fail_the_second_time)
+    with capture_logs() as logs:
+        found = ready(Source(path, "", ModelConfig(providers=CHAIN)), None)
+    assert found.lone is None
+    assert found.session.run({"x": np.ones((1, 4), "f4")})
+    assert [one["reason"] for one in logs if "lone runs" in one["event"]] == ["no memory"]

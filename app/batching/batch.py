@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from app.batching.events import Ran
 from app.batching.parts import Outputs, RowsDoNotFollow, join, split
-from app.batching.policy import Cut, relative_length
+from app.batching.policy import Cut
 from app.errors import CohortError, InferenceFailed, InvalidInput
 from app.tensors import Arrays
 
@@ -56,8 +56,9 @@ class Ticket:
         self.deadline = deadline
         self.requests = requests
         self.rows, self.key = batcher.place(inputs)
-        yardstick = batcher.yardstick
-        self.length = 1.0 if yardstick is None else relative_length(inputs, self.rows, yardstick)
+        self.length = 1.0
+        if batcher.yardstick is not None and self.rows:
+            self.length = batcher.elements(inputs) / (batcher.yardstick.elements * self.rows)
         self.batch: Batch | None = None
 
     def cancel(self) -> None:
@@ -106,7 +107,7 @@ class Batch:
             self._run(self.tickets)
         except Exception as error:  # noqa: BLE001 - a bug of ours: everyone still gets an answer
             missing = len(self.tickets) - len(self.answers)
-            self.answers += [_our_failure(error)] * missing
+            self.answers += [our_failure(error)] * missing
 
     def left(self) -> None:
         """One of the callers is gone. The last one stops the run."""
@@ -170,7 +171,8 @@ class Batch:
 GONE = InferenceFailed("the caller left", blames_input=False)
 
 
-def _our_failure(error: Exception) -> InferenceFailed:
+def our_failure(error: Exception) -> InferenceFailed:
+    """What callers are told of a bug."""
     failure = InferenceFailed("the server failed while running this batch", blames_input=False)
     failure.__cause__ = error
     return failure

@@ -7,10 +7,19 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from time import monotonic
 
-from app.batching.batch import Batch, Control, Reply, Run, Ticket
+from app.batching.batch import Batch, Control, Reply, Run, Ticket, our_failure
 from app.batching.events import BatchingOff, Left, Observer, Ran
 from app.batching.padding import PadPlan
-from app.batching.policy import BatchPolicy, Cut, Key, Yardstick, next_batch, place, place_alone
+from app.batching.policy import (
+    BatchPolicy,
+    Cut,
+    Key,
+    Yardstick,
+    count_elements,
+    next_batch,
+    place,
+    place_alone,
+)
 from app.errors import (
     CohortError,
     DeadlineExceeded,
@@ -62,8 +71,10 @@ class Batcher:
         self.waiting = 0
         self.running: set[Batch] = set()
         self.place = place_alone
+        self.elements = count_elements
         if policy.batches:
             self.place = place if self.padding is None else self.padding.place
+            self.elements = count_elements if self.padding is None else self.padding.elements
         self._wake = wake
         self._observe = observe
         self._profiled_seconds = seconds_for
@@ -122,6 +133,8 @@ class Batcher:
             outputs = self.run(inputs, None)
         except (InvalidInput, InferenceFailed) as failure:
             error = failure
+        except Exception as bug:  # noqa: BLE001 - a bug of ours: everyone still gets an answer
+            error = our_failure(bug)
         ran = Ran(rows, requests, monotonic() - started, [(started - arrived, requests)])
         self._tell(ran)
         if error is None:
@@ -258,7 +271,7 @@ class Batcher:
 
     def _turn_off(self) -> None:
         self.policy = self.policy.alone()
-        self.place = place_alone
+        self.place, self.elements = place_alone, count_elements
         self._tell(BatchingOff(self.cannot_batch))
 
     def _seconds_to_clear(self) -> float:

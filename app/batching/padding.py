@@ -62,6 +62,17 @@ class PadPlan:
             key.append((*shape[1:axis], bound, *shape[axis + 1 :]))
         return (rows, tuple(key)) if key else (1, None)
 
+    def elements(self, inputs: Arrays) -> int:
+        """The elements of `inputs`, as if padded to the ends of their buckets."""
+        count = 0
+        for name, array in inputs.items():
+            size, padded = array.size, self.inputs.get(name)
+            if size and padded is not None and padded.axis < array.ndim:
+                length = array.shape[padded.axis]
+                size = size // length * _round_up(length, self.multiples[padded.symbol])
+            count += size
+        return count
+
     def lengths(self, requests: Sequence[Arrays]) -> dict[str, list[int]]:
         """The requests' lengths by symbol, of those symbols whose lengths differ."""
         found = {

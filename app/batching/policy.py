@@ -176,10 +176,9 @@ def place_alone(inputs: Arrays) -> tuple[int, Key]:
     return count_rows(inputs), None
 
 
-def relative_length(inputs: Arrays, rows: int, yardstick: Yardstick) -> float:
-    """How long each of `rows` rows is, in rows as they were profiled."""
-    elements = sum([array.size for array in inputs.values()])
-    return elements / (yardstick.elements * rows) if rows else 1.0
+def count_elements(inputs: Arrays) -> int:
+    """The elements of all of `inputs`."""
+    return sum([array.size for array in inputs.values()])
 
 
 def count_rows(inputs: Arrays) -> int:

@@ -56,7 +56,7 @@ def read_row(body: bytes) -> tuple[str | None, str | None, Row] | None:
 
 
 def goes_together(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> bool:
-    """Whether a model takes one row of numbers and gives arrays that JSON writes as they are."""
+    """Whether a model takes one row of so many numbers and gives arrays that JSON writes as is."""
     if len(inputs) != 1 or not outputs:
         return False
     (spec,) = inputs
@@ -64,6 +64,7 @@ def goes_together(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -
         spec.datatype in PACKERS
         and spec.shape is not None
         and len(spec.shape) == 2
+        and isinstance(spec.shape[1], int)  # what a longer row takes is not known beforehand
         and all(one.carried and one.dtype in BY_ITSELF for one in outputs)
     )
 

@@ -52,7 +52,8 @@ ONE = Threads()
 def small_enough(path: Path) -> bool:
     """Whether the model at `path`, with what lies beside it, may be in memory twice."""
     with suppress(OSError):
-        return sum(file.stat().st_size for file in path.parent.iterdir()) <= LARGEST
+        files = [file.stat() for file in path.parent.rglob("*")]
+        return bool(files) and sum(file.st_size for file in files) <= LARGEST
     return False
 
 

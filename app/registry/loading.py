@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import structlog
+
 from app.batching import BatchPolicy
 from app.errors import CohortError, LoadFailed
 from app.manifest import Manifest, read_manifest, verify_digests
@@ -14,6 +16,8 @@ from app.profiling import Finding, Store, find_out, find_trial, key_for, small_e
 from app.registry.catalog import Source
 from app.session import Session, open_session
 from app.tensors import Arrays
+
+log = structlog.get_logger("cohort.registry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +51,20 @@ def ready(source: Source, cache: Path | None) -> Readied:
     if manifest is not None:
         verify_digests(folder, manifest)
     opener = _Opener(source.path, config, cache)
-    session, lone = opener.open(), None
+    session = opener.open()
     try:
         example = _try_out(session, config, manifest)
         found = opener.find_out(session)
-        if found.threads.chosen > 1:
-            lone = opener.open(found.threads.chosen)
-            _try_out(lone, config, manifest)
+    except LoadFailed:
+        session.close()
+        raise
     except CohortError as error:
         session.close()
-        if lone is not None:
-            lone.close()
-        if isinstance(error, LoadFailed):
-            raise
         raise LoadFailed(f"its first runs failed: {error}") from error
+    except BaseException:
+        session.close()
+        raise
+    lone = _open_for_lone_runs(opener, found.threads.chosen, manifest)
     if manifest is not None and manifest.examples:
         example = manifest.examples[0].inputs
     policy = replace(config.batching, max_batch_size=found.profile.max_batch_size)
@@ -102,6 +106,27 @@ class _Opener:
         own = config.session.intra_op_threads is not None or not small_enough(self.path)
         reopen = None if own else self.open
         return find_out(session, config.batching, store, key, reopen=reopen)
+
+
+def _open_for_lone_runs(opener: _Opener, threads: int, manifest: Manifest | None) -> Session | None:
+    """The same model on several threads; None where it has no need of them, or cannot have them."""
+    if threads == 1 or not small_enough(opener.path):
+        return None
+    lone = None
+    try:
+        lone = opener.open(threads)
+        _try_out(lone, opener.config, manifest)
+    except Exception as error:  # noqa: BLE001  the version serves without it
+        if lone is not None:
+            lone.close()
+        log.warning(
+            "lone runs keep to one thread",
+            model=opener.path.parent.parent.name,
+            version=opener.path.parent.name,
+            reason=str(error),
+        )
+        return None
+    return lone
 
 
 def _try_out(session: Session, config: ModelConfig, manifest: Manifest | None) -> Arrays | None:

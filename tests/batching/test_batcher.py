@@ -317,3 +317,15 @@ async def test_a_run_at_once_that_fails_is_told_and_teaches_nothing() -> None:
     batcher.close()
     with pytest.raises(NotReady):
         batcher.run_at_once({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
+
+
+async def test_a_bug_in_a_run_at_once_is_answered() -> None:
+    """Whatever it raises, the callers hear that the server failed."""
+    hand, seen, answers = Hand(), Observed(), Answers()
+
+    def broken(inputs: Arrays, control: object) -> list[Array]:
+        raise ZeroDivisionError
+
+    batcher = Batcher(broken, BatchPolicy(), wake=hand.wake, observe=seen)
+    assert batcher.run_at_once({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
+    assert "the server failed" in str(await answers.error())

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import Batcher, BatchPolicy, Outputs, Padding, PadPlan, plan_padding
+from app.batching import (
+    Batcher,
+    BatchPolicy,
+    Outputs,
+    Padding,
+    PadPlan,
+    Yardstick,
+    plan_padding,
+)
+from app.batching.policy import count_elements
 from app.errors import InvalidInput
 from app.tensors import Array, Arrays, TensorSpec
 from tests.fakes import Answers, Hand, Observed, assert_empty, assert_same
@@ -259,3 +268,32 @@ async def test_nobody_sees_padding(
             assert_same(got, expected, 1e-12)
     assert all(0 <= ran.padding < 1 for ran in seen.runs)
     assert_empty(batcher)
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "relative"), [(1, 16, 2.0), (2, 16, 2.0), (2, 9, 2.0), (1, 0, 0.0)]
+)
+async def test_length_of_rows_is_counted_in_rows_as_profiled(
+    rows: int, length: int, relative: float
+) -> None:
+    """All inputs together, to the end of the bucket: a short head may run with longer ones."""
+    batcher = Batcher(
+        masked_mean,
+        BatchPolicy(),
+        wake=Hand().wake,
+        observe=Observed(),
+        padding=PLAN,
+        yardstick=Yardstick(count_elements(text(1, 8)), 8),
+    )
+    ticket = batcher.submit(text(rows, length), Answers())
+    assert ticket.length == relative
+    assert batcher.seconds_for(0.0) > 0
+
+
+async def test_requests_without_rows_are_of_usual_length() -> None:
+    """There is nothing to count."""
+    yardstick = Yardstick(16, 8)
+    batcher = Batcher(
+        masked_mean, BatchPolicy(), wake=Hand().wake, observe=Observed(), yardstick=yardstick
+    )
+    assert batcher.submit(text(0, 8), Answers()).length == 1.0

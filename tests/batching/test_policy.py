@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching import BatchPolicy, Cut, Key, Yardstick, next_batch
-from app.batching.policy import count_together, place, place_alone, relative_length
+from app.batching.policy import count_together, place, place_alone
 from app.tensors import Arrays
 
 
@@ -205,11 +205,3 @@ def test_inputs_without_common_rows_run_alone(inputs: Arrays, rows: int) -> None
 def test_rows_are_counted_without_batching_too() -> None:
     """How long a run takes depends on its rows, also where requests run one by one."""
     assert place_alone({"x": np.zeros((40, 3))}) == (40, None)
-
-
-def test_length_of_rows_is_counted_in_rows_as_profiled() -> None:
-    """All inputs together; without rows there is nothing to count."""
-    inputs: Arrays = {"ids": np.zeros((2, 32)), "mask": np.zeros((2, 32))}
-    assert relative_length(inputs, 2, Yardstick(32, 8)) == 2.0
-    assert relative_length({"ids": np.zeros((0, 32))}, 0, Yardstick(32, 8)) == 1.0
-    assert relative_length({"ids": np.zeros((2, 0))}, 2, Yardstick(32, 8)) == 0.0

@@ -20,13 +20,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from app.codec import write_rows
+from app.codec import goes_together, write_rows
 from app.main.service import Service
 from app.rest import predict
 from app.rest.hot import Hot, protocol
 from app.rest.hot.cycle import HotCycle
 from app.rest.hot.protocol import HotProtocol
 from app.settings import read_settings
+from app.tensors import TensorSpec
 from tests import onnx_models
 from tests.rest.held import Transport, application, until
 from tests.rest.wire import TIMES, Answer, request
@@ -291,3 +292,10 @@ def test_outputs_that_differ_in_rows_are_not_cut() -> None:
     """Those who asked then go alone, where rows that do not follow are dealt with."""
     outputs = [("a", np.ones((2, 1), "f4")), ("b", np.ones(3, "f4"))]
     assert write_rows(outputs, model="m", version="1", single=True, seconds=0.0) is None
+
+
+@pytest.mark.parametrize(("width", "together"), [(4, True), ("L", False), (None, False)])
+def test_rows_of_any_length_go_alone(width: int | str | None, together: bool) -> None:
+    """Nobody can say beforehand how long a run of them holds the loop."""
+    spec = TensorSpec("x", "FP32", ("N", width))
+    assert goes_together([spec], [TensorSpec("y", "FP32", ("N", 3))]) is together
