@@ -73,7 +73,7 @@ def count(found: Found, say: Say) -> None:
     sites = {
         site: round((size - idle.get(site, 0)) / payload, 2)
         for site, size in busy.items()
-        if (size - idle.get(site, 0)) / payload > 0.04 and "importlib" not in site
+        if (size - idle.get(site, 0)) / payload > 0.1 and "importlib" not in site
     }
     arrival = sum(share for site, share in sites.items() if "asyncio/runners.py" in site)
     found.copies = {
