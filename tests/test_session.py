@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,15 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from app.errors import CohortError, InferenceFailed, InvalidInput, LoadFailed
-from app.session import Metadata, Provider, Session, SessionOptions, cache, open_session
+from app.session import (
+    Metadata,
+    Provider,
+    Session,
+    SessionOptions,
+    cache,
+    give_back_memory,
+    open_session,
+)
 from app.session.failures import run_failure, sentence
 from app.session.protobuf import parse_model
 from app.session.running import LEFT_OUT
@@ -728,3 +737,19 @@ for attempt in (
         pass
 """)
     assert (done.stdout, done.stderr) == ("", "")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be asked")
+def test_memory_that_is_free_goes_back_to_the_system() -> None:
+    """One piece that is still in use at the end keeps the allocator from doing so by itself."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    pieces = [bytes(2000 + number % 7) for number in range(40_000)]
+    used = resident()
+    last = pieces.pop()
+    del pieces
+    give_back_memory()
+    assert resident() < used - 40 * 2**20
+    del last

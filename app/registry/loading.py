@@ -14,7 +14,7 @@ from app.manifest import Manifest, read_manifest, verify_digests
 from app.model_config import ModelConfig
 from app.profiling import Finding, Store, find_out, find_trial, key_for, small_enough
 from app.registry.catalog import Source
-from app.session import Session, open_session
+from app.session import Session, give_back_memory, open_session
 from app.tensors import Arrays
 
 log = structlog.get_logger("cohort.registry")
@@ -65,6 +65,7 @@ def ready(source: Source, cache: Path | None) -> Readied:
         session.close()
         raise
     lone = _open_for_lone_runs(opener, found.threads.chosen, manifest)
+    give_back_memory()
     if manifest is not None and manifest.examples:
         example = manifest.examples[0].inputs
     policy = replace(config.batching, max_batch_size=found.profile.max_batch_size)

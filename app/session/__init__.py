@@ -5,6 +5,7 @@
 
 from app.session.cores import cores
 from app.session.identity import digest_model, machine, runtime_build
+from app.session.memory import give_back_memory
 from app.session.opening import SessionOptions, open_session
 from app.session.pool import lower_priority
 from app.session.protobuf import Metadata
@@ -30,6 +31,7 @@ __all__ = [
     "SessionOptions",
     "cores",
     "digest_model",
+    "give_back_memory",
     "lower_priority",
     "machine",
     "open_session",
