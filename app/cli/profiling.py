@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,8 +79,9 @@ class _Seen:
 def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) -> _Seen:
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
-    from app.profiling import Store, find_out, key_for, small_enough
+    from app.profiling import Store, find_out
     from app.profiling.finding import keep
+    from app.registry.loading import Opener
 
     number, path, config = _find(settings.models, model, number)
     stderr = Console(stderr=True)
@@ -90,25 +90,19 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
     with Progress(*columns, console=stderr, transient=True, disable=hidden) as progress:
         task = progress.add_task("Opening")
         own = config.session.intra_op_threads
-        reopen = partial(_open, path, config, settings.cache)
-        session = reopen()
+        opener = Opener(path, config, settings.cache)
+        session = opener.open()
         try:
-            key = key_for(
-                path,
-                session,
-                config.batching,
-                chain=config.providers,
-                policy=config.provider_policy,
-                options=config.session,
-            )
+            key = opener.key(session)
             store = Store(settings.cache)
             differences = store.differences(key)
             progress.update(task, description="Measuring runs")
-            may_choose = reopen if own is None and small_enough(path) else None
-            found = find_out(session, config.batching, store, key, fresh=fresh, reopen=may_choose)
+            found = find_out(
+                session, config.batching, store, key, fresh=fresh, reopen=opener.reopen
+            )
             if found.profile.seconds and not found.together:
                 progress.update(task, description="Measuring runs at once")
-                found = replace(found, together=_together(session, own, reopen, found))
+                found = replace(found, together=_together(session, own, opener.open, found))
                 keep(store, key, found)
         finally:
             session.close()
@@ -141,19 +135,6 @@ def _find(folder: Path, model: str, number: int | None) -> tuple[int, Path, Mode
     if wanted not in found.versions:
         raise LoadFailed(f"version {wanted} of {quoted(model)} is not on disk; there is {has}")
     return wanted, found.versions[wanted].path, found.config
-
-
-def _open(path: Path, config: ModelConfig, cache: Path | None, alone: int = 0) -> Session:
-    from app.session import open_session
-
-    return open_session(
-        path,
-        chain=config.providers,
-        policy=config.provider_policy,
-        options=config.session,
-        cache=cache,
-        alone=alone,
-    )
 
 
 def _together(

@@ -273,15 +273,14 @@ class SharedLease:
             return
         seconds, counts = self.seconds, self.served.counts
         self.give_up()
-        if error is None:
-            counts.answered_well(seconds, self.count - left)
-        elif isinstance(error, CohortError):
+        if error is not None:
+            left = 0  # they, too, are told of it
+        if isinstance(error, CohortError):
             error.about = {"model": self.served.model, "version": self.served.version}
-        for _ in range(left if error is None else self.count):
-            counts.request("", _code(error or LEFT), seconds)
-
-
-LEFT = Cancelled("the caller left")
+        if left:
+            counts.request("", Cancelled.__name__, seconds, left)
+        if told := self.count - left:
+            counts.request("", "OK" if error is None else _code(error), seconds, told)
 
 
 def _labels(text: str) -> list[str]:

@@ -46,27 +46,16 @@ class VersionMetrics:
         self.last_run = 0.0  # since the epoch
         self.runs_by_rows: dict[int, tuple[int, float]] = {}  # count and seconds, to SIZES[-1] rows
 
-    def request(self, variant: str, code: str, seconds: float) -> None:
-        """Count one answer: `seconds` from arrival to reply."""
+    def request(self, variant: str, code: str, seconds: float, times: int = 1) -> None:
+        """Count answers that each took `seconds` from arrival to reply."""
         try:
-            self.answered[variant, code] += 1
-            self.durations[variant].observe(seconds)
+            self.answered[variant, code] += times
+            self.durations[variant].observe(seconds, times)
         except KeyError:  # the first of its kind
-            self.answered[variant, code] = 1
-            self.durations.setdefault(variant, Histogram(SECONDS)).observe(seconds)
+            self.answered[variant, code] = times
+            self.durations.setdefault(variant, Histogram(SECONDS)).observe(seconds, times)
         if code != "OK":
-            self.failed_seconds += seconds
-
-    def answered_well(self, seconds: float, count: int) -> None:
-        """Count good answers without a rollout that took equally long."""
-        if not count:
-            return
-        try:
-            self.answered["", "OK"] += count
-        except KeyError:  # the first of its kind
-            self.answered["", "OK"] = count
-            self.durations.setdefault("", Histogram(SECONDS))
-        self.durations[""].observe(seconds, count)
+            self.failed_seconds += seconds * times
 
     def refuse(self, reason: str) -> None:
         """Count a request turned away before it reached a queue."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,20 +51,16 @@ def ready(source: Source, cache: Path | None) -> Readied:
     manifest = read_manifest(folder)
     if manifest is not None:
         verify_digests(folder, manifest)
-    opener = _Opener(source.path, config, cache)
+    opener = Opener(source.path, config, cache)
     session = opener.open()
     try:
         example = _try_out(session, config, manifest)
         found = opener.find_out(session)
-    except LoadFailed:
+    except BaseException as error:
         session.close()
-        raise
-    except CohortError as error:
-        session.close()
+        if not isinstance(error, CohortError) or isinstance(error, LoadFailed):
+            raise
         raise LoadFailed(f"its first runs failed: {error}") from error
-    except BaseException:
-        session.close()
-        raise
     lone = _open_for_lone_runs(opener, found.threads.chosen, manifest)
     give_back_memory()
     if manifest is not None and manifest.examples:
@@ -73,7 +70,7 @@ def ready(source: Source, cache: Path | None) -> Readied:
 
 
 @dataclass(frozen=True, slots=True)
-class _Opener:
+class Opener:
     """Opens one model file as its config says."""
 
     path: Path
@@ -90,26 +87,35 @@ class _Opener:
             alone=alone,
         )
 
+    def key(self, session: Session) -> dict[str, str]:
+        """What the profile of `session`, which it opened, is kept by. Raises OSError."""
+        config = self.config
+        return key_for(
+            self.path,
+            session,
+            config.batching,
+            chain=config.providers,
+            policy=config.provider_policy,
+            options=config.session,
+        )
+
+    @property
+    def reopen(self) -> Callable[[int], Session] | None:
+        """Opens it for lone runs; None where the config, or its size, is against that."""
+        own = self.config.session.intra_op_threads is not None
+        return None if own or not small_enough(self.path) else self.open
+
     def find_out(self, session: Session) -> Finding:
         """Profile it, or recall its profile."""
-        config, store, key = self.config, None, None
+        store = key = None
         if self.cache is not None:
             with suppress(OSError):  # of a model deleted meanwhile, say
-                key = key_for(
-                    self.path,
-                    session,
-                    config.batching,
-                    chain=config.providers,
-                    policy=config.provider_policy,
-                    options=config.session,
-                )
+                key = self.key(session)
                 store = Store(self.cache)
-        own = config.session.intra_op_threads is not None or not small_enough(self.path)
-        reopen = None if own else self.open
-        return find_out(session, config.batching, store, key, reopen=reopen)
+        return find_out(session, self.config.batching, store, key, reopen=self.reopen)
 
 
-def _open_for_lone_runs(opener: _Opener, threads: int, manifest: Manifest | None) -> Session | None:
+def _open_for_lone_runs(opener: Opener, threads: int, manifest: Manifest | None) -> Session | None:
     """The same model on several threads; None where it has no need of them, or cannot have them."""
     if threads == 1 or not small_enough(opener.path):
         return None

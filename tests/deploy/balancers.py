@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 
 from tests.deploy.test_files import PATH
-from tests.e2e.processes import ROOT, Cohort, cohort, free_port
+from tests.e2e.processes import ROOT, Cohort, cohort, end, free_port
 from tests.e2e.scrape import Scrape
 
 MISSING = "this test needs {}: apt-get install --no-install-recommends nginx-light haproxy"
@@ -116,12 +116,7 @@ def running(command: Sequence[str], port: int, log: Path) -> Iterator[Balancer]:
                 time.sleep(0.05)
         yield Balancer(process, port, log)
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
 
 
 class Fleet:

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 from ruamel.yaml import YAML
 
-from tests.e2e.processes import ROOT, free_port
+from tests.e2e.processes import ROOT, end, free_port
 
 DEPLOY = ROOT / "deploy"
 PACKAGES = {
@@ -168,12 +168,7 @@ def _running(command: Sequence[str], log: Path, ready: str) -> Iterator[None]:
             time.sleep(0.05)
         yield
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
 
 
 def _answers(url: str) -> bool:

@@ -121,6 +121,19 @@ def test_bodies_have_a_limit(start: Start, replicas: Fleet, tmp_path: Path) -> N
 
 
 @contextmanager
+def answering(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+    """Somebody who answers as `handler` does; the port."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
 def refusing() -> Iterator[tuple[int, list[str]]]:
     """Somebody who is ready and answers everything else with 503; the port, and what was asked."""
     asked: list[str] = []
@@ -142,14 +155,8 @@ def refusing() -> Iterator[tuple[int, list[str]]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Refuse) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server.server_port, asked
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(Refuse) as port:
+        yield port, asked
 
 
 @both
@@ -210,11 +217,5 @@ def named(name: str) -> Iterator[int]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Tell) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(Tell) as port:
+        yield port

@@ -95,6 +95,16 @@ def cohort(
         process.wait()
 
 
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ask a program to end, and see to it."""
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def free_port() -> int:
     """A port nobody listens on just now."""
     with socket.socket() as listener:

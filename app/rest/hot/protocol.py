@@ -93,7 +93,7 @@ class HotProtocol(HttpToolsProtocol):
         self._since = self.loop.time()
         size = len(data)
         if self._between:
-            hot, before = self.hot, self.cycle
+            hot = self.hot
             end = data.find(b"\r\n\r\n") + 4
             raw = data[:end]
             head, request_id = hot.heads.get(raw), b""
@@ -104,12 +104,11 @@ class HotProtocol(HttpToolsProtocol):
                 cycle = HotCycle(self, head)
                 if request_id:
                     cycle.request_id = request_id
-                if head.together and (before is None or before.response_complete):
-                    self.cycle = self._turn = cycle
-                    cycle.turn, cycle.more_body = True, False
+                self._queue(cycle)
+                if head.together and cycle.turn:
+                    cycle.more_body = False
                     hot.together.add(cycle, data[end:])
                     return
-                self._queue(cycle)
                 cycle.arrive(data[end:])
                 if self.pipeline:
                     self._read_ahead(size)
