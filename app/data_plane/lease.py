@@ -274,7 +274,7 @@ class SharedLease:
         seconds, counts = self.seconds, self.served.counts
         self.give_up()
         if error is not None:
-            left = 0  # they, too, are told of it
+            left = 0  # counted with the others, by what failed
         if isinstance(error, CohortError):
             error.about = {"model": self.served.model, "version": self.served.version}
         if left:
