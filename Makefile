@@ -38,13 +38,13 @@ serve: $(VENV)/serve.stamp  ## Serve models/ on 127.0.0.1:8000 (COHORT_* setting
 	@exec $(VENV)/bin/cohort serve
 
 test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp packages  ## Run every test (COVERAGE= leaves the coverage out)
-	@if [ -f tests/test_providers_openvino.py ]; then \
+	@if [ -f tests/session/test_providers_openvino.py ]; then \
 		echo "cohort: the tests that need OpenVINO, in .venv-openvino"; \
-		.venv-openvino/bin/python -m pytest -q tests/test_providers_openvino.py; \
+		.venv-openvino/bin/python -m pytest -q tests/session/test_providers_openvino.py; \
 	fi
 	@echo "cohort: all other tests, in $(VENV)"
 	@$(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile $(COVERAGE) \
-		--ignore=tests/test_providers_openvino.py
+		--ignore=tests/session/test_providers_openvino.py
 
 conformance: $(VENV)/dev.stamp  ## Send the ONNX standard's backend suite over the wire, and write down what passes
 	@$(VENV)/bin/python -m tests.conformance

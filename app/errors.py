@@ -83,7 +83,7 @@ class ModelNotFound(NotFound):
 
     def __init__(self, model: str, known: Iterable[str] = ()) -> None:
         self.model = model
-        super().__init__(f"model {quoted(model)} is not here{did_you_mean(model, known)}")
+        super().__init__(f"model {quoted(model)} not found{did_you_mean(model, known)}")
 
 
 class VersionNotFound(NotFound):
@@ -158,10 +158,10 @@ def quoted(name: str, limit: int = 80) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Say `; did you mean 'iris'?`, or name what there is where nothing is close."""
+    """Say `; did you mean 'iris'?`, or list what is available where nothing is close."""
     names = sorted(known)
     if close := get_close_matches(name, names, n=1):
         return f"; did you mean {quoted(close[0])}?"
     if 0 < len(names) <= 8:
-        return f"; there is {', '.join(quoted(one) for one in names)}"
+        return f"; available: {', '.join(names)}"
     return ""

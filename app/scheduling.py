@@ -28,7 +28,7 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import NamedTuple
 
-from app.batching import Batch, Batcher, Cut
+from app.batching import Batch, BatchDecision, Batcher
 from app.session import lower_priority
 
 INLINE_SECONDS = 0.0002
@@ -111,7 +111,8 @@ class _Device:
 
 
 class Scheduler:
-    """Cut batches from the batchers that have work and run them, on the loop or on threads.
+    """BatchDecision batches from the batchers that have work and run them, on the loop or on
+    threads.
 
     Everything but the runs happens on the event loop. `slots` maps a device to how many runs it
     takes at once; a device that is not named has `default_slots`.
@@ -177,10 +178,10 @@ class Scheduler:
                 # What those before were answered may have changed who waits here.
                 self._run_inline(batcher, batcher.look(now) if place else cut)
 
-    def _fill_slots(self, now: float) -> list[tuple[Batcher, Cut]]:
+    def _fill_slots(self, now: float) -> list[tuple[Batcher, BatchDecision]]:
         """Start what may on threads; return the batchers whose next run belongs on the loop."""
-        inline: list[tuple[Batcher, Cut]] = []
-        ready: list[tuple[Batcher, Cut]] = []
+        inline: list[tuple[Batcher, BatchDecision]] = []
+        ready: list[tuple[Batcher, BatchDecision]] = []
         heads: list[Head] = []
         wait = float("inf")
         to_look_at = list(self._work)
@@ -207,21 +208,21 @@ class Scheduler:
             batcher, cut = ready.pop(choice.head)
             device = self._device(heads.pop(choice.head).device)
             batch = batcher.cut(cut, now)
-            batch.alone = not (device.running or ready or batcher.waiting)
+            batch.exclusive = not (device.running or ready or batcher.waiting)
             device.start(batch, express=choice.express)
             to_look_at = [batcher]
         if wait < float("inf"):
             self._look_again(now + wait)
         return inline
 
-    def _run_inline(self, batcher: Batcher, cut: Cut | float) -> None:
+    def _run_inline(self, batcher: Batcher, cut: BatchDecision | float) -> None:
         """Run batches of one version for about INLINE_SECONDS; the loop reads its sockets after.
 
         `cut` is what the batcher says now.
         """
         now = monotonic()
         until = now + INLINE_SECONDS
-        while isinstance(cut, Cut) and batcher.seconds_for(cut.work) <= INLINE_SECONDS:
+        while isinstance(cut, BatchDecision) and batcher.seconds_for(cut.work) <= INLINE_SECONDS:
             batch = batcher.cut(cut, now)
             batch.execute(stoppable=False)
             batcher.finish(batch)

@@ -35,7 +35,7 @@ class Datatype:
     kind: Kind
     onnx: int  # TensorProto.DataType
     bits: int
-    bare: bool  # crosses `session.run` as a numpy array; the others need an OrtValue
+    numpy_native: bool  # crosses `session.run` as a numpy array; the others need an OrtValue
 
     @property
     def packed(self) -> bool:
@@ -52,8 +52,8 @@ def _row(
 ) -> Datatype:
     known: np.dtype[np.generic] = np.dtype(dtype)  # type: ignore[call-overload]
     bits = known.itemsize * 8 if bits is None else bits
-    bare = known.isbuiltin == 1
-    return Datatype(name, f"tensor({ort})", known, kind, onnx, bits, bare)
+    numpy_native = known.isbuiltin == 1
+    return Datatype(name, f"tensor({ort})", known, kind, onnx, bits, numpy_native)
 
 
 # https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol#tensor-data-types
@@ -128,13 +128,13 @@ class TensorSpec:
     shape: tuple[int | str | None, ...] | None
 
     @property
-    def carried(self) -> bool:
+    def transportable(self) -> bool:
         """Whether values of this kind can be sent over the wire."""
         return self.datatype in BY_NAME
 
     @cached_property
     def dtype(self) -> np.dtype[np.generic]:
-        """numpy's dtype; an InvalidInput where the value is no tensor that can be carried."""
+        """numpy's dtype; an InvalidInput where the value is no tensor that can be transportable."""
         if self.datatype not in BY_NAME:
             raise InvalidInput(
                 f"{quoted(self.name)} is {self.datatype}, which cannot be sent over the wire"

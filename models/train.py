@@ -152,7 +152,7 @@ def split(
     preprocessing: str,
     classes: tuple[str, ...],
 ) -> Split:
-    """Cut as `Split.metadata` promises."""
+    """BatchDecision as `Split.metadata` promises."""
     parts = train_test_split(
         features.astype(np.float32),
         labels.astype(np.int64),

@@ -149,7 +149,7 @@ class Hand:
         self.woken += 1
 
     def run_next(self, batcher: Batcher, now: float | None = None) -> list[Ticket]:
-        """Cut, execute and finish one batch; returns whose it was."""
+        """BatchDecision, execute and finish one batch; returns whose it was."""
         cut = batcher.look(asyncio.get_running_loop().time() if now is None else now)
         assert not isinstance(cut, float), f"nothing to run for {cut} s"
         batch = batcher.cut(cut, cut.arrived)

@@ -24,22 +24,26 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"main"}),
     frozenset({"settings"}),
     frozenset({"rest", "rpc", "prepare"}),
-    frozenset({"data_plane", "control_plane"}),
+    frozenset({"open_inference"}),
+    frozenset({"auth", "data_plane", "control_plane"}),
     frozenset({"metrics"}),
-    frozenset({"traffic"}),
+    frozenset({"rollouts"}),
     frozenset({"registry"}),
-    frozenset({"repository", "state"}),
-    frozenset({"model_config"}),
-    frozenset({"manifest", "rollout", "guard", "profiling", "scheduling"}),
-    frozenset({"batching", "session", "codec"}),
+    frozenset({"repository"}),
+    frozenset({"profiling", "scheduling"}),
+    frozenset({"batching", "session"}),
+    frozenset({"comparing"}),
+    frozenset({"codec"}),
     frozenset({"tensors"}),
     frozenset({"errors"}),
 )
 ROW = {name: number for number, row in enumerate(ROWS) for name in row}
 
-# A face speaks a protocol: it sees what a caller and an operator may ask for, and the tensors.
-FACES = frozenset({"rest", "rpc"})
-FACES_SEE = frozenset({"data_plane", "control_plane", "codec", "tensors", "errors"})
+# An adapter speaks a protocol: it sees what a caller and an operator may ask for, and the tensors.
+ADAPTERS = frozenset({"rest", "rpc"})
+ADAPTERS_SEE = frozenset(
+    {"open_inference", "auth", "data_plane", "control_plane", "codec", "tensors", "errors"}
+)
 
 # Who may import a library; a name stands for the module and all inside it.
 OWNERS: Mapping[str, frozenset[str]] = {
@@ -131,13 +135,14 @@ def up_or_sideways(modules: Iterable[Module]) -> list[str]:
     return complaints
 
 
-def faces_seeing_too_much(modules: Iterable[Module]) -> list[str]:
+def adapters_seeing_too_much(modules: Iterable[Module]) -> list[str]:
     return [
-        f"app.{module.name}:{line} imports app.{name}; a face sees {', '.join(sorted(FACES_SEE))}"
+        f"app.{module.name}:{line} imports app.{name}; an adapter sees {seen}"
+        for seen in [", ".join(sorted(ADAPTERS_SEE))]
         for module in modules
-        if module.top in FACES
+        if module.top in ADAPTERS
         for line, name in module.imports_from_app()
-        if name.split(".")[0] not in FACES_SEE | {module.top}
+        if name.split(".")[0] not in ADAPTERS_SEE | {module.top}
     ]
 
 
@@ -208,9 +213,9 @@ def test_imports_go_down_the_rows(modules: list[Module]) -> None:
     assert not up_or_sideways(modules)
 
 
-def test_faces_see_planes_and_tensors_only(modules: list[Module]) -> None:
+def test_adapters_see_planes_and_tensors_only(modules: list[Module]) -> None:
     """`rest` and `rpc` see data_plane, control_plane, codec, tensors and errors; nothing else."""
-    assert not faces_seeing_too_much(modules)
+    assert not adapters_seeing_too_much(modules)
 
 
 def test_prepare_stays_out_of_serving(modules: list[Module]) -> None:
@@ -252,7 +257,7 @@ def module(name: str, source: str = "") -> list[Module]:
         ("errors", "import app.tensors"),
         ("errors", "from app import tensors"),
         ("errors", "from app.tensors import TensorSpec"),
-        ("rollout", "from app.guard import judge"),
+        ("registry", "from app.metrics import Metrics"),
         ("rest.v2", "from app.rpc import server"),
         ("batching.policy", "from app.session import Session"),
         ("tensors", "if TYPE_CHECKING:\n    from app.codec import decode"),
@@ -288,15 +293,15 @@ def test_module_outside_rows_is_caught() -> None:
 
 
 @pytest.mark.parametrize("target", ["registry", "settings", "metrics", "rpc", "session"])
-def test_face_seeing_too_much_is_caught(target: str) -> None:
-    """Also what is further down the rows is closed to a face, except what it needs."""
-    assert faces_seeing_too_much(module("rest.models", f"from app import {target}"))
+def test_adapter_seeing_too_much_is_caught(target: str) -> None:
+    """Also what is further down the rows is closed to an adapter, except what it needs."""
+    assert adapters_seeing_too_much(module("rest.models", f"from app import {target}"))
 
 
-@pytest.mark.parametrize("target", [*sorted(FACES_SEE), "rest"])
-def test_face_seeing_what_it_needs_is_fine(target: str) -> None:
-    """The planes, codec, tensors, errors and its own package are what a face is made of."""
-    assert not faces_seeing_too_much(module("rest.models", f"from app.{target} import thing"))
+@pytest.mark.parametrize("target", [*sorted(ADAPTERS_SEE), "rest"])
+def test_adapter_seeing_what_it_needs_is_fine(target: str) -> None:
+    """The planes, codec, tensors, errors and its own package are what an adapter is made of."""
+    assert not adapters_seeing_too_much(module("rest.models", f"from app.{target} import thing"))
 
 
 def test_prepare_in_serving_is_caught() -> None:
@@ -310,7 +315,7 @@ def test_prepare_in_serving_is_caught() -> None:
 def test_borrowed_library_is_caught(library: str, form: str) -> None:
     """Every way to import a library is seen, and its owners are let alone."""
     source = form.format(library)
-    assert borrowed(library, module("traffic", source))
+    assert borrowed(library, module("registry", source))
     for owner in OWNERS[library]:
         assert not borrowed(library, [*module(owner, source), *module(f"{owner}.part", source)])
 

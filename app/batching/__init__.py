@@ -14,15 +14,23 @@ from app.batching.batcher import Batcher
 from app.batching.events import BatchingOff, Left, Observer, Ran
 from app.batching.padding import PadPlan, plan_padding
 from app.batching.parts import Outputs, RowsDoNotFollow, split
-from app.batching.policy import BatchPolicy, Cut, Key, Padding, Waiting, Yardstick, next_batch
+from app.batching.policy import (
+    BatchDecision,
+    BatchPolicy,
+    Key,
+    Padding,
+    RowCost,
+    Waiting,
+    next_batch,
+)
 
 __all__ = [
     "Batch",
+    "BatchDecision",
     "BatchPolicy",
     "Batcher",
     "BatchingOff",
     "Control",
-    "Cut",
     "Key",
     "Left",
     "Observer",
@@ -31,11 +39,11 @@ __all__ = [
     "Padding",
     "Ran",
     "Reply",
+    "RowCost",
     "RowsDoNotFollow",
     "Run",
     "Ticket",
     "Waiting",
-    "Yardstick",
     "next_batch",
     "plan_padding",
     "split",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from app.batching.events import Ran
 from app.batching.parts import Outputs, RowsDoNotFollow, join, split
-from app.batching.policy import Cut
+from app.batching.policy import BatchDecision
 from app.errors import CohortError, InferenceFailed, InvalidInput
 from app.tensors import Arrays
 
@@ -57,8 +57,8 @@ class Ticket:
         self.requests = requests
         self.rows, self.key = batcher.place(inputs)
         self.length = 1.0
-        if batcher.yardstick is not None and self.rows:
-            self.length = batcher.elements(inputs) / (batcher.yardstick.elements * self.rows)
+        if batcher.row_cost is not None and self.rows:
+            self.length = batcher.elements(inputs) / (batcher.row_cost.elements * self.rows)
         self.batch: Batch | None = None
 
     def cancel(self) -> None:
@@ -71,23 +71,35 @@ class Ticket:
 class Batch:
     """Requests that share a run, from being cut until everyone is answered.
 
-    `present` counts the callers that still wait. `timed` is the first run that succeeded. `alone`
-    is set where nothing runs beside it.
+    `present` counts the callers that still wait. `timed` is the first run that succeeded.
+    `exclusive` is set where nothing runs beside it.
     """
 
     __slots__ = (
-        "alone", "answers", "batcher", "control", "expected", "present", "rows", "runs", "tickets",
-        "timed", "waits", "work",
+        "answers",
+        "batcher",
+        "control",
+        "exclusive",
+        "expected",
+        "present",
+        "rows",
+        "runs",
+        "tickets",
+        "timed",
+        "waits",
+        "work",
     )  # fmt: skip
 
-    def __init__(self, batcher: Batcher, tickets: list[Ticket], cut: Cut, now: float) -> None:
+    def __init__(
+        self, batcher: Batcher, tickets: list[Ticket], cut: BatchDecision, now: float
+    ) -> None:
         self.batcher = batcher
         self.tickets = tickets
         self.rows, self.work = cut.rows, cut.work
         self.present = len(tickets)
         self.waits = [(now - ticket.arrived, ticket.requests) for ticket in tickets]
         self.expected = batcher.seconds_for(cut.work)
-        self.alone = False
+        self.exclusive = False
         self.control: Control | None = None
         self.answers: list[Outputs | CohortError] = []
         self.runs: list[Ran] = []
@@ -150,7 +162,7 @@ class Batch:
         succeeded = False
         started = monotonic()
         try:
-            run = self.batcher.run_alone if self.alone else self.batcher.run
+            run = self.batcher.run_exclusively if self.exclusive else self.batcher.run
             outputs = run(feeds, self.control)
             succeeded = True
         finally:

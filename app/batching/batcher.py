@@ -11,14 +11,14 @@ from app.batching.batch import Batch, Control, Reply, Run, Ticket, our_failure
 from app.batching.events import BatchingOff, Left, Observer, Ran
 from app.batching.padding import PadPlan
 from app.batching.policy import (
+    BatchDecision,
     BatchPolicy,
-    Cut,
     Key,
-    Yardstick,
+    RowCost,
     count_elements,
     next_batch,
     place,
-    place_alone,
+    place_single,
 )
 from app.errors import (
     CohortError,
@@ -37,9 +37,9 @@ TIMER_STEP = 0.001
 class Batcher:
     """Queue, cut and answer the requests of one version.
 
-    `run` runs the model on any thread, and `run_alone` where nothing else does meanwhile.
+    `run` runs the model on any thread, and `run_exclusively` where nothing else does meanwhile.
     `seconds_for(work)` estimates a run of so many rows, of the length that was profiled; where
-    others may come, a `yardstick` counts them in such. `wake(batcher)` tells the scheduler that
+    others may come, a `row_cost` counts them in such. `wake(batcher)` tells the scheduler that
     requests wait; it then calls `look`, `cut` and, once the batch has executed, `finish`. Without a
     plan for `padding`, requests of different lengths do not share a run.
     """
@@ -51,26 +51,26 @@ class Batcher:
         *,
         wake: Callable[[Batcher], None],
         observe: Observer,
-        run_alone: Run | None = None,
+        run_exclusively: Run | None = None,
         make_control: Callable[[], Control | None] = lambda: None,
         seconds_for: Callable[[float], float] = lambda work: 0.001,
-        yardstick: Yardstick | None = None,
+        row_cost: RowCost | None = None,
         device: str = "cpu",
         shadow: bool = False,
         padding: PadPlan | None = None,
     ) -> None:
         self.run = run
-        self.run_alone = run_alone or run
+        self.run_exclusively = run_exclusively or run
         self.policy = policy
         self.device = device
         self.shadow = shadow
-        self.yardstick = yardstick
+        self.row_cost = row_cost
         self.padding = padding if padding is not None and padding.inputs else None
         self.make_control = make_control
         self.cannot_batch = ""  # set by a batch on its thread, acted on in `finish`
         self.waiting = 0
         self.running: set[Batch] = set()
-        self.place = place_alone
+        self.place = place_single
         self.elements = count_elements
         if policy.batches:
             self.place = place if self.padding is None else self.padding.place
@@ -149,15 +149,15 @@ class Batcher:
 
     # -- what the scheduler does
 
-    def look(self, now: float) -> Cut | float:
+    def look(self, now: float) -> BatchDecision | float:
         """Say what `cut` would take next, or in how many seconds to look again."""
-        return next_batch(self._queues, self.policy, now, self.yardstick)
+        return next_batch(self._queues, self.policy, now, self.row_cost)
 
     def seconds_for(self, work: float) -> float:
         """How long a run of `work` should take, by the profile and by what runs took of late."""
         return self._profiled_seconds(work) * self._pace
 
-    def cut(self, decision: Cut, now: float) -> Batch:
+    def cut(self, decision: BatchDecision, now: float) -> Batch:
         """Take a batch out of the queues, as `look` decided; nothing may have changed since."""
         key, requests = decision.key, decision.requests
         queue = self._queues[key]
@@ -180,7 +180,7 @@ class Batcher:
             self._turn_off()
         for ran in batch.runs:
             self._tell(ran)
-        ran_as_profiled = not batch.alone or self.run_alone == self.run
+        ran_as_profiled = not batch.exclusive or self.run_exclusively == self.run
         if ran_as_profiled and batch.timed is not None and batch.timed.rows:
             self._learn(batch.timed, batch.work / batch.rows)
         for ticket, answer in zip(batch.tickets, batch.answers, strict=True):
@@ -270,8 +270,8 @@ class Batcher:
         self._pace += 0.1 * (min(ratio, 4.0 * self._pace) - self._pace)
 
     def _turn_off(self) -> None:
-        self.policy = self.policy.alone()
-        self.place, self.elements = place_alone, count_elements
+        self.policy = self.policy.unbatched()
+        self.place, self.elements = place_single, count_elements
         self._tell(BatchingOff(self.cannot_batch))
 
     def _seconds_to_clear(self) -> float:

@@ -103,7 +103,7 @@ class PadPlan:
         return feeds, 1 - own / elements if elements else 0.0
 
     def trim(self, parts: Sequence[Outputs], lengths: Mapping[str, Sequence[int]]) -> None:
-        """Cut each request's outputs back to its own lengths, as contiguous arrays.
+        """BatchDecision each request's outputs back to its own lengths, as contiguous arrays.
 
         Raises RowsDoNotFollow where an output is not as long as the model's description says.
         """

@@ -22,7 +22,7 @@ def join(requests: Sequence[Arrays]) -> Arrays:
 
 
 def split(outputs: Outputs, requests: Sequence[Waiting], rows: int) -> list[Outputs]:
-    """Cut each output along axis 0 into one part per request, as views.
+    """BatchDecision each output along axis 0 into one part per request, as views.
 
     Raises RowsDoNotFollow where an output does not have one row per input row.
     """

@@ -41,12 +41,12 @@ class BatchPolicy:
     def batches(self) -> bool:
         return self.max_batch_size > 1
 
-    def alone(self) -> BatchPolicy:
+    def unbatched(self) -> BatchPolicy:
         """The same policy with batching off."""
         return replace(self, max_batch_size=1)
 
 
-class Yardstick(NamedTuple):
+class RowCost(NamedTuple):
     """What rows of any length are measured by: a row as it was profiled, of so many `elements`.
 
     As many `rows` of that length are enough for a run: longer rows reach the same work sooner.
@@ -74,7 +74,7 @@ class Waiting(Protocol):
     def length(self) -> float: ...
 
 
-class Cut(NamedTuple):
+class BatchDecision(NamedTuple):
     """Run `requests` from the head of the queue at `key`: `rows` in all, here since `arrived`.
 
     `work` is the rows again, counted in rows of the length that was profiled.
@@ -91,13 +91,13 @@ def next_batch(
     queues: Mapping[Key, Sequence[Waiting]],
     policy: BatchPolicy,
     now: float,
-    yardstick: Yardstick | None = None,
-) -> Cut | float:
+    row_cost: RowCost | None = None,
+) -> BatchDecision | float:
     """Say which requests run next, or in how many seconds to look again: infinity if none waits.
 
     The queue whose head is oldest comes first. With `max_queue_delay_ms`, a batch that is not full
     is held until its head has waited that long, and a ripe queue goes before one that is not. With
-    a `yardstick`, a run takes fewer of longer rows.
+    a `row_cost`, a run takes fewer of longer rows.
     """
     delay = policy.max_queue_delay_ms / 1000
     chosen: Key = None
@@ -109,7 +109,7 @@ def next_batch(
         if (
             delay
             and (left := arrived + delay - now) > 0
-            and not _is_full(key, queue, largest_run(queue[0], policy, yardstick))
+            and not _is_full(key, queue, largest_run(queue[0], policy, row_cost))
         ):
             wait = min(wait, left)
         else:
@@ -119,16 +119,16 @@ def next_batch(
     queue = queues[chosen]
     head = queue[0]
     if chosen is None:
-        return Cut(None, 1, head.rows, oldest, head.rows * head.length)
-    requests, rows = count_together(queue, largest_run(head, policy, yardstick))
-    return Cut(chosen, requests, rows, oldest, rows * head.length)
+        return BatchDecision(None, 1, head.rows, oldest, head.rows * head.length)
+    requests, rows = count_together(queue, largest_run(head, policy, row_cost))
+    return BatchDecision(chosen, requests, rows, oldest, rows * head.length)
 
 
-def largest_run(head: Waiting, policy: BatchPolicy, yardstick: Yardstick | None) -> int:
+def largest_run(head: Waiting, policy: BatchPolicy, row_cost: RowCost | None) -> int:
     """How many rows as long as those of `head` a run takes at most."""
-    if yardstick is None or head.length * policy.max_batch_size <= yardstick.rows:
+    if row_cost is None or head.length * policy.max_batch_size <= row_cost.rows:
         return policy.max_batch_size
-    return min(policy.max_batch_size, max(PAIR, int(yardstick.rows / head.length)))
+    return min(policy.max_batch_size, max(PAIR, int(row_cost.rows / head.length)))
 
 
 def count_together(queue: Sequence[Waiting], max_batch_size: int) -> tuple[int, int]:
@@ -171,7 +171,7 @@ def place(inputs: Arrays) -> tuple[int, Key]:
     return (rows, tuple(key)) if key else (1, None)
 
 
-def place_alone(inputs: Arrays) -> tuple[int, Key]:
+def place_single(inputs: Arrays) -> tuple[int, Key]:
     """Say how many rows a request has that shares its run with none."""
     return count_rows(inputs), None
 

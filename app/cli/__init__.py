@@ -4,10 +4,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 import rich_click as click
 
-from app.cli.check import check
-from app.cli.profiling import profile
-from app.cli.rollout import rollout
-from app.cli.serve import serve
+from app.cli.check_command import check
+from app.cli.profile_command import profile
+from app.cli.rollout_commands import rollout
+from app.cli.serve_command import serve
 
 __all__ = ["cli", "main"]
 

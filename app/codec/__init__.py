@@ -1,11 +1,11 @@
 """Between arrays and what travels: JSON text and raw bytes."""
 
-from app.codec.answer import encode_prediction, encode_simple
 from app.codec.binary import from_bytes, to_bytes
-from app.codec.classes import classify
-from app.codec.request import PredictRequest, decode_inputs
-from app.codec.text import decode_tensor, encode_tensor
-from app.codec.together import LONGEST_BODY, goes_together, pack_rows, read_row, write_rows
+from app.codec.classification import classify
+from app.codec.json_tensors import decode_tensor, encode_tensor
+from app.codec.predict_request import PredictRequest, decode_inputs
+from app.codec.predict_response import encode_prediction, encode_simple
+from app.codec.rows import LONGEST_BODY, is_coalescible, pack_rows, read_row, write_rows
 from app.codec.v1 import SIGNATURE, V1Request, parse_v1
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "encode_simple",
     "encode_tensor",
     "from_bytes",
-    "goes_together",
+    "is_coalescible",
     "pack_rows",
     "parse_v1",
     "read_row",

@@ -14,7 +14,7 @@ from struct import Struct
 
 import numpy as np
 
-from app.codec.text import Shape, checked_shape
+from app.codec.json_tensors import Shape, checked_shape
 from app.errors import InvalidInput, quoted
 from app.tensors import BY_NAME, DATATYPES, Array, pack, unpack
 

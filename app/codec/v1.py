@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from app.codec.request import PredictRequest, decode_inputs
-from app.codec.text import MAX_RANK, encode_tensor, shown
+from app.codec.json_tensors import MAX_RANK, encode_tensor, shown
+from app.codec.predict_request import PredictRequest, decode_inputs
 from app.errors import CohortError, InvalidInput, did_you_mean, quoted
 from app.tensors import Array, Arrays, TensorSpec, check_names
 

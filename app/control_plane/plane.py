@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import version as distribution_version
 from time import monotonic
 
-from app.control_plane.describing import (
+from app.control_plane.description import (
     Description,
     Served,
     describe_model,
@@ -19,7 +19,7 @@ from app.control_plane.describing import (
 from app.errors import NotFound, NotReady, quoted
 from app.metrics import Metrics
 from app.registry import UNLOADED, Catalog, Registry, State
-from app.traffic import Traffic
+from app.rollouts import Traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class ControlPlane:
         self.save: Callable[[], Awaitable[None]] = _nothing  # write down what was decided, now
 
     def readiness(self) -> Readiness:
-        """Ready: the first load pass is over, nothing has gone dark, and it is not draining.
+        """Ready: the first load pass is over, nothing has gone unavailable, and it is not draining.
 
         A version that failed takes no replica out of service while its model is served otherwise.
         """
@@ -56,8 +56,8 @@ class ControlPlane:
             return Readiness(False, "draining")
         if not self._registry.settled:
             return Readiness(False, self.waits_for())
-        if dark := self._registry.dark:
-            return Readiness(False, f"no version is ready any more of: {', '.join(dark)}")
+        if unavailable := self._registry.unavailable:
+            return Readiness(False, f"no version is ready any more of: {', '.join(unavailable)}")
         return Readiness(True)
 
     def health(self) -> Description:
@@ -147,7 +147,7 @@ class ControlPlane:
 
         Raises ModelNotFound, or NotReady with the reason where one of its versions is not served.
         """
-        self._registry.bring_back(name)
+        self._registry.reload_model(name)
         await self.reconcile()
         for entry in self._registry.model(name).versions.values():
             if entry.reason:
@@ -158,7 +158,7 @@ class ControlPlane:
 
         Raises ModelNotFound.
         """
-        self._registry.take_out(name)
+        self._registry.unload_model(name)
 
     # -- rollouts
 

@@ -5,12 +5,12 @@ Every face goes one way: `pick` a lease, decode with its `inputs`, `submit`, enc
 """
 
 from app.batching import Outputs
-from app.data_plane.lease import TURN_SECONDS, Lease, Reply, Served, SharedLease
+from app.data_plane.lease import COALESCED_RUN_SECONDS, Lease, Reply, Served, SharedLease
 from app.data_plane.plane import DataPlane, KeyOf
-from app.rollout import Sticky
+from app.rollouts import Sticky
 
 __all__ = [
-    "TURN_SECONDS",
+    "COALESCED_RUN_SECONDS",
     "DataPlane",
     "KeyOf",
     "Lease",

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from app.batching import Outputs, Ticket
-from app.codec import goes_together
+from app.codec import is_coalescible
 from app.errors import (
     Cancelled,
     CohortError,
@@ -22,14 +22,14 @@ from app.errors import (
 )
 from app.metrics import VersionMetrics
 from app.registry import Loaded
+from app.rollouts import LiveRollout
 from app.scheduling import INLINE_SECONDS
 from app.tensors import Arrays, TensorSpec, check_inputs
-from app.traffic import LiveRollout
 
 if TYPE_CHECKING:
     from app.data_plane.plane import DataPlane
 
-TURN_SECONDS = INLINE_SECONDS
+COALESCED_RUN_SECONDS = INLINE_SECONDS
 """How long runs at once may hold the loop; its sockets wait meanwhile."""
 
 Reply = Callable[[Outputs | None, CohortError | None], None]
@@ -42,7 +42,14 @@ class Served:
     """
 
     __slots__ = (
-        "counts", "inputs", "loaded", "model", "outputs", "rows_together", "sent", "version",
+        "coalescible",
+        "counts",
+        "inputs",
+        "loaded",
+        "model",
+        "outputs",
+        "sent",
+        "version",
     )  # fmt: skip
 
     def __init__(self, model: str, version: str, loaded: Loaded, counts: VersionMetrics) -> None:
@@ -52,12 +59,12 @@ class Served:
         self.counts = counts
         self.inputs: Sequence[TensorSpec] = loaded.session.inputs
         self.outputs: Sequence[TensorSpec] = loaded.session.outputs
-        self.sent = [place for place, spec in enumerate(self.outputs) if spec.carried]
+        self.sent = [place for place, spec in enumerate(self.outputs) if spec.transportable]
 
-        self.rows_together = goes_together(self.inputs, self.outputs)
+        self.coalescible = is_coalescible(self.inputs, self.outputs)
 
     @property
-    def most_together(self) -> int:
+    def coalesce_limit(self) -> int:
         """How many requests of one row may go as one: those that would run at once, on the loop.
 
         1 where they may not.
@@ -65,7 +72,7 @@ class Served:
         batcher = self.loaded.batcher
         policy = batcher.policy
         together = (
-            self.rows_together
+            self.coalescible
             and policy.batches
             and not policy.max_queue_delay_ms
             and batcher.padding is None
@@ -126,7 +133,7 @@ class Lease:
                 arrays,
                 reply,
                 started=self._started,
-                hurried=limit < loaded.timeout,
+                tight_deadline=limit < loaded.timeout,
             )
         self._ticket = loaded.batcher.submit(arrays, reply, deadline=self._started + limit)
 

@@ -9,8 +9,7 @@ from app.data_plane.lease import Lease, Served, SharedLease
 from app.errors import CohortError, InvalidInput, NotFound, NotReady, Overloaded, quoted
 from app.metrics import Metrics
 from app.registry import Catalog, Registry
-from app.rollout import Sticky
-from app.traffic import LiveRollout, Traffic
+from app.rollouts import LiveRollout, Sticky, Traffic
 
 KeyOf = Callable[[Sticky], str | None]
 """Gives what a request has in the header or parameter that keeps its caller on a variant."""
@@ -92,7 +91,7 @@ class DataPlane:
         if in_hand + count > self._max_concurrency:
             raise Overloaded(f"the server has {in_hand} requests in hand already")
 
-    def served_together(self, model: str | None) -> Served | None:
+    def coalescing_target(self, model: str | None) -> Served | None:
         """Who answers requests that came in one turn of the loop; None where each goes alone."""
         if self._served_from is not self._registry.catalog:
             self._forget()

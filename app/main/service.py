@@ -12,7 +12,6 @@ import structlog
 
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
-from app.main.rollouts import Rollouts, log_event
 from app.main.startup import announce
 from app.metrics import Metrics
 from app.registry import (
@@ -26,11 +25,11 @@ from app.registry import (
     VersionEntry,
 )
 from app.repository import QUIET, Snapshot, scan
+from app.rollouts import State, Traffic, TrafficEvent
+from app.rollouts.watcher import Rollouts, log_event
 from app.scheduling import Scheduler
 from app.session import cores
 from app.settings import Settings
-from app.state import State
-from app.traffic import Traffic, TrafficEvent
 
 log = structlog.get_logger("cohort")
 
@@ -56,7 +55,7 @@ class Service:
             count=lambda model, version: self.metrics.version(model, version).batcher,
             observe=self._heard,
             cache=settings.cache,
-            named=lambda: self.traffic.named,
+            pinned=lambda: self.traffic.pinned,
         )
         self.traffic = Traffic(
             catalog=lambda: self.registry.catalog,

@@ -14,7 +14,7 @@ from prometheus_client.core import (
 )
 
 from app.metrics.histogram import VERSION, Histogram, Labels
-from app.traffic import Compared, Dropped, LiveRollout, RolledBack, TrafficEvent
+from app.rollouts import Compared, Dropped, LiveRollout, RolledBack, TrafficEvent
 
 DIFFERENCES = (0.0, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4)
 

@@ -6,44 +6,44 @@ whether batching is *right* is a property of the model alone: in a dynamically q
 outlier row changes its neighbours' answers. So rows of mixed scale are run together and alone, and
 unless the answers agree, requests do not share runs.
 
-`find_out` is the way in; what it found is kept under the cache folder.
+`profile_model` is the way in; what it found is kept under the cache folder.
 """
 
-from app.profiling.finding import Finding, Kept, find_out, key_for
-from app.profiling.measuring import (
+from app.profiling.concurrency import Together, best, run_together, together
+from app.profiling.measurement import (
     Profile,
     agree,
     choose_size,
     find_trial,
-    made_up,
     pad_safely,
     profile,
     sizes_up_to,
-    why_alone,
+    synthetic,
+    why_unbatchable,
 )
+from app.profiling.result import Kept, ProfileResult, key_for, profile_model
 from app.profiling.store import Store
 from app.profiling.threads import Threads, small_enough
-from app.profiling.together import Together, best, run_together, together
 
 __all__ = [
-    "Finding",
     "Kept",
     "Profile",
+    "ProfileResult",
     "Store",
     "Threads",
     "Together",
     "agree",
     "best",
     "choose_size",
-    "find_out",
     "find_trial",
     "key_for",
-    "made_up",
     "pad_safely",
     "profile",
+    "profile_model",
     "run_together",
     "sizes_up_to",
     "small_enough",
+    "synthetic",
     "together",
-    "why_alone",
+    "why_unbatchable",
 ]

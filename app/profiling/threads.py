@@ -1,7 +1,7 @@
 """How many threads a run takes that nothing else runs beside.
 
-With a run on every core, one thread each is best: more would only wait for each other. A lone run
-leaves the other cores idle, and a second session, on several threads, gives it those. It is
+With a run on every core, one thread each is best: more would only wait for each other. A exclusive
+run leaves the other cores idle, and a second session, on several threads, gives it those. It is
 measured whether that pays, on one thread and on more turn by turn, since the machine may be doing
 something else as well.
 """
@@ -14,29 +14,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.errors import CohortError
-from app.profiling.measuring import Run, find_trial
-from app.profiling.together import run_together
+from app.profiling.concurrency import run_together
+from app.profiling.measurement import Run, find_trial
 from app.session import Session, cores
 from app.tensors import Arrays
 
 Reopen = Callable[[int], Session]
-"""Opens the model once more, for lone runs on so many threads. Raises LoadFailed."""
+"""Opens the model once more, for exclusive runs on so many threads. Raises LoadFailed."""
 
 WORTH_A_LOOK = 0.001
 """Seconds: waking other threads for a shorter run takes about what it saves."""
 
 GAIN = 1.1
-"""More threads are chosen where a lone run is this much faster."""
+"""More threads are chosen where a exclusive run is this much faster."""
 
 LARGEST = 1 << 29
 """Bytes of a version's folder: a second session has the weights in memory a second time."""
 
-TURNS, TURN_SECONDS = 3, 0.12
+TURNS, COALESCED_RUN_SECONDS = 3, 0.12
 
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """The threads `chosen` for a lone run; on `tried` ones it was `gain` times as fast as on one.
+    """The threads `chosen` for a exclusive run; on `tried` ones it was `gain` times as fast as on
+    one.
 
     `tried` is 1 where nothing was measured.
     """
@@ -58,7 +59,7 @@ def small_enough(path: Path) -> bool:
 
 
 def find_threads(session: Session, seconds: float, reopen: Reopen) -> Threads:
-    """Choose the threads for lone runs of a model that takes `seconds` on `session`'s one."""
+    """Choose the threads for exclusive runs of a model that takes `seconds` on `session`'s one."""
     most = cores()
     if session.device != "cpu" or most < 2 or seconds < WORTH_A_LOOK:
         return ONE
@@ -88,12 +89,12 @@ def counts_up_to(most: int) -> list[int]:
 
 
 def measure_gain(one: Run, more: Run, feeds: Arrays, seconds: float) -> float:
-    """How many times as fast lone runs of `more` are as those of `one`, which take `seconds`.
+    """How many times as fast exclusive runs of `more` are as those of `one`, which take `seconds`.
 
     Each at the best of its turns: what disturbs a run only ever makes it longer. Long runs, which
     have been timed just before, are disturbed less, and there is no time for turns.
     """
-    if seconds >= TURN_SECONDS:
+    if seconds >= COALESCED_RUN_SECONDS:
         return seconds * _speed(more, feeds)
     of_one = of_more = 0.0
     for turn in range(1, 2 * TURNS + 1):
@@ -105,5 +106,5 @@ def measure_gain(one: Run, more: Run, feeds: Arrays, seconds: float) -> float:
 
 
 def _speed(run: Run, feeds: Arrays) -> float:
-    done, taken = run_together(run, feeds, 1, TURN_SECONDS)
+    done, taken = run_together(run, feeds, 1, COALESCED_RUN_SECONDS)
     return done / taken

@@ -6,8 +6,8 @@ does what the plan says, off the loop, one version at a time. A version that is 
 serves until the new one is ready, and is closed when the last request that holds it is answered.
 """
 
+from app.registry.actions import Load, Unload, plan, wanted
 from app.registry.catalog import UNLOADED, Catalog, Loaded, ModelEntry, Source, State, VersionEntry
-from app.registry.planning import Load, Unload, plan, wanted
 from app.registry.registry import Failed, Opened, Registry, RegistryEvent, TurnedOff, Unloaded
 
 __all__ = [

@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from app.batching import Batcher
-from app.manifest import Manifest
-from app.model_config import ModelConfig
-from app.profiling import Finding, Profile
+from app.profiling import Profile, ProfileResult
+from app.repository import Manifest, ModelConfig
 from app.session import Session
 from app.tensors import Arrays
 
@@ -42,16 +41,17 @@ class Source:
 class Loaded:
     """An open version with its batcher; `leases` counts the requests that use it.
 
-    `example` is inputs the model takes, published or made up; None where none were found. `lone` is
-    the same model open for runs that nothing runs beside, where that is another session.
+    `example` is inputs the model takes, published or made up; None where none were found.
+    `exclusive` is the same model open for runs that nothing runs beside, where that is another
+    session.
     """
 
     __slots__ = (
         "batcher",
         "example",
+        "exclusive",
         "found",
         "leases",
-        "lone",
         "manifest",
         "on_idle",
         "session",
@@ -62,13 +62,13 @@ class Loaded:
         self,
         session: Session,
         batcher: Batcher,
-        found: Finding,
+        found: ProfileResult,
         timeout: float,
         manifest: Manifest | None,
         example: Arrays | None = None,
-        lone: Session | None = None,
+        exclusive: Session | None = None,
     ) -> None:
-        self.session, self.lone = session, lone
+        self.session, self.exclusive = session, exclusive
         self.batcher = batcher
         self.found = found
         self.timeout = timeout
@@ -86,8 +86,8 @@ class Loaded:
         """Refuse what still waits, and let go of the model."""
         self.batcher.close()
         self.session.close()
-        if self.lone is not None:
-            self.lone.close()
+        if self.exclusive is not None:
+            self.exclusive.close()
 
     def release(self, count: int = 1) -> None:
         """Give leases back."""

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from app.batching import Batcher, BatchingOff, Left, Observer, Ran
 from app.errors import LoadFailed, ModelNotFound, NotReady, VersionNotFound
+from app.registry.actions import Load, Unload, Wanted, plan, wanted
 from app.registry.catalog import UNLOADED, Catalog, Loaded, ModelEntry, State, VersionEntry
-from app.registry.loading import Readied, ready
-from app.registry.planning import Load, Unload, Wanted, plan, wanted
+from app.registry.preparation import PreparedVersion, prepare_version
 from app.repository import Snapshot
 
 
@@ -58,7 +58,7 @@ class Registry:
     """Holds the catalog and makes it what the repository and its configuration want.
 
     `wake` is the scheduler's; `count(model, version)` gives the observer of a version's batcher;
-    `observe` hears of versions that come and go; `named` gives the versions that rollouts need.
+    `observe` hears of versions that come and go; `pinned` gives the versions that rollouts need.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Registry:
         count: Callable[[str, str], Observer],
         observe: Callable[[RegistryEvent], None],
         cache: Path | None = None,
-        named: Callable[[], Mapping[str, AbstractSet[int]]] = dict,
+        pinned: Callable[[], Mapping[str, AbstractSet[int]]] = dict,
     ) -> None:
         self.catalog: Catalog = {}
         self.settled = False  # whether the first pass over the repository is done
@@ -78,7 +78,7 @@ class Registry:
         self._count = count
         self._observe = observe
         self._cache = cache
-        self._named = named
+        self._pinned = pinned
 
     # -- reading
 
@@ -114,7 +114,7 @@ class Registry:
         return entry
 
     @property
-    def dark(self) -> list[str]:
+    def unavailable(self) -> list[str]:
         """Models that were READY and have no READY version any more."""
         return sorted(
             name
@@ -142,12 +142,13 @@ class Registry:
         self.settled = True
 
     def _wanted(self, snapshot: Snapshot) -> Wanted:
-        return wanted(snapshot, self.catalog, self._out, self._named())
+        return wanted(snapshot, self.catalog, self._out, self._pinned())
 
-    def take_out(self, model: str) -> None:
-        """Let every version of a model go, and keep it out until `bring_back`.
+    def unload_model(self, model: str) -> None:
+        """Let every version of a model go, and keep it out until `reload_model`.
 
-        What is in flight finishes; a model that was taken out has not gone dark. Raises as `model`.
+        What is in flight finishes; a model that was taken out has not gone unavailable. Raises as
+        `model`.
         """
         entry = self.model(model)
         self._out.add(model)
@@ -158,8 +159,8 @@ class Registry:
             elif version.state is State.UNAVAILABLE:
                 self._keep_out(Load(model, number, version.source))
 
-    def bring_back(self, model: str) -> None:
-        """Undo `take_out`, and have the next `reconcile` try again what failed."""
+    def reload_model(self, model: str) -> None:
+        """Undo `unload_model`, and have the next `reconcile` try again what failed."""
         self._out.discard(model)
         if model in self.catalog:
             for version in self.catalog[model].versions.values():
@@ -183,7 +184,7 @@ class Registry:
             self._put(model, VersionEntry(number, State.LOADING, source))
         started = monotonic()
         try:
-            readied = await asyncio.to_thread(ready, source, self._cache)
+            prepared = await asyncio.to_thread(prepare_version, source, self._cache)
         except LoadFailed as error:
             self._failed(load, str(error))
             return
@@ -191,7 +192,7 @@ class Registry:
             self._failed(load, f"{type(error).__name__}: {error}")
             return
         if model in self._out:  # since it began
-            readied.close()
+            prepared.close()
             self._keep_out(load)
             return
         before = self._entry(model, number)
@@ -199,9 +200,9 @@ class Registry:
             number,
             State.READY,
             source,
-            loaded=self._open(model, number, readied),
-            batching_off=readied.found.profile.reason,
-            padding_off=readied.found.padding.reason,
+            loaded=self._open(model, number, prepared),
+            batching_off=prepared.found.profile.reason,
+            padding_off=prepared.found.padding.reason,
         )
         self._put(model, entry)
         self._was_ready.add(model)
@@ -221,8 +222,8 @@ class Registry:
             self._put(model, VersionEntry(number, State.UNAVAILABLE, source, reason))
         self._observe(Failed(model, number, reason, serving))
 
-    def _open(self, model: str, number: int, readied: Readied) -> Loaded:
-        session, lone = readied.session, readied.lone
+    def _open(self, model: str, number: int, prepared: PreparedVersion) -> Loaded:
+        session, exclusive = prepared.session, prepared.exclusive
         count = self._count(model, str(number))
 
         def observe(event: Ran | Left | BatchingOff) -> None:
@@ -232,24 +233,24 @@ class Registry:
 
         batcher = Batcher(
             session.run,
-            readied.policy,
+            prepared.policy,
             wake=self._wake,
             observe=observe,
-            run_alone=None if lone is None else lone.run,
+            run_exclusively=None if exclusive is None else exclusive.run,
             make_control=session.control,
-            seconds_for=lru_cache(1024)(readied.found.profile.seconds_for),
-            yardstick=readied.found.profile.yardstick(readied.policy),
+            seconds_for=lru_cache(1024)(prepared.found.profile.seconds_for),
+            row_cost=prepared.found.profile.row_cost(prepared.policy),
             device=session.device,
-            padding=readied.found.padding,
+            padding=prepared.found.padding,
         )
         return Loaded(
             session,
             batcher,
-            readied.found,
-            readied.timeout,
-            readied.manifest,
-            readied.example,
-            lone,
+            prepared.found,
+            prepared.timeout,
+            prepared.manifest,
+            prepared.example,
+            exclusive,
         )
 
     def _keep_out(self, load: Load) -> None:

@@ -26,7 +26,9 @@ def router(plane: ControlPlane) -> APIRouter:
 
     @routes.api_route("/health/ready", methods=READ, summary="The process wants traffic")
     async def ready() -> dict[str, str]:
-        """503 while the first models load, while draining, and when a model has gone dark."""
+        """503 while the first models load, while draining, and when a model has gone
+        unavailable.
+        """
         readiness = plane.readiness()
         if not readiness.ready:
             raise NotReady(readiness.reason)

@@ -29,7 +29,7 @@ def readable(value: bytes | None) -> bytes:
     return value if value is not None and _READABLE.fullmatch(value) else b""
 
 
-def made_up() -> bytes:
+def synthetic() -> bytes:
     """An id that no other request has."""
     return b"%b-%x" % (_process.encode(), next(_numbers))
 
@@ -38,7 +38,7 @@ def id_of(scope: Mapping[str, Any]) -> str:
     """The id of a request that is refused; made up where it has none."""
     found: bytes = scope.get(PLACE) or b""
     if not found and isinstance(scope, dict):
-        found = scope[PLACE] = made_up()
+        found = scope[PLACE] = synthetic()
     return found.decode()
 
 

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from app.codec import from_bytes, to_bytes
-from app.codec.text import checked_shape
+from app.codec.json_tensors import checked_shape
 from app.errors import InvalidInput, quoted
 from app.rpc.inference_pb2 import InferTensorContents, ModelInferRequest, ModelInferResponse
 from app.tensors import Array, Arrays, TensorSpec, check_names

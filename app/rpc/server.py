@@ -10,13 +10,13 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
 from app.rpc import inference_pb2 as messages
-from app.rpc.about import About
 from app.rpc.admin import Admin
 from app.rpc.calls import Context, unary
+from app.rpc.descriptor_pool import POOL, add
 from app.rpc.health import Health
 from app.rpc.infer import Inference
+from app.rpc.metadata import About
 from app.rpc.parameters import Metadata
-from app.rpc.pool import POOL, add
 from app.rpc.streams import Streams
 
 SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name

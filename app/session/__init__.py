@@ -3,11 +3,10 @@
 `open_session` is the way in; a `Session` has specs, metadata, a truthful `placement`, and `run`.
 """
 
-from app.session.cores import cores
 from app.session.identity import digest_model, machine, runtime_build
 from app.session.memory import give_back_memory
 from app.session.opening import SessionOptions, open_session
-from app.session.pool import lower_priority
+from app.session.processor import cores
 from app.session.protobuf import Metadata
 from app.session.providers import (
     DEFAULT_CHAIN,
@@ -17,6 +16,7 @@ from app.session.providers import (
     parse_provider,
 )
 from app.session.running import Control, Fallback, Placement, Session
+from app.session.thread_priority import lower_priority
 
 __all__ = [
     "DEFAULT_CHAIN",

@@ -7,9 +7,9 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-from app.session.cache import cpu, digest
-from app.session.cores import cores
 from app.session.opening import SessionOptions
+from app.session.optimized_graph import cpu, digest
+from app.session.processor import cores
 from app.session.protobuf import read_model
 from app.session.runtime import VERSION, ort
 

@@ -11,9 +11,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal
 
 from app.errors import LoadFailed
-from app.session.cache import LARGEST, OptimizedGraph
 from app.session.failures import sentence
-from app.session.pool import with_low_priority
+from app.session.optimized_graph import LARGEST, OptimizedGraph
 from app.session.protobuf import ModelFile, Shape, read_model
 from app.session.providers import (
     CPU,
@@ -25,6 +24,7 @@ from app.session.providers import (
 )
 from app.session.running import Fallback, Placement, Session
 from app.session.runtime import QUIET, ort
+from app.session.thread_priority import with_low_priority
 from app.tensors import BY_ORT, TensorSpec
 
 SPIN_MICROSECONDS = "50"
@@ -35,7 +35,9 @@ SPIN_MICROSECONDS = "50"
 class SessionOptions:
     """config.yaml's `session:`."""
 
-    intra_op_threads: int | None = None  # per run; None is 1, and more for lone runs where it pays
+    intra_op_threads: int | None = (
+        None  # per run; None is 1, and more for exclusive runs where it pays
+    )
     graph_optimization: Literal["all", "extended", "basic", "none"] = "all"
     optimized_cache: bool = True  # keep the optimized graph between starts (CPU only)
     custom_op_libraries: tuple[str, ...] = ()  # relative ones start at the model's folder
@@ -48,21 +50,21 @@ def open_session(
     policy: ProviderPolicy = "prefer",
     options: SessionOptions = SessionOptions(),
     cache: Path | None = None,
-    alone: int = 0,
+    exclusive_threads: int = 0,
 ) -> Session:
     """Open the model at `path` on the first link of `chain` that will have it.
 
     `prefer` falls along the chain and says why in the session's `placement`; under `require` the
     first link must take at least one node, under `require_all` every node. Nodes that the active
     provider leaves go to later links, and at last to the CPU. Optimized graphs are kept under
-    `cache`. With `alone`, runs take as many threads, which spin between a run's nodes: for runs
-    that nothing else runs beside. Raises LoadFailed, and nothing else, with a sentence for the
-    operator.
+    `cache`. With `exclusive_threads`, runs take as many threads, which spin between a run's nodes:
+    for runs that nothing else runs beside. Raises LoadFailed, and nothing else, with a sentence
+    for the operator.
     """
     if not chain:
         raise LoadFailed("the provider chain is empty")
     model = _read(path)
-    opener = _Opener(path, model, options, cache, alone)
+    opener = _Opener(path, model, options, cache, exclusive_threads)
     fallbacks: list[Fallback] = []
     for place, link in enumerate(chain):
         raw, reason = None, refusal(link)
@@ -172,9 +174,14 @@ class _Opener:
         model: ModelFile,
         options: SessionOptions,
         cache: Path | None,
-        alone: int,
+        exclusive_threads: int,
     ) -> None:
-        self._path, self._options, self._cache, self._alone = path, options, cache, alone
+        self._path, self._options, self._cache, self._exclusive_threads = (
+            path,
+            options,
+            cache,
+            exclusive_threads,
+        )
         self._external = bool(model.external)
 
     def open(self, links: Sequence[Provider], policy: ProviderPolicy) -> Any:
@@ -240,14 +247,14 @@ class _Opener:
         wanted = self._options
         options = ort.SessionOptions()
         options.log_severity_level = QUIET
-        threads = self._alone or wanted.intra_op_threads
+        threads = self._exclusive_threads or wanted.intra_op_threads
         options.intra_op_num_threads = 1 if threads is None else threads
         options.inter_op_num_threads = 1
         options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
         level = "none" if optimized else wanted.graph_optimization
         options.graph_optimization_level = _LEVELS[level]
         options.add_session_config_entry(
-            "session.intra_op.allow_spinning", str(int(self._alone > 0))
+            "session.intra_op.allow_spinning", str(int(self._exclusive_threads > 0))
         )
         options.add_session_config_entry("session.intra_op.spin_duration_us", SPIN_MICROSECONDS)
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")

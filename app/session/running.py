@@ -88,14 +88,14 @@ class Session:
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
         self.metadata, self.placement, self.device = metadata, placement, device
-        self._names = [spec.name for spec in outputs if spec.carried]
+        self._names = [spec.name for spec in outputs if spec.transportable]
         self._raw = raw
         # The C++ object under `raw`: raw's own `run` costs 1 µs more, prints, and falls back.
         self._run: _Run = raw._sess.run
-        if any(map(_boxed, outputs)):
-            self._run = self._run_boxed
-        elif any(map(_boxed, inputs)):
-            self._run = self._run_fed_boxes
+        if any(map(_needs_ortvalue, outputs)):
+            self._run = self._run_with_ortvalues
+        elif any(map(_needs_ortvalue, inputs)):
+            self._run = self._run_fed_ortvalues
         if len(self._names) < len(outputs):
             self._run = _leave_out(self._run, outputs)
 
@@ -124,31 +124,34 @@ class Session:
         self._run = _closed
         self._raw = None
 
-    def _run_fed_boxes(
+    def _run_fed_ortvalues(
         self, names: Sequence[str], feeds: Mapping[str, Array], options: Any
     ) -> list[Array]:
         """The way for inputs of datatypes that numpy lacks: those in OrtValues."""
         arrays = self._in_order(feeds)
         values = {
-            spec.name: ort.OrtValue(_box(array, spec)) if _boxed(spec) else array
+            spec.name: ort.OrtValue(_to_ortvalue(array, spec)) if _needs_ortvalue(spec) else array
             for spec, array in zip(self.inputs, arrays, strict=True)
         }
         outputs: list[Array] = self._raw._sess.run(names, values, options)
         return outputs
 
-    def _run_boxed(
+    def _run_with_ortvalues(
         self, names: Sequence[str], feeds: Mapping[str, Array], options: Any
     ) -> list[Array]:
         """The way for outputs of such datatypes: everything in OrtValues, which takes no text."""
         arrays = self._in_order(feeds)
         values = {
-            spec.name: _box(array, spec) for spec, array in zip(self.inputs, arrays, strict=True)
+            spec.name: _to_ortvalue(array, spec)
+            for spec, array in zip(self.inputs, arrays, strict=True)
         }
         boxes = self._raw._sess.run_with_ort_values(values, names, options)
         fed = {box.data_ptr() for box in values.values()}
-        carried = [spec for spec in self.outputs if spec.carried]
+        transportable = [spec for spec in self.outputs if spec.transportable]
         # By number: iterating over the runtime's vector takes 30 µs.
-        return [_unbox(boxes[number], spec, fed) for number, spec in enumerate(carried)]
+        return [
+            _from_ortvalue(boxes[number], spec, fed) for number, spec in enumerate(transportable)
+        ]
 
     def _in_order(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Give contiguous arrays, to be held during the run: an OrtValue only points into them."""
@@ -164,13 +167,13 @@ def _leave_out(run: _Run, outputs: Sequence[TensorSpec]) -> _Run:
 
     A classifier's ZipMap would make a dict for each row, which nobody can ask for.
     """
-    carried = [spec.carried for spec in outputs]
-    if not any(carried):
-        return lambda names, feeds, options: [LEFT_OUT] * len(carried)
+    transportable = [spec.transportable for spec in outputs]
+    if not any(transportable):
+        return lambda names, feeds, options: [LEFT_OUT] * len(transportable)
 
     def run_some(names: Sequence[str], feeds: Mapping[str, Array], options: Any) -> list[Array]:
         found = iter(run(names, feeds, options))
-        return [next(found) if one else LEFT_OUT for one in carried]
+        return [next(found) if one else LEFT_OUT for one in transportable]
 
     return run_some
 
@@ -179,20 +182,20 @@ def _closed(*_: object) -> list[Array]:
     raise InferenceFailed("the model is closed", blames_input=False)
 
 
-def _boxed(spec: TensorSpec) -> bool:
-    return spec.carried and not BY_NAME[spec.datatype].bare
+def _needs_ortvalue(spec: TensorSpec) -> bool:
+    return spec.transportable and not BY_NAME[spec.datatype].numpy_native
 
 
-def _box(array: Array, spec: TensorSpec) -> Any:
+def _to_ortvalue(array: Array, spec: TensorSpec) -> Any:
     """Give an OrtValue over `array`, which must outlive it, or over a packed copy of its own."""
-    if not _boxed(spec):
+    if not _needs_ortvalue(spec):
         return _OrtValue.ortvalue_from_numpy(array, _cpu())
     datatype = BY_NAME[spec.datatype]
     if array.dtype != datatype.dtype:
         raise InvalidInput(f"input {spec.name!r} is {spec.datatype}, got {array.dtype}")
     if not datatype.packed:
-        bare = array.view(np.uint16 if datatype.bits == 16 else np.uint8)
-        return _OrtValue.ortvalue_from_numpy_with_onnx_type(bare, datatype.onnx)
+        raw = array.view(np.uint16 if datatype.bits == 16 else np.uint8)
+        return _OrtValue.ortvalue_from_numpy_with_onnx_type(raw, datatype.onnx)
     box = _OrtValue.ortvalue_from_shape_and_onnx_type(array.shape, datatype.onnx, _cpu())
     if array.size:
         together = pack(array, datatype.bits)
@@ -200,8 +203,8 @@ def _box(array: Array, spec: TensorSpec) -> Any:
     return box
 
 
-def _unbox(box: Any, spec: TensorSpec, fed: Container[int]) -> Array:
-    if not _boxed(spec):
+def _from_ortvalue(box: Any, spec: TensorSpec, fed: Container[int]) -> Array:
+    if not _needs_ortvalue(spec):
         plain: Array = box.numpy()
         # It keeps the box, but an input that is an output as well is not the box's to keep.
         return plain.copy() if plain.dtype.kind != "O" and box.data_ptr() in fed else plain

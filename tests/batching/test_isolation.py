@@ -39,7 +39,7 @@ class Asked:
     shape: int
     poisoned: bool
     leaves: int  # turns of the loop after which it cancels; 0 stays
-    hurried: bool
+    tight_deadline: bool
     pause: int  # turns of the loop before it
 
 
@@ -49,7 +49,7 @@ asked = st.builds(
     shape=st.integers(1, 3),
     poisoned=st.sampled_from([False, False, False, True]),
     leaves=st.sampled_from([0, 0, 0, 1, 2, 5]),
-    hurried=st.sampled_from([False, False, False, False, True]),
+    tight_deadline=st.sampled_from([False, False, False, False, True]),
     pause=st.sampled_from([0, 0, 0, 1, 2]),
 )
 policies = st.builds(
@@ -92,7 +92,7 @@ async def serve(
         inputs = model.inputs(one, next(first))
         copy = {name: array.copy() for name, array in inputs.items()}
         answer = Answers()
-        deadline = monotonic() + (0.002 if one.hurried else 60)
+        deadline = monotonic() + (0.002 if one.tight_deadline else 60)
         sent.append((one, copy, answer))
         try:
             ticket = batcher.submit(inputs, answer, deadline=deadline)
@@ -123,7 +123,7 @@ async def serve(
 def check(
     model: Model, one: Asked, inputs: Arrays, outputs: Outputs | None, error: CohortError | None
 ) -> None:
-    if one.hurried and isinstance(error, DeadlineExceeded):
+    if one.tight_deadline and isinstance(error, DeadlineExceeded):
         return
     expected, due = alone(model, inputs)
     assert type(error) is type(due), (error, due)
@@ -243,7 +243,7 @@ def test_models_answer_each_caller_as_if_alone(name: str, seconds: float, tmp_pa
     @given(st.lists(asked, min_size=1, max_size=30), policies)
     def every_caller(requests: list[Asked], policy: BatchPolicy) -> None:
         # What is slow to profile here may batch elsewhere: only what is wrong to batch does not.
-        policy = policy.alone() if mixes else policy
+        policy = policy.unbatched() if mixes else policy
         loop = list(LOOPS.values())[-1]
         with asyncio.Runner(loop_factory=loop) as runner:
             runner.run(serve(model, requests, policy, seconds, 2))
@@ -254,7 +254,7 @@ def test_models_answer_each_caller_as_if_alone(name: str, seconds: float, tmp_pa
 
 def test_batches_really_happen() -> None:
     """The tests above would prove nothing if everybody ran alone."""
-    plain = Asked(rows=1, shape=1, poisoned=False, leaves=0, hurried=False, pause=0)
+    plain = Asked(rows=1, shape=1, poisoned=False, leaves=0, tight_deadline=False, pause=0)
     seen = asyncio.run(serve(NUMPY, [plain] * 20, BatchPolicy(), ONLOOP, 1))
     assert [ran.requests for ran in seen.runs] == [20]
 
@@ -265,7 +265,7 @@ def test_a_leak_would_be_seen() -> None:
     def swapped(inputs: Arrays, control: object) -> Outputs:
         return [output[::-1] for output in in_numpy(inputs)]
 
-    plain = Asked(rows=1, shape=1, poisoned=False, leaves=0, hurried=False, pause=0)
+    plain = Asked(rows=1, shape=1, poisoned=False, leaves=0, tight_deadline=False, pause=0)
     with pytest.raises(AssertionError):
         asyncio.run(
             serve(Model(swapped, numpy_inputs, in_numpy), [plain] * 2, BatchPolicy(), ONLOOP, 1)

@@ -15,7 +15,7 @@ from app.batching import (
     Outputs,
     Padding,
     PadPlan,
-    Yardstick,
+    RowCost,
     plan_padding,
 )
 from app.batching.policy import count_elements
@@ -283,7 +283,7 @@ async def test_length_of_rows_is_counted_in_rows_as_profiled(
         wake=Hand().wake,
         observe=Observed(),
         padding=PLAN,
-        yardstick=Yardstick(count_elements(text(1, 8)), 8),
+        row_cost=RowCost(count_elements(text(1, 8)), 8),
     )
     ticket = batcher.submit(text(rows, length), Answers())
     assert ticket.length == relative
@@ -292,8 +292,8 @@ async def test_length_of_rows_is_counted_in_rows_as_profiled(
 
 async def test_requests_without_rows_are_of_usual_length() -> None:
     """There is nothing to count."""
-    yardstick = Yardstick(16, 8)
+    row_cost = RowCost(16, 8)
     batcher = Batcher(
-        masked_mean, BatchPolicy(), wake=Hand().wake, observe=Observed(), yardstick=yardstick
+        masked_mean, BatchPolicy(), wake=Hand().wake, observe=Observed(), row_cost=row_cost
     )
     assert batcher.submit(text(0, 8), Answers()).length == 1.0

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import BatchPolicy, Cut, Key, Yardstick, next_batch
-from app.batching.policy import count_together, place, place_alone
+from app.batching import BatchDecision, BatchPolicy, Key, RowCost, next_batch
+from app.batching.policy import count_together, place, place_single
 from app.tensors import Arrays
 
 
@@ -61,17 +61,22 @@ def test_requests_are_taken_from_the_head_as_long_as_their_rows_fit(
     ("queues", "policy", "now", "expected"),
     [
         ({}, policy(), 5.0, FOREVER),
-        ({A: queue(1, 1)}, policy(), 5.0, Cut(A, 2, 2, 1.0, 2)),
-        ({A: queue(1, arrived=2), B: queue(2)}, policy(), 5.0, Cut(B, 1, 2, 1.0, 2)),
-        ({None: queue(3, 1)}, policy(), 5.0, Cut(None, 1, 3, 1.0, 3)),
+        ({A: queue(1, 1)}, policy(), 5.0, BatchDecision(A, 2, 2, 1.0, 2)),
+        ({A: queue(1, arrived=2), B: queue(2)}, policy(), 5.0, BatchDecision(B, 1, 2, 1.0, 2)),
+        ({None: queue(3, 1)}, policy(), 5.0, BatchDecision(None, 1, 3, 1.0, 3)),
         ({A: queue(1)}, policy(delay=500), 1.25, 0.25),
-        ({A: queue(1)}, policy(delay=500), 1.5, Cut(A, 1, 1, 1.0, 1)),
-        ({A: queue(4, 4)}, policy(delay=500), 1.0, Cut(A, 2, 8, 1.0, 8)),
-        ({A: queue(4, 5)}, policy(delay=500), 1.0, Cut(A, 1, 4, 1.0, 4)),
-        ({A: queue(9)}, policy(delay=500), 1.0, Cut(A, 1, 9, 1.0, 9)),
-        ({A: queue(0)}, policy(delay=500), 1.0, Cut(A, 1, 0, 1.0, 0)),
-        ({None: queue(1)}, policy(delay=500), 1.0, Cut(None, 1, 1, 1.0, 1)),
-        ({A: queue(1), B: queue(8, arrived=1.1)}, policy(delay=500), 1.2, Cut(B, 1, 8, 1.1, 8)),
+        ({A: queue(1)}, policy(delay=500), 1.5, BatchDecision(A, 1, 1, 1.0, 1)),
+        ({A: queue(4, 4)}, policy(delay=500), 1.0, BatchDecision(A, 2, 8, 1.0, 8)),
+        ({A: queue(4, 5)}, policy(delay=500), 1.0, BatchDecision(A, 1, 4, 1.0, 4)),
+        ({A: queue(9)}, policy(delay=500), 1.0, BatchDecision(A, 1, 9, 1.0, 9)),
+        ({A: queue(0)}, policy(delay=500), 1.0, BatchDecision(A, 1, 0, 1.0, 0)),
+        ({None: queue(1)}, policy(delay=500), 1.0, BatchDecision(None, 1, 1, 1.0, 1)),
+        (
+            {A: queue(1), B: queue(8, arrived=1.1)},
+            policy(delay=500),
+            1.2,
+            BatchDecision(B, 1, 8, 1.1, 8),
+        ),
         ({A: queue(1), B: queue(1, arrived=0.9)}, policy(delay=500), 1.2, pytest.approx(0.2)),
     ],
     ids=[
@@ -100,17 +105,17 @@ def test_next_batch(
 @pytest.mark.parametrize(
     ("length", "expected"),
     [
-        (1.0, Cut(A, 8, 8, 1.0, 8.0)),  # as profiled: as many as the policy allows
-        (0.25, Cut(A, 8, 8, 1.0, 2.0)),
-        (2.0, Cut(A, 4, 4, 1.0, 8.0)),
-        (2.5, Cut(A, 3, 3, 1.0, 7.5)),
-        (100.0, Cut(A, 2, 2, 1.0, 200.0)),  # two always gain
+        (1.0, BatchDecision(A, 8, 8, 1.0, 8.0)),  # as profiled: as many as the policy allows
+        (0.25, BatchDecision(A, 8, 8, 1.0, 2.0)),
+        (2.0, BatchDecision(A, 4, 4, 1.0, 8.0)),
+        (2.5, BatchDecision(A, 3, 3, 1.0, 7.5)),
+        (100.0, BatchDecision(A, 2, 2, 1.0, 200.0)),  # two always gain
     ],
 )
-def test_of_longer_rows_fewer_share_a_run(length: float, expected: Cut) -> None:
+def test_of_longer_rows_fewer_share_a_run(length: float, expected: BatchDecision) -> None:
     """The work that is enough for a run is reached sooner, and estimates count by it."""
     waiting = [Request(1.0 + i, 1, length) for i in range(9)]
-    assert next_batch({A: waiting}, policy(), 20.0, Yardstick(16, 8)) == expected
+    assert next_batch({A: waiting}, policy(), 20.0, RowCost(16, 8)) == expected
 
 
 keys = st.one_of(st.none(), st.sampled_from([A, B, ("c",)]))
@@ -204,4 +209,4 @@ def test_inputs_without_common_rows_run_alone(inputs: Arrays, rows: int) -> None
 
 def test_rows_are_counted_without_batching_too() -> None:
     """How long a run takes depends on its rows, also where requests run one by one."""
-    assert place_alone({"x": np.zeros((40, 3))}) == (40, None)
+    assert place_single({"x": np.zeros((40, 3))}) == (40, None)

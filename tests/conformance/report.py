@@ -86,7 +86,7 @@ def page(run: Run, exceptions: Iterable[Excepted]) -> str:
         "",
         "What ONNX Runtime does not pass by itself (no kernel on the CPU, training operators, a",
         "locale the machine lacks) is no case for the wire. Sequences, maps and optionals are not",
-        "carried: [decision 5](../decisions/0005-datatypes.md).",
+        "transportable: [decision 5](../decisions/0005-datatypes.md).",
         "",
         "## Exceptions",
         "",

@@ -1,4 +1,4 @@
-"""Every datatype and shape over every form, and what cannot be carried, on a real server."""
+"""Every datatype and shape over every form, and what cannot be transportable, on a real server."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ async def test_a_bomb_is_too_large(size: int, encoding: str) -> None:
     ],
 )
 async def test_a_broken_body_is_told(encoding: str, body: bytes, says: str) -> None:
-    """Cut short, damaged, or with something behind it."""
+    """BatchDecision short, damaged, or with something behind it."""
     with pytest.raises(InvalidInput, match=says):
         await decompress(encoding, body, LIMIT)
 

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from app.errors import CohortError, ConfigInvalid, LoadFailed
-from app.manifest import Example, Manifest, dump_manifest
+from app.repository import Manifest
+from app.repository.manifest import Example, dump_manifest
 from app.rest.errors import STATUS
 from app.rest.openapi.schemas import element
 from app.tensors import DATATYPES
@@ -28,7 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     models = folder / "models"
     shutil.copytree(MODELS, models)
     for name, model in {
-        **{one.name: onnx_models.identity(one.name) for one in DATATYPES if one.bare},
+        **{one.name: onnx_models.identity(one.name) for one in DATATYPES if one.numpy_native},
         "two.inputs": onnx_models.two_inputs(),
         "unknown-rank": onnx_models.unknown_rank(),
         "scalar": onnx_models.scalar(),

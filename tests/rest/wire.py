@@ -114,7 +114,7 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def answers(data: bytes, heads: Iterable[int] = ()) -> list[Answer]:
-    """Cut a stream into answers; what is left over at the end is an error."""
+    """BatchDecision a stream into answers; what is left over at the end is an error."""
     found: list[Answer] = []
     places = set(heads)
     while data:

@@ -10,9 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PROTO = "app/rpc/inference.proto"
 
-# The generated code registers in the pool of app/rpc/pool.py, which says why.
+# The generated code registers in the pool of app/rpc/descriptor_pool.py, which says why.
 DEFAULT_POOL = "from google.protobuf import descriptor_pool as _descriptor_pool"
-OUR_POOL = "from app.rpc import pool as _descriptor_pool"
+OUR_POOL = "from app.rpc import descriptor_pool as _descriptor_pool"
 
 # protoc writes `Mapping` without saying of what.
 LOOSE_TYPES = '# mypy: disable-error-code="type-arg"\n'

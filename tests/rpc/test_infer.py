@@ -185,7 +185,7 @@ async def test_what_does_not_fit_is_named(client: Client) -> None:
                 setattr(request.inputs[0], name, value)
         return request
 
-    await refused(client, change(name="z"), "'z'", "'x'")
+    await refused(client, change(name="z"), "'z'", "available: x")
     await refused(client, change(datatype="FP64"), "'x'", "FP32", "FP64")
     await refused(client, change(datatype="nonsense"), "'x'", "nonsense")
     await refused(client, change(shape=[1, 4]), "'x'")
@@ -202,7 +202,7 @@ async def test_what_does_not_fit_is_named(client: Client) -> None:
     await refused(client, short, "'x'", "12 bytes")
     outputs = change()
     outputs.outputs.add(name="Y")
-    await refused(client, outputs, "'Y'", "'y'")
+    await refused(client, outputs, "'Y'", "available: y")
     outputs = change()
     outputs.outputs.add(name="y")
     outputs.outputs.add(name="y")

@@ -86,7 +86,7 @@ async def test_metadata_config_and_index(client: Client) -> None:
     index = await client.call("RepositoryIndex", messages.RepositoryIndexRequest())
     assert ("iris", "1", "READY") in {(one.name, one.version, one.state) for one in index.models}
     kind = await client.call("ModelMetadata", messages.ModelMetadataRequest(name="sequence"))
-    assert kind.outputs[0].datatype.startswith("seq("), "named, if not carried"
+    assert kind.outputs[0].datatype.startswith("seq("), "named, if not transportable"
 
 
 async def test_model_ready_is_an_answer_not_an_error(client: Client) -> None:

@@ -199,7 +199,7 @@ async def test_only_short_runs_on_the_cpu_go_inline(scheduler: Scheduler) -> Non
         await all_of(answers)
 
 
-@pytest.mark.parametrize("policy", [POLICY, POLICY.alone()], ids=["batched", "one by one"])
+@pytest.mark.parametrize("policy", [POLICY, POLICY.unbatched()], ids=["batched", "one by one"])
 async def test_a_long_batch_of_a_tiny_model_leaves_the_loop(
     scheduler: Scheduler, policy: BatchPolicy
 ) -> None:
@@ -433,7 +433,7 @@ async def test_nothing_is_left_to_do_when_all_is_answered(scheduler: Scheduler) 
 
 async def test_only_a_run_with_nothing_beside_it_is_alone(scheduler: Scheduler) -> None:
     """Whatever runs or waits for the device at its start counts; what comes later does not."""
-    with Puppet() as puppet, Puppet() as lone:
+    with Puppet() as puppet, Puppet() as exclusive:
 
         def make_one() -> Batcher:
             return Batcher(
@@ -441,23 +441,23 @@ async def test_only_a_run_with_nothing_beside_it_is_alone(scheduler: Scheduler) 
                 POLICY,
                 wake=scheduler.wake,
                 observe=Observed(),
-                run_alone=lone,
+                run_exclusively=exclusive,
                 seconds_for=lambda work: LONG,
             )
 
         first, second = make_one(), make_one()
         answers = send(first, 1)
-        await lone.started(1)
+        await exclusive.started(1)
         answers += send(second, 1)
         await puppet.started(1)
-        lone.release(10)
+        exclusive.release(10)
         puppet.release(10)
         await all_of(answers)
         answers = send(first, 1) + send(second, 1)
         await all_of(answers)
-        assert (len(lone.feeds), len(puppet.feeds)) == (1, 3)
+        assert (len(exclusive.feeds), len(puppet.feeds)) == (1, 3)
         await all_of(send(second, 1))
-        assert (len(lone.feeds), len(puppet.feeds)) == (2, 3)
+        assert (len(exclusive.feeds), len(puppet.feeds)) == (2, 3)
 
 
 async def test_lone_runs_teach_nothing_about_the_others(scheduler: Scheduler) -> None:
@@ -467,7 +467,7 @@ async def test_lone_runs_teach_nothing_about_the_others(scheduler: Scheduler) ->
         POLICY,
         wake=scheduler.wake,
         observe=Observed(),
-        run_alone=lambda inputs, control: double(inputs),
+        run_exclusively=lambda inputs, control: double(inputs),
         seconds_for=lambda work: LONG,
     )
     for _ in range(20):

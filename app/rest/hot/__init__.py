@@ -8,12 +8,12 @@ whose routes answer the same: both go the way of `app.rest.calls`, and a test co
 byte by byte.
 
 It also mends what uvicorn gets wrong on either way: answers that a malformed request overtakes,
-bodies lost when an upgrade is asked for, headers and trailers without end (tests/rest/test_hot.py
-lists all of it).
+bodies lost when an upgrade is asked for, headers and trailers without end (the list is in
+tests/rest/hot/test_protocol.py).
 
 What is used of uvicorn: `HttpToolsProtocol` with its parser callbacks, `pipeline`, `cycle`, `flow`,
-`server_state`, `_start_asgi_task` and `on_response_complete`; tests/rest/test_uvicorn.py says what
-broke when that changes.
+`server_state`, `_start_asgi_task` and `on_response_complete`; tests/rest/hot/test_uvicorn.py says
+what broke when that changes.
 """
 
 from app.rest.hot.protocol import protocol

@@ -14,7 +14,7 @@ from app.rest.codec_thread import codec_thread
 from app.rest.errors import encoded_error, log_refusal, status_of
 from app.rest.limits import too_large
 from app.rest.request_ids import NAME as REQUEST_ID
-from app.rest.request_ids import made_up
+from app.rest.request_ids import synthetic
 
 if TYPE_CHECKING:
     from app.rest.hot.protocol import HotProtocol
@@ -236,7 +236,7 @@ class HotCycle:
             ours.__cause__ = error
         if self._lease is not None:
             self._lease.close(ours)  # which notes who was at it
-        self.request_id = self.request_id or made_up()
+        self.request_id = self.request_id or synthetic()
         log_refusal(ours, self.path, self.request_id.decode())
         self.end(status_of(ours), encoded_error(ours))
 

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from app.codec import pack_rows, read_row, write_rows
-from app.data_plane import TURN_SECONDS, DataPlane, Outputs, Served, SharedLease
+from app.data_plane import COALESCED_RUN_SECONDS, DataPlane, Outputs, Served, SharedLease
 from app.errors import CohortError, DeadlineExceeded, InferenceFailed
 from app.rest.calls import JSON, Encoded, are_large
 
@@ -50,7 +50,7 @@ class Together:
 
     def _part(self) -> None:
         waiting, self._waiting = self._waiting, []
-        self._until = monotonic() + TURN_SECONDS
+        self._until = monotonic() + COALESCED_RUN_SECONDS
         try:
             self._part_or_raise(waiting)
         except Exception as bug:  # noqa: BLE001 - whatever it is, the callers get an answer
@@ -80,8 +80,8 @@ class Together:
             requests.append(one)
             rows.append(row)
         for (model, name, _), (requests, rows) in groups.items():
-            served = self._plane.served_together(model)
-            most = 1 if served is None else served.most_together
+            served = self._plane.coalescing_target(model)
+            most = 1 if served is None else served.coalesce_limit
             if (
                 served is None
                 or most == 1
@@ -147,7 +147,7 @@ def _write(
     served, bodies = lease.served, None
     if outputs is not None:
         if are_large(outputs):
-            served.rows_together = False  # they are written on a thread, each for itself
+            served.coalescible = False  # they are written on a thread, each for itself
         else:
             bodies = write_rows(
                 [(served.outputs[place].name, outputs[place]) for place in served.sent],

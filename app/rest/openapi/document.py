@@ -119,9 +119,9 @@ def _show_example(path: str, operation: Schema, example: Served | None) -> None:
     if not path.endswith(("predict", "infer")):
         return
     content = operation["requestBody"]["content"]["application/json"]
-    for made_up in ("example", "examples"):
-        content.pop(made_up, None)
-        content["schema"].pop(made_up, None)
+    for synthetic in ("example", "examples"):
+        content.pop(synthetic, None)
+        content["schema"].pop(synthetic, None)
     if example is None:
         return
     if path.endswith("infer"):

@@ -119,7 +119,7 @@ def describe(served: Served) -> str:
 
 
 def _carried(served: Served) -> list[TensorSpec]:
-    return [spec for spec in served.outputs if spec.carried]
+    return [spec for spec in served.outputs if spec.transportable]
 
 
 # -- the simple face

@@ -1,0 +1,170 @@
+"""`cohort check`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, NamedTuple
+
+import rich_click as click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from app.cli import options
+
+if TYPE_CHECKING:
+    from app.repository import Found, ModelConfig, Problem, Snapshot
+    from app.session import Session
+    from app.settings import Settings
+    from app.tensors import TensorSpec
+
+
+@click.command(cls=options.settings_command("models", "rollouts", "default_model"))
+@click.option(
+    "--open/--no-open",
+    "opens",
+    default=True,
+    show_default=True,
+    help="Open each version that would be served, to see that it loads here.",
+)
+@click.pass_context
+def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
+    """Check the models folder and every config without serving.
+
+    Prints every problem with its file and key, and exits with 1 where there is one.
+    """
+    settings = options.read(context)
+    from app.repository import scan
+
+    # As it stands now: a check is no reason to wait for a copy to end.
+    snapshot = scan(settings.models, quiet=0)
+    problems = [*snapshot.problems, *_missing(settings, snapshot)]
+    named = _named(settings, snapshot, problems)
+    console = Console(width=None if sys.stdout.isatty() else options.WIDTH)
+    if opens and (wanted := list(_wanted(snapshot, named))):
+        opened = _open_all(wanted, problems)
+        if opened.row_count:
+            console.print(opened)
+    for problem in problems:
+        console.print(Text(str(problem)), soft_wrap=True)
+    if problems:
+        context.exit(options.PROBLEMS)
+    versions = sum(len(model.versions) for model in snapshot.models.values())
+    models = _count(len(snapshot.models), "model")
+    console.print(f"No problems: {models}, {_count(versions, 'version')}.", highlight=False)
+
+
+def _missing(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:
+    from app.errors import did_you_mean, quoted
+    from app.repository import Problem
+    from app.settings import variable
+
+    name = settings.default_model
+    if name is not None and name not in snapshot.models:
+        there = did_you_mean(name, snapshot.models)
+        yield Problem("", variable("default_model"), f"there is no model {quoted(name)}{there}")
+    if not snapshot.models and not snapshot.problems:
+        sentence = "holds no model; put one at <name>/1/model.onnx in it"
+        yield Problem(str(settings.models), "", sentence)
+
+
+def _named(
+    settings: Settings, snapshot: Snapshot, problems: list[Problem]
+) -> Mapping[str, Set[int]]:
+    """The versions that rollouts need; what is wrong with them is added to `problems`."""
+    from app.errors import did_you_mean, quoted
+    from app.repository import ConfigProblems, Problem
+    from app.rollouts import load_rollouts
+
+    file = settings.rollouts.name
+    try:
+        configs = load_rollouts(settings.rollouts)
+    except ConfigProblems as error:
+        problems += error.problems
+        return {}
+    for name, config in configs.items():
+        rollout, model = config.rollout, snapshot.models.get(name)
+        if model is None:
+            there = did_you_mean(name, snapshot.models)
+            problems.append(Problem(file, name, f"there is no model {quoted(name)}{there}"))
+            continue
+        places = {f"variants.{one.name}": one.version for one in rollout.variants.values()}
+        if rollout.shadow is not None:
+            places["shadow"] = rollout.shadow.version
+        has = ", ".join(map(str, sorted(model.versions))) or "none"
+        problems += [
+            Problem(file, f"{name}.{key}.version", f"{number} is not on disk; there is {has}")
+            for key, number in places.items()
+            if number not in model.versions
+        ]
+    return {name: config.rollout.versions for name, config in configs.items()}
+
+
+class _Wanted(NamedTuple):
+    label: str
+    found: Found
+    config: ModelConfig
+
+
+def _wanted(snapshot: Snapshot, named: Mapping[str, Set[int]]) -> Iterator[_Wanted]:
+    for name, model in snapshot.models.items():
+        if model.config is not None:
+            numbers = model.config.versions.wanted(model.versions) | named.get(name, set())
+            for number in sorted(numbers & model.versions.keys()):
+                yield _Wanted(f"{name}/{number}", model.versions[number], model.config)
+
+
+def _open_all(wanted: Sequence[_Wanted], problems: list[Problem]) -> Table:
+    """Open one after the other; what fails is added to `problems`."""
+    from rich.progress import track
+
+    from app.errors import LoadFailed
+    from app.repository import Problem
+
+    table = Table(header_style="bold")
+    for column in ("model", "version", "inputs", "outputs", "provider", "fell back because"):
+        table.add_column(column, overflow="fold")
+    stderr = Console(stderr=True)
+    for label, found, config in track(
+        wanted, "Opening", console=stderr, transient=True, disable=not stderr.is_terminal
+    ):
+        try:
+            session = _open(found, config)
+        except LoadFailed as error:
+            problems.append(Problem(f"{label}/model.onnx", "", str(error)))
+            continue
+        name, _, number = label.partition("/")
+        table.add_row(
+            name,
+            number,
+            _describe(session.inputs),
+            _describe(session.outputs),
+            session.placement.active,
+            Text(session.placement.reason),
+        )
+        session.close()
+    return table
+
+
+def _open(found: Found, config: ModelConfig) -> Session:
+    from app.repository import read_manifest, verify_digests
+    from app.session import open_session
+
+    manifest = read_manifest(found.folder)
+    if manifest is not None:
+        verify_digests(found.folder, manifest)
+    return open_session(
+        found.path,
+        chain=config.providers,
+        policy=config.provider_policy,
+        options=config.session,
+    )
+
+
+def _describe(specs: Sequence[TensorSpec]) -> Text:
+    return Text("\n".join(f"{one.name} {one.datatype} {one.shape_text}" for one in specs))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

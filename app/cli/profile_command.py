@@ -1,0 +1,256 @@
+"""`cohort profile`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from app.cli import options
+
+if TYPE_CHECKING:
+    from app.batching import BatchPolicy
+    from app.profiling import ProfileResult, Together
+    from app.repository import ModelConfig
+    from app.session import Session
+    from app.settings import Settings
+
+BUDGET = 3.0
+"""Seconds for the runs at once, all together."""
+
+PLOT_WIDTH, PLOT_HEIGHT = 100, 15
+
+
+@click.command(cls=options.settings_command("models", "cache"))
+@click.argument("model")
+@click.option("--version", "number", type=int, metavar="NUMBER", help="The highest by default.")
+@click.option("--fresh", is_flag=True, help="Measure even if a kept profile fits.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+@click.pass_context
+def profile(
+    context: click.RichContext,
+    /,
+    model: str,
+    number: int | None,
+    fresh: bool,
+    as_json: bool,
+    **_: object,
+) -> None:
+    """Measure how long MODEL's runs take here, and show what a server chooses from that.
+
+    A server measures the same at load, and keeps and uses the same profile, but for the table of
+    runs at once, which only this command measures. Best on a machine that does nothing else.
+    """
+    settings = options.read(context)
+    from app.errors import CohortError
+
+    try:
+        seen = _look(settings, model, number, fresh=fresh)
+    except (CohortError, OSError) as error:
+        click.echo(f"Error: {error}", err=True)
+        context.exit(options.PROBLEMS)
+    described = _describe(seen)
+    if as_json:
+        click.echo(json.dumps(described, indent=2))
+    else:
+        _show(seen, described)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    model: str
+    number: int
+    found: ProfileResult
+    policy: BatchPolicy
+    threads: int
+    provider: str
+    device: str
+    differences: Sequence[str]
+
+
+def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) -> _Seen:
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    from app.profiling import Store, profile_model
+    from app.profiling.result import keep
+    from app.registry.preparation import Opener
+
+    number, path, config = _find(settings.models, model, number)
+    stderr = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"))
+    hidden = not stderr.is_terminal
+    with Progress(*columns, console=stderr, transient=True, disable=hidden) as progress:
+        task = progress.add_task("Opening")
+        own = config.session.intra_op_threads
+        opener = Opener(path, config, settings.cache)
+        session = opener.open()
+        try:
+            key = opener.key(session)
+            store = Store(settings.cache)
+            differences = store.differences(key)
+            progress.update(task, description="Measuring runs")
+            found = profile_model(
+                session, config.batching, store, key, fresh=fresh, reopen=opener.reopen
+            )
+            if found.profile.seconds and not found.together:
+                progress.update(task, description="Measuring runs at once")
+                found = replace(found, together=_together(session, own, opener.open, found))
+                keep(store, key, found)
+        finally:
+            session.close()
+    return _Seen(
+        model,
+        number,
+        found,
+        config.batching,
+        1 if own is None else own,
+        session.placement.active,
+        session.device,
+        differences,
+    )
+
+
+def _find(folder: Path, model: str, number: int | None) -> tuple[int, Path, ModelConfig]:
+    """The version to look at; raises a CohortError that names what is there instead."""
+    from app.errors import LoadFailed, did_you_mean, quoted
+    from app.repository import scan
+
+    models = scan(folder, quiet=0).models
+    if model not in models:
+        there = did_you_mean(model, models)
+        raise LoadFailed(f"there is no model {quoted(model)} in {folder}{there}")
+    found = models[model]
+    if found.config is None:
+        raise LoadFailed(f"the config of {quoted(model)} has problems; see cohort check")
+    has = ", ".join(map(str, sorted(found.versions))) or "none"
+    wanted = max(found.versions, default=0) if number is None else number
+    if wanted not in found.versions:
+        raise LoadFailed(f"version {wanted} of {quoted(model)} is not on disk; there is {has}")
+    return wanted, found.versions[wanted].path, found.config
+
+
+def _together(
+    session: Session, own: int | None, reopen: Callable[[int], Session], found: ProfileResult
+) -> tuple[Together, ...]:
+    """Runs of one row and of the chosen rows, by 1, 2, … cores; on several threads each, as well.
+
+    Several are left out where the config has a number of its `own`.
+    """
+    from app.profiling import find_trial, sizes_up_to, together
+    from app.session import cores
+
+    trial = find_trial(session.run, session.inputs)
+    feeds = {rows: trial(rows) for rows in sorted({1, found.profile.max_batch_size})}
+    runs, more = {1 if own is None else own: session.run}, None
+    if session.device == "cpu" and own is None and cores() > 1:
+        several = max(2, found.threads.tried)
+        more = reopen(several)
+        runs[several] = more.run
+    try:
+        return together(runs, feeds, list(sizes_up_to(cores())), budget=BUDGET)
+    finally:
+        if more is not None:
+            more.close()
+
+
+def _describe(seen: _Seen) -> dict[str, Any]:
+    from app.control_plane import describe_profile
+
+    found = seen.found
+    return {
+        "model": seen.model,
+        "version": str(seen.number),
+        "provider": seen.provider,
+        "threads": seen.threads,
+        "batching_off": found.profile.reason,
+        "padding_off": found.padding.reason,
+        "padding_wanted": bool(seen.policy.pad),
+        "profile": describe_profile(found, seen.device),
+        "differs_from_kept": [] if found.kept else list(seen.differences),
+    }
+
+
+def _show(seen: _Seen, described: Mapping[str, Any]) -> None:
+    terminal = sys.stdout.isatty()
+    console = Console(width=None if terminal else options.WIDTH, highlight=False)
+    profile, found = described["profile"], seen.found
+    inline = profile["inline_up_to_rows"]
+    table = Table("rows", "ms per run", "rows/s", "runs", "", header_style="bold")
+    for rows, taken in found.profile.seconds.items():
+        chosen = "chosen" if rows == found.profile.max_batch_size else ""
+        way = "inline" if rows <= inline else "threaded"
+        table.add_row(str(rows), f"{taken * 1000:.3f}", f"{rows / taken:,.0f}", way, chosen)
+    count = seen.threads or "as many as ONNX Runtime chooses"
+    console.print(Text(f"{seen.model} {seen.number} on {seen.provider}, threads per run: {count}"))
+    console.print(table)
+    if found.together:
+        console.print(_table_together(found.together))
+    for line in _verdicts(seen):
+        console.print(Text(line), soft_wrap=True)
+    if len(found.profile.seconds) > 1:
+        console.print(Text(draw(found.profile.seconds, console.width, terminal=terminal)))
+
+
+def _table_together(found: Sequence[Together]) -> Table:
+    from app.profiling import best
+
+    top = best(found)
+    table = Table("threads per run", "rows", "runs at once", "ms per run", "rows/s", "")
+    table.header_style = "bold"
+    for one in found:
+        table.add_row(
+            str(one.threads),
+            str(one.rows),
+            str(one.at_once),
+            f"{one.seconds * 1000:.3f}",
+            f"{one.rows_per_second:,.0f}",
+            "best" if one is top else "",
+        )
+    return table
+
+
+def _verdicts(seen: _Seen) -> list[str]:
+    found = seen.found
+    off = found.profile.reason
+    lines = [f"Batching: off, {off}" if off else f"Batching: up to {found.profile.max_batch_size}"]
+    if seen.policy.pad:
+        off = found.padding.reason
+        lines.append(f"Padding: off, {off}" if off else "Padding: on, answers stay the same")
+    if (threads := found.threads).tried > 1:
+        lines.append(
+            f"Threads of a run that is alone: {threads.chosen}, since on {threads.tried} it is "
+            f"{threads.gain:.2f} times as fast as on one"
+        )
+    if found.kept:
+        lines.append(f"From the cache, measured {found.measured}; --fresh measures again")
+    elif seen.differences:
+        lines.append(f"Measured now: a kept profile had another {', '.join(seen.differences)}")
+    else:
+        lines.append("Measured now")
+    return lines
+
+
+def draw(seconds: Mapping[int, float], width: int, *, terminal: bool) -> str:
+    """Rows per second over rows; bars of plain characters where no terminal looks."""
+    speeds = {rows: rows / taken for rows, taken in seconds.items()}
+    if not terminal:
+        top = max(speeds.values())
+        return "\n".join(
+            f"{rows:>8} rows {'#' * max(1, round(50 * speed / top))} {speed:,.0f}/s"
+            for rows, speed in speeds.items()
+        )
+    from plotext import figure, uncolorize  # type: ignore[import-untyped]
+
+    figure.clear()
+    figure.plot_size(min(width, PLOT_WIDTH), PLOT_HEIGHT)
+    figure.title("rows/s by rows per run")
+    figure.draw(figure.bar([str(rows) for rows in speeds], list(speeds.values())))
+    return str(uncolorize(figure.build()))  # its colours assume a light background

@@ -1,5 +1,0 @@
-"""`cohort rollout`: the operator's hand on who gets which version."""
-
-from app.cli.rollout.commands import rollout
-
-__all__ = ["rollout"]

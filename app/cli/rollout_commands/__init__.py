@@ -1,0 +1,5 @@
+"""`cohort rollout`: the operator's hand on who gets which version."""
+
+from app.cli.rollout_commands.commands import rollout
+
+__all__ = ["rollout"]

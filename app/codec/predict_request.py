@@ -1,0 +1,221 @@
+"""The simple face's request: a body, what it asks for, and its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from types import MappingProxyType
+from typing import Any, Self
+
+import orjson
+from simdjson import Array as JsonArray
+
+from app.codec import simdjson_reader as long_json
+from app.codec.json_tensors import from_lists, pack, shown
+from app.errors import InvalidInput, did_you_mean, quoted
+from app.tensors import Array, Arrays, TensorSpec, check_names
+
+Parameter = str | int | float | bool
+
+_KEYS = ("model", "version", "inputs", "input", "outputs", "id", "timeout_ms", "parameters")
+
+
+class PredictRequest:
+    """What a caller asks for. `inputs` are as JSON has them, until `decode_inputs` takes them.
+
+    `single` is the tutorials' form: one array, under whatever name the model has for it.
+    `timeout` is in seconds.
+    """
+
+    model: str | None = None
+    version: str | None = None
+    outputs: list[str] | None = None
+    id: str | None = None
+    timeout: float | None = None
+    parameters: Mapping[str, Parameter] = MappingProxyType({})
+
+    def __init__(
+        self,
+        inputs: Mapping[str, Any],
+        single: bool = False,
+        booleans: bool = True,
+        body: long_json.Held | None = None,
+    ) -> None:
+        self.inputs = inputs
+        self.single = single
+        self._booleans = booleans  # whether there may be any
+        self._held = body  # a long one
+
+    @classmethod
+    def parse(cls, body: bytes) -> Self:
+        """Read the body of `POST /predict`. Raises InvalidInput.
+
+        A key given twice counts as given last.
+        """
+        document: Any = None
+        held: long_json.Held | None = None
+        if len(body) >= long_json.SHORTEST and (parsed := long_json.parse(body)) is not None:
+            document, held = parsed
+        else:
+            try:
+                document = orjson.loads(body)
+            except orjson.JSONDecodeError as error:
+                if not body:
+                    raise InvalidInput("the body is empty; it takes a JSON object") from None
+                raise InvalidInput(f"the body is not JSON: {error}") from None
+        # Both words of the booleans end in e; between the first list and the end of a usual body no
+        # other word does. Asking the text takes a tenth of the time of asking every number.
+        booleans = held is not None or body.find(b"e", body.find(b"[") + 1) >= 0
+        if document.__class__ is not dict:
+            raise InvalidInput(f"the body is a JSON object, got {shown(document)}")
+        inputs = document.get("inputs")
+        if inputs.__class__ is dict:
+            request = cls(inputs, False, booleans, held)
+            if len(document) > 1:
+                _read_rest(request, document)
+            return request
+        if inputs is None and "input" in document:
+            given = {"input": document["input"]}
+            request = cls(given, True, booleans, held)
+            if len(document) > 1:
+                _read_rest(request, document)
+            return request
+        _check_keys(document)
+        if inputs is None:
+            raise InvalidInput("the body has neither 'inputs' nor 'input'")
+        raise InvalidInput(
+            f"'inputs' is an object of arrays by input name, got {shown(long_json.plain(inputs))}; "
+            "'input' takes the array of a model's only input"
+        )
+
+
+def _check_keys(document: Mapping[str, object]) -> None:
+    for key in document:
+        if key not in _KEYS:
+            raise InvalidInput(f"there is no key {quoted(key)} here{did_you_mean(key, _KEYS)}")
+
+
+def _read_rest(request: PredictRequest, document: Mapping[str, Any]) -> None:
+    _check_keys(document)
+    if "input" in document and not request.single:
+        raise InvalidInput("the body has both 'inputs' and 'input'; one of them, please")
+    get = document.get
+    request.model = _text("model", get("model"))
+    request.id = _text("id", get("id"))
+    if (version := get("version")) is not None:
+        request.version = _version(version)
+    if (outputs := get("outputs")) is not None:
+        request.outputs = _names(outputs)
+    if (timeout_ms := get("timeout_ms")) is not None:
+        request.timeout = _seconds(timeout_ms)
+    if (parameters := get("parameters")) is not None:
+        request.parameters = _parameters(parameters)
+
+
+def _text(key: str, value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise InvalidInput(f"{quoted(key)} is a string, got {shown(value)}")
+
+
+def _version(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return str(value)
+    raise InvalidInput(f"'version' is a string or a positive integer, got {shown(value)}")
+
+
+def _names(value: object) -> list[str]:
+    if not isinstance(value, list):
+        raise InvalidInput(f"'outputs' is a list of output names, got {shown(value)}")
+    if not value:
+        raise InvalidInput("'outputs' names none; left out, it means all")
+    for name in value:
+        if not isinstance(name, str):
+            raise InvalidInput(f"'outputs' is a list of output names, got {shown(name)} in it")
+    return value
+
+
+def _seconds(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise InvalidInput(f"'timeout_ms' is a number, got {shown(value)}")
+    if not (value > 0 and isfinite(value)):
+        raise InvalidInput(f"'timeout_ms' is above 0, got {shown(value)}")
+    return value / 1000
+
+
+def _parameters(value: object) -> Mapping[str, Parameter]:
+    if not isinstance(value, dict):
+        raise InvalidInput(f"'parameters' is an object, got {shown(value)}")
+    for key, parameter in value.items():
+        if not isinstance(parameter, str | int | float):
+            raise InvalidInput(
+                f"parameter {quoted(key)} is a string, number or boolean, got {shown(parameter)}"
+            )
+    return value
+
+
+# --- Inputs to arrays
+
+
+def decode_inputs(request: PredictRequest, specs: Sequence[TensorSpec]) -> Arrays:
+    """Make arrays of a request's inputs: JSON carries no datatype, so `specs` say.
+
+    Shapes are as sent, for `tensors.check_inputs` to judge; lengths along a list are even. The
+    arrays may be read-only. A request is decoded once. Raises InvalidInput.
+    """
+    inputs = request.inputs
+    if request.single:
+        if len(specs) != 1:
+            names = ", ".join(quoted(spec.name) for spec in specs)
+            raise InvalidInput(
+                f"'input' is for a model with one input; this one takes {names or 'none'}: "
+                "give them by name under 'inputs'"
+            )
+        inputs = {specs[0].name: inputs["input"]}
+    if (held := request._held) is not None:
+        check_names(specs, inputs)
+        arrays = _decode_long(request, held.body, inputs, specs)
+        # The document is let go of, which may be several times as long as the body.
+        request._held, request.inputs, inputs = None, arrays, arrays
+        held.release()
+        return arrays
+    if len(inputs) != len(specs):
+        check_names(specs, inputs)
+    arrays = {}
+    for spec in specs:
+        try:
+            value = inputs[spec.name]
+        except KeyError:
+            check_names(specs, inputs)
+            raise
+        array = pack(spec.datatype, value, booleans=request._booleans)
+        arrays[spec.name] = array if array is not None else _from_lists(spec, value)
+    return arrays
+
+
+def _decode_long(
+    request: PredictRequest, body: bytes, inputs: Mapping[str, Any], specs: Sequence[TensorSpec]
+) -> Arrays:
+    arrays: Arrays = {}
+    unproven = []
+    lists = 0 if request.outputs is None else 1
+    for spec in specs:
+        value = inputs[spec.name]
+        array = long_json.read(spec, value) if isinstance(value, JsonArray) else None
+        if array is None:
+            array = _from_lists(spec, long_json.plain(value))
+        else:
+            unproven.append(spec)
+        arrays[spec.name] = array
+        lists += long_json.lists_in(array.shape)
+    if unproven and lists != long_json.lists_at_most(body):
+        for spec in unproven:
+            arrays[spec.name] = _from_lists(spec, long_json.plain(inputs[spec.name]))
+    return arrays
+
+
+def _from_lists(spec: TensorSpec, value: object) -> Array:
+    spec.dtype  # noqa: B018 - raises for what cannot be sent
+    return from_lists(spec, value)

@@ -1,0 +1,83 @@
+"""The simple face's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from app.codec.json_tensors import BY_ITSELF, encode_tensor
+from app.tensors import Array
+
+_NUMPY = orjson.OPT_SERIALIZE_NUMPY
+
+
+def encode_prediction(
+    *,
+    model: str,
+    version: str,
+    variant: str | None,
+    id: str | None,  # noqa: A002 - the wire's own word
+    outputs: Mapping[str, Array],
+    inference_time: float,
+) -> bytes:
+    """Write the answer to `inputs`; `inference_time` is in seconds.
+
+    Raises InferenceFailed for an output that JSON cannot carry.
+    """
+    answer: dict[str, Any] = {"model": model, "version": version}
+    if variant is not None:
+        answer["variant"] = variant
+    if id is not None:
+        answer["id"] = id
+    answer["outputs"] = outputs
+    answer["inference_time_ms"] = int(inference_time * 1e6) / 1000
+    return _dump(answer, "outputs", outputs)
+
+
+def encode_simple(
+    *,
+    model: str,
+    version: str,
+    variant: str | None,
+    id: str | None,  # noqa: A002
+    outputs: Mapping[str, Array],
+    inference_time: float,
+) -> bytes:
+    """Write the answer to `input`: the only output bare, several by name. Raises as above."""
+    answer: dict[str, Any] = {
+        "prediction": outputs,
+        "inference_time_ms": int(inference_time * 1e6) / 1000,
+        "model": model,
+        "version": version,
+    }
+    if variant is not None:
+        answer["variant"] = variant
+    if id is not None:
+        answer["id"] = id
+    return _dump(answer, "prediction", outputs, bare=len(outputs) == 1)
+
+
+def _dump(
+    answer: dict[str, Any], place: str, outputs: Mapping[str, Array], *, bare: bool = False
+) -> bytes:
+    """Write `answer` with `outputs` at `place`, the only one without its name if `bare`."""
+    for array in outputs.values():
+        if array.dtype not in BY_ITSELF:
+            break
+    else:
+        if bare:
+            (answer[place],) = outputs.values()
+        try:
+            body = orjson.dumps(answer, option=_NUMPY)
+        except orjson.JSONEncodeError:  # no rows, or not contiguous
+            pass
+        else:
+            if b"null" not in body:  # looking for the trace of NaN is cheaper than for NaN
+                return body
+    values: Any = {name: encode_tensor(name, array) for name, array in outputs.items()}
+    if bare:
+        (values,) = values.values()
+    answer[place] = values
+    return orjson.dumps(answer, option=_NUMPY)

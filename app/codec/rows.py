@@ -1,0 +1,132 @@
+"""Requests of one row each, read as one array and answered out of one.
+
+A small request costs more to take apart than its numbers do to pack, and an answer more to write
+than its row does. So the usual kind, one row of numbers for a model with one input, has a way that
+does per request only what differs between requests. Whatever is not of that kind is None here, and
+goes the way of `PredictRequest`, whose arrays and answers these equal to the last byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain
+from struct import error as PackError  # noqa: N812 - it is an exception, whatever its name says
+
+import numpy as np
+import orjson
+
+from app.codec.json_tensors import BY_ITSELF, PACKERS
+from app.tensors import Array, TensorSpec
+
+LONGEST_BODY = 1024
+"""Bytes; a longer one is no longer mostly overhead."""
+
+Row = list[float]
+
+
+def read_row(body: bytes) -> tuple[str | None, str | None, Row] | None:
+    """Read a body that holds one row for one input, and at most a model's name beside it.
+
+    Gives the model, the input's name (None in the tutorials' form, which has none) and the row.
+    """
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    if document.__class__ is not dict:
+        return None
+    model = name = None
+    if len(document) != 1:
+        model = document.pop("model", None)
+        if len(document) != 1 or (model is not None and model.__class__ is not str):
+            return None
+    rows = document.get("input")
+    if rows is None:
+        inputs = document.get("inputs")
+        if inputs.__class__ is not dict or len(inputs) != 1:
+            return None
+        ((name, rows),) = inputs.items()
+    if rows.__class__ is not list or len(rows) != 1:
+        return None
+    row = rows[0]
+    if row.__class__ is not list or not row:
+        return None
+    return model, name, row
+
+
+def is_coalescible(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> bool:
+    """Whether a model takes one row of so many numbers and gives arrays that JSON writes as is."""
+    if len(inputs) != 1 or not outputs:
+        return False
+    (spec,) = inputs
+    return (
+        spec.datatype in PACKERS
+        and spec.shape is not None
+        and len(spec.shape) == 2
+        and isinstance(spec.shape[1], int)  # what a longer row takes is not known beforehand
+        and all(one.transportable and one.dtype in BY_ITSELF for one in outputs)
+    )
+
+
+def pack_rows(bodies: Sequence[bytes], rows: Sequence[Row], datatype: str) -> Array | None:
+    """Make an array [rows, width] of rows of one width; None where any value is in doubt."""
+    text = b"".join(bodies)
+    if b"true" in text or b"false" in text:  # they pack as 1 and 0
+        return None
+    flat = [*chain.from_iterable(rows)]
+    packers, dtype = PACKERS[datatype]
+    try:
+        return np.ndarray((len(rows), len(rows[0])), dtype, packers[len(flat)](*flat))
+    except (PackError, OverflowError, TypeError):
+        return None
+
+
+def write_rows(
+    outputs: Sequence[tuple[str, Array]], *, model: str, version: str, single: bool, seconds: float
+) -> list[bytes] | None:
+    """Write one answer per row, as `encode_prediction` would, or `encode_simple` if `single`.
+
+    None where that has more to say: outputs without one row per request, NaN or infinity.
+    """
+    pieces = []
+    for _, array in outputs:
+        cut = _cut(array)
+        if cut is None:
+            return None
+        pieces.append(cut)
+    if len({len(cut) for cut in pieces}) > 1:
+        return None
+    before, after = _form(tuple([name for name, _ in outputs]), model, version, single)
+    form = before + orjson.dumps(int(seconds * 1e6) / 1000) + after
+    return [form % one for one in zip(*pieces, strict=True)]
+
+
+@lru_cache(1024)
+def _form(names: tuple[str, ...], model: str, version: str, single: bool) -> tuple[bytes, bytes]:
+    """An answer before and after its time, with a `%b` for each output."""
+    who = _escaped(orjson.dumps({"model": model, "version": version})[1:-1])
+    values = b",".join([_escaped(orjson.dumps(name)) + b":%b" for name in names])
+    if not single:
+        return b"{" + who + b',"outputs":{' + values + b'},"inference_time_ms":', b"}"
+    prediction = b"%b" if len(names) == 1 else b"{" + values + b"}"
+    return b'{"prediction":' + prediction + b',"inference_time_ms":', b"," + who + b"}"
+
+
+def _cut(array: Array) -> list[bytes] | None:
+    """Write each row of `array` as an array of one row."""
+    rank = array.ndim
+    if not array.size or not rank or array.dtype not in BY_ITSELF:
+        return None
+    text = orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
+    if b"null" in text:
+        return None
+    opened, closed = b"[" * rank, b"]" * rank
+    rows = text[rank:-rank].split(closed[1:] + b"," + opened[1:])
+    if len(rows) != len(array):
+        return None
+    return [b"%b%b%b" % (opened, row, closed) for row in rows]
+
+
+def _escaped(text: bytes) -> bytes:
+    return text.replace(b"%", b"%%")

@@ -1,0 +1,177 @@
+"""Long JSON text to arrays without a Python object per number, by simdjson.
+
+What it is not sure of it leaves to orjson and `app.codec.json_tensors`, so that both say the same
+of every document.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from simdjson import Array as JsonArray
+from simdjson import Object as JsonObject
+from simdjson import Parser
+
+from app.codec.json_tensors import FLOATS, INTEGERS, narrowed
+from app.tensors import BY_NAME, Array, TensorSpec
+
+SHORTEST = 3000  # bytes; below, orjson and struct are as quick or quicker
+# simdjson counts an array's elements up to 2**24 - 1 and then stops, which `as_list` does not
+# know; no array can be that long in a body of this many bytes.
+LONGEST = 2 * 0xFFFFFF
+
+_BOM = b"\xef\xbb\xbf"  # simdjson skips it, orjson refuses it
+
+
+# A parser keeps its buffers, some 14 bytes for each of the longest body it read, of which memory is
+# touched for a third: asking the system for them anew costs as much again as parsing does.
+_KEEPS = 4 << 20  # bytes of body
+_idle: deque[Parser] = deque(maxlen=2)  # the interpreter's lock lets few decode at once
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The body whose values simdjson holds, and the parser it holds them in."""
+
+    body: bytes
+    parser: Parser
+
+    def release(self) -> None:
+        """Let the next body have the parser. Does no harm while a value of this one is left."""
+        if len(self.body) <= _KEEPS:
+            _idle.append(self.parser)
+
+
+def parse(body: bytes) -> tuple[dict[str, Any], Held] | None:
+    """Give a request's members, with `inputs` and `input` unread; None where orjson should look.
+
+    Thread-safe: a document has its parser to itself. Its JsonArrays are for one thread at a time.
+    """
+    if len(body) > LONGEST or body.startswith(_BOM):
+        return None
+    try:
+        parser, document = _parse(body)
+        members = _members(document)
+        if members is None:
+            return None
+        for key, value in members.items():
+            if key == "inputs" and isinstance(value, JsonObject):
+                members[key] = _members(value)
+                if members[key] is None:
+                    return None
+            elif key != "input":
+                members[key] = plain(value)
+    except (ValueError, RuntimeError, KeyError):  # what simdjson's own refusals come as
+        return None
+    return members, Held(body, parser)
+
+
+def _parse(body: bytes) -> tuple[Parser, object]:
+    try:
+        parser = _idle.pop()
+        return parser, parser.parse(body)
+    except IndexError:  # none is idle
+        pass
+    except RuntimeError:  # somebody has a value of its last document left
+        pass
+    parser = Parser()
+    return parser, parser.parse(body)
+
+
+def _members(value: object) -> dict[str, Any] | None:
+    """Read an object one level deep; None for what lookup by name would get wrong."""
+    if not isinstance(value, JsonObject):
+        return None
+    keys = list(value)
+    # Looked up, a repeated key gives its first value, where orjson gives the last; and a key is
+    # read up to its first NUL.
+    if len(set(keys)) != len(keys) or "\0" in "".join(keys):
+        return None
+    return {key: value[key] for key in keys}
+
+
+def plain(value: object) -> object:
+    """Make Python's own lists and dicts of what simdjson holds."""
+    if isinstance(value, JsonArray):
+        return value.as_list()
+    if isinstance(value, JsonObject):
+        return value.as_dict()
+    return value
+
+
+def read(spec: TensorSpec, value: JsonArray) -> Array | None:
+    """Make an array of a JSON array, or None where there is any doubt.
+
+    One doubt is left to the caller: an element may be a list itself where others are numbers
+    (`[[1, 2], [3, [4]]]`). It is out of the way when the text has no more lists than `lists_in`
+    the shape.
+    """
+    name = spec.datatype
+    limits = INTEGERS.get(name)
+    if limits is None and name not in FLOATS:
+        return None
+    shape = _shape(value)
+    if shape is None:
+        return None
+    dtype = BY_NAME[name].dtype
+    array: Array | None
+    try:
+        if limits is None:
+            array = narrowed(np.frombuffer(value.as_buffer(of_type="d"), np.float64), dtype)
+        elif name == "UINT64":
+            array = np.frombuffer(value.as_buffer(of_type="u"), np.uint64)
+        else:
+            whole = np.frombuffer(value.as_buffer(of_type="i"), np.int64)
+            if name != "INT64" and (whole.min() < limits[0] or whole.max() > limits[1]):
+                return None
+            array = whole.astype(dtype, copy=False)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    if array is None or array.size != prod(shape):
+        return None
+    return array.reshape(shape)
+
+
+def _shape(value: JsonArray) -> list[int] | None:
+    """Give the shape as far as every list down to the rows has its neighbours' length."""
+    shape = [len(value)]
+    level: list[Any] = [value]
+    while True:
+        if not shape[-1]:
+            return None
+        first = level[0][0]
+        if not isinstance(first, JsonArray):
+            return shape
+        width = {len(first)}
+        try:
+            for node in level:
+                if set(map(len, node)) != width:
+                    return None
+            deeper = len(first) > 0 and isinstance(first[0], JsonArray)
+            shape.append(len(first))
+            if not deeper:
+                return shape if len(first) else None
+            level = [row for node in level for row in node]
+        except TypeError:  # a number has no length
+            return None
+
+
+def lists_in(shape: Sequence[int]) -> int:
+    """Count the lists that nested lists of `shape` are made of."""
+    lists, count = 0, 1
+    for size in shape:
+        lists += count
+        count *= size
+    return lists
+
+
+def lists_at_most(body: bytes) -> int:
+    """Count the brackets that open; those in strings, too."""
+    if len(body) < 8000:  # from there on numpy is faster
+        return body.count(b"[")
+    return int(np.count_nonzero(np.frombuffer(body, np.uint8) == ord("[")))

@@ -1,0 +1,175 @@
+"""What is loaded in plain values, for people and for other servers' clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from app.metrics import VersionMetrics
+from app.profiling import ProfileResult
+from app.registry import Catalog, ModelEntry, State, VersionEntry
+from app.scheduling import INLINE_SECONDS
+from app.tensors import Arrays, TensorSpec
+
+Description = dict[str, Any]
+"""Plain values, ready to be written as JSON."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """A READY version as callers see it. `example` is inputs it takes, None where none are known.
+
+    `default` is whether it answers where no version is asked for.
+    """
+
+    model: str
+    version: str
+    default: bool
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+    example: Arrays | None
+
+
+def served_by(catalog: Catalog) -> Iterator[Served]:
+    for name, model in catalog.items():
+        for entry in model.versions.values():
+            if entry.state is State.READY and (loaded := entry.loaded) is not None:
+                yield Served(
+                    name,
+                    str(entry.number),
+                    entry is model.default,
+                    loaded.session.inputs,
+                    loaded.session.outputs,
+                    loaded.example,
+                )
+
+
+def states(model: ModelEntry) -> dict[str, str]:
+    return {str(number): entry.state.value for number, entry in model.versions.items()}
+
+
+def describe_model(entry: ModelEntry) -> Description:
+    default = entry.default
+    return {
+        "name": entry.name,
+        "default_version": None if default is None else str(default.number),
+        "versions": [
+            {"version": str(one.number), "state": one.state.value, "reason": one.reason}
+            for one in entry.versions.values()
+        ],
+    }
+
+
+def describe_version(entry: VersionEntry) -> Description:
+    described: Description = {
+        "version": str(entry.number),
+        "state": entry.state.value,
+        "reason": entry.reason,
+    }
+    loaded = entry.loaded
+    if loaded is None:
+        return described
+    session, policy = loaded.session, loaded.batcher.policy
+    metadata, placement = session.metadata, session.placement
+    described |= {
+        "inputs": _specs(session.inputs),
+        "outputs": _specs(session.outputs),
+        "metadata": {
+            "producer": metadata.producer,
+            "producer_version": metadata.producer_version,
+            "description": metadata.description,
+            "domain": metadata.domain,
+            "graph_name": metadata.graph_name,
+            "ir_version": metadata.ir_version,
+            "opsets": dict(metadata.opsets),
+            "properties": dict(metadata.properties),
+        },
+        "providers": {
+            "wanted": list(placement.wanted),
+            "active": placement.active,
+            "fallbacks": [
+                {"provider": one.provider, "reason": one.reason} for one in placement.fallbacks
+            ],
+            "nodes": dict(placement.nodes),
+        },
+        "batching": {
+            "on": policy.batches,
+            "reason": entry.batching_off,
+            "padding_off": entry.padding_off,
+            "max_batch_size": policy.max_batch_size,
+            "max_queue_size": policy.max_queue_size,
+            "max_queue_delay_ms": policy.max_queue_delay_ms,
+        },
+        "profile": describe_profile(loaded.found, session.device),
+        "timeout_ms": round(loaded.timeout * 1000, 3),
+    }
+    return described
+
+
+def describe_profile(found: ProfileResult, device: str) -> Description:
+    """What was found out at load: in the description of a version, and in `cohort profile`."""
+    seconds = found.profile.seconds
+    inline = [rows for rows, taken in seconds.items() if taken <= INLINE_SECONDS]
+    return {
+        "seconds_by_rows": {str(rows): taken for rows, taken in seconds.items()},
+        "chosen_rows": found.profile.max_batch_size,
+        "inline_up_to_rows": max(inline, default=0) if device == "cpu" else 0,
+        "measured": found.measured,
+        "kept": found.kept,
+        "threads": asdict(found.threads),
+        "together": [asdict(one) for one in found.together],
+    }
+
+
+def _specs(specs: Sequence[TensorSpec]) -> list[Description]:
+    return [
+        {
+            "name": spec.name,
+            "datatype": spec.datatype,
+            "shape": None if spec.shape is None else list(spec.shape),
+            "transportable": spec.transportable,
+        }
+        for spec in specs
+    ]
+
+
+def describe_statistics(name: str, version: str, counts: VersionMetrics) -> Description:
+    """https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_statistics.md
+
+    The runtime takes and gives numpy's own memory, so that input and output take no time to count.
+    """
+    succeeded = sum(count for (_, code), count in counts.answered.items() if code == "OK")
+    failed = sum(counts.answered.values()) - succeeded
+    seconds = sum(durations.total for durations in counts.durations.values())
+    none = _duration(0, 0.0)
+    return {
+        "name": name,
+        "version": version,
+        "last_inference": round(counts.last_run * 1000),
+        "inference_count": round(counts.rows.total),
+        "execution_count": counts.run.count,
+        "inference_stats": {
+            "success": _duration(succeeded, seconds - counts.failed_seconds),
+            "fail": _duration(failed, counts.failed_seconds),
+            "queue": _duration(counts.queue.count, counts.queue.total),
+            "compute_input": none,
+            "compute_infer": _duration(counts.run.count, counts.run.total),
+            "compute_output": none,
+            "cache_hit": none,
+            "cache_miss": none,
+        },
+        "batch_stats": [
+            {
+                "batch_size": rows,
+                "compute_input": none,
+                "compute_infer": _duration(count, seconds),
+                "compute_output": none,
+            }
+            for rows, (count, seconds) in sorted(counts.runs_by_rows.items())
+        ],
+    }
+
+
+def _duration(count: int, seconds: float) -> Description:
+    return {"count": count, "ns": max(0, round(seconds * 1e9))}

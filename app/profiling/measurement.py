@@ -1,0 +1,329 @@
+"""Measure a model with made-up inputs: times by rows, and whether its rows may share runs."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from time import perf_counter
+
+import numpy as np
+
+from app.batching import BatchPolicy, Outputs, PadPlan, RowCost, RowsDoNotFollow, plan_padding
+from app.errors import CohortError, InvalidInput, quoted
+from app.tensors import BY_NAME, Array, Arrays, TensorSpec
+
+Run = Callable[[Arrays], Outputs]
+
+LENGTHS = (16, 1, 8, 32, 64, 128, 224, 256)
+"""Tried in this order for dimensions (other than rows) that the model leaves open."""
+
+LARGEST = 1 << 25
+"""Elements of one made-up row at most: eight open dimensions of 16 would fill any memory."""
+
+SCALES = (1.0, 0.03, 30.0, 0.3, 1.0, 10.0, 0.1, 3.0)
+"""How large the values of row i are, over and over: neighbours differ by an order of magnitude."""
+
+GOOD_ENOUGH = 0.9
+"""A batch size with this share of the best rows per second is preferred when it is smaller."""
+
+
+FAILED, PADDED_FAILED = "several rows at once failed", "padded requests failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What was found out about one version on this machine.
+
+    `seconds` maps rows to the seconds a run of as many takes; empty where the model could not be
+    tried. `max_batch_size` is the number of rows chosen, 1 where requests run one by one, and then
+    `reason` says why. `row_elements` is how many elements a row of the inputs had; 0 where no row
+    can have more or fewer.
+    """
+
+    seconds: Mapping[int, float]
+    max_batch_size: int
+    reason: str = ""
+    row_elements: int = 0
+
+    def row_cost(self, policy: BatchPolicy) -> RowCost | None:
+        """What longer rows are measured by; None where all rows are of one length.
+
+        Where larger batches than the chosen one were no better, its work is enough for a run of
+        longer rows, too. Where none larger was tried, as much as the latency budget allows is.
+        """
+        if not self.seconds or not self.row_elements:
+            return None
+        enough: float = self.max_batch_size
+        if enough == max(self.seconds):
+            taken = max(self.seconds[self.max_batch_size], 1e-9)
+            enough *= max(1.0, policy.latency_budget_ms / 1000 / taken)
+        return RowCost(self.row_elements, enough)
+
+    def seconds_for(self, rows: float) -> float:
+        """Estimate a run of `rows`, in seconds: between and beyond what was measured, linear."""
+        if not self.seconds:
+            return UNKNOWN_SECONDS
+        sizes = list(self.seconds)
+        if len(sizes) == 1:
+            return self.seconds[sizes[0]] * rows / sizes[0]
+        right = min(max(bisect_left(sizes, rows), 1), len(sizes) - 1)
+        low, high = sizes[right - 1], sizes[right]
+        slope = (self.seconds[high] - self.seconds[low]) / (high - low)
+        return max(self.seconds[low] + slope * (rows - low), self.seconds[sizes[0]])
+
+
+UNKNOWN_SECONDS = 0.005
+
+
+def profile(
+    run: Run,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    policy: BatchPolicy,
+    *,
+    budget: float = 0.5,
+) -> Profile:
+    """Try a model out, for about `budget` seconds beyond the runs that each answer needs."""
+    try:
+        trial = find_trial(run, inputs)
+    except CohortError as error:
+        return Profile({}, 1, f"it could not be tried out with made-up inputs: {error}")
+    one = trial(1)
+    first = _seconds(run, one, repeats=1)
+    reason = why_unbatchable(inputs, outputs)
+    if not reason and policy.batches:
+        rows = 8 if first < 0.05 else 2
+        reason = influence(run, trial(rows), outputs, trust=policy.trust)
+    if not policy.batches:
+        reason = reason or "max_batch_size is 1"
+    largest = 1 if reason else policy.max_batch_size
+    seconds = measure(run, trial, largest, policy.latency_budget_ms / 1000, budget)
+    chosen = choose_size(seconds, policy.latency_budget_ms / 1000)
+    if chosen == 1 and not reason:
+        reason = "larger batches are no faster here"
+    elements = sum([array.size for array in one.values()])
+    fixed = not any(map(_open_dimensions, inputs))
+    return Profile(seconds, chosen, reason, 0 if fixed else elements)
+
+
+def choose_size(seconds: Mapping[int, float], latency_budget: float) -> int:
+    """Pick the smallest number of rows that is nearly as fast as the fastest, per row.
+
+    Sizes whose run takes longer than `latency_budget` seconds are not considered, but 1 always is.
+    """
+    allowed = {n: taken for n, taken in seconds.items() if taken <= latency_budget or n == 1}
+    best = max(n / taken for n, taken in allowed.items())
+    return min(n for n, taken in allowed.items() if n / taken >= GOOD_ENOUGH * best)
+
+
+def why_unbatchable(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
+    """Say why requests cannot share a run, going by the model's own description; "" if they can."""
+    if not inputs:
+        return "it has no inputs"
+    for kind, specs in (("input", inputs), ("output", outputs)):
+        for spec in specs:
+            if not spec.transportable:
+                return f"{kind} {spec.name!r} is {spec.datatype}, not a tensor"
+            if not spec.shape:
+                return f"{kind} {spec.name!r} has no rows"
+            if not spec.rows_vary:
+                return f"{kind} {spec.name!r} has a fixed first dimension, {spec.shape[0]}"
+    symbols = {spec.shape[0] for spec in inputs if spec.shape and spec.shape[0] is not None}
+    if len(symbols) > 1:
+        return f"its inputs count their rows apart: {', '.join(sorted(map(str, symbols)))}"
+    return ""
+
+
+def influence(
+    run: Run, together: Arrays, outputs: Sequence[TensorSpec], *, trust: bool = False
+) -> str:
+    """Say how rows run together differ from the same rows run alone; "" where they agree.
+
+    With `trust` only the number of output rows is looked at.
+    """
+    rows = len(next(iter(together.values())))
+    try:
+        joint = run(together)
+        for spec, output in zip(outputs, joint, strict=True):
+            if not output.ndim or len(output) != rows:
+                shape = list(output.shape)
+                return f"output {spec.name!r} has shape {shape} for {rows} rows of input"
+        if trust:
+            return ""
+        for row in range(rows):
+            alone = run({name: array[row : row + 1] for name, array in together.items()})
+            for spec, many, single in zip(outputs, joint, alone, strict=True):
+                if not agree(many[row : row + 1], single):
+                    return f"rows influence each other: output {spec.name!r} of a row changes"
+    except CohortError as error:
+        return f"{FAILED}: {error}"
+    return ""
+
+
+def pad_safely(
+    run: Run,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    policy: BatchPolicy,
+) -> PadPlan:
+    """Plan `batching.pad`, and keep the plan only if padded answers equal unpadded ones.
+
+    A model that ignores its mask, or has none, answers differently for a padded request.
+    """
+    plan = plan_padding(inputs, outputs, policy.pad)
+    if not plan.inputs or not policy.batches:
+        return plan
+    if reason := _padding_changes(run, inputs, outputs, plan):
+        return PadPlan(reason=reason)
+    return plan
+
+
+def _padding_changes(
+    run: Run, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], plan: PadPlan
+) -> str:
+    longest = max(plan.multiples.values())
+    requests = []
+    for length in sorted({longest, max(1, longest - 1), longest // 2 + 1}, reverse=True):
+        request = synthetic(inputs, 1, longest)
+        for name, (axis, _, symbol) in plan.inputs.items():
+            own = length * plan.multiples[symbol] // longest or 1
+            request[name] = request[name][(slice(None),) * axis + (slice(own),)]
+        requests.append(request)
+    try:
+        lengths = plan.lengths(requests)
+        feeds, _ = plan.join(requests, lengths)
+        joint = run(feeds)
+        parts = [[output[row : row + 1] for output in joint] for row in range(len(requests))]
+        plan.trim(parts, lengths)
+        for request, together in zip(requests, parts, strict=True):
+            for spec, many, single in zip(outputs, together, run(request), strict=True):
+                if not agree(many, single):
+                    return f"padding changes the answers: output {spec.name!r} of a request changes"
+    except (CohortError, RowsDoNotFollow) as error:
+        return f"{PADDED_FAILED}: {error}"
+    return ""
+
+
+def agree(one: Array, other: Array) -> bool:
+    """Whether two outputs for the same input are equal but for rounding.
+
+    Numbers may differ by 1 % of the largest among them (5 % in 16 bits): the order of additions
+    depends on the batch size, while rows that influence each other differ by far more.
+    """
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if one.dtype.kind not in "fcV":
+        return bool(np.array_equal(one, other))
+    share = 0.05 if one.dtype.itemsize < 4 else 0.01
+    wide_one, wide_other = one.astype(np.float64), other.astype(np.float64)
+    finite = np.isfinite(wide_other)
+    largest = float(np.abs(wide_other[finite]).max(initial=0.0))
+    return bool(np.allclose(wide_one, wide_other, rtol=0, atol=share * largest, equal_nan=True))
+
+
+def measure(
+    run: Run,
+    trial: Callable[[int], Arrays],
+    largest: int,
+    latency_budget: float,
+    budget: float,
+) -> dict[int, float]:
+    """Time runs of 1, 2, 4, … rows up to `largest`, in seconds each.
+
+    Ends early when a run outgrows `latency_budget` or the time is spent; 1 is always measured.
+    """
+    until = perf_counter() + budget
+    seconds: dict[int, float] = {}
+    for rows in sizes_up_to(largest):
+        feeds = trial(rows)
+        try:
+            _seconds(run, feeds, repeats=1)  # the first run of a shape allocates
+            seconds[rows] = _seconds(run, feeds, repeats=5, until=until)
+        except CohortError:
+            if not seconds:
+                raise
+            break
+        if seconds[rows] > latency_budget or perf_counter() > until:
+            break
+    return seconds
+
+
+def sizes_up_to(largest: int) -> Iterator[int]:
+    """1, 2, 4, … and `largest` itself."""
+    size = 1
+    while size < largest:
+        yield size
+        size *= 2
+    yield largest
+
+
+def _seconds(run: Run, feeds: Arrays, *, repeats: int, until: float = float("inf")) -> float:
+    """Time the fastest of `repeats` runs: what disturbs a run only ever makes it longer."""
+    best = float("inf")
+    for _ in range(repeats):
+        started = perf_counter()
+        run(feeds)
+        ended = perf_counter()
+        best = min(best, ended - started)
+        if ended > until:
+            break
+    return best
+
+
+def find_trial(run: Run, inputs: Sequence[TensorSpec]) -> Callable[[int], Arrays]:
+    """Find inputs the model accepts; returns a function from a number of rows to such inputs.
+
+    Raises the model's own error where none of `LENGTHS` fits its open dimensions.
+    """
+    failures: list[CohortError] = []
+    for length in LENGTHS if any(_open_dimensions(spec) for spec in inputs) else LENGTHS[:1]:
+        try:
+            for spec in inputs:
+                _check_size(spec, length)
+            run(synthetic(inputs, 1, length))
+        except CohortError as error:
+            failures.append(error)
+        else:
+            return lambda rows, length=length: synthetic(inputs, rows, length)  # type: ignore[misc]
+    raise failures[0]
+
+
+def _open_dimensions(spec: TensorSpec) -> bool:
+    return any(not isinstance(size, int) for size in (spec.shape or ())[1:])
+
+
+def _check_size(spec: TensorSpec, length: int) -> None:
+    sizes = [size if isinstance(size, int) else length for size in spec.shape or ()]
+    elements = prod([1, *sizes[1:]] if spec.rows_vary else sizes)
+    if elements > LARGEST:
+        raise InvalidInput(f"one row of input {quoted(spec.name)} would take {elements} elements")
+
+
+def synthetic(inputs: Sequence[TensorSpec], rows: int, length: int) -> Arrays:
+    """Make inputs of `rows` rows, the same every time, each row's values of another scale.
+
+    Whole numbers are 0 or 1, since most are indices or masks; a row's first is always 1.
+    """
+    random = np.random.default_rng(0)
+    return {spec.name: _synthetic(spec, rows, length, random) for spec in inputs}
+
+
+def _synthetic(spec: TensorSpec, rows: int, length: int, random: np.random.Generator) -> Array:
+    shape = [size if isinstance(size, int) else length for size in spec.shape or ()]
+    if spec.rows_vary:
+        shape[0] = rows
+    dtype = spec.dtype  # raises for what is no tensor
+    kind = BY_NAME[spec.datatype].kind
+    array: Array
+    if kind == "text":
+        array = np.asarray(random.integers(0, 100, shape)).astype(str).astype(object)
+    elif kind in {"int", "bool"}:
+        array = np.asarray(random.integers(0, 2, shape)).astype(dtype)
+        if array.ndim > 1 and array.size:
+            array.reshape(len(array), -1)[:, 0] = 1
+    else:
+        scales = np.resize(SCALES, shape[0]).reshape(-1, *[1] * (len(shape) - 1)) if shape else 1.0
+        array = np.asarray(random.standard_normal(shape) * scales).astype(dtype)
+    return array

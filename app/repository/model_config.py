@@ -1,0 +1,126 @@
+"""What an operator may say about one model: `models/<name>/config.yaml`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, ConfigDict, PlainValidator, with_config
+
+from app.batching import BatchPolicy
+from app.errors import CohortError
+from app.repository.schema import Range, check, sentence, show
+from app.repository.yaml_files import parse_yaml, read_text
+from app.session import DEFAULT_CHAIN, Provider, ProviderPolicy, SessionOptions, parse_provider
+
+FILE = "config.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPolicy:
+    """`versions:` in a model's config: exactly those in `only`, or else the `latest` highest.
+
+    `latest` 0 stands for all of them.
+    """
+
+    latest: int = 1
+    only: tuple[int, ...] = ()
+
+    def wanted(self, on_disk: Collection[int]) -> frozenset[int]:
+        """Say which of the versions on disk should be loaded."""
+        if self.only:
+            return frozenset(self.only).intersection(on_disk)
+        return frozenset(sorted(on_disk)[-self.latest :])
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """`warm_up:` in a model's config: run once with as many rows each before taking traffic."""
+
+    rows: tuple[int, ...] = (1, 8)
+
+
+def _parse_versions(value: object) -> VersionPolicy:
+    if value == "all":
+        return VersionPolicy(latest=0)
+    if isinstance(value, dict) and list(value) == ["latest"]:
+        if _is_version(value["latest"]):
+            return VersionPolicy(latest=value["latest"])
+        raise sentence(f"latest must be a whole number from 1, not {show(value['latest'])}")
+    if isinstance(value, list) and value:
+        for one in value:
+            if not _is_version(one):
+                raise sentence(f"a version is a whole number from 1, not {show(one)}")
+        return VersionPolicy(only=tuple(sorted(set(value))))
+    raise sentence(
+        f"must be {{latest: 2}}, all, or a list of versions such as [1, 3], not {show(value)}"
+    )
+
+
+def _is_version(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**18
+
+
+def _parse_link(value: object) -> Provider:
+    try:
+        return parse_provider(value)
+    except CohortError as error:
+        raise sentence(getattr(error, "problem", "") or str(error)) from None
+
+
+def _check_chain(chain: tuple[Provider, ...]) -> tuple[Provider, ...]:
+    if not chain:
+        raise sentence("must name at least one, such as [cpu]")
+    return chain
+
+
+@with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """`models/<name>/config.yaml`. Every key is optional.
+
+    A request waits for at most `timeout_ms`, or less where its caller says so.
+    """
+
+    providers: Annotated[
+        tuple[Annotated[Provider, PlainValidator(_parse_link)], ...], AfterValidator(_check_chain)
+    ] = DEFAULT_CHAIN
+    provider_policy: ProviderPolicy = "prefer"
+    versions: Annotated[VersionPolicy, PlainValidator(_parse_versions)] = VersionPolicy()
+    session: SessionOptions = field(default_factory=SessionOptions)
+    batching: BatchPolicy = field(default_factory=BatchPolicy)
+    timeout_ms: float = 30_000.0
+    warm_up: WarmUp = WarmUp()
+
+
+A_DAY_MS = 86_400_000
+
+RANGES: Mapping[str, Range] = {
+    "session.intra_op_threads": Range(0, 1024, "0 lets ONNX Runtime choose"),
+    "batching.max_batch_size": Range(1, 2**20, "1 turns batching off"),
+    "batching.max_queue_delay_ms": Range(0, A_DAY_MS, "0 never waits on purpose"),
+    "batching.max_queue_size": Range(1, 2**20),
+    "batching.latency_budget_ms": Range(0.001, A_DAY_MS),
+    "batching.pad.*.axis": Range(1, 64, "axis 0 holds the rows"),
+    "batching.pad.*.multiple": Range(1, 2**20, "1 lets only equal lengths share a run"),
+    "timeout_ms": Range(1, A_DAY_MS),
+    "warm_up.rows.*": Range(1, 2**20),
+}
+
+
+def load_model_config(folder: Path) -> ModelConfig:
+    """Read the config of the model in `folder`; without a file, or with an empty one, the defaults.
+
+    Raises ConfigProblems, a ConfigInvalid that holds all problems of the file.
+    """
+    file = f"{folder.name}/{FILE}"
+    text = read_text(folder / FILE, file)
+    return ModelConfig() if text is None else parse_model_config(text, file)
+
+
+def parse_model_config(text: str, file: str) -> ModelConfig:
+    """Read the text of a config; `file` is what messages call it. Raises ConfigProblems."""
+    tree = parse_yaml(text, file)
+    return ModelConfig() if tree is None else check(tree, ModelConfig, file, RANGES)

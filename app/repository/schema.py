@@ -1,0 +1,170 @@
+"""Comparing what a file says with the dataclasses it stands for, and saying what does not fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from pydantic import AfterValidator, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from app.errors import did_you_mean, quoted
+from app.repository.yaml_files import ConfigProblems, Problem
+
+T = TypeVar("T")
+
+
+class Range(NamedTuple):
+    """What a number may be, both ends included."""
+
+    low: float
+    high: float
+    why: str = ""
+
+
+def check(tree: object, kind: type[T], file: str, ranges: Mapping[str, Range]) -> T:
+    """Make a `kind`, a dataclass, of what stands in a file.
+
+    `ranges` has the numbers' limits by path, where `*` is any name or position. Raises
+    ConfigProblems with everything that does not fit.
+    """
+    problems = list(_find_out_of_range(tree, file, ranges))
+    adapter = _adapter(kind)  # type: ignore[arg-type]  # mypy takes classes for unhashable
+    try:
+        # As JSON, because there a strict check takes a list for a tuple.
+        made: T = adapter.validate_json(json.dumps(tree, default=str), strict=True)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        problems = [_explain(one, file, kind) for one in details] + problems
+    if problems:
+        raise ConfigProblems(problems)
+    return made
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _find_out_of_range(
+    tree: object,
+    file: str,
+    ranges: Mapping[str, Range],
+    path: tuple[object, ...] = (),
+    pattern: str = "",
+) -> Iterator[Problem]:
+    """Compare the numbers as they stand in the file, so that other mistakes hide none of these."""
+    if isinstance(tree, dict | list):
+        items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+        for key, value in items:
+            for step in (str(key), "*"):
+                below = f"{pattern}.{step}" if pattern else step
+                if any(known == below or known.startswith(f"{below}.") for known in ranges):
+                    yield from _find_out_of_range(value, file, ranges, (*path, key), below)
+    elif isinstance(tree, int | float) and not isinstance(tree, bool) and pattern in ranges:
+        low, high, why = ranges[pattern]
+        # NaN and infinity are told by their type.
+        if not low <= tree <= high and abs(tree) < float("inf"):
+            because = f" ({why})" if why else ""
+            yield Problem(
+                file,
+                _dotted(path),
+                f"must be from {low:g} to {_plain(high)}{because}, not {show(tree)}",
+            )
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if number == int(number) else f"{number:g}"
+
+
+def _explain(details: ErrorDetails, file: str, kind_of_file: type) -> Problem:
+    kind, location, value = details["type"], details["loc"], details["input"]
+    if kind == "unexpected_keyword_argument":
+        known = _keys_at(kind_of_file, location[:-1])
+        help_ = did_you_mean(str(location[-1]), known)
+        return Problem(file, _dotted(location), f"there is no such key{help_}")
+    if kind == "said":
+        return Problem(file, _dotted(location), details["msg"])
+    if kind == "missing":
+        return Problem(file, _dotted(location), "is missing")
+    if kind == "json_invalid":
+        return Problem(file, "", "is nested too deeply")
+    if value is None:
+        return Problem(file, _dotted(location), "is empty; give it a value or leave the key out")
+    if kind == "literal_error":
+        choices = details["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
+        names = choices.split(", ")
+        close = did_you_mean(value, names) if isinstance(value, str) and len(names) > 8 else ""
+        sentence = f"must be one of {choices}, not {show(value)}{close}"
+        return Problem(file, _dotted(location), sentence)
+    wanted = WANTED.get(kind)
+    if kind in {"dataclass_type", "dict_type", "mapping_type"}:
+        keys = ", ".join(sorted(_keys_at(kind_of_file, location)))
+        wanted = f"keys with values ({keys})" if keys else "keys with values"
+    if wanted is None:
+        return Problem(file, _dotted(location), details["msg"].replace("Input", "it"))
+    return Problem(file, _dotted(location), f"must be {wanted}, not {show(value)}")
+
+
+WANTED: Mapping[str, str] = {
+    "int_type": "a whole number",
+    "int_parsing_size": "a smaller whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "list_type": "a list",
+}
+
+
+def _keys_at(kind: Any, path: tuple[int | str, ...]) -> list[str]:
+    """Name the keys that a file may have at `path`, none where any name will do."""
+    for step in path:
+        if get_origin(kind) is Annotated:
+            return []
+        if is_dataclass(kind):
+            kind = get_type_hints(kind, include_extras=True)[str(step)]
+        elif arguments := get_args(kind):
+            kind = arguments[1] if isinstance(step, str) else arguments[0]
+        kind = _bare(kind)
+    return [one.name for one in fields(kind)] if is_dataclass(kind) else []
+
+
+def _bare(kind: Any) -> Any:
+    """Take what is checked after it was read for what it is, and what may be left out, too."""
+    if get_origin(kind) is UnionType or get_origin(kind) is Union:
+        kind = next(one for one in get_args(kind) if one is not type(None))
+    if get_origin(kind) is Annotated and isinstance(get_args(kind)[1], AfterValidator):
+        kind = get_args(kind)[0]
+    return kind
+
+
+def _dotted(path: tuple[object, ...]) -> str:
+    steps = [
+        f"[{step}]" if isinstance(step, int) else f".{step}" for step in path if step != "[key]"
+    ]
+    return "".join(steps).removeprefix(".")
+
+
+def sentence(text: str) -> PydanticCustomError:
+    """What a validator raises to say just this."""
+    return PydanticCustomError("said", "{text}", {"text": text})
+
+
+def show(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "keys with values"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "nothing"
+    if isinstance(value, str):
+        return f"the text {quoted(value)}"
+    return str(value)[:80]

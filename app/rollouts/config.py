@@ -1,0 +1,136 @@
+"""What an operator may say about who gets which version: `rollouts.yaml`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, ConfigDict, with_config
+
+from app.errors import did_you_mean, quoted
+from app.repository.schema import Range, check, sentence
+from app.repository.yaml_files import ConfigProblems, Problem, parse_yaml, read_text
+from app.rollouts.rollout import Rollout, Shadow, Sticky, Variant
+from app.rollouts.sequential_test import Guard
+
+NO_LIMITS = Guard()
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutConfig:
+    """How a model's traffic is split, and within what limits."""
+
+    rollout: Rollout
+    guard: Guard = NO_LIMITS
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+# https://www.rfc-editor.org/rfc/rfc9110#name-tokens
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenVariant:
+    version: int
+    weight: float
+
+
+def _check_sticky(sticky: Sticky) -> Sticky:
+    if bool(sticky.header) == bool(sticky.parameter):
+        raise sentence("takes one of the two: {header: x-user-id} or {parameter: user}")
+    if sticky.header and not TOKEN.fullmatch(sticky.header):
+        raise sentence(f"{quoted(sticky.header)} cannot be the name of a header")
+    return Sticky(sticky.header.lower(), sticky.parameter)
+
+
+def _check_variants(variants: dict[str, _WrittenVariant]) -> dict[str, _WrittenVariant]:
+    for name in variants:
+        if not NAME.fullmatch(name):
+            raise sentence(
+                f"{quoted(name)} cannot be the name of a variant: letters, digits, '.', '_' and "
+                "'-', 64 at most, a letter or digit first"
+            )
+    if not variants:
+        raise sentence("must have at least one, such as stable: {version: 1, weight: 100}")
+    if not any(variant.weight for variant in variants.values()):
+        raise sentence("all have the weight 0, so that nobody would be answered")
+    return variants
+
+
+@with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """One model's part of the file."""
+
+    variants: Annotated[dict[str, _WrittenVariant], AfterValidator(_check_variants)]
+    baseline: str = ""
+    sticky: Annotated[Sticky, AfterValidator(_check_sticky)] | None = None
+    shadow: Shadow | None = None
+    guard: Guard = NO_LIMITS
+
+
+VERSION = Range(1, 10**18 - 1)
+SHARE = Range(0, 1, "a share")
+
+RANGES: Mapping[str, Range] = {
+    "*.variants.*.version": VERSION,
+    "*.variants.*.weight": Range(0, 1e9),
+    "*.shadow.version": VERSION,
+    "*.shadow.sample": SHARE,
+    "*.shadow.keep_examples": Range(0, 1000, "0 keeps none"),
+    "*.guard.max_error_rate_increase": SHARE,
+    "*.guard.max_latency_ratio": Range(1, 1000),
+    "*.guard.max_disagreement": SHARE,
+    "*.guard.min_requests": Range(1, 10**9),
+    "*.guard.confidence": Range(0.5, 0.999999),
+}
+
+
+def load_rollouts(path: Path) -> Mapping[str, RolloutConfig]:
+    """Read the rollouts by model; none where there is no file.
+
+    Raises ConfigProblems, a ConfigInvalid that holds all problems of the file.
+    """
+    text = read_text(path, path.name)
+    return {} if text is None else parse_rollouts(text, path.name)
+
+
+def parse_rollouts(text: str, file: str) -> Mapping[str, RolloutConfig]:
+    """Read the text of a rollouts file; `file` is what messages call it. Raises ConfigProblems."""
+    tree = parse_yaml(text, file)
+    if tree is None:
+        return {}
+    written = check(tree, dict[str, _Written], file, RANGES)
+    problems = [
+        Problem(file, f"{model}.{key}", said)
+        for model, one in written.items()
+        for key, said in _contradictions(one)
+    ]
+    if problems:
+        raise ConfigProblems(problems)
+    return {model: _made(model, one) for model, one in written.items()}
+
+
+def _contradictions(written: _Written) -> Iterator[tuple[str, str]]:
+    variants, shadow = written.variants, written.shadow
+    if written.baseline and written.baseline not in variants:
+        known = did_you_mean(written.baseline, variants)
+        yield "baseline", f"there is no variant {quoted(written.baseline)}{known}"
+    elif shadow is not None and shadow.version == variants[_baseline(written)].version:
+        yield "shadow.version", f"is the baseline's, {shadow.version}: it would agree with itself"
+
+
+def _baseline(written: _Written) -> str:
+    return written.baseline or next(iter(written.variants))
+
+
+def _made(model: str, written: _Written) -> RolloutConfig:
+    variants = {
+        name: Variant(name, one.version, one.weight) for name, one in written.variants.items()
+    }
+    return RolloutConfig(
+        Rollout(model, variants, _baseline(written), written.sticky, written.shadow), written.guard
+    )

@@ -1,0 +1,285 @@
+"""The commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from app.cli import cli
+from app.cli.profile_command import draw
+from app.settings import Settings, variable
+from tests import onnx_models
+from tests.bundled import MODELS
+
+
+def run(*arguments: str, **environment: str) -> Result:
+    clean = {name: None for name in os.environ if name.startswith("COHORT_")}
+    return CliRunner().invoke(cli, arguments, env={**clean, **environment}, prog_name="cohort")
+
+
+def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The same in a process of its own."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("COHORT_")}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**clean, **environment},
+        cwd=Path(__file__).parents[2],
+    )
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """What `app.main.serve` was called with; a stand-in, so that nothing is served."""
+    calls: list[Settings] = []
+    stand_in = ModuleType("app.main")
+    stand_in.serve = calls.append  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "app.main", stand_in)
+    return calls
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    """A repository in good order."""
+    folder = tmp_path / "models"
+    onnx_models.save(onnx_models.mlp(), folder / "mlp" / "1" / "model.onnx")
+    (folder / "mlp" / "config.yaml").write_text("providers: [cpu]")
+    return folder
+
+
+def test_help_shows_the_commands_and_how_to_begin() -> None:
+    """The first page has an example to copy."""
+    shown = run("--help")
+    assert shown.exit_code == 0
+    for word in ("serve", "check", "models/iris/1/model.onnx", "curl"):
+        assert word in shown.output
+
+
+def test_help_of_serve_shows_every_setting() -> None:
+    """Each option with its variable and what it is by default."""
+    shown = run("serve", "--help", COLUMNS="200")
+    for name in Settings.model_fields:
+        assert f"--{name.replace('_', '-')} " in shown.output
+        assert variable(name) in shown.output
+    for default in ("8000", "127.0.0.1", "rollouts.yaml beside", "admin routes answer 403"):
+        assert default in shown.output
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """So that it comes at once: neither the runtime nor the web framework nor numpy is needed."""
+    shown = start("-X", "importtime", "-m", "app", "--help")
+    assert shown.returncode == 0
+    imported = {line.rpartition("|")[2].strip() for line in shown.stderr.splitlines()}
+    assert "rich_click" in imported
+    assert not imported & {"onnxruntime", "fastapi", "numpy", "uvicorn", "pydantic", "app.settings"}
+
+
+def test_version_is_shown() -> None:
+    """For reports of problems."""
+    shown = run("--version")
+    assert shown.exit_code == 0
+    assert shown.output.startswith("cohort")
+
+
+def test_serve_takes_options_over_the_environment(served: list[Settings]) -> None:
+    """And the environment over the defaults."""
+    done = run("serve", "--port", "9001", COHORT_PORT="9000", COHORT_HOST="::1", COHORT_MODELS="")
+    assert done.exit_code == 0, done.output
+    assert (served[0].port, served[0].host, served[0].grpc_port) == (9001, "::1", 8001)
+    assert served[0].models == Path("models")
+
+
+def test_serve_refuses_wrong_settings(served: list[Settings]) -> None:
+    """Every one of them, by the name it was given under, before anything starts."""
+    done = run("serve", "--drain-seconds", "soon", COHORT_PORT="http")
+    assert done.exit_code == 2
+    assert served == []
+    assert "COHORT_PORT: must be a whole number, not 'http'" in done.output
+    assert "--drain-seconds (COHORT_DRAIN_SECONDS): must be a whole number" in done.output
+
+
+def test_misspelt_variable_is_a_warning(models: Path) -> None:
+    """It may belong to somebody else, so it stops nothing."""
+    done = run("check", "--models", str(models), "--no-open", COHORT_PROT="1")
+    assert done.exit_code == 0
+    assert "did you mean 'COHORT_PORT'?" in done.stderr
+
+
+def test_check_of_good_models_shows_them(models: Path) -> None:
+    """What each takes, gives and runs on."""
+    done = run("check", COHORT_MODELS=str(models))
+    assert done.exit_code == 0
+    for word in ("mlp", "x FP32 [N, 4]", "y FP32 [N, 3]", "cpu", "1 model, 1 version"):
+        assert word in done.output
+
+
+def test_check_tells_why_a_provider_is_not_active(models: Path) -> None:
+    """A fallback is no problem under `prefer`, but it is no secret either."""
+    (models / "mlp" / "config.yaml").write_text("providers: [coreml, cpu]")
+    done = run("check", "--models", str(models))
+    assert done.exit_code == 0
+    assert "coreml" in done.output
+
+
+def test_check_finds_every_problem(models: Path) -> None:
+    """Of the folder, the configs and the models, each on a line with its file and key."""
+    (models / "mlp" / "config.yaml").write_text("timeout: 3\nbatching: {max_batch_size: x}")
+    (models / "broken" / "1").mkdir(parents=True)
+    (models / "broken" / "1" / "model.onnx").write_bytes(b"not a model")
+    (models / "broken" / "02").mkdir()
+    done = run("check", "--models", str(models), COHORT_DEFAULT_MODEL="mpl")
+    assert done.exit_code == 1
+    lines = done.output.splitlines()
+    for begin in (
+        "mlp/config.yaml: timeout: there is no such key",
+        "mlp/config.yaml: batching.max_batch_size: must be a whole number",
+        "broken/02: ",
+        "broken/1/model.onnx: ",
+        "COHORT_DEFAULT_MODEL: there is no model 'mpl'; did you mean 'mlp'?",
+    ):
+        assert any(line.startswith(begin) for line in lines), begin
+
+
+def test_check_compares_a_version_with_its_manifest(models: Path) -> None:
+    """A file that is not what was published is a problem of its version."""
+    manifest = '{"format": 1, "files": {"model.onnx": "' + "0" * 64 + '"}}'
+    (models / "mlp" / "1" / "manifest.json").write_text(manifest)
+    done = run("check", "--models", str(models))
+    assert done.exit_code == 1
+    assert "is not the file that was published" in done.output
+
+
+def test_check_opens_nothing_when_told(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a machine that has the files and not the memory."""
+
+    def open_session(*_: Any, **__: Any) -> None:
+        pytest.fail("opened")
+
+    monkeypatch.setattr("app.session.open_session", open_session)
+    done = run("check", "--models", str(models), "--no-open")
+    assert done.exit_code == 0
+
+
+def test_check_of_an_empty_or_missing_folder_is_a_problem(tmp_path: Path) -> None:
+    """Most often it is the wrong folder."""
+    assert run("check", "--models", str(tmp_path)).exit_code == 1
+    missing = run("check", "--models", str(tmp_path / "models"))
+    assert missing.exit_code == 1
+    assert "there is no such folder" in missing.output
+
+
+def test_exit_codes_of_the_process(models: Path) -> None:
+    """0 in order, 1 with problems, 2 misused: what a deployment asks for."""
+    assert start("-m", "app", "check", "--no-open", "--models", str(models)).returncode == 0
+    (models / "mlp" / "config.yaml").write_text("a: 1")
+    bad = start("-m", "app", "check", "--models", str(models))
+    assert bad.returncode == 1
+    assert "mlp/config.yaml: a: there is no such key" in bad.stdout
+    assert start("-m", "app", "check", "--model").returncode == 2
+    assert start("-m", "app", "serve", COHORT_PORT="x").returncode == 2
+
+
+def test_bundled_models_pass() -> None:
+    """What comes with Cohort is in order."""
+    done = start("-m", "app", "check", COHORT_MODELS=str(MODELS))
+    assert done.returncode == 0, done.stdout
+    assert "2 models, 3 versions" in done.stdout
+
+
+def test_check_reads_the_rollouts(models: Path) -> None:
+    """Every mistake in the file, and versions and models that are not on disk."""
+    file = models.parent / "rollouts.yaml"
+    file.write_text("mlp: {variants: {a: {version: 1, weight: 1}, b: {version: 7, weight: 1}}}")
+    shown = run("check", "--models", str(models), "--no-open")
+    assert "rollouts.yaml: mlp.variants.b.version: 7 is not on disk; there is 1" in shown.output
+    assert shown.exit_code == 1
+    file.write_text("mpl: {variants: {a: {version: 1, weight: 1}}}")
+    shown = run("check", "--models", str(models), "--no-open")
+    assert "rollouts.yaml: mpl: there is no model 'mpl'; did you mean 'mlp'?" in shown.output
+    file.write_text("mlp: {variants: {a: {version: 1, wieght: 1}}}")
+    shown = run("check", "--models", str(models), "--rollouts", str(file), "--no-open")
+    assert "mlp.variants.a.wieght: there is no such key" in shown.output
+    assert "mlp.variants.a.weight: is missing" in shown.output
+    file.write_text("mlp: {variants: {a: {version: 1, weight: 1}}}")
+    assert run("check", "--models", str(models), "--no-open").exit_code == 0
+
+
+def test_profile_shows_what_a_server_would_choose(tmp_path: Path) -> None:
+    """Times, the choice, runs at once, verdicts and a plot; the second time from the cache."""
+    given = ("profile", "digits", "--models", str(MODELS), "--cache", str(tmp_path))
+    first, second = run(*given), run(*given)
+    assert (first.exit_code, second.exit_code) == (0, 0)
+    for word in ("rows/s", "chosen", "inline", "runs at once", "Batching:", "#", "Measured now"):
+        assert word in first.output
+    assert "From the cache" in second.output
+
+
+def test_profile_names_what_differs_from_a_kept_one(models: Path, tmp_path: Path) -> None:
+    """A changed config asks for another measurement, and the command says so."""
+    given = ("profile", "mlp", "--models", str(models), "--cache", str(tmp_path / "cache"))
+    run(*given)
+    (models / "mlp" / "config.yaml").write_text("{providers: [cpu], batching: {trust: true}}")
+    assert "a kept profile had another batching" in run(*given).output
+
+
+def test_profile_in_json_has_these_fields(models: Path, tmp_path: Path) -> None:
+    """Machines can rely on them; `profile` is what a server says of the version."""
+    cache = str(tmp_path / "cache")
+    given = ("profile", "mlp", "--version", "1", "--models", str(models), "--cache", cache)
+    described = json.loads(run(*given, "--json").stdout)
+    assert list(described) == [
+        "model",
+        "version",
+        "provider",
+        "threads",
+        "batching_off",
+        "padding_off",
+        "padding_wanted",
+        "profile",
+        "differs_from_kept",
+    ]
+    assert list(described["profile"]) == [
+        "seconds_by_rows",
+        "chosen_rows",
+        "inline_up_to_rows",
+        "measured",
+        "kept",
+        "threads",
+        "together",
+    ]
+    assert list(described["profile"]["threads"]) == ["chosen", "tried", "gain"]
+    assert list(described["profile"]["together"][0]) == [
+        "threads",
+        "rows",
+        "at_once",
+        "seconds",
+        "rows_per_second",
+    ]
+
+
+def test_profile_of_what_is_not_there_is_an_error(models: Path) -> None:
+    """It names what is there instead."""
+    wrong = run("profile", "mpl", "--models", str(models))
+    assert wrong.exit_code == 1
+    assert "did you mean 'mlp'" in wrong.output or "available: mlp" in wrong.output
+    wrong = run("profile", "mlp", "--version", "7", "--models", str(models))
+    assert "version 7 of 'mlp' is not on disk; there is 1" in wrong.output
+
+
+def test_profile_plots_bars_as_wide_as_the_terminal() -> None:
+    """And in plain characters where there is no terminal."""
+    seconds = {1: 0.001, 2: 0.0012, 4: 0.0013}
+    lines = draw(seconds, 60, terminal=True).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert "rows/s by rows per run" in lines[0]
+    assert draw(seconds, 60, terminal=False).isascii()

@@ -1,0 +1,357 @@
+"""`cohort rollout`: edits of the operator's file, and what is said about them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from app.cli import cli
+from app.cli.rollout_commands.moving import moves, with_decisions
+from app.cli.rollout_commands.yaml_edit import RolloutsFile
+from app.errors import ConfigInvalid
+from app.rollouts import Decision, Rollout, State, Sticky, Variant
+
+FILE = """\
+# who gets what
+digits:
+    variants:
+        'stable': {version: 1, weight: 99}  # good old
+        canary: {version: 2, weight: 1}
+
+    # the first is the baseline anyway
+    baseline: "stable"
+    sticky: {header: "X-User"}
+    shadow:
+        version: 2
+        sample: 0.50
+    guard: {max_error_rate_increase: 0.010,
+            min_requests: 300}
+
+# flowers
+iris: {variants: {a: {version: 1, weight: 0.50}, b: {version: 2, weight: 1}}, baseline: a}
+"""
+
+
+class Desk:
+    """An operator's: a file, a folder of models, a state folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "rollouts.yaml"
+        self.state = State(folder / "state")
+        self.folder = folder
+        for model, version in [("digits", 1), ("digits", 2), ("iris", 1), ("iris", 2)]:
+            (folder / "models" / model / str(version)).mkdir(parents=True)
+        self.file.write_text(FILE)
+
+    def run(self, *arguments: str) -> Result:
+        environment: dict[str, str | None] = {
+            name: None for name in os.environ if name.startswith("COHORT_")
+        }
+        environment |= {
+            "COHORT_MODELS": str(self.folder / "models"),
+            "COHORT_STATE": str(self.folder / "state"),
+        }
+        arguments = ("rollout", *arguments)
+        return CliRunner().invoke(cli, arguments, env=environment, prog_name="cohort")
+
+    def done(self, *arguments: str) -> str:
+        """What a command says that must succeed."""
+        result = self.run(*arguments)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    def refused(self, *arguments: str) -> str:
+        """What a command says that must change nothing."""
+        before = self.file.read_bytes()
+        result = self.run(*arguments)
+        assert result.exit_code == 1, result.output
+        assert self.file.read_bytes() == before
+        return result.output
+
+    @property
+    def changed(self) -> list[tuple[str, str]]:
+        """Lines that differ from FILE, where there are as many."""
+        pairs = zip(FILE.splitlines(), self.file.read_text().splitlines(), strict=True)
+        return [(old, new) for old, new in pairs if old != new]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """One with two rollouts."""
+    return Desk(tmp_path)
+
+
+def test_set_changes_two_numbers_and_nothing_beside_them(desk: Desk) -> None:
+    """Comments, order, quotes, indents and flow maps are the operator's."""
+    desk.done("set", "digits", "stable=90", "canary=10")
+    assert desk.changed == [
+        (
+            "        'stable': {version: 1, weight: 99}  # good old",
+            "        'stable': {version: 1, weight: 90}  # good old",
+        ),
+        (
+            "        canary: {version: 2, weight: 1}",
+            "        canary: {version: 2, weight: 10}",
+        ),
+    ]
+
+
+def test_set_says_what_changes_and_whom_it_moves(desk: Desk) -> None:
+    """Sticky callers are simulated, others counted."""
+    said = desk.done("set", "digits", "stable=90", "canary=10")
+    assert "- canary: version 2, weight 1 (1 %)" in said
+    assert "+ canary: version 2, weight 10 (10 %)" in said
+    (line,) = [line for line in said.splitlines() if line.startswith("About")]
+    assert line.endswith("of callers move from stable to canary.")
+    assert 7 < float(line.split()[1]) < 11
+    said = desk.done("set", "iris", "a=3")
+    assert "each of which draws anew: a from 33.3 % to 75 %, b from 66.7 % to 25 %" in said
+
+
+def test_a_new_variant_stands_after_the_others_as_they_are_written(desk: Desk) -> None:
+    """Before the blank line and comments that follow; in a flow map, in it."""
+    desk.done("set", "digits", "third=2.5", "--version", "third=2")
+    assert (
+        "        canary: {version: 2, weight: 1}\n        third: {version: 2, weight: 2.5}\n\n"
+    ) in desk.file.read_text()
+    desk.done("set", "iris", "c=1", "--version", "c=2")
+    assert "b: {version: 2, weight: 1}, c: {version: 2, weight: 1}}, base" in desk.file.read_text()
+
+
+def test_the_first_rollout_makes_the_file(desk: Desk) -> None:
+    """And one for another model goes to the file's end, after its comments."""
+    desk.file.unlink()
+    arguments = ["stable=99", "canary=1", "--version", "stable=1", "--version", "canary=2"]
+    said = desk.done("set", "digits", *arguments)
+    assert "had no rollout" in said
+    assert desk.file.read_text() == (
+        "digits:\n  variants:\n    stable: {version: 1, weight: 99}\n"
+        "    canary: {version: 2, weight: 1}\n"
+    )
+    for begin in ("# only this", "---\n# only this\n", "{}\n"):
+        desk.file.write_text(begin)
+        desk.done("set", "iris", "a=1", "--version", "a=1")
+        assert desk.file.read_text().startswith(begin.rstrip("{}\n"))
+        assert "iris" in RolloutsFile.read(desk.file).configs
+
+
+def test_promote_leaves_one_variant(desk: Desk) -> None:
+    """All weight, the baseline, and no shadow that would agree with itself; the rest stays."""
+    said = desk.done("promote", "digits", "canary")
+    assert "callers move from stable to canary" in said
+    assert desk.file.read_text() == (
+        "# who gets what\n"
+        "digits:\n"
+        "    variants:\n"
+        "        canary: {version: 2, weight: 100}\n"
+        "\n"
+        "    # the first is the baseline anyway\n"
+        '    sticky: {header: "X-User"}\n'
+        "    guard: {max_error_rate_increase: 0.010,\n"
+        "            min_requests: 300}\n"
+        "\n" + FILE[FILE.index("# flowers") :]
+    )
+    desk.done("promote", "iris", "b")
+    assert "iris: {variants: {b: {version: 2, weight: 100}}}" in desk.file.read_text()
+
+
+def test_a_variant_that_was_rolled_back_is_not_promoted(desk: Desk) -> None:
+    """Unless the operator clears that first."""
+    desk.state.record("digits", Decision.now(2, "errors", "4 % of 900"))
+    assert "rollout clear digits canary" in desk.refused("promote", "digits", "canary")
+    desk.done("clear", "digits")
+    desk.done("promote", "digits", "canary")
+
+
+def test_abort_gives_the_callers_to_the_baseline(desk: Desk) -> None:
+    """Whose weight grows by what the others had."""
+    assert "move from canary to stable" in desk.done("abort", "digits")
+    assert [new.strip() for _, new in desk.changed] == [
+        "'stable': {version: 1, weight: 100}  # good old",
+        "canary: {version: 2, weight: 0}",
+    ]
+    assert "is the baseline" in desk.refused("abort", "digits", "stable")
+
+
+def test_clear_ends_rollbacks_in_the_state_folder_only(desk: Desk) -> None:
+    """One variant's or all of a model's; the file is not touched."""
+    for version in (2, 3):
+        desk.state.record("digits", Decision.now(version, "errors", "4 % of 900"))
+    assert "Nothing to clear" in desk.done("clear", "digits", "stable")
+    said = desk.done("clear", "digits", "canary")
+    assert "version 2 of digits was rolled back (4 % of 900, since " in said
+    assert set(desk.state.read()[0]["digits"]) == {3}
+    desk.done("clear", "digits")
+    assert desk.state.read()[0] == {}
+    assert desk.file.read_text() == FILE
+
+
+def test_status_shows_variants_and_what_was_decided(desk: Desk) -> None:
+    """From the file and the state folder, without a server."""
+    desk.state.record("digits", Decision(2, "errors", "4 % of 900", "2026-05-01T10:00:00.000"))
+    said = desk.done("status", "digits")
+    for words in (
+        "rolled back: 4 % of 900, since 2026-05-01T10:00:00.000",
+        "99     │ 100 %",
+        "by header x-user",
+        "version 2, 50 % of answers",
+        "max_error_rate_increase 0.01; min_requests 300",
+    ):
+        assert words in said
+    assert "iris" not in said
+    assert "iris" in desk.done("status")
+    said = desk.done("set", "digits", "canary=50")
+    assert "canary stays rolled back" in said
+    assert "move" not in said
+
+
+def test_a_dry_run_writes_nothing(desk: Desk) -> None:
+    """Neither do commands with nothing to change."""
+    for arguments in (
+        ["set", "digits", "canary=50", "--dry-run"],
+        ["promote", "digits", "canary", "--dry-run"],
+        ["abort", "digits", "--dry-run"],
+        ["set", "digits", "canary=1"],
+    ):
+        desk.done(*arguments)
+        assert desk.file.read_text() == FILE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["set", "digit", "a=1"], "there is no model 'digit' in"),
+        (["set", "digits", "canry=1"], "did you mean 'canary'?; a new one needs --version"),
+        (["set", "digits", "canary=1", "--version", "canry=2"], "needs canry=WEIGHT, too"),
+        (["set", "digits", "canary=-1"], "digits.variants.canary.weight: must be from 0"),
+        (["set", "digits", "canary=1", "--version", "canary=0"], "canary.version: must be from 1"),
+        (["set", "digits", "canary=0", "stable=0"], "all have the weight 0"),
+        (["set", "digits", "a b=1", "--version", "a b=1"], "cannot be the name of a variant"),
+        (["set", "digits", "stable=1", "--version", "stable=2"], "shadow.version: is the base"),
+        (["promote", "digits", "cannary"], "digits has no variant 'cannary'; did you mean"),
+        (["promote", "digit", "canary"], "model 'digit' has no rollout; did you mean 'digits'?"),
+        (["abort", "digits", "cannary"], "digits has no variant 'cannary'"),
+        (["clear", "digits", "cannary"], "digits has no variant 'cannary'"),
+        (["status", "digit"], "model 'digit' has no rollout"),
+        (["status", "--url", "http://127.0.0.1:9"], "gives no answer"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_word_that_is_wrong(
+    desk: Desk, arguments: list[str], said: str
+) -> None:
+    """By the server's own checks, before anything is written."""
+    assert said in desk.refused(*arguments)
+
+
+@pytest.mark.parametrize("argument", ["canary", "canary=", "=1", "canary=much", "canary=nan"])
+def test_a_weight_that_is_none_is_misuse(desk: Desk, argument: str) -> None:
+    """As click has it: exit code 2."""
+    assert desk.run("set", "digits", argument).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["set", "digits", "a=1"], ["promote", "digits", "a"], ["abort", "digits"], ["status"]],
+)
+def test_a_broken_file_is_refused_whole(desk: Desk, arguments: list[str]) -> None:
+    """With the key named."""
+    desk.file.write_text("digits: {variants: {a: {version: 1, wieght: 1}}}\n")
+    assert "digits.variants.a.wieght: there is no such key" in desk.refused(*arguments)
+
+
+def test_what_an_alias_shares_is_not_edited(desk: Desk) -> None:
+    """It would change another model, too."""
+    desk.file.write_text(
+        "digits: &one {variants: {a: {version: 1, weight: 1}, b: {version: 2, weight: 1}}}\n"
+        "iris: *one\n"
+    )
+    assert "edit it by hand" in desk.refused("set", "iris", "a=3")
+
+
+def test_the_file_keeps_its_bits_its_link_and_its_line_ends(desk: Desk) -> None:
+    """What is written beside is renamed to where the file really lies."""
+    real = desk.folder / "real.yaml"
+    real.write_bytes(FILE.replace("\n", "\r\n").encode())
+    real.chmod(0o640)
+    desk.file.unlink()
+    desk.file.symlink_to(real)
+    desk.done("set", "digits", "canary=2", "new=1", "--version", "new=2")
+    assert desk.file.is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o640
+    lines = real.read_bytes().split(b"\n")
+    assert all(line.endswith(b"\r") for line in lines[:-1])
+    assert not [one for one in desk.folder.iterdir() if one.name.startswith(".")]
+
+
+def test_an_edit_between_reading_and_writing_is_not_lost(desk: Desk) -> None:
+    """The later of two operators is told."""
+    file = RolloutsFile.read(desk.file)
+    desk.done("set", "digits", "canary=2")
+    with pytest.raises(ConfigInvalid, match="meanwhile"):
+        file.write("{}")
+    assert "weight: 2}" in desk.file.read_text()
+
+
+def test_a_rollout_ends_where_its_version_answers_without_one(desk: Desk) -> None:
+    """The highest on disk; else callers would get another than was promoted."""
+    from tests import onnx_models
+
+    for version in (1, 2):
+        path = desk.folder / "models/iris" / str(version) / "model.onnx"
+        onnx_models.save(onnx_models.mlp(), path)
+    assert "version 2 of iris would answer" in desk.refused("promote", "iris", "a", "--end")
+    desk.done("promote", "iris", "b", "--end")
+    assert desk.file.read_text() == FILE[: FILE.index("iris:")]
+
+
+def test_a_version_that_is_not_on_disk_is_a_warning(desk: Desk) -> None:
+    """It may be on its way."""
+    assert "Warning: version 7 is not in" in desk.done(
+        "set", "digits", "new=1", "--version", "new=7"
+    )
+
+
+def test_moves_count_callers_who_change_variants() -> None:
+    """Who grows takes from the others; who is rolled back has nobody to give."""
+    old = Rollout(
+        "m",
+        {"a": Variant("a", 1, 50), "b": Variant("b", 2, 50)},
+        "a",
+        Sticky(header="x"),
+    )
+    new = Rollout("m", {"a": Variant("a", 1, 50), "b": Variant("b", 2, 0)}, "a", Sticky(header="x"))
+    found = moves(old, new)
+    assert found.keys() == {("b", "a")}
+    assert 0.47 < found["b", "a"] < 0.53
+    assert moves(with_decisions(old, {2}), new) == {}
+
+
+@pytest.mark.parametrize("command", [("promote", "digits", "canary"), ("clear", "digits")])
+def test_what_rests_on_decisions_stops_where_they_cannot_be_read(
+    desk: Desk, command: tuple[str, ...]
+) -> None:
+    """Else a version that was rolled back would be promoted."""
+    (desk.folder / "state").symlink_to("state")  # a link that leads nowhere but to itself
+    result = desk.run(*command)
+    assert result.exit_code == 1
+    assert "cannot be read" in result.output
+    assert desk.file.read_text() == FILE
+
+
+def test_an_odd_address_is_told_in_a_sentence(desk: Desk) -> None:
+    """A port that is no number, to begin with."""
+    result = desk.run("status", "digits", "--url", "http://localhost:80x")
+    assert result.exit_code == 1
+    assert "http://localhost:80x gives no answer" in result.output
+
+
+@pytest.mark.parametrize("name", ["digits/", "digits/1", ".", ".."])
+def test_a_path_is_no_model(desk: Desk, name: str) -> None:
+    """As a shell completes it, for one."""
+    result = desk.run("set", name, "stable=1", "--version", "stable=1")
+    assert result.exit_code == 1
+    assert "there is no model" in result.output
+    assert desk.file.read_text() == FILE

@@ -1,0 +1,126 @@
+"""What is counted, and how Prometheus reads it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.batching import Left, Ran
+from app.comparing import OutputDifference
+from app.metrics import SECONDS, Histogram, Metrics
+from app.rollouts import Compared
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Every sample of one scrape by name and labels, as Prometheus's own parser reads it."""
+    text, _ = metrics.text("text/plain")
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+    }
+
+
+def labels(**values: str) -> tuple[tuple[str, str], ...]:
+    """Labels in the order `samples` has them."""
+    return tuple(sorted(values.items()))
+
+
+@given(values=st.lists(st.floats(0, 100)))
+def test_a_histogram_counts_each_value_in_its_bucket(values: list[float]) -> None:
+    """Cumulative counts, inclusive upper bounds, as Prometheus defines them."""
+    histogram = Histogram(SECONDS)
+    for value in values:
+        histogram.observe(value)
+    family = HistogramMetricFamily("seconds", "")
+    histogram.add_to(family, ())
+    counts = {s.labels["le"]: s.value for s in family.samples if s.name == "seconds_bucket"}
+    for bound in SECONDS:
+        assert counts[str(bound)] == sum(value <= bound for value in values)
+    assert counts["+Inf"] == histogram.count == len(values)
+    total = next(s.value for s in family.samples if s.name == "seconds_sum")
+    assert total == pytest.approx(sum(values))
+
+
+def test_an_answer_is_counted_by_outcome_and_timed_by_variant() -> None:
+    """The code is OK or the error's name; both kinds are timed."""
+    metrics = Metrics(list)
+    counts = metrics.version("iris", "1")
+    counts.request("", "OK", 0.0002)
+    counts.request("", "OK", 0.2)
+    counts.request("", "InvalidInput", 0.0001)
+    seen = samples(metrics)
+    of = {"model": "iris", "version": "1", "variant": ""}
+    assert seen["model_inference_total", labels(**of, code="OK")] == 2
+    assert seen["model_inference_total", labels(**of, code="InvalidInput")] == 1
+    assert seen["model_inference_duration_seconds_count", labels(**of)] == 3
+
+
+def test_a_run_is_counted_with_its_rows_requests_and_waits() -> None:
+    """One run, one observation each; one wait per request; callers who left by stage."""
+    metrics = Metrics(list)
+    counts = metrics.version("iris", "1")
+    counts.batcher(Ran(rows=12, requests=3, seconds=0.01, waits=[(0.001, 2), (0.003, 1)]))
+    counts.batcher(Left("queued"))
+    seen = samples(metrics)
+    of = labels(model="iris", version="1")
+    assert seen["model_run_duration_seconds_count", of] == 1
+    assert seen["model_batch_rows_sum", of] == 12
+    assert seen["model_batch_requests_sum", of] == 3
+    assert seen["model_queue_duration_seconds_count", of] == 3
+    stage = labels(model="iris", version="1", stage="queued")
+    assert seen["model_cancelled_total", stage] == 1
+
+
+def test_the_same_version_is_counted_in_one_place() -> None:
+    """Whoever asks for a version's counts gets the same ones."""
+    metrics = Metrics(list)
+    assert metrics.version("iris", "1") is metrics.version("iris", "1")
+    assert metrics.version("iris", "1") is not metrics.version("iris", "2")
+
+
+def test_process_metrics_and_loop_lag_are_there() -> None:
+    """Memory, CPU and descriptors of the process, and how late its loop is."""
+    metrics = Metrics(list)
+    metrics.loop_lag.observe(0.003)
+    names = {name for name, _ in samples(metrics)}
+    assert {"process_resident_memory_bytes", "process_cpu_seconds_total"} <= names
+    assert "event_loop_lag_seconds_bucket" in names
+
+
+def test_buckets_reach_from_50_microseconds_to_30_seconds() -> None:
+    """Both ends of the design, ascending."""
+    assert (SECONDS[0], SECONDS[-1]) == (50e-6, 30.0)
+    assert list(SECONDS) == sorted(SECONDS)
+    assert bisect_left(SECONDS, 0.0) == 0
+
+
+def test_openmetrics_is_spoken_to_who_asks_for_it() -> None:
+    """The format follows the Accept header."""
+    metrics = Metrics(list)
+    body, content_type = metrics.text("application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text")
+    assert body.rstrip().endswith(b"# EOF")
+
+
+def test_differences_of_a_shadow_are_counted_in_both_measures() -> None:
+    """By output; what is infinite or no number is in neither histogram."""
+    metrics = Metrics(list).rollouts
+    outputs = [OutputDifference("scores", False, 0.5, 0.002), OutputDifference("text", True)]
+    metrics.observe(Compared("digits", 3, True, outputs))
+    metrics.observe(Compared("digits", 3, True, [OutputDifference("scores", True, inf, inf)]))
+    found = {
+        (sample.name, sample.labels.get("output")): sample.value
+        for family in metrics.collect()
+        for sample in family.samples
+        if "le" not in sample.labels
+    }
+    assert found["shadow_max_abs_difference_sum", "scores"] == 0.5
+    assert found["shadow_max_rel_difference_sum", "scores"] == 0.002
+    assert ("shadow_max_abs_difference_sum", "text") not in found

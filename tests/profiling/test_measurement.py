@@ -1,0 +1,255 @@
+"""What is found out about a model at load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batching import BatchPolicy, Padding, RowCost
+from app.errors import InvalidInput
+from app.profiling import (
+    Profile,
+    choose_size,
+    find_trial,
+    pad_safely,
+    profile,
+    sizes_up_to,
+    synthetic,
+    why_unbatchable,
+)
+from app.session import Session, open_session
+from app.tensors import TensorSpec
+from tests import onnx_models
+
+
+def opened(model: onnx.ModelProto, folder: Path) -> Session:
+    """Open `model` for real."""
+    return open_session(onnx_models.save(model, folder / "model.onnx"))
+
+
+def tried(model: onnx.ModelProto, folder: Path, policy: BatchPolicy | None = None) -> Profile:
+    """Profile `model` for real."""
+    session = opened(model, folder)
+    return profile(session.run, session.inputs, session.outputs, policy or BatchPolicy())
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (onnx_models.normalized_over_rows, "rows influence each other"),
+        (onnx_models.dynamically_quantized, "rows influence each other"),
+        (onnx_models.rows_sum, "fixed first dimension"),
+        (onnx_models.fixed_rows, "fixed first dimension"),
+        (onnx_models.scalar, "has no rows"),
+        (onnx_models.no_inputs, "it has no inputs"),
+        (onnx_models.sequence, "not a tensor"),
+    ],
+)
+def test_a_model_that_cannot_batch_is_found_out(
+    tmp_path: Path, build: Callable[[], onnx.ModelProto], says: str
+) -> None:
+    """Its requests run one by one, and the profile says why."""
+    found_out = tried(build(), tmp_path)
+    assert found_out.max_batch_size == 1
+    assert says in found_out.reason
+
+
+@pytest.mark.parametrize(
+    "build",
+    [onnx_models.mlp, onnx_models.strings, onnx_models.two_inputs, onnx_models.variable_length],
+)
+def test_rows_that_do_not_influence_each_other_may_batch(
+    tmp_path: Path, build: Callable[[], onnx.ModelProto]
+) -> None:
+    """Whatever their datatypes and lengths; what is chosen is then a matter of speed."""
+    found_out = tried(build(), tmp_path)
+    assert found_out.reason in ("", "larger batches are no faster here")
+    assert found_out.seconds[1] > 0
+
+
+def test_trust_batches_although_rows_influence_each_other(tmp_path: Path) -> None:
+    """The operator's word counts; rows of output must still follow rows of input."""
+    policy = BatchPolicy(trust=True)
+    assert "influence" not in tried(onnx_models.normalized_over_rows(), tmp_path, policy).reason
+    assert tried(onnx_models.rows_sum(), tmp_path, policy).max_batch_size == 1
+
+
+def test_max_batch_size_1_turns_batching_off(tmp_path: Path) -> None:
+    """And only single rows are timed."""
+    found_out = tried(onnx_models.mlp(), tmp_path, BatchPolicy(max_batch_size=1))
+    assert (found_out.max_batch_size, list(found_out.seconds)) == (1, [1])
+    assert found_out.reason == "max_batch_size is 1"
+
+
+def test_a_model_that_refuses_made_up_inputs_is_served_one_by_one() -> None:
+    """It was not shown that its rows are independent, so they are kept apart."""
+
+    def refuse(feeds: object) -> list[np.ndarray]:
+        raise InvalidInput("only ISO dates, please")
+
+    spec = (TensorSpec("date", "BYTES", ("N",)),)
+    found_out = profile(refuse, spec, spec, BatchPolicy())
+    assert found_out.max_batch_size == 1
+    assert "ISO dates" in found_out.reason
+
+
+def test_open_dimensions_are_filled_with_a_length_the_model_takes() -> None:
+    """Lengths are tried until one fits."""
+
+    def only_32(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        if feeds["x"].shape[1] != 32:
+            raise InvalidInput("no")
+        return [feeds["x"]]
+
+    trial = find_trial(only_32, [TensorSpec("x", "FP32", ("N", "L"))])
+    assert trial(5)["x"].shape == (5, 32)
+
+
+def test_inputs_that_count_their_rows_apart_cannot_share_a_run() -> None:
+    """[N, 3] beside [M, 3]: a row of one does not belong to a row of the other."""
+    inputs = [TensorSpec("a", "FP32", ("N", 3)), TensorSpec("b", "FP32", ("M", 3))]
+    assert "apart" in why_unbatchable(inputs, [TensorSpec("y", "FP32", ("N",))])
+
+
+@given(
+    seconds=st.dictionaries(
+        st.sampled_from([1, 2, 4, 8, 16, 32]), st.floats(1e-6, 1.0), min_size=1
+    ).filter(lambda table: 1 in table),
+    budget=st.floats(1e-6, 1.0),
+)
+def test_the_chosen_size_is_the_smallest_nearly_best_within_budget(
+    seconds: dict[int, float], budget: float
+) -> None:
+    """Nothing smaller is nearly as fast per row, and the run fits the budget unless it is 1."""
+    chosen = choose_size(seconds, budget)
+    allowed = {n: taken for n, taken in seconds.items() if taken <= budget or n == 1}
+    assert chosen in allowed
+    best = max(n / taken for n, taken in allowed.items())
+    assert chosen / seconds[chosen] >= 0.9 * best
+    assert all(n / taken < 0.9 * best for n, taken in allowed.items() if n < chosen)
+
+
+@given(rows=st.integers(1, 10_000))
+def test_an_estimate_lies_on_the_line_through_what_was_measured(rows: int) -> None:
+    """Exact where it was measured, between neighbours elsewhere, never below a single row's."""
+    found_out = Profile({1: 1.0, 2: 1.5, 4: 2.0}, 4)
+    estimate = found_out.seconds_for(rows)
+    assert estimate >= 1.0
+    if rows in found_out.seconds:
+        assert estimate == found_out.seconds[rows]
+    elif rows > 4:
+        assert estimate == pytest.approx(2.0 + 0.25 * (rows - 4))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "chosen", "enough"),
+    [
+        ({1: 0.004, 2: 0.006, 4: 0.011, 8: 0.022}, 4, 4.0),  # 8 were no better
+        ({1: 0.001, 2: 0.001, 4: 0.002}, 4, 100.0),  # none larger was tried: 50 ms of such rows
+        ({1: 0.2}, 1, 1.0),  # over the budget as it is
+    ],
+)
+def test_enough_work_for_a_run_is_that_of_the_chosen_rows(
+    seconds: dict[int, float], chosen: int, enough: float
+) -> None:
+    """Counted in rows of the length that was tried; where all rows are alike there is no need."""
+    policy = BatchPolicy(latency_budget_ms=50)
+    assert Profile(seconds, chosen, "", 32).row_cost(policy) == RowCost(32, enough)
+    assert Profile(seconds, chosen, "").row_cost(policy) is None
+    assert Profile({}, 1, "", 32).row_cost(policy) is None
+
+
+def test_elements_of_a_row_are_counted_where_rows_may_be_longer(tmp_path: Path) -> None:
+    """A model whose other dimensions are all fixed has no need of them."""
+    assert tried(onnx_models.mlp(), tmp_path).row_elements == 0
+    assert tried(onnx_models.variable_length(), tmp_path).row_elements == 16
+
+
+@given(largest=st.integers(1, 5000))
+def test_sizes_double_and_end_at_the_largest(largest: int) -> None:
+    """1, 2, 4, … and the largest, ascending, none twice."""
+    sizes = list(sizes_up_to(largest))
+    assert sizes[0] == 1
+    assert sizes[-1] == largest
+    assert sizes == sorted(set(sizes))
+
+
+def test_made_up_rows_are_of_mixed_scale_and_the_same_every_time() -> None:
+    """Neighbours differ by an order of magnitude; whole numbers are 0 or 1, no row is all 0."""
+    specs = [TensorSpec("x", "FP32", ("N", 64)), TensorSpec("ids", "INT64", ("N", "L"))]
+    first, second = synthetic(specs, 8, 16), synthetic(specs, 8, 16)
+    for name, array in first.items():
+        np.testing.assert_array_equal(array, second[name])
+    scales = np.abs(first["x"]).mean(axis=1)
+    assert scales.max() / scales.min() > 100
+    assert set(np.unique(first["ids"])) <= {0, 1}
+    assert first["ids"].any(axis=1).all()
+
+
+def test_padding_that_leaves_the_answers_alone_is_kept(tmp_path: Path) -> None:
+    """A model that counts padding for nothing may have its requests padded together."""
+    session = opened(onnx_models.variable_length(), tmp_path)
+    policy = BatchPolicy(pad={"input_ids": Padding(axis=1, value=0, multiple=8)})
+    plan = pad_safely(session.run, session.inputs, session.outputs, policy)
+    assert list(plan.inputs) == ["input_ids"]
+    assert plan.reason == ""
+
+
+def test_padding_that_changes_the_answers_is_refused() -> None:
+    """A mean over the whole length counts the padding: the plan is dropped, and says why."""
+
+    def mean(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        return [feeds["x"].mean(axis=1)]
+
+    inputs, outputs = [TensorSpec("x", "FP32", ("N", "L"))], [TensorSpec("y", "FP32", ("N",))]
+    policy = BatchPolicy(pad={"x": Padding(axis=1, value=0, multiple=8)})
+    plan = pad_safely(mean, inputs, outputs, policy)
+    assert not plan.inputs
+    assert "padding changes the answers: output 'y'" in plan.reason
+
+
+def test_padding_a_model_cannot_run_is_refused() -> None:
+    """A model that takes one length only says so itself."""
+
+    def only_5(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        if feeds["x"].shape[1] != 5:
+            raise InvalidInput("five, please")
+        return [feeds["x"].sum(axis=1)]
+
+    inputs, outputs = [TensorSpec("x", "FP32", ("N", "L"))], [TensorSpec("y", "FP32", ("N",))]
+    policy = BatchPolicy(pad={"x": Padding(axis=1, value=0, multiple=8)})
+    assert "five, please" in pad_safely(only_5, inputs, outputs, policy).reason
+
+
+def test_inputs_too_large_to_make_up_are_not_made() -> None:
+    """Open dimensions are tried as long as memory allows: of many, each is 1 long."""
+    seen: list[tuple[int, ...]] = []
+
+    def take(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        seen.append(feeds["x"].shape)
+        return [feeds["x"]]
+
+    find_trial(take, [TensorSpec("x", "FP32", (None,) * 64)])
+    assert seen == [(1,) * 64]
+    with pytest.raises(InvalidInput, match="would take 1099511627776 elements"):
+        find_trial(take, [TensorSpec("x", "FP32", ("N", 1 << 20, 1 << 20))])
+
+
+@pytest.mark.parametrize("datatype", ["INT4", "UINT2"])
+def test_small_whole_numbers_are_made_up_as_others_are(datatype: str) -> None:
+    """They are 0 or 1, too: most whole numbers are indices or masks."""
+    made = synthetic([TensorSpec("x", datatype, ("N", 50))], 2, 16)["x"]
+    assert set(made.astype(int).ravel().tolist()) == {0, 1}
+
+
+def test_model_that_takes_a_sequence_is_not_tried() -> None:
+    """There is nothing to make up, and that is the reason given."""
+    inputs = [TensorSpec("x", "seq(tensor(float))", None)]
+    found = profile(lambda _: [], inputs, [], BatchPolicy())
+    assert "seq(tensor(float))" in found.reason

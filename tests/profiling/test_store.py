@@ -1,0 +1,308 @@
+"""What was found out about a model, kept between starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from app.batching import BatchPolicy, Padding
+from app.profiling import ProfileResult, Store, best, key_for, profile_model, together
+from app.profiling.concurrency import Together
+from app.registry.catalog import Source
+from app.registry.preparation import prepare_version
+from app.repository import ModelConfig
+from app.session import Provider, Session, SessionOptions, identity, open_session
+from app.tensors import Array
+from tests import onnx_models
+
+CHAIN = (Provider("cpu"),)
+PLAIN, DEFAULTS = BatchPolicy(), SessionOptions()
+ROOT = Path(__file__).parents[2]
+
+
+class Counted:
+    """A session that counts its runs."""
+
+    def __init__(self, session: Session) -> None:
+        self._session, self.runs = session, 0
+        self.inputs, self.outputs = session.inputs, session.outputs
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        self.runs += 1
+        return self._session.run(feeds)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return onnx_models.save(onnx_models.mlp(), tmp_path / "mlp" / "1" / "model.onnx")
+
+
+@pytest.fixture
+def session(path: Path) -> Session:
+    return open_session(path, chain=CHAIN)
+
+
+def key_of(
+    path: Path,
+    session: Session,
+    batching: BatchPolicy = PLAIN,
+    options: SessionOptions = DEFAULTS,
+    chain: tuple[Provider, ...] = CHAIN,
+) -> dict[str, str]:
+    return key_for(path, session, batching, chain=chain, policy="prefer", options=options)
+
+
+def find(
+    session: Session, store: Store, key: Mapping[str, str], *, fresh: bool = False
+) -> tuple[ProfileResult, int]:
+    """What is found out, and in how many runs."""
+    counted: Any = Counted(session)
+    return profile_model(counted, BatchPolicy(), store, key, fresh=fresh), counted.runs
+
+
+def test_kept_profile_takes_no_run(tmp_path: Path, path: Path, session: Session) -> None:
+    """A second start recalls the times, the choice and the verdicts of the first."""
+    store, key = Store(tmp_path / "cache"), key_of(path, session)
+    first, runs = find(session, store, key)
+    second, later = find(session, store, key)
+    assert (runs > 0, later, first.kept, second.kept) == (True, 0, False, True)
+    assert second == replace(first, kept=True)
+
+
+def test_fresh_measures_although_a_profile_is_kept(
+    tmp_path: Path, path: Path, session: Session
+) -> None:
+    """And keeps what it measured."""
+    store, key = Store(tmp_path / "cache"), key_of(path, session)
+    find(session, store, key)
+    found, runs = find(session, store, key, fresh=True)
+    assert runs > 0
+    assert not found.kept
+
+
+def test_verdict_on_padding_is_kept(tmp_path: Path) -> None:
+    """Padding that changed the answers stays off without another try."""
+    path = onnx_models.save(onnx_models.variable_length(), tmp_path / "m" / "1" / "model.onnx")
+    session = open_session(path, chain=CHAIN)
+    policy = BatchPolicy(pad={session.inputs[0].name: Padding(axis=1, multiple=8)})
+    store, key = Store(tmp_path / "cache"), key_of(path, session, policy)
+    first = profile_model(session, policy, store, key)
+    second = profile_model(session, policy, store, key)
+    assert second.kept
+    assert second.padding == first.padding
+
+
+def test_key_changes_with_all_that_the_numbers_depend_on(
+    path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model, what the config says of sessions, providers and batching; machine and runtime."""
+    base = key_of(path, session)
+    found = {
+        "session": key_of(path, session, options=SessionOptions(intra_op_threads=2)),
+        "providers": key_of(path, session, chain=(Provider("cuda"), *CHAIN)),
+        "batching": key_of(path, session, BatchPolicy(max_batch_size=8)),
+    }
+    for part, key in found.items():
+        assert [name for name in base if key[name] != base[name]] == [part]
+    for policy in (BatchPolicy(trust=True), BatchPolicy(latency_budget_ms=1)):
+        assert key_of(path, session, policy)["batching"] != base["batching"]
+    assert key_of(path, session, BatchPolicy(max_queue_size=1)) == base
+    with monkeypatch.context() as patched:
+        patched.setattr(identity, "VERSION", "0.0")
+        assert key_of(path, session)["runtime"] != base["runtime"]
+    onnx_models.save(onnx_models.mlp(seed=1), path)
+    assert key_of(path, session)["model"] != base["model"]
+
+
+def test_key_changes_with_external_data(tmp_path: Path) -> None:
+    """Other weights beside the same file are another model."""
+    path = onnx_models.save_with_external_data(
+        onnx_models.mlp(), tmp_path / "mlp" / "1" / "model.onnx"
+    )
+    session = open_session(path, chain=CHAIN)
+    before = key_of(path, session)["model"]
+    data = next(file for file in path.parent.iterdir() if file != path)
+    data.write_bytes(bytes(data.stat().st_size))
+    assert key_of(path, session)["model"] != before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "",
+        lambda text: text[: len(text) // 2],
+        lambda text: "[]",
+        lambda text: "\x00\xff",
+        lambda text: text.replace('"format": ', '"format": 9'),
+        lambda text: text.replace('"seconds"', '"hours"'),
+        lambda text: text.replace('"machine": "', '"machine": "other '),
+    ],
+)
+def test_torn_or_foreign_file_is_measured_anew(
+    tmp_path: Path, path: Path, session: Session, damage: Any
+) -> None:
+    """It is said in the log, and the file is whole afterwards."""
+    store, key = Store(tmp_path / "cache"), key_of(path, session)
+    find(session, store, key)
+    (file,) = (tmp_path / "cache" / "profiles").glob("*.json")
+    file.write_text(damage(file.read_text()))
+    with capture_logs() as logs:
+        found, runs = find(session, store, key)
+    assert runs > 0
+    assert not found.kept
+    assert any("not usable" in entry["event"] for entry in logs)
+    assert find(session, store, key)[1] == 0
+
+
+def test_folder_that_cannot_be_written_is_told_once(
+    tmp_path: Path, path: Path, session: Session
+) -> None:
+    """Each start measures, as it would without a cache."""
+    (tmp_path / "file").touch()
+    store, key = Store(tmp_path / "file"), key_of(path, session)
+    with capture_logs() as logs:
+        for _ in range(2):
+            assert find(session, store, key)[1] > 0
+    assert [entry["log_level"] for entry in logs] == ["warning"]
+
+
+MEASURE = """
+import sys
+from app.batching import BatchPolicy
+from app.profiling import Store, profile_model
+from app.session import open_session
+from pathlib import Path
+from tests.profiling.test_store import CHAIN, Counted, key_of
+path, cache = map(Path, sys.argv[1:])
+session = open_session(path, chain=CHAIN)
+key = key_of(path, session)
+counted = Counted(session)
+print("ready", flush=True)
+sys.stdin.readline()
+profile_model(counted, BatchPolicy(), Store(cache), key)
+print(counted.runs)
+"""
+
+
+def test_processes_that_start_together_measure_once(tmp_path: Path, path: Path) -> None:
+    """One holds the lock and measures; the others wait and read what it kept."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", MEASURE, str(path), str(tmp_path / "cache")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        for _ in range(2)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    runs = [int(process.communicate(timeout=60)[0]) for process in processes]
+    assert sorted(count > 0 for count in runs) == [False, True]
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from app.profiling import Store
+with Store(Path(sys.argv[1])).locked({"model": "m"}):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_lock_of_a_process_that_died_or_hangs_is_no_obstacle(tmp_path: Path) -> None:
+    """The wait for one that hangs is bounded; a dead one's lock is free."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with capture_logs() as logs, Store(tmp_path, patience=0.1).locked({"model": "m"}):
+            assert "held for long" in logs[0]["event"]
+        process.kill()
+        process.wait()
+    with capture_logs() as logs, Store(tmp_path).locked({"model": "m"}):
+        assert not logs
+
+
+def test_what_differs_from_the_newest_kept_profile_is_named(
+    tmp_path: Path, path: Path, session: Session
+) -> None:
+    """The parts of the key, and nothing for a model never seen."""
+    store, key = Store(tmp_path / "cache"), key_of(path, session)
+    assert store.differences(key) == []
+    store.write(key, {})
+    assert store.differences({**key, "runtime": "newer", "batching": "other"}) == [
+        "runtime",
+        "batching",
+    ]
+
+
+def test_failures_are_not_kept(tmp_path: Path, path: Path, session: Session) -> None:
+    """Memory may have been short; the next start tries again."""
+    store, key = Store(tmp_path / "cache"), key_of(path, session)
+
+    class Fails(Counted):
+        def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+            from app.errors import InferenceFailed
+
+            if len(next(iter(feeds.values()))) > 1:
+                raise InferenceFailed("no memory")
+            return super().run(feeds)
+
+    fails: Any = Fails(session)
+    assert "failed" in profile_model(fails, BatchPolicy(), store, key).profile.reason
+    assert store.read(key) is None
+
+
+def test_every_way_to_run_is_tried(session: Session) -> None:
+    """Each number of threads with each number of rows and of runs at once; all of them run."""
+    counted = Counted(session)
+    feeds = {1: {"x": _ones(1)}, 4: {"x": _ones(4)}}
+    found = together({1: counted.run, 2: session.run}, feeds, [1, 2], budget=0.01)
+    assert [(one.threads, one.rows, one.at_once) for one in found] == [
+        (threads, rows, at_once) for threads in (1, 2) for rows in (1, 4) for at_once in (1, 2)
+    ]
+    assert counted.runs >= 1 + 1 + 2 + 2
+
+
+def _ones(rows: int) -> Array:
+    import numpy as np
+
+    return np.ones((rows, 4), "f4")
+
+
+def test_more_threads_are_best_only_where_clearly_faster() -> None:
+    """Of nearly equal ways that with the fewest threads, then with the fewest runs at once."""
+    one = Together(1, 8, 2, 0.01, 1000.0)
+    assert best([]) is None
+    assert best([one, Together(2, 8, 1, 0.01, 1050.0), Together(1, 1, 1, 0.01, 5000.0)]) == one
+    faster = Together(2, 8, 1, 0.01, 1500.0)
+    assert best([one, faster]) == faster
+
+
+def test_load_recalls_what_an_earlier_one_kept(tmp_path: Path, path: Path) -> None:
+    """And measures again for a config that matters; without a cache folder nothing is kept."""
+    cache = tmp_path / "cache"
+    source = Source(path, "", ModelConfig(providers=CHAIN))
+    assert [prepare_version(source, where).found.kept for where in (cache, cache, None)] == [
+        False,
+        True,
+        False,
+    ]
+    other = ModelConfig(providers=CHAIN, batching=BatchPolicy(max_batch_size=4))
+    assert not prepare_version(replace(source, config=other), cache).found.kept

@@ -1,0 +1,248 @@
+"""How many threads a run takes, and at what priority they run."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from structlog.testing import capture_logs
+
+from app.errors import InferenceFailed, LoadFailed
+from app.profiling import Threads, result, small_enough, threads
+from app.profiling.threads import counts_up_to, find_threads, measure_gain
+from app.registry.catalog import Source
+from app.registry.preparation import prepare_version
+from app.repository import Manifest, ModelConfig
+from app.session import Provider, Session, SessionOptions, open_session
+from app.session.thread_priority import NICENESS, with_low_priority
+from app.tensors import Array, Arrays
+from tests import onnx_models
+
+CHAIN = (Provider("cpu"),)
+PROMISE = Manifest(1)
+TWO = Threads(2, 2, 1.7)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return onnx_models.save(onnx_models.mlp(), tmp_path / "mlp" / "1" / "model.onnx")
+
+
+def sleeping(seconds: float) -> Callable[[Arrays], list[Array]]:
+    """A run that takes `seconds`."""
+
+    def run(feeds: Arrays) -> list[Array]:
+        time.sleep(seconds)
+        return []
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("cores", "counts"),
+    [(2, [2]), (3, [3, 2]), (4, [4, 2]), (8, [8, 2]), (16, [16, 4, 2]), (64, [64, 16, 4, 2])],
+)
+def test_all_cores_are_tried_first_then_fewer(cores: int, counts: list[int]) -> None:
+    """By quarters, and two at last."""
+    assert counts_up_to(cores) == counts
+
+
+def test_gain_of_more_threads_is_that_of_lone_runs() -> None:
+    """Four times as fast is told from four times as slow, whatever else the machine does."""
+    assert measure_gain(sleeping(0.02), sleeping(0.005), {}, 0.02) > 1.1
+    assert measure_gain(sleeping(0.005), sleeping(0.02), {}, 0.005) < 1.0
+
+
+def test_long_runs_are_not_repeated() -> None:
+    """What they take on one thread is known; one run on more says the rest."""
+    runs: list[Arrays] = []
+
+    def once(feeds: Arrays) -> list[Array]:
+        runs.append(feeds)
+        time.sleep(0.2)
+        return []
+
+    def never(feeds: Arrays) -> list[Array]:
+        raise AssertionError
+
+    assert measure_gain(never, once, {}, 2.0) > 1.1
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize(("gains", "chosen", "tried"), [([3.0], 8, 8), ([0.9, 1.5], 2, 2)])
+def test_the_first_number_of_threads_that_gains_is_chosen(
+    path: Path, monkeypatch: pytest.MonkeyPatch, gains: list[float], chosen: int, tried: int
+) -> None:
+    """On eight cores eight are tried, then two."""
+    session, left = open_session(path, chain=CHAIN), iter(gains)
+    monkeypatch.setattr(threads, "cores", lambda: 8)
+    monkeypatch.setattr(threads, "measure_gain", lambda *_: next(left))
+    found = find_threads(
+        session, 1.0, lambda count: open_session(path, chain=CHAIN, exclusive_threads=count)
+    )
+    assert found == Threads(chosen, tried, gains[-1])
+
+
+def test_one_thread_stays_where_none_gains(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured last is told all the same."""
+    monkeypatch.setattr(threads, "cores", lambda: 8)
+    monkeypatch.setattr(threads, "measure_gain", lambda *_: 1.05)
+    session = open_session(path, chain=CHAIN)
+    found = find_threads(
+        session, 1.0, lambda count: open_session(path, chain=CHAIN, exclusive_threads=count)
+    )
+    assert found == Threads(1, 2, 1.05)
+
+
+def test_large_models_are_not_opened_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that lies in the version's folder counts; what cannot be read is too large, too."""
+    (tmp_path / "model.onnx").write_bytes(bytes(600))
+    assert small_enough(tmp_path / "model.onnx")
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "a.bin").write_bytes(bytes(600))
+    monkeypatch.setattr(threads, "LARGEST", 5000)
+    (tmp_path / "weights" / "b.bin").write_bytes(bytes(5000))
+    assert not small_enough(tmp_path / "model.onnx")
+    assert not small_enough(tmp_path / "gone" / "model.onnx")
+
+
+def test_short_runs_are_not_tried(path: Path) -> None:
+    """Nor is anything on a GPU, or on a single core: the model is not even opened again."""
+
+    def reopen(count: int) -> Session:
+        raise AssertionError
+
+    assert find_threads(open_session(path, chain=CHAIN), 0.0001, reopen) == Threads()
+
+
+def test_model_that_does_not_open_again_keeps_one_thread(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For want of memory, say; it serves all the same."""
+
+    def reopen(count: int) -> Session:
+        raise LoadFailed("no memory")
+
+    monkeypatch.setattr(threads, "cores", lambda: 2)
+    assert find_threads(open_session(path, chain=CHAIN), 1.0, reopen) == Threads()
+
+
+def test_low_priority_is_handed_on_and_errors_come_back() -> None:
+    """A thread started inside inherits it; the caller's own stays as it is."""
+
+    def ask() -> int:
+        found: list[int] = []
+        inner = threading.Thread(target=lambda: found.append(_niceness()))
+        inner.start()
+        inner.join()
+        return found[0]
+
+    before = _niceness()
+    assert with_low_priority(ask) == (NICENESS if sys.platform == "linux" else before)
+    assert _niceness() == before
+    with pytest.raises(ZeroDivisionError):
+        with_low_priority(lambda: 1 // 0)
+
+
+def _niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities on Linux only")
+def test_the_runtimes_own_threads_have_the_priority_of_runs(path: Path) -> None:
+    """Opened with three threads, a session brings two of its own, which give way to the loop."""
+    before = set(Path("/proc/self/task").iterdir())
+    session = open_session(path, chain=CHAIN, options=SessionOptions(intra_op_threads=3))
+    own = set(Path("/proc/self/task").iterdir()) - before
+    niceness = [os.getpriority(os.PRIO_PROCESS, int(one.name)) for one in own]
+    assert len(niceness) >= 2  # the thread that opened it may not be gone yet
+    assert set(niceness) == {NICENESS}
+    session.close()
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """For each session that a load opens, its threads for exclusive runs; two are the best."""
+    asked: list[int] = []
+
+    def watched(path: Path, *, exclusive_threads: int, **others: Any) -> Session:
+        asked.append(exclusive_threads)
+        return open_session(path, exclusive_threads=exclusive_threads, **others)
+
+    monkeypatch.setattr("app.registry.preparation.open_session", watched)
+    monkeypatch.setattr(result, "find_threads", lambda *_: TWO)
+    return asked
+
+
+def test_load_opens_the_model_once_more_for_lone_runs(
+    path: Path, tmp_path: Path, opened: list[int]
+) -> None:
+    """The choice is kept with the profile, so that a later start measures nothing."""
+    source = Source(path, "", ModelConfig(providers=CHAIN))
+    first, second = (
+        prepare_version(source, tmp_path / "cache"),
+        prepare_version(source, tmp_path / "cache"),
+    )
+    assert first.found.threads == second.found.threads == TWO
+    assert second.found.kept
+    assert opened == [0, 2, 0, 2]
+    assert first.exclusive is not None
+    first.close()
+    with pytest.raises(InferenceFailed):
+        first.exclusive.run({"x": np.ones((1, 4), "f4")})
+
+
+def test_a_number_in_the_config_is_what_every_run_gets(path: Path, opened: list[int]) -> None:
+    """Nothing else is tried."""
+    config = ModelConfig(providers=CHAIN, session=SessionOptions(intra_op_threads=1))
+    found = prepare_version(Source(path, "", config), None)
+    assert found.found.threads == Threads()
+    assert found.exclusive is None
+    assert opened == [0]
+
+
+def test_lone_sessions_answers_are_compared_with_the_examples(
+    path: Path, opened: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They go to callers as well."""
+    compared: list[Session] = []
+    monkeypatch.setattr("app.registry.preparation.read_manifest", lambda folder: PROMISE)
+    monkeypatch.setattr("app.registry.preparation.verify_digests", lambda folder, manifest: None)
+    monkeypatch.setattr(
+        "app.registry.preparation._compare_examples",
+        lambda session, manifest: compared.append(session),
+    )
+    found = prepare_version(Source(path, "", ModelConfig(providers=CHAIN)), None)
+    assert compared == [found.session, found.exclusive]
+
+
+@pytest.mark.parametrize("step", ["open_session", "_compare_examples"])
+def test_version_serves_without_a_second_session(
+    path: Path, opened: list[int], monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Where that cannot be opened, or breaks its promise, exclusive runs are as others."""
+    from app.registry import preparation
+
+    monkeypatch.setattr(preparation, "read_manifest", lambda folder: PROMISE)
+    monkeypatch.setattr(preparation, "verify_digests", lambda folder, manifest: None)
+    real, calls = getattr(preparation, step), []
+
+    def fail_the_second_time(*arguments: Any, **named: Any) -> Any:
+        calls.append(named)
+        if len(calls) == 2:
+            raise LoadFailed("no memory")
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(preparation, step, fail_the_second_time)
+    with capture_logs() as logs:
+        found = prepare_version(Source(path, "", ModelConfig(providers=CHAIN)), None)
+    assert found.exclusive is None
+    assert found.session.run({"x": np.ones((1, 4), "f4")})
+    assert [one["reason"] for one in logs if "exclusive runs" in one["event"]] == ["no memory"]

@@ -1,0 +1,331 @@
+"""What is loaded, and the plan behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batching import Batcher, BatchPolicy, Outputs, Ran
+from app.errors import CohortError, ModelNotFound, NotReady, VersionNotFound
+from app.registry import (
+    Catalog,
+    Failed,
+    Load,
+    Loaded,
+    ModelEntry,
+    Opened,
+    Registry,
+    RegistryEvent,
+    Source,
+    State,
+    Unload,
+    Unloaded,
+    VersionEntry,
+    plan,
+    wanted,
+)
+from app.repository import Found, FoundModel, ModelConfig, Snapshot, VersionPolicy, scan
+from app.scheduling import Scheduler
+from app.tensors import Arrays
+from tests import onnx_models
+
+# -- the plan, without a file or a clock
+
+
+def source(stamp: str = "a") -> Source:
+    """Where a version comes from; another stamp means other files."""
+    return Source(Path("model.onnx"), stamp, ModelConfig())
+
+
+def catalog(**models: Mapping[int, tuple[State, str]]) -> Catalog:
+    """A catalog of versions in the states, loaded from the stamps, that are given."""
+    return {
+        name: ModelEntry(
+            name,
+            {n: VersionEntry(n, state, source(stamp)) for n, (state, stamp) in versions.items()},
+        )
+        for name, versions in models.items()
+    }
+
+
+READY, UNAVAILABLE, UNLOADING = State.READY, State.UNAVAILABLE, State.UNLOADING
+
+
+@pytest.mark.parametrize(
+    ("wants", "have", "actions"),
+    [
+        pytest.param({"m": {1: "a"}}, {}, [("load", 1)], id="what is new is loaded"),
+        pytest.param({"m": {1: "a"}}, {1: (READY, "a")}, [], id="what is there stays"),
+        pytest.param({"m": {1: "b"}}, {1: (READY, "a")}, [("load", 1)], id="changed files reload"),
+        pytest.param(
+            {"m": {1: "a"}}, {1: (UNAVAILABLE, "a")}, [], id="what failed is not tried again"
+        ),
+        pytest.param(
+            {"m": {1: "b"}}, {1: (UNAVAILABLE, "a")}, [("load", 1)], id="unless its files changed"
+        ),
+        pytest.param(
+            {"m": {2: "a"}},
+            {1: (READY, "a")},
+            [("load", 2)],
+            id="the old one stays until the new one is ready",
+        ),
+        pytest.param(
+            {"m": {2: "a"}}, {1: (READY, "a"), 2: (READY, "a")}, [("unload", 1)], id="then it goes"
+        ),
+        pytest.param(
+            {"m": {2: "a"}},
+            {1: (READY, "a"), 2: (UNAVAILABLE, "a")},
+            [],
+            id="and stays for good where the new one failed",
+        ),
+        pytest.param(
+            {"m": {2: "a"}},
+            {1: (UNAVAILABLE, "a"), 2: (UNAVAILABLE, "a")},
+            [("unload", 1)],
+            id="what never got ready goes at once",
+        ),
+        pytest.param({}, {1: (READY, "a")}, [("unload", 1)], id="a model that is gone goes"),
+        pytest.param({}, {1: (UNLOADING, "a")}, [], id="what is going is not told twice"),
+    ],
+)
+def test_the_plan_is_the_difference(
+    wants: Mapping[str, Mapping[int, str]],
+    have: Mapping[int, tuple[State, str]],
+    actions: list[tuple[str, int]],
+) -> None:
+    """Loads for what is wanted and not there, unloads for what nobody wants, no model
+    unavailable.
+    """
+    sources = {m: {n: source(stamp) for n, stamp in vs.items()} for m, vs in wants.items()}
+    planned = plan(sources, catalog(m=have) if have else {})
+    assert [(type(one).__name__.lower(), one.number) for one in planned] == actions
+
+
+@given(
+    wants=st.dictionaries(st.integers(1, 5), st.sampled_from("ab"), min_size=1),
+    have=st.dictionaries(
+        st.integers(1, 5), st.tuples(st.sampled_from(list(State)), st.sampled_from("ab"))
+    ),
+)
+def test_no_plan_takes_the_last_ready_version_before_another_is_ready(
+    wants: dict[int, str], have: dict[int, tuple[State, str]]
+) -> None:
+    """Whatever is wanted and loaded: where a READY version goes, one that is wanted is READY."""
+    planned = plan({"m": {n: source(s) for n, s in wants.items()}}, catalog(m=have))
+    gone = {one.number for one in planned if isinstance(one, Unload)}
+    ready_before = {n for n, (state, _) in have.items() if state is READY}
+    if gone & ready_before:
+        assert ready_before - gone
+
+
+def snapshot(config: ModelConfig, **stamps: str) -> Snapshot:
+    """A repository with one model `m` whose versions v1, v2, … have these stamps."""
+    found = {
+        int(name[1:]): Found(Path("model.onnx"), Path(), stamp) for name, stamp in stamps.items()
+    }
+    return Snapshot({"m": FoundModel("m", found, config)})
+
+
+def test_a_failed_version_makes_way_for_the_next_older() -> None:
+    """With `latest: 1`, a broken newest version does not leave the model without one."""
+    config = ModelConfig(versions=VersionPolicy(latest=1))
+    disk = snapshot(config, v1="a", v2="a", v3="a")
+    failed = VersionEntry(3, UNAVAILABLE, Source(Path("model.onnx"), "a", config))
+    assert set(wanted(disk, {})["m"]) == {3}
+    assert set(wanted(disk, {"m": ModelEntry("m", {3: failed})})["m"]) == {2, 3}
+
+
+def test_a_failed_version_whose_files_changed_is_wanted_alone_again() -> None:
+    """It is tried anew before the next older one is asked for."""
+    config = ModelConfig(versions=VersionPolicy(latest=1))
+    failed = VersionEntry(2, UNAVAILABLE, Source(Path("model.onnx"), "old", config))
+    disk = snapshot(config, v1="a", v2="new")
+    assert set(wanted(disk, {"m": ModelEntry("m", {2: failed})})["m"]) == {2}
+
+
+def test_versions_that_a_rollout_names_are_wanted_besides() -> None:
+    """Those that are on disk, whatever the policy says."""
+    disk = snapshot(ModelConfig(versions=VersionPolicy(latest=1)), v1="a", v2="a", v3="a")
+    assert set(wanted(disk, {}, pinned={"m": {1, 9}, "other": {2}})["m"]) == {1, 3}
+
+
+# -- the doer, on real files and real sessions
+
+
+class House:
+    """A registry over a folder, with everything it reports."""
+
+    def __init__(self, models: Path) -> None:
+        self.models = models
+        self.scheduler = Scheduler()
+        self.events: list[RegistryEvent] = []
+        self.batch_events: list[object] = []
+        self.registry = Registry(
+            wake=self.scheduler.wake,
+            count=lambda model, version: self.batch_events.append,
+            observe=self.events.append,
+        )
+
+    async def reconcile(self) -> None:
+        """Scan and make it so."""
+        await self.registry.reconcile(await asyncio.to_thread(scan, self.models, None, quiet=0))
+
+    def states(self, model: str) -> dict[int, State]:
+        """The states of a model's versions."""
+        entry = self.registry.catalog.get(model)
+        return {} if entry is None else {n: one.state for n, one in entry.versions.items()}
+
+    async def ask(self, model: str, row: list[float]) -> Outputs:
+        """Run one row through the model's batcher."""
+        loaded = self.registry.find(model).loaded
+        assert loaded is not None
+        return await infer(loaded, {"x": np.array([row], np.float32)})
+
+
+async def infer(loaded: Loaded, inputs: Arrays) -> Outputs:
+    """Run `inputs` through a version's batcher."""
+    answer: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
+
+    def reply(outputs: Outputs | None, error: CohortError | None) -> None:
+        if outputs is None:
+            answer.set_exception(error or AssertionError("neither outputs nor an error"))
+        else:
+            answer.set_result(outputs)
+
+    loaded.batcher.submit(inputs, reply)
+    return await answer
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    """A registry over an empty folder."""
+    (tmp_path / "models").mkdir()
+    return House(tmp_path / "models")
+
+
+def put(house: House, version: int, name: str = "m") -> None:
+    """Put a good model on disk."""
+    onnx_models.save(onnx_models.mlp(), house.models / name / str(version) / "model.onnx")
+
+
+async def test_what_is_on_disk_gets_ready_and_answers(house: House) -> None:
+    """And the observer hears of it once."""
+    put(house, 1)
+    await house.reconcile()
+    assert house.registry.settled
+    assert house.states("m") == {1: READY}
+    assert [type(event) for event in house.events] == [Opened]
+    assert (await house.ask("m", [0.0] * 4))[0].shape[0] == 1
+    assert house.batch_events, "the batcher reports to the version's own observer"
+
+
+async def test_a_lease_keeps_a_version_open_until_it_is_given_back(house: House) -> None:
+    """A version that is replaced serves those who hold it, and closes after the last."""
+    put(house, 1)
+    await house.reconcile()
+    old = house.registry.find("m").loaded
+    assert old is not None
+    old.leases += 1
+    put(house, 2)
+    await house.reconcile()
+    assert house.states("m") == {1: State.UNLOADING, 2: READY}
+    assert old.session.run({"x": np.zeros((1, 4), np.float32)}), "still open"
+    old.release()
+    assert house.states("m") == {2: READY}
+    assert isinstance(house.events[-1], Unloaded)
+    with pytest.raises(CohortError):
+        old.session.run({"x": np.zeros((1, 4), np.float32)})
+
+
+async def test_changed_files_are_swapped_in_under_the_same_number(house: House) -> None:
+    """The new session answers, the old one is closed."""
+    put(house, 1)
+    await house.reconcile()
+    before = house.registry.find("m").loaded
+    (house.models / "m/1/notes.txt").write_text("something changed")
+    await house.reconcile()
+    after = house.registry.find("m").loaded
+    assert after is not None
+    assert after is not before
+    assert house.states("m") == {1: READY}
+
+
+async def test_a_broken_replacement_leaves_the_old_files_serving(house: House) -> None:
+    """READY still, with the reason why the newer files are not used; not tried over and over."""
+    put(house, 1)
+    await house.reconcile()
+    before = house.registry.find("m").loaded
+    (house.models / "m/1/model.onnx").write_bytes(b"broken")
+    await house.reconcile()
+    await house.reconcile()
+    entry = house.registry.version("m", "1")
+    assert entry.loaded is before
+    assert (entry.state, bool(entry.reason)) == (READY, True)
+    assert [type(event) for event in house.events] == [Opened, Failed]
+
+
+async def test_requests_of_different_lengths_share_a_run_where_config_pads_them(
+    house: House,
+) -> None:
+    """Each gets the answer it would have got alone."""
+    model = house.models / "m"
+    onnx_models.save(onnx_models.variable_length(), model / "1/model.onnx")
+    (model / "config.yaml").write_text(
+        "batching: {pad: {input_ids: {axis: 1, value: 0, multiple: 8}}}"
+    )
+    await house.reconcile()
+    loaded = house.registry.find("m").loaded
+    assert loaded is not None
+    loaded.batcher.policy = BatchPolicy()  # whatever batch size paid on this machine
+    requests = [np.arange(1, 1 + length, dtype=np.int64)[None] for length in (3, 8, 5, 12)]
+    alone = [loaded.session.run({"input_ids": request})[0] for request in requests]
+    together = await asyncio.gather(*(infer(loaded, {"input_ids": one}) for one in requests))
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_allclose(one.astype("f4"), other[0].astype("f4"), atol=1e-5)
+    runs = [event for event in house.batch_events if isinstance(event, Ran)]
+    assert sorted(run.requests for run in runs) == [1, 3], "12 is in another bucket"
+    assert max(run.padding for run in runs) == pytest.approx(1 - 16 / 24)
+
+
+async def test_a_model_gone_dark_is_named(house: House) -> None:
+    """Only one that was READY, is still there, and has no READY version."""
+    put(house, 1, "good")
+    put(house, 1, "bad")
+    (house.models / "bad/1/model.onnx").write_bytes(b"never was good")
+    await house.reconcile()
+    assert house.registry.unavailable == []
+    with pytest.raises(NotReady):
+        house.registry.find("bad")
+    with pytest.raises(ModelNotFound):
+        house.registry.find("nobody")
+    with pytest.raises(VersionNotFound):
+        house.registry.find("good", "2")
+
+
+async def test_unknown_names_are_not_ready_before_the_first_pass(house: House) -> None:
+    """Until the disk was looked at nobody can say that a model is not here."""
+    with pytest.raises(NotReady):
+        house.registry.find("m")
+
+
+def test_loads_come_before_unloads() -> None:
+    """So that one pass replaces a model without a gap."""
+    planned = plan({"new": {1: source()}}, catalog(old={1: (READY, "a")}))
+    assert [type(one) for one in planned] == [Load, Unload]
+
+
+async def test_closing_lets_everything_go(house: House) -> None:
+    """Nothing is left in the catalog, and every batcher refuses."""
+    put(house, 1)
+    await house.reconcile()
+    batcher: Batcher = house.registry.find("m").loaded.batcher  # type: ignore[union-attr]
+    house.registry.close()
+    assert house.registry.catalog == {}
+    with pytest.raises(NotReady):
+        batcher.submit({"x": np.zeros((1, 4), np.float32)}, lambda outputs, error: None)

@@ -1,0 +1,373 @@
+"""What is on disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from app.repository import ModelConfig, Snapshot, VersionPolicy, scan, snapshot
+
+LONG_AGO = 1_000_000_000
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    return folder
+
+
+def put(models: Path, where: str, content: bytes = b"onnx") -> Path:
+    """Write models/<where>/model.onnx."""
+    path = models / where / "model.onnx"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def now(models: Path, previous: Snapshot | None = None) -> Snapshot:
+    """Scan, taking everything as it stands."""
+    return scan(models, previous, quiet=0)
+
+
+def told(snapshot: Snapshot) -> dict[str, str]:
+    return {problem.file: problem.sentence for problem in snapshot.problems}
+
+
+def versions(snapshot: Snapshot) -> dict[str, list[int]]:
+    return {name: list(model.versions) for name, model in snapshot.models.items()}
+
+
+def test_models_and_versions_are_found(models: Path) -> None:
+    """By name and by number, in order, with the path of each."""
+    for where in ("iris/10", "iris/9", "a.b-c_D/1"):
+        put(models, where)
+    found = now(models)
+    assert versions(found) == {"a.b-c_D": [1], "iris": [9, 10]}
+    assert found.models["iris"].versions[9].path == models / "iris" / "9" / "model.onnx"
+    assert found.models["iris"].versions[9].folder == models / "iris" / "9"
+    assert found.models["iris"].config == ModelConfig()
+    assert found.problems == ()
+
+
+def test_what_is_no_model_is_passed_over(models: Path) -> None:
+    """Files, dot folders and caches beside models, and files beside versions, are nobody's
+    business."""
+    put(models, "iris/1")
+    for name in ("README.md", "train.py", "iris/labels.txt"):
+        (models / name).touch()
+    for name in (".git", "__pycache__", "lost+found", "iris/.tmp-2", "iris/__pycache__"):
+        (models / name).mkdir()
+    found = now(models)
+    assert versions(found) == {"iris": [1]}
+    assert found.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        ("iris/01", "call it 1"),
+        ("iris/0", "start at 1"),
+        ("iris/v2", "by its number"),
+        ("iris/-1", "by its number"),
+        ("iris/٣", "by its number"),
+        ("_iris/1", "cannot be a model's name"),
+        ("ir is/1", "cannot be a model's name"),
+        ("é/1", "cannot be a model's name"),
+        ("a" * 129 + "/1", "cannot be a model's name"),
+    ],
+)
+def test_name_that_cannot_be_is_told(models: Path, where: str, says: str) -> None:
+    """Each with its place and what to do, and nothing of it is served."""
+    put(models, where)
+    found = now(models)
+    assert found.models == {}
+    assert any(says in sentence for sentence in told(found).values())
+
+
+def test_version_without_a_whole_model_is_told(models: Path) -> None:
+    """No file, an empty one, a folder or a dead link in its place."""
+    put(models, "iris/1")
+    (models / "iris" / "2").mkdir()
+    put(models, "iris/3", b"")
+    (models / "iris" / "4" / "model.onnx").mkdir(parents=True)
+    (models / "iris" / "5").mkdir()
+    (models / "iris" / "5" / "model.onnx").symlink_to("nowhere")
+    found = now(models)
+    assert versions(found) == {"iris": [1]}
+    assert told(found) == {
+        "iris/2": "holds no model.onnx",
+        "iris/3": "its model.onnx is empty",
+        "iris/4": "its model.onnx is not a file",
+        "iris/5": "its model.onnx is a link to nothing",
+    }
+
+
+def test_missing_folder_is_a_problem(tmp_path: Path) -> None:
+    """A server may start before its models come; nothing raises."""
+    found = now(tmp_path / "models")
+    assert found.models == {}
+    assert "there is no such folder" in str(found.problems[0])
+    (tmp_path / "file").touch()
+    assert "is a file" in str(now(tmp_path / "file").problems[0])
+
+
+def test_model_without_versions_says_where_to_put_one(models: Path) -> None:
+    """The commonest slip is a model.onnx right in the model's folder."""
+    put(models, "iris")
+    (models / "digits").mkdir()
+    found = told(now(models))
+    assert found["iris"] == "holds no version; move model.onnx to iris/1/"
+    assert found["digits"] == "holds no version, such as digits/1/model.onnx"
+
+
+def test_config_is_read_and_its_problems_told(models: Path) -> None:
+    """A model whose config never could be read has none."""
+    put(models, "iris/1")
+    put(models, "digits/1")
+    (models / "iris" / "config.yaml").write_text("versions: all")
+    (models / "digits" / "config.yaml").write_text("version: all")
+    found = now(models)
+    assert found.models["iris"].config == ModelConfig(versions=VersionPolicy(latest=0))
+    assert found.models["digits"].config is None
+    assert "did you mean 'versions'?" in found.models["digits"].problem
+    assert [problem.key for problem in found.problems] == ["version"]
+
+
+def test_config_that_breaks_leaves_the_last_good_one(models: Path) -> None:
+    """A slip while serving changes nothing but is told, until it is mended."""
+    put(models, "iris/1")
+    config = models / "iris" / "config.yaml"
+    config.write_text("timeout_ms: 5")
+    good = now(models)
+    config.write_text("timeout_ms: five")
+    broken = now(models, good)
+    assert broken.models["iris"].config == good.models["iris"].config
+    assert "timeout_ms" in broken.models["iris"].problem
+    config.write_text("timeout_ms: 50")
+    mended = now(models, broken)
+    assert mended.models["iris"].config == ModelConfig(timeout_ms=50)
+    assert mended.problems == ()
+
+
+def test_config_that_is_removed_gives_the_defaults(models: Path) -> None:
+    """Without a file there is nothing to hold on to."""
+    put(models, "iris/1")
+    config = models / "iris" / "config.yaml"
+    config.write_text("timeout_ms: 5")
+    before = now(models)
+    config.unlink()
+    assert now(models, before).models["iris"].config == ModelConfig()
+
+
+def test_config_is_read_once(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unchanged file costs a stat, not a YAML parser."""
+    put(models, "iris/1")
+    config = models / "iris" / "config.yaml"
+    config.write_text("timeout_ms: 5")
+    monkeypatch.setattr(snapshot, "QUIET", 0)
+    before = now(models)
+    monkeypatch.delattr(snapshot, "load_model_config")
+    assert now(models, before) == before
+
+
+def test_version_asked_for_by_number_must_be_there(models: Path) -> None:
+    """`versions: [2]` without a 2 on disk would serve nothing, silently."""
+    put(models, "iris/1")
+    (models / "iris" / "config.yaml").write_text("versions: [1, 2]")
+    problem = now(models).problems[0]
+    assert str(problem) == "iris/config.yaml: versions: there is no version 2 on disk; available: 1"
+
+
+def test_stamp_changes_with_any_file(models: Path) -> None:
+    """Replaced, added, removed, in a folder below: each is another version of the version."""
+    path = put(models, "iris/1")
+    stamps = [now(models).models["iris"].versions[1].stamp]
+
+    def look() -> None:
+        stamps.append(now(models).models["iris"].versions[1].stamp)
+
+    look()
+    assert stamps[0] == stamps[1]
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    copy = path.with_name("copy")
+    copy.write_bytes(b"ONNX")
+    os.utime(copy, ns=times)
+    copy.rename(path)  # same size, same time
+    look()
+    (path.parent / "weights.bin").write_bytes(b"1")
+    look()
+    (path.parent / "assets").mkdir()
+    (path.parent / "assets" / "vocabulary.txt").write_text("a")
+    look()
+    (path.parent / "weights.bin").unlink()
+    look()
+    assert len(set(stamps)) == 5
+
+
+def test_fresh_version_waits_for_the_next_scan(models: Path) -> None:
+    """Half a copy is never handed on; once it holds still, it is."""
+    path = put(models, "iris/1")
+    empty = Snapshot()
+    first = scan(models, empty, quiet=3600)
+    assert first.models == {}
+    assert list(first.settling) == [("iris", 1)]
+    path.write_bytes(b"onnx, and more of it")
+    second = scan(models, first, quiet=3600)
+    assert second.models == {}
+    assert second.settling != first.settling
+    third = scan(models, second, quiet=0)
+    assert versions(third) == {"iris": [1]}
+    assert third.settling == {}
+
+
+def test_version_that_is_just_begun_is_no_problem_yet(models: Path) -> None:
+    """A folder made a moment ago may be about to get its model."""
+    (models / "iris" / "1").mkdir(parents=True)
+    assert scan(models, Snapshot(), quiet=3600).problems == ()
+    assert told(now(models)) == {"iris/1": "holds no model.onnx"}
+
+
+def test_file_times_ahead_of_our_clock_hold_nothing_up(models: Path) -> None:
+    """What was the same a while ago is complete, whatever its times say."""
+    path = put(models, "iris/1")
+    ahead = time.time() + 10_000
+    os.utime(path, (ahead, ahead))
+    first = scan(models, Snapshot(), quiet=0.05)
+    assert first.models == {}
+    second = scan(models, first, quiet=time.monotonic() - first.settling["iris", 1].since)
+    assert versions(second) == {"iris": [1]}
+
+
+def test_version_replaced_in_place_stays_as_it_was_meanwhile(models: Path) -> None:
+    """What is loaded is not given up for a copy under way."""
+    path = put(models, "iris/1")
+    before = now(models)
+    path.write_bytes(b"half")
+    meanwhile = scan(models, before, quiet=3600)
+    assert meanwhile.models == before.models
+    after = now(models, meanwhile)
+    assert after.models["iris"].versions[1].stamp != before.models["iris"].versions[1].stamp
+
+
+def test_first_scan_waits_for_fresh_files_only(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start right after a copy has its models; a start with old files is not held up."""
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    put(models, "iris/1")
+    scan(models, quiet=3600)
+    assert waits == [3600]
+    monkeypatch.setattr(time, "time", lambda: time.time_ns() / 1e9 + 7200)
+    assert versions(scan(models, quiet=3600)) == {"iris": [1]}
+    assert waits == [3600]
+
+
+def test_links_are_followed(models: Path, tmp_path: Path) -> None:
+    """Mounts of volumes and config maps are made of links, inside and out."""
+    put(tmp_path, "elsewhere/7")
+    put(models, "iris/1")
+    (models / "iris" / "2").symlink_to("1")
+    (models / "iris" / "3").symlink_to(tmp_path / "elsewhere" / "7")
+    (models / "digits").symlink_to(tmp_path / "elsewhere")
+    found = now(models)
+    assert versions(found) == {"digits": [7], "iris": [1, 2, 3]}
+    assert found.problems == ()
+
+
+def test_switching_a_link_is_seen(models: Path) -> None:
+    """This is how a mounted volume changes: one link is put in another's place."""
+    put(models, "iris/.a", b"a")
+    put(models, "iris/.b", b"b")
+    link = models / "iris" / "1"
+    link.symlink_to(".a")
+    before = now(models)
+    link.unlink()
+    link.symlink_to(".b")
+    assert now(models, before).models["iris"].versions[1].stamp != (
+        before.models["iris"].versions[1].stamp
+    )
+
+
+def test_loops_end(models: Path) -> None:
+    """A link to itself is a problem; one to a folder around it is walked once."""
+    put(models, "iris/1")
+    (models / "iris" / "1" / "around").symlink_to("..")
+    (models / "iris" / "2").symlink_to("2")
+    (models / "loop").symlink_to("loop")
+    (models / "dead").symlink_to("nowhere")
+    found = now(models)
+    assert versions(found) == {"iris": [1]}
+    assert set(told(found)) == {"dead", "iris/2", "loop"}
+    assert told(found)["dead"] == "is a link to nothing"
+
+
+def test_link_to_a_whole_disk_is_not_walked(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version of very many files is refused, not counted to the end."""
+    monkeypatch.setattr(snapshot, "MOST_FILES", 3)
+    path = put(models, "iris/1")
+    for number in range(3):
+        (path.parent / str(number)).touch()
+    assert "more than 3 files" in told(now(models))["iris/1"]
+
+
+def test_what_may_not_be_read_is_told() -> None:
+    """Permissions are the operator's to mend."""
+    with TemporaryDirectory() as folder:  # pytest's own are closed to everybody else
+        models = Path(folder)
+        path = put(models, "iris/1")
+        path.chmod(0)
+        for opened in (models, models / "iris", models / "iris/1"):
+            opened.chmod(0o755)
+        assert "cannot be read" in as_nobody(lambda: told(now(models))["iris/1"])
+
+
+def as_nobody(look: Callable[[], str]) -> str:
+    """What `look` gives a user without privileges: root, who reads everything, sends a child."""
+    if os.geteuid() != 0:
+        return look()
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.setresuid(65534, 65534, 65534)
+        try:
+            os.write(writer, look().encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader, encoding="utf-8") as seen:
+        return seen.read()
+
+
+def test_version_that_is_gone_is_gone(models: Path) -> None:
+    """Removing a folder takes the version away at once."""
+    put(models, "iris/1")
+    put(models, "iris/2")
+    before = now(models)
+    shutil.rmtree(models / "iris" / "2")
+    assert versions(now(models, before)) == {"iris": [1]}
+
+
+def test_a_thousand_versions_are_looked_at_without_reading_them(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking again, every two seconds, opens no config that has not changed."""
+    for number in range(1000):
+        put(models, f"m{number % 50}/{number // 50 + 1}")
+    for model in models.iterdir():
+        (model / "config.yaml").write_text("versions: all\n")
+    monkeypatch.setattr(time, "time", lambda: time.time_ns() / 1e9 + 7200)  # it is long ago
+    before = now(models)
+
+    def read(folder: Path) -> ModelConfig:
+        raise AssertionError(f"{folder} was read again")
+
+    monkeypatch.setattr(snapshot, "load_model_config", read)
+    assert now(models, before) == before

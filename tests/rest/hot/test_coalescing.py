@@ -1,0 +1,301 @@
+"""Requests that come in one turn of the loop get what each would get alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from app.codec import is_coalescible, write_rows
+from app.main.service import Service
+from app.rest import predict
+from app.rest.hot import Hot, protocol
+from app.rest.hot.cycle import HotCycle
+from app.rest.hot.protocol import HotProtocol
+from app.settings import read_settings
+from app.tensors import TensorSpec
+from tests import onnx_models
+from tests.rest.held import Transport, application, until
+from tests.rest.wire import TIMES, Answer, request
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of models that take one row of numbers, and one that does not."""
+    folder = tmp_path_factory.mktemp("together")
+    for name, model in {
+        "mlp": onnx_models.mlp(),
+        "table": onnx_models.table(),
+        "reciprocal": onnx_models.reciprocal(),
+        "two": onnx_models.two_inputs(),
+    }.items():
+        onnx_models.save(model, folder / "models" / name / "1/model.onnx")
+    return folder
+
+
+class Server:
+    """A service under the fast protocol, with connections in the test's hand."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.hot = Hot(service.data_plane, matches=[predict.match], max_body=2**20, keep_alive=75.0)
+        self._config = Config(application, log_config=None, ws="none", lifespan="off")
+        self._state = ServerState()
+        self.connections: list[tuple[HotProtocol, Transport]] = []
+
+    def connect(self) -> tuple[HotProtocol, Transport]:
+        made: HotProtocol = protocol(self.hot)(
+            config=self._config, server_state=self._state, app_state={"gate": None, "gone": []}
+        )
+        transport = Transport()
+        made.connection_made(transport)
+        self.connections.append((made, transport))
+        return made, transport
+
+    async def ask(self, sent: Iterable[bytes], *, at_once: bool) -> list[Answer]:
+        """Send each on a connection of its own, and wait for all answers, or for each in turn."""
+        connections = []
+        for one in sent:
+            made, transport = self.connect()
+            made.data_received(one)
+            connections.append(transport)
+            if not at_once:
+                await until(lambda: transport.written)  # noqa: B023
+        await until(lambda: all(transport.written for transport in connections))
+        return [transport.answers[0] for transport in connections]
+
+    def counted(self) -> Counter[tuple[str, ...]]:
+        """The requests by model, version and code, and how many runs they took part in."""
+        found: Counter[tuple[str, ...]] = Counter()
+        text = self.service.metrics.text("")[0].decode()
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                labels = sample.labels
+                if sample.name == "model_inference_total":
+                    key = (labels["model"], labels["version"], labels["code"])
+                    found[key] += int(sample.value)
+                elif sample.name in {
+                    "model_inference_duration_seconds_count",
+                    "model_queue_duration_seconds_count",
+                    "model_batch_requests_sum",
+                    "model_inflight_requests",
+                    "model_queue_requests",
+                }:
+                    found[sample.name, labels["model"]] += int(sample.value)
+        return found
+
+
+@asynccontextmanager
+async def serving(folder: Path, **options: Any) -> AsyncIterator[Server]:
+    """Serve the models; each has answered once, so that its head and its version are known."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("COHORT_")}
+    with mock.patch.dict(os.environ, clean, clear=True):
+        given = {"models": folder / "models", "state": folder / "s", "cache": folder / "c"}
+        service = Service(read_settings({**given, **options}))
+    async with service.running():
+        await until(lambda: service.registry.settled)
+        server = Server(service)
+        await server.ask(GOOD, at_once=False)
+        yield server
+
+
+def ask(body: object, path: str = "/predict", *headers: str) -> bytes:
+    return request(path, body, *headers)
+
+
+def of(model: str, inputs: object, **rest: object) -> bytes:
+    return ask({"model": model, "inputs": inputs, **rest})
+
+
+ROW = [0.5, -1.25, 3, 1e-3]
+GOOD = (
+    of("mlp", {"x": [ROW]}),
+    of("table", {"index": [[1]]}),
+    of("reciprocal", {"x": [[4.0]]}),
+    of("two", {"a": [[1, 2]], "b": [[3, 4]]}),
+    ask({"input": [ROW]}, "/models/mlp/predict"),
+    ask({"inputs": {"x": [[2, 4, 8, 16]]}}, "/models/mlp/predict"),
+    ask({"model": "mlp", "input": [[9, 4, 8, 16]]}),
+)
+ODD = (
+    of("mlp", {"x": [ROW, ROW]}),
+    of("mlp", {"x": [ROW]}, id="7"),
+    of("mlp", {"x": [ROW]}, outputs=["y"]),
+    of("mlp", {"x": [ROW]}, timeout_ms=5000),
+    of("mlp", {"x": [ROW]}, version="1"),
+    ask({"inputs": {"x": [ROW]}}, "/models/mlp/versions/1/predict"),
+    ask({"model": "mlp", "inputs": {"x": [ROW]}}, "/models/mlp/predict"),
+)
+BAD = (
+    of("mlp", {"x": [[1, 2, 3]]}),
+    of("mlp", {"x": [[1, 2, 3, "4"]]}),
+    of("mlp", {"x": [[1, 2, 3, True]]}),
+    of("mlp", {"x": [[1, 2, 3, None]]}),
+    of("mlp", {"x": [[1, 2, 3, [4]]]}),
+    of("mlp", {"x": [[1, 2, 3, 1e300]]}),
+    of("mlp", {"x": [[]]}),
+    of("mlp", {"x": []}),
+    of("mlp", {"x": [1, 2, 3, 4]}),
+    of("mlp", {"y": [ROW]}),
+    of("mlp", {"x": [ROW], "z": [ROW]}),
+    of("mlp", {"x": [ROW]}, inptus=1),
+    of("nobody", {"x": [ROW]}),
+    of("mlp", {"x": [ROW]}, version="9"),
+    ask({"inputs": {"x": [ROW]}}),
+    ask({"model": "table", "inputs": {"x": [ROW]}}, "/models/mlp/predict"),
+    ask({"model": 1, "inputs": {"x": [ROW]}}),
+    ask({"input": [ROW], "inputs": {"x": [ROW]}}),
+    ask(b"{"),
+    ask(b'{"inputs": {"x": [[NaN, 1, 2, 3]]}}', "/models/mlp/predict"),
+    ask(b""),
+    ask([1]),
+    of("table", {"index": [[7]]}),  # fails in the run
+    of("table", {"index": [[1.5]]}),
+    of("reciprocal", {"x": [[0]]}),  # gives infinity
+    ask({"input": [ROW]}, "/models/mlp/predict", "content-type: image/png"),
+)
+
+
+def compared(answers: Sequence[Answer]) -> list[tuple[object, ...]]:
+    return [answer.compared for answer in answers]
+
+
+@pytest.mark.parametrize("budget", [1.0, -1.0], ids=["run at once", "queued"])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(sent=st.lists(st.sampled_from(GOOD * 3 + ODD + BAD), min_size=2, max_size=80))
+def test_company_changes_no_answer(models: Path, budget: float, sent: list[bytes]) -> None:
+    """Whatever else comes in the same turn, and metrics count the same."""
+
+    async def run() -> None:
+        async with serving(models) as server:
+            before = server.counted()
+            alone = await server.ask(sent, at_once=False)
+            between = server.counted()
+            together = await server.ask(sent, at_once=True)
+            after = server.counted()
+        assert compared(together) == compared(alone)
+        for name in ("model_inflight_requests", "model_queue_requests"):
+            assert not sum(count for key, count in after.items() if key[0] == name)
+        told = [key for key in after if len(key) == 3 or "inference" in key[0]]
+        assert {key: between[key] - before[key] for key in told} == {
+            key: after[key] - between[key] for key in told
+        }
+
+    with mock.patch("app.rest.hot.together.COALESCED_RUN_SECONDS", budget):
+        asyncio.run(run())
+
+
+async def test_requests_of_a_turn_are_one_run(models: Path) -> None:
+    """And everyone gets the answer to their own row."""
+    rows = [[float(number), 1, 2, 3] for number in range(20)]
+    async with serving(models) as server:
+        before = server.counted()
+        sent = [ask({"input": [row]}, "/models/mlp/predict") for row in rows]
+        await server.ask(sent, at_once=False)  # heads differ by the length they tell
+        alone = compared(await server.ask(sent, at_once=False))
+        with (
+            mock.patch.object(HotProtocol, "_parse", side_effect=AssertionError),
+            mock.patch.object(HotCycle, "_set_out", side_effect=AssertionError),
+        ):
+            together = await server.ask(sent, at_once=True)
+        after = server.counted()
+    assert compared(together) == alone
+    assert len({TIMES.sub(b"", answer.body) for answer in together}) == 20
+    assert (
+        after["model_batch_requests_sum", "mlp"] - before["model_batch_requests_sum", "mlp"] == 60
+    )
+    assert after["mlp", "1", "OK"] - before["mlp", "1", "OK"] == 60
+
+
+async def test_one_who_leaves_is_counted_as_such(models: Path) -> None:
+    """The others are answered, and nothing is left in hand."""
+    async with serving(models) as server:
+        before = server.counted()
+        connections = [server.connect() for _ in range(4)]
+        for made, _ in connections:
+            made.data_received(GOOD[0])
+        connections[1][1].close()
+        connections[1][0].connection_lost(None)
+        await until(lambda: connections[3][1].written)
+        after = server.counted()
+        assert server.service.data_plane.open_leases == 0
+    assert [bool(transport.written) for _, transport in connections] == [True, False, True, True]
+    assert after["mlp", "1", "OK"] - before["mlp", "1", "OK"] == 3
+    assert after["mlp", "1", "Cancelled"] == 1
+
+
+async def test_the_limit_of_concurrency_lets_in_as_many_as_it_says(models: Path) -> None:
+    """Where not all of a turn get in, as many do as if each had come alone."""
+    async with serving(models, max_concurrency=5) as server:
+        answers = await server.ask([GOOD[0]] * 8, at_once=True)
+        assert Counter(answer.status for answer in answers) == {200: 5, 429: 3}
+        assert server.service.data_plane.open_leases == 0
+
+
+async def test_a_full_queue_refuses_those_who_are_too_many(models: Path, tmp_path: Path) -> None:
+    """`max_queue_size` counts callers, however they are queued; who runs at once never is."""
+    onnx_models.save(onnx_models.mlp(), tmp_path / "models/mlp/1/model.onnx")
+    config = tmp_path / "models/mlp/config.yaml"
+    config.write_text("batching: {max_queue_size: 5}")
+    for name in ("table", "reciprocal", "two"):
+        (tmp_path / "models" / name).symlink_to(models / "models" / name)
+    async with serving(tmp_path) as server:
+        answers = await server.ask([GOOD[0]] * 8, at_once=True)
+        with mock.patch("app.rest.hot.together.COALESCED_RUN_SECONDS", -1.0):
+            queued = await server.ask([GOOD[0]] * 8, at_once=True)
+    assert Counter(answer.status for answer in answers) == {200: 8}
+    assert Counter(answer.status for answer in queued) == {200: 5, 429: 3}
+
+
+async def test_a_bug_leaves_nobody_without_an_answer(models: Path) -> None:
+    """Neither before the run nor after it."""
+    together = "app.rest.hot.together"
+    for broken in ("read_row", "write_rows", "pack_rows", "SharedLease.submit"):
+        async with serving(models) as server:
+            with mock.patch(f"{together}.{broken}", side_effect=ZeroDivisionError):
+                answers = await server.ask([GOOD[0]] * 3, at_once=True)
+            assert [answer.status for answer in answers] == [500] * 3
+            again = await server.ask([GOOD[0]] * 3, at_once=True)
+            assert [answer.status for answer in again] == [200] * 3
+            assert server.service.data_plane.open_leases == 0
+
+
+def test_names_are_escaped() -> None:
+    """An output may be called anything."""
+    outputs = [('a"%b', np.ones((2, 1), "f4")), ("%", np.ones(2, "i8"))]
+    for single in (True, False):
+        bodies = write_rows(outputs, model='m"%d', version="1", single=single, seconds=0.0123456)
+        assert bodies is not None
+        document = json.loads(bodies[1])
+        values = document["prediction" if single else "outputs"]
+        assert values == {'a"%b': [[1.0]], "%": [1]}
+        assert (document["model"], document["inference_time_ms"]) == ('m"%d', 12.345)
+
+
+def test_outputs_that_differ_in_rows_are_not_cut() -> None:
+    """Those who asked then go alone, where rows that do not follow are dealt with."""
+    outputs = [("a", np.ones((2, 1), "f4")), ("b", np.ones(3, "f4"))]
+    assert write_rows(outputs, model="m", version="1", single=True, seconds=0.0) is None
+
+
+@pytest.mark.parametrize(("width", "together"), [(4, True), ("L", False), (None, False)])
+def test_rows_of_any_length_go_alone(width: int | str | None, together: bool) -> None:
+    """Nobody can say beforehand how long a run of them holds the loop."""
+    spec = TensorSpec("x", "FP32", ("N", width))
+    assert is_coalescible([spec], [TensorSpec("y", "FP32", ("N", 3))]) is together

@@ -1,0 +1,129 @@
+"""`rollouts.yaml`: what it may say, and every way to get it wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.repository import ConfigProblems
+from app.rollouts import Guard, Shadow, Sticky, Variant, load_rollouts, parse_rollouts
+
+WHOLE = """
+digits:
+  variants:
+    stable: {version: 1, weight: 90}
+    canary: {version: 2, weight: 10}
+  baseline: canary
+  sticky: {header: X-User-Id}
+  shadow: {version: 3, sample: 0.2, keep_examples: 5, redact: [image]}
+  guard: {max_error_rate_increase: 0.01, max_latency_ratio: 1.5, max_disagreement: 0.02,
+          min_requests: 300, confidence: 0.99}
+"""
+
+
+def problems(text: str) -> list[str]:
+    """Everything that is wrong with `text`."""
+    with pytest.raises(ConfigProblems) as refused:
+        parse_rollouts(text, "rollouts.yaml")
+    return [f"{one.key}: {one.sentence}" for one in refused.value.problems]
+
+
+def test_every_key_is_read() -> None:
+    """As the values of the modules they govern; headers have no case."""
+    config = parse_rollouts(WHOLE, "rollouts.yaml")["digits"]
+    rollout = config.rollout
+    assert rollout.variants == {
+        "stable": Variant("stable", 1, 90),
+        "canary": Variant("canary", 2, 10),
+    }
+    assert (rollout.model, rollout.baseline) == ("digits", "canary")
+    assert rollout.sticky == Sticky(header="x-user-id")
+    assert rollout.shadow == Shadow(3, 0.2, 5, ("image",))
+    assert config.guard == Guard(0.01, 1.5, 0.02, 300, 0.99)
+    assert rollout.versions == {1, 2, 3}
+
+
+def test_what_is_left_out_has_defaults() -> None:
+    """The first variant is the baseline; nothing is sticky, shadowed or watched."""
+    text = "m: {variants: {a: {version: 1, weight: 1}, b: {version: 2, weight: 0}}}"
+    config = parse_rollouts(text, "rollouts.yaml")["m"]
+    assert config.rollout.baseline == "a"
+    assert (config.rollout.sticky, config.rollout.shadow) == (None, None)
+    assert config.guard == Guard()
+
+
+def test_no_file_and_an_empty_one_have_no_rollouts(tmp_path: Path) -> None:
+    """Either is what most servers have."""
+    path = tmp_path / "rollouts.yaml"
+    assert load_rollouts(path) == {}
+    path.touch()
+    assert load_rollouts(path) == {}
+
+
+def with_(**parts: str) -> str:
+    """A rollout of two variants with other parts in place."""
+    usual = {"variants": "{a: {version: 1, weight: 1}, b: {version: 2, weight: 1}}"}
+    keys = usual | parts
+    return "m:\n" + "".join(f"  {key}: {value}\n" for key, value in keys.items())
+
+
+@pytest.mark.parametrize(
+    ("parts", "key", "said"),
+    [
+        ({"variants": "{}"}, "m.variants", "at least one"),
+        ({"variants": "{a: {version: 1, weight: 0}}"}, "m.variants", "weight 0"),
+        ({"variants": "{a: {version: 1, weight: -1}}"}, "m.variants.a.weight", "not -1"),
+        ({"variants": "{a: {version: 1, weight: .nan}}"}, "m.variants.a.weight", "finite"),
+        ({"variants": "{a: {version: 1, weight: .inf}}"}, "m.variants.a.weight", "finite"),
+        ({"variants": "{a: {version: 1, weight: much}}"}, "m.variants.a.weight", "'much'"),
+        ({"variants": "{a: {version: 0, weight: 1}}"}, "m.variants.a.version", "not 0"),
+        ({"variants": "{a: {version: '1', weight: 1}}"}, "m.variants.a.version", "whole"),
+        ({"variants": "{a: {version: 1.5, weight: 1}}"}, "m.variants.a.version", "whole"),
+        ({"variants": "{a: {weight: 1}}"}, "m.variants.a.version", "is missing"),
+        (
+            {"variants": "{a: {version: 1, weight: 1, wieght: 1}}"},
+            "m.variants.a.wieght",
+            "'weight'",
+        ),
+        ({"variants": "{a b: {version: 1, weight: 1}}"}, "m.variants", "'a b'"),
+        ({"variants": "[1]"}, "m.variants", "keys with values"),
+        ({"baseline": "c"}, "m.baseline", "no variant 'c'; available: a, b"),
+        ({"sticky": "{}"}, "m.sticky", "one of the two"),
+        ({"sticky": "{header: a, parameter: b}"}, "m.sticky", "one of the two"),
+        ({"sticky": "{heder: a}"}, "m.sticky.heder", "'header'"),
+        ({"sticky": "{header: 'a: b'}"}, "m.sticky", "name of a header"),
+        ({"shadow": "{version: 1}"}, "m.shadow.version", "baseline"),
+        ({"shadow": "{version: 3, sample: 1.1}"}, "m.shadow.sample", "from 0 to 1"),
+        ({"shadow": "{version: 3, keep_examples: -1}"}, "m.shadow.keep_examples", "not -1"),
+        ({"shadow": "{sample: 1}"}, "m.shadow.version", "is missing"),
+        ({"guard": "{max_latency_ratio: 0.9}"}, "m.guard.max_latency_ratio", "from 1"),
+        ({"guard": "{max_error_rate_increase: 1.1}"}, "m.guard.max_error_rate_increase", "0 to 1"),
+        ({"guard": "{max_disagreement: -0.1}"}, "m.guard.max_disagreement", "0 to 1"),
+        ({"guard": "{min_requests: 0}"}, "m.guard.min_requests", "from 1"),
+        ({"guard": "{confidence: 1}"}, "m.guard.confidence", "0.999999"),
+        ({"guard": "{max_error: 1}"}, "m.guard.max_error", "no such key"),
+        ({"weights": "{}"}, "m.weights", "no such key"),
+    ],
+)
+def test_a_mistake_is_told_with_its_key(parts: dict[str, str], key: str, said: str) -> None:
+    """The key's path and what to do."""
+    (problem,) = problems(with_(**parts))
+    assert problem.startswith(f"{key}: ")
+    assert said in problem
+
+
+def test_all_mistakes_of_all_models_come_at_once() -> None:
+    """And none of the file is taken."""
+    text = "m: {variants: {a: {version: 0, weight: -1}}}\nn: {baseline: x}\n"
+    assert [one.partition(":")[0] for one in problems(text)] == [
+        "n.variants",
+        "m.variants.a.version",
+        "m.variants.a.weight",
+    ]
+
+
+@pytest.mark.parametrize("text", ["[1]", "a: 1", "a", "m: {variants: {a: {version: 1}}", "m: null"])
+def test_no_rollouts_at_all(text: str) -> None:
+    """Other YAML, and what is none, are told too."""
+    assert problems(text)

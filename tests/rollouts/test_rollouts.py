@@ -1,0 +1,354 @@
+"""Live rollouts, on real sessions, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from app.control_plane import ControlPlane
+from app.data_plane import DataPlane
+from app.errors import CohortError, InvalidInput, NotFound, NotReady
+from app.metrics import Metrics
+from app.rollouts import (
+    Compared,
+    Decision,
+    Dropped,
+    Restored,
+    RolledBack,
+    Rollout,
+    Traffic,
+    TrafficEvent,
+    parse_rollouts,
+)
+from app.tensors import Array
+from tests import onnx_models
+from tests.fakes import PATIENCE
+from tests.registry.test_registry import House
+
+GUARD = "guard: {max_error_rate_increase: 0.01, min_requests: 50}"
+
+
+class Street:
+    """A house with traffic: `gather` models, which fail on indices that they do not have."""
+
+    def __init__(self, folder: Path) -> None:
+        self.house = House(folder)
+        self.events: list[TrafficEvent] = []
+        self.traffic = Traffic(
+            catalog=lambda: self.house.registry.catalog,
+            wake=self.house.scheduler.wake,
+            observe=self.events.append,
+        )
+        self.metrics = Metrics(list)
+        self.plane = DataPlane(self.house.registry, self.metrics, self.traffic)
+        self.control = ControlPlane(self.house.registry, self.metrics, self.traffic)
+
+    def put(self, version: int, model: onnx.ModelProto) -> None:
+        onnx_models.save(model, self.house.models / "m" / str(version) / "model.onnx")
+        (self.house.models / "m" / "config.yaml").write_text("versions: all\nproviders: [cpu]\n")
+
+    def apply(self, text: str) -> None:
+        self.traffic.apply(parse_rollouts(f"m: {{{text}}}" if text else "", "rollouts.yaml"))
+
+    @property
+    def rollout(self) -> Rollout:
+        return self.traffic.live["m"].rollout
+
+    def is_out(self, variant: str) -> bool:
+        return self.rollout.variants[variant].rolled_back
+
+    async def ask(
+        self, index: int = 0, *, times: int = 1, key: str | None = None, **pick: str
+    ) -> Counter[tuple[str, str]]:
+        """Send `times` requests at once: by variant and code, what came back."""
+
+        async def once() -> tuple[str, str]:
+            lease = self.plane.pick("m", key_of=lambda sticky: key, **pick)
+            name = lease.inputs[0].name
+            code = "OK"
+            with lease:
+                try:
+                    await lease.infer({name: np.array([index], np.int64)})
+                except CohortError as error:
+                    code = error.code
+            return lease.variant, code
+
+        return Counter(await asyncio.gather(*(once() for _ in range(times))))
+
+    async def settle(self) -> None:
+        """Wait for copies and second opinions."""
+        async with asyncio.timeout(PATIENCE):
+            loaded = [
+                one.loaded
+                for one in self.house.registry.catalog["m"].versions.values()
+                if one.loaded
+            ]
+            while any(one.leases for one in loaded):
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)  # what was answered is compared a little later
+
+    def described(self, name: str) -> dict[str, Any]:
+        described = self.control.model("m")["rollout"]
+        return next(one for one in described["variants"] if one["name"] == name)
+
+
+@pytest.fixture
+async def street(tmp_path: Path) -> AsyncIterator[Street]:
+    """Version 1 takes indices to 9, version 2 to 2, and both fail beyond."""
+    street = Street(tmp_path / "models")
+    street.put(1, onnx_models.gather(size=10))
+    street.put(2, onnx_models.gather(size=3))
+    await street.house.reconcile()
+    yield street
+    street.traffic.close()
+    street.house.registry.close()
+    street.house.scheduler.close()
+
+
+HALVES = "variants: {stable: {version: 1, weight: 1}, canary: {version: 2, weight: 1}}"
+ALL = "variants: {stable: {version: 1, weight: 0}, canary: {version: 2, weight: 1}}"
+
+
+async def test_without_a_rollout_the_highest_version_answers(street: Street) -> None:
+    """And no variant is named."""
+    assert await street.ask(times=3) == {("", "OK"): 3}
+    assert "rollout" not in street.control.model("m")
+
+
+async def test_callers_are_split_and_stay(street: Street) -> None:
+    """By weight without a key, and by key with one."""
+    street.apply(HALVES + ", sticky: {parameter: user}")
+    split = await street.ask(times=400)
+    assert 140 < split["stable", "OK"] < 260
+    for user in map(str, range(20)):
+        assert len(await street.ask(times=5, key=user)) == 1
+
+
+async def test_versions_and_labels_are_pinned_past_the_rollout(street: Street) -> None:
+    """A label answers with its name, a version without; neither is evidence."""
+    street.apply(f"{HALVES}, {GUARD}")
+    assert await street.ask(times=9, label="canary") == {("canary", "OK"): 9}
+    assert await street.ask(times=9, version="2") == {("", "OK"): 9}
+    street.traffic.tick()
+    assert street.described("canary")["evidence"]["errors"]["requests"] == 0
+    with pytest.raises(NotFound, match="did you mean 'canary'"):
+        await street.ask(label="canari")
+
+
+async def test_a_variant_without_its_version_hands_its_callers_to_the_baseline(
+    street: Street,
+) -> None:
+    """And without the baseline's, its callers hear so."""
+    street.apply(HALVES.replace("version: 2", "version: 7"))
+    assert await street.ask(times=50) == {("stable", "OK"): 50}
+    assert "version 7 of variant canary is not ready" in street.traffic.problems()[0]
+    street.apply(HALVES.replace("version: 1", "version: 7").replace("weight: 1", "weight: 9"))
+    with pytest.raises(NotReady, match="baseline"):
+        await street.ask(times=50)
+
+
+async def test_a_variant_that_fails_where_the_baseline_does_not_is_rolled_back(
+    street: Street,
+) -> None:
+    """At once, with the reason; its callers get the baseline; metrics and the page say so."""
+    street.apply(f"{HALVES}, {GUARD}")
+    while True:
+        answers = await street.ask(5, times=40)
+        assert set(answers) <= {("stable", "OK"), ("canary", "InvalidInput"),
+                                ("canary", "InferenceFailed")}  # fmt: skip
+        await street.settle()
+        street.traffic.tick()
+        if street.is_out("canary"):
+            break
+    assert await street.ask(5, times=50) == {("stable", "OK"): 50}
+    (event,) = street.events
+    assert isinstance(event, RolledBack)
+    assert (event.variants, event.reason, event.ours) == (["canary"], "errors", True)
+    assert street.described("canary")["reason"] == "errors"
+    assert street.described("canary")["share"] == 0
+    assert street.traffic.unsaved["m", 2].reason == "errors"
+
+
+async def test_what_fails_on_both_sides_rolls_nothing_back(street: Street) -> None:
+    """Not even where the caller who sends it sticks to the canary."""
+    street.apply(f"{HALVES}, sticky: {{header: x-user}}, {GUARD}")
+    names = {key: next(iter(await street.ask(key=key)))[0] for key in map(str, range(20))}
+    theirs = next(key for key, name in names.items() if name == "canary")
+    ours = next(key for key, name in names.items() if name == "stable")
+    for _ in range(20):
+        bad = await street.ask(99, times=10, key=theirs)
+        await street.ask(0, times=10, key=ours)
+        assert {variant for variant, _ in bad} == {"canary"}
+        assert not any(code == "OK" for _, code in bad)
+        await street.settle()
+        street.traffic.tick()
+    assert not street.events
+    evidence = street.described("canary")["evidence"]["errors"]
+    assert evidence["failed_on_both"] == 200
+    assert evidence["bad"] == 0
+
+
+async def test_refusals_before_the_run_are_no_evidence(street: Street) -> None:
+    """Neither good nor bad: nothing ran."""
+    street.apply(f"{HALVES}, {GUARD}")
+    for _ in range(30):
+        with street.plane.pick("m") as lease, pytest.raises(InvalidInput):
+            await lease.infer({"nonsense": np.zeros(1, np.float32)})
+    await street.ask(0, label="stable")
+    street.traffic.tick()
+    assert street.described("canary")["evidence"]["errors"]["requests"] == 0
+
+
+async def test_a_rollback_outlives_edits_of_weights_and_ends_when_the_version_leaves(
+    street: Street,
+) -> None:
+    """Coming back, the version starts anew; its file is to be removed."""
+    street.apply(HALVES)
+    street.traffic.roll_back("m", "canary")
+    street.apply(ALL)
+    assert street.is_out("canary")
+    street.apply("variants: {stable: {version: 1, weight: 1}}")
+    assert street.traffic.ended == {("m", 2)}
+    street.apply(HALVES)
+    assert not street.is_out("canary")
+    assert isinstance(street.events[-1], Restored)
+
+
+async def test_an_operator_rolls_back_and_clears(street: Street) -> None:
+    """A variant, or all of a model; the baseline has nowhere to go."""
+    street.apply(HALVES)
+    described = await street.control.roll_back("m", "canary")
+    assert [one["rolled_back"] for one in described["variants"]] == [False, True]
+    assert described["saved"] is False  # nobody writes here
+    assert await street.ask(times=20) == {("stable", "OK"): 20}
+    await street.control.clear("m", "canary")
+    assert len(await street.ask(times=50)) == 2
+    await street.control.roll_back("m", "canary")
+    described = await street.control.clear("m")
+    assert not any(one["rolled_back"] for one in described["variants"])
+    with pytest.raises(InvalidInput, match="baseline"):
+        await street.control.roll_back("m", "stable")
+    with pytest.raises(NotFound):
+        await street.control.roll_back("m", "canari")
+    with pytest.raises(NotFound):
+        await street.control.clear("n")
+
+
+async def test_what_others_decided_is_followed(street: Street) -> None:
+    """And ends with their file. What is decided here and not yet written stays."""
+    street.apply(HALVES)
+    decision = Decision(2, "latency", "", "2026-01-01")
+    street.traffic.follow({"m": {2: decision}, "other": {1: decision}})
+    assert await street.ask(times=20) == {("stable", "OK"): 20}
+    (event,) = street.events
+    assert isinstance(event, RolledBack)
+    assert not event.ours
+    street.traffic.follow({})
+    assert len(await street.ask(times=50)) == 2
+    street.traffic.roll_back("m", "canary")
+    street.traffic.follow({})
+    assert street.is_out("canary")
+
+
+# -- shadows
+
+
+async def test_a_shadow_sees_what_was_answered_and_answers_nobody(street: Street) -> None:
+    """What it gives is compared; where it fails, it disagrees."""
+    street.put(3, onnx_models.gather(size=10))
+    await street.house.reconcile()
+    street.apply(
+        "variants: {stable: {version: 1, weight: 1}}, shadow: {version: 3, keep_examples: 2}"
+    )
+    assert await street.ask(5, times=30) == {("stable", "OK"): 30}
+    await street.settle()
+    compared = [one for one in street.events if isinstance(one, Compared)]
+    assert (len(compared), any(one.disagrees for one in compared)) == (30, False)
+    assert street.control.shadow_examples("m") == []
+
+    street.apply(
+        "variants: {stable: {version: 1, weight: 1}}, shadow: {version: 2, keep_examples: 2}"
+    )
+    street.events.clear()
+    assert await street.ask(5, times=30) == {("stable", "OK"): 30}
+    await street.settle()
+    compared = [one for one in street.events if isinstance(one, Compared)]
+    assert [one.disagrees for one in compared] == [True] * 30
+    examples = street.control.shadow_examples("m")
+    assert len(examples) == 2
+    assert examples[0]["shadow"] is None
+    assert list(examples[0]["inputs"].values()) == [[5]]
+
+
+async def test_what_an_operator_must_not_see_is_not_kept_in_sight(street: Street) -> None:
+    """Inputs and outputs by name, and the failure, in which a value may stand."""
+    street.apply(
+        "variants: {stable: {version: 1, weight: 1}}, "
+        "shadow: {version: 2, keep_examples: 1, redact: [index]}"
+    )
+    await street.ask(5)
+    await street.settle()
+    (example,) = street.control.shadow_examples("m")
+    assert example["inputs"] == {"index": "redacted"}
+    assert example["failure"] == "redacted"
+    assert example["answered"] == {"y": [50.0]}
+
+
+async def test_a_shadow_that_disagrees_is_stopped_with_its_variants(street: Street) -> None:
+    """And copies no more, until an operator clears it."""
+    street.apply(
+        "variants: {stable: {version: 1, weight: 9}, canary: {version: 2, weight: 1}}, "
+        "shadow: {version: 2}, guard: {max_disagreement: 0.02, min_requests: 20}"
+    )
+    while not street.rollout.shadow_stopped:
+        await street.ask(5, times=40)
+        await street.settle()
+        street.traffic.tick()
+    assert street.is_out("canary")
+    (event,) = [one for one in street.events if isinstance(one, RolledBack)]
+    assert (event.shadow, event.reason) == (True, "disagreement")
+    street.events.clear()
+    await street.ask(5, times=20)
+    await street.settle()
+    assert street.events == []
+    street.traffic.clear("m")
+    await street.ask(0, times=40)
+    await street.settle()
+    assert any(isinstance(one, Compared) for one in street.events)
+
+
+async def test_copies_that_find_no_room_are_dropped_and_counted(street: Street) -> None:
+    """Without anything in the callers' way."""
+    street.apply("variants: {stable: {version: 1, weight: 1}}, shadow: {version: 2}")
+    live = street.traffic.live["m"]
+    assert live.shadowing is not None
+    array: Array = np.array([0], np.int64)
+    name = street.plane.pick("m").inputs[0].name
+    for _ in range(100):
+        live.shadowing.offer({name: array}, [], [])
+    dropped = sum(isinstance(one, Dropped) for one in street.events)
+    assert dropped == 100 - 64
+
+
+async def test_copies_that_gather_leave_before_their_queue_is_full(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a queue goes at once, however large the model's own batches may be."""
+    monkeypatch.setattr("app.rollouts.side_queue.GATHER_MS", 1e6)
+    loaded = street.house.registry.catalog["m"].versions[2].loaded
+    assert loaded is not None
+    loaded.batcher.policy = replace(loaded.batcher.policy, max_batch_size=512)
+    street.apply("variants: {stable: {version: 1, weight: 1}}, shadow: {version: 2}")
+    for _ in range(128):
+        await street.ask(0)
+    await street.settle()
+    assert sum(isinstance(one, Compared) for one in street.events) == 128
+    assert not any(isinstance(one, Dropped) for one in street.events)
