@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 from rich.console import Console
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 BUDGET = 3.0
 """Seconds for the runs at once, all together."""
 
-PLOT_WIDTH, PLOT_HEIGHT = 100, 15
+BAR_WIDTH = 30
 
 
 @click.command(cls=options.settings_command("models", "cache"))
@@ -179,15 +180,16 @@ def _describe(seen: _Seen) -> dict[str, Any]:
 
 
 def _show(seen: _Seen, described: Mapping[str, Any]) -> None:
-    terminal = sys.stdout.isatty()
-    console = Console(width=None if terminal else options.WIDTH, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else options.WIDTH, highlight=False)
     profile, found = described["profile"], seen.found
     inline = profile["inline_up_to_rows"]
-    table = Table("rows", "ms per run", "rows/s", "runs", "", header_style="bold")
+    table = Table("rows", "ms per run", "rows/s", "", "runs", "", header_style="bold")
+    fastest = max((rows / taken for rows, taken in found.profile.seconds.items()), default=0)
     for rows, taken in found.profile.seconds.items():
+        bar = ProgressBar(total=fastest, completed=rows / taken, width=BAR_WIDTH)
         chosen = "chosen" if rows == found.profile.max_batch_size else ""
         way = "inline" if rows <= inline else "threaded"
-        table.add_row(str(rows), f"{taken * 1000:.3f}", f"{rows / taken:,.0f}", way, chosen)
+        table.add_row(str(rows), f"{taken * 1000:.3f}", f"{rows / taken:,.0f}", bar, way, chosen)
     count = seen.threads or "as many as ONNX Runtime chooses"
     console.print(Text(f"{seen.model} {seen.number} on {seen.provider}, threads per run: {count}"))
     console.print(table)
@@ -195,8 +197,6 @@ def _show(seen: _Seen, described: Mapping[str, Any]) -> None:
         console.print(_table_together(found.together))
     for line in _verdicts(seen):
         console.print(Text(line), soft_wrap=True)
-    if len(found.profile.seconds) > 1:
-        console.print(Text(draw(found.profile.seconds, console.width, terminal=terminal)))
 
 
 def _table_together(found: Sequence[Together]) -> Table:
@@ -236,21 +236,3 @@ def _verdicts(seen: _Seen) -> list[str]:
     else:
         lines.append("Measured now")
     return lines
-
-
-def draw(seconds: Mapping[int, float], width: int, *, terminal: bool) -> str:
-    """Rows per second over rows; bars of plain characters where no terminal looks."""
-    speeds = {rows: rows / taken for rows, taken in seconds.items()}
-    if not terminal:
-        top = max(speeds.values())
-        return "\n".join(
-            f"{rows:>8} rows {'#' * max(1, round(50 * speed / top))} {speed:,.0f}/s"
-            for rows, speed in speeds.items()
-        )
-    from plotext import figure, uncolorize  # type: ignore[import-untyped]
-
-    figure.clear()
-    figure.plot_size(min(width, PLOT_WIDTH), PLOT_HEIGHT)
-    figure.title("rows/s by rows per run")
-    figure.draw(figure.bar([str(rows) for rows in speeds], list(speeds.values())))
-    return str(uncolorize(figure.build()))  # its colours assume a light background

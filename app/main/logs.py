@@ -39,5 +39,4 @@ def configure(form: Literal["json", "console"]) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.INFO)
-    for chatty in ("uvicorn", "httpx"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
