@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -14,6 +14,8 @@ import numpy as np
 
 from app.batching import Batcher, BatchingOff, Left, Outputs, Ran, Ticket
 from app.errors import CohortError, InferenceFailed
+from app.metrics import Metrics, RolloutMetrics
+from app.registry import ModelEntry
 from app.tensors import Array, Arrays
 
 Loop = asyncio.AbstractEventLoop
@@ -201,3 +203,9 @@ def assert_empty(batcher: Batcher) -> None:
     assert batcher.waiting == 0
     assert not batcher.running
     assert not batcher._queues
+
+
+def make_metrics(models: Callable[[], Iterable[ModelEntry]] = list) -> Metrics:
+    """The metrics of a process without rollouts and without the fast HTTP protocol."""
+    rollouts = RolloutMetrics(live=list, valid=lambda: True)
+    return Metrics(models=models, rollouts=rollouts, hot_requests=lambda: 0)

@@ -19,7 +19,7 @@ from app.control_plane.description import (
 from app.errors import NotFound, NotReady, quoted
 from app.metrics import Metrics
 from app.registry import UNLOADED, Catalog, Registry, State
-from app.rollouts import Traffic
+from app.rollouts import Rollouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class ControlPlane:
     """Operators' way in. `draining` is set once, when the process starts to stop."""
 
     def __init__(
-        self, registry: Registry, metrics: Metrics, traffic: Traffic | None = None
+        self, registry: Registry, metrics: Metrics, rollouts: Rollouts | None = None
     ) -> None:
         self._registry = registry
         self._metrics = metrics
-        self._traffic = traffic
+        self._rollouts = rollouts
         self._started = monotonic()
         self._served: tuple[Catalog, tuple[Served, ...]] | None = None
         self.draining = False
@@ -92,7 +92,7 @@ class ControlPlane:
         entry = self._registry.model(name)
         described = describe_model(entry)
         described["versions"] = [describe_version(one) for one in entry.versions.values()]
-        rollout = self._traffic.describe(name) if self._traffic is not None else None
+        rollout = self._rollouts.describe(name) if self._rollouts is not None else None
         return described if rollout is None else {**described, "rollout": rollout}
 
     def version(self, name: str, version: str) -> Description:
@@ -165,40 +165,40 @@ class ControlPlane:
     def labelled(self, name: str, label: str) -> str:
         """The version of a variant. Raises ModelNotFound or NotFound."""
         self._registry.model(name)
-        return str(self._rollouts(name).version_of(name, label))
+        return str(self._rollouts_of(name).version_of(name, label))
 
     def rollouts(self) -> Description:
         """Every rollout by model."""
-        traffic = self._traffic
-        return {} if traffic is None else {name: traffic.describe(name) for name in traffic.live}
+        rollouts = self._rollouts
+        return {} if rollouts is None else {name: rollouts.describe(name) for name in rollouts.live}
 
     def rollout(self, name: str) -> Description:
         """A model's rollout. Raises NotFound."""
-        described = self._rollouts(name).describe(name)
+        described = self._rollouts_of(name).describe(name)
         if described is None:
             raise _no_rollout(name)
         return described
 
     async def roll_back(self, name: str, variant: str) -> Description:
         """Give a variant's callers to the baseline. Raises NotFound or InvalidInput."""
-        self._rollouts(name).roll_back(name, variant)
+        self._rollouts_of(name).roll_back(name, variant)
         await self.save()
         return self.rollout(name)
 
     async def clear(self, name: str, variant: str | None = None) -> Description:
         """End what was decided about a variant, or about all of a model. Raises NotFound."""
-        self._rollouts(name).clear(name, variant)
+        self._rollouts_of(name).clear(name, variant)
         await self.save()
         return self.rollout(name)
 
     def shadow_examples(self, name: str) -> list[Description]:
         """The last requests that the shadow answered differently. Raises NotFound."""
-        return self._rollouts(name).examples(name)
+        return self._rollouts_of(name).examples(name)
 
-    def _rollouts(self, name: str) -> Traffic:
-        if self._traffic is None:
+    def _rollouts_of(self, name: str) -> Rollouts:
+        if self._rollouts is None:
             raise _no_rollout(name)
-        return self._traffic
+        return self._rollouts
 
     # -- metrics
 

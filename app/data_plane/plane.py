@@ -9,7 +9,7 @@ from app.data_plane.lease import Lease, Served, SharedLease
 from app.errors import CohortError, InvalidInput, NotFound, NotReady, Overloaded, quoted
 from app.metrics import Metrics
 from app.registry import Catalog, Registry
-from app.rollouts import LiveRollout, Sticky, Traffic
+from app.rollouts import LiveRollout, Rollouts, Sticky
 
 KeyOf = Callable[[Sticky], str | None]
 """Gives what a request has in the header or parameter that keeps its caller on a variant."""
@@ -22,7 +22,7 @@ class DataPlane:
         self,
         registry: Registry,
         metrics: Metrics,
-        traffic: Traffic | None = None,
+        rollouts: Rollouts | None = None,
         *,
         default_model: str | None = None,
         max_concurrency: int = 4096,
@@ -30,8 +30,8 @@ class DataPlane:
     ) -> None:
         self._registry = registry
         self._metrics = metrics
-        self._traffic = traffic
-        self._rollouts: Mapping[str, LiveRollout] = {} if traffic is None else traffic.live
+        self._rollouts = rollouts
+        self._live: Mapping[str, LiveRollout] = {} if rollouts is None else rollouts.live
         self._default_model = default_model
         self._max_concurrency = max_concurrency
         self._served: dict[tuple[str, str | None], Served] = {}
@@ -67,7 +67,7 @@ class DataPlane:
             self._check_room(1)
             if label is not None:
                 variant, version = label, self._labelled(name, label)
-            elif version is None and (live := self._rollouts.get(name)) is not None:
+            elif version is None and (live := self._live.get(name)) is not None:
                 variant, version = self._choose(name, live, key_of)
             served = self._served.get((name, version)) or self._serve(name, version)
         except CohortError as error:
@@ -96,7 +96,7 @@ class DataPlane:
         if self._served_from is not self._registry.catalog:
             self._forget()
         name = self._usual_model if model is None else model
-        if name is None or name in self._rollouts:
+        if name is None or name in self._live:
             return None
         return self._served.get((name, None))  # the first request goes alone: it is not there yet
 
@@ -139,9 +139,9 @@ class DataPlane:
 
     def _labelled(self, name: str, label: str) -> str:
         self._registry.model(name)
-        if self._traffic is None:
+        if self._rollouts is None:
             raise NotFound(f"model {quoted(name)} has no rollout, and so no labels")
-        return str(self._traffic.version_of(name, label))
+        return str(self._rollouts.version_of(name, label))
 
     def refused(self, model: str | None, error: CohortError) -> None:
         """Count a request that never got a lease; unknown models are not counted by name."""

@@ -16,8 +16,7 @@ from app.main import logs
 from app.main.application import create_app
 from app.main.rpc import RpcServer, start_rpc
 from app.main.service import Service
-from app.rest import predict, v1, v2
-from app.rest.hot import Hot, protocol
+from app.rest.hot import protocol
 from app.settings import Settings
 
 log = structlog.get_logger("cohort")
@@ -34,19 +33,11 @@ def serve(settings: Settings) -> None:
     logs.configure(settings.log_format)
     app = create_app(settings)
     service: Service = app.state.service
-    hot = Hot(
-        service.data_plane,
-        matches=(predict.match, v2.match, v1.match),
-        max_body=settings.max_body_mb * 2**20,
-        keep_alive=settings.keep_alive_seconds,
-        draining=lambda: service.control_plane.draining,
-    )
-    service.metrics.hot_requests = lambda: hot.answered
     config = uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
-        http=protocol(hot),  # type: ignore[arg-type]  # called as the class it names would be
+        http=protocol(service.hot),  # type: ignore[arg-type]  # called as the class it names would be
         ws="none",
         log_config=None,
         access_log=False,

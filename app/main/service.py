@@ -13,7 +13,7 @@ import structlog
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
 from app.main.startup import announce
-from app.metrics import Metrics
+from app.metrics import Metrics, RolloutMetrics
 from app.registry import (
     Failed,
     ModelEntry,
@@ -25,8 +25,10 @@ from app.registry import (
     VersionEntry,
 )
 from app.repository import QUIET, Snapshot, scan
-from app.rollouts import State, Traffic, TrafficEvent
-from app.rollouts.watcher import Rollouts, log_event
+from app.rest import predict, v1, v2
+from app.rest.hot import Hot
+from app.rollouts import DecisionStore, RolloutEvent, Rollouts
+from app.rollouts.watcher import RolloutWatcher, log_event
 from app.scheduling import Scheduler
 from app.session import cores
 from app.settings import Settings
@@ -49,37 +51,51 @@ class Service:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.scheduler = Scheduler({"cpu": cores()})
-        self.metrics = Metrics(self._models)
+        self.metrics = Metrics(
+            models=self._models,
+            rollouts=RolloutMetrics(
+                live=lambda: [live.rollout for live in self.rollouts.live.values()],
+                valid=lambda: self.rollout_watcher.valid,
+            ),
+            hot_requests=lambda: self.hot.answered,
+        )
         self.registry = Registry(
             wake=self.scheduler.wake,
             count=lambda model, version: self.metrics.version(model, version).batcher,
             observe=self._heard,
             cache=settings.cache,
-            pinned=lambda: self.traffic.pinned,
+            pinned=lambda: self.rollouts.pinned,
         )
-        self.traffic = Traffic(
+        self.rollouts = Rollouts(
             catalog=lambda: self.registry.catalog,
             wake=self.scheduler.wake,
-            observe=self._heard_of_traffic,
+            observe=self._rollout_changed,
         )
-        self.metrics.rollouts.live = self.traffic.live.values
-        self.metrics.rollouts.valid = lambda: self.traffic.valid
-        self.rollouts = Rollouts(settings.rollouts, State(settings.state), self.traffic)
+        self.rollout_watcher = RolloutWatcher(
+            settings.rollouts, DecisionStore(settings.state), self.rollouts
+        )
         self.data_plane = DataPlane(
             self.registry,
             self.metrics,
-            self.traffic,
+            self.rollouts,
             default_model=settings.default_model,
             max_concurrency=settings.max_concurrency,
             gather=self.scheduler.gather,
         )
-        self.control_plane = ControlPlane(self.registry, self.metrics, self.traffic)
+        self.control_plane = ControlPlane(self.registry, self.metrics, self.rollouts)
         self.control_plane.reconcile = self._reconcile_settled
-        self.control_plane.waits_for = self.rollouts.waits_for
-        self.control_plane.save = self.rollouts.exchange
+        self.control_plane.waits_for = self.rollout_watcher.waits_for
+        self.control_plane.save = self.rollout_watcher.sync
         self._reconciling = asyncio.Lock()
         self._snapshot: Snapshot | None = None
         self.control_plane.problems = self._problems
+        self.hot = Hot(
+            self.data_plane,
+            matches=(predict.match, v2.match, v1.match),
+            max_body=settings.max_body_mb * 2**20,
+            keep_alive=settings.keep_alive_seconds,
+            draining=lambda: self.control_plane.draining,
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -87,15 +103,15 @@ class Service:
         async with AsyncExitStack() as stack:
             stack.callback(self.scheduler.close)  # last: batches in flight end on its threads
             stack.callback(self.registry.close)
-            stack.callback(self.traffic.close)  # copies hold their versions
-            await self.rollouts.look()
-            await self.rollouts.exchange()
+            stack.callback(self.rollouts.close)  # copies hold their versions
+            await self.rollout_watcher.check_file()
+            await self.rollout_watcher.sync()
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             watch_seconds = self.settings.watch_seconds
             loops = [
                 tasks.create_task(self._forever(self._reconcile, watch_seconds)),
-                tasks.create_task(self._forever(self.rollouts.look, watch_seconds)),
-                tasks.create_task(self._forever(self.rollouts.step, GUARD_SECONDS)),
+                tasks.create_task(self._forever(self.rollout_watcher.check_file, watch_seconds)),
+                tasks.create_task(self._forever(self.rollout_watcher.step, GUARD_SECONDS)),
                 tasks.create_task(self._measure_lag()),
             ]
             stack.callback(lambda: [loop.cancel() for loop in loops])  # first: nothing new loads
@@ -127,7 +143,7 @@ class Service:
             await self._look_and_load()
 
     async def _look_and_load(self) -> None:
-        if not self.rollouts.known:
+        if not self.rollout_watcher.initialized:
             return
         first = not self.registry.settled
         before = self._snapshot
@@ -151,14 +167,14 @@ class Service:
 
     def _problems(self) -> list[object]:
         found = self._snapshot.problems if self._snapshot is not None else ()
-        return [*found, *self.rollouts.problems(settled=self.registry.settled)]
+        return [*found, *self.rollout_watcher.problems(settled=self.registry.settled)]
 
     def _models(self) -> Iterable[ModelEntry]:
         return self.registry.catalog.values()
 
     # -- what is heard from below
 
-    def _heard_of_traffic(self, event: TrafficEvent) -> None:
+    def _rollout_changed(self, event: RolloutEvent) -> None:
         self.metrics.rollouts.observe(event)
         log_event(event)
 

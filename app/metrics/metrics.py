@@ -82,14 +82,27 @@ class VersionMetrics:
 
 
 class Metrics(Collector):
-    """All metrics of a process. `models` gives the catalog's entries when a scrape asks."""
+    """All metrics of a process.
 
-    def __init__(self, models: Callable[[], Iterable[ModelEntry]]) -> None:
+    Args:
+        models: Returns the catalog's entries; called at each scrape.
+        rollouts: What is counted of rollouts and their shadows.
+        hot_requests: Returns how many responses the fast HTTP protocol has sent; called at each
+            scrape.
+    """
+
+    def __init__(
+        self,
+        *,
+        models: Callable[[], Iterable[ModelEntry]],
+        rollouts: RolloutMetrics,
+        hot_requests: Callable[[], int],
+    ) -> None:
         self._models = models
-        self.rollouts = RolloutMetrics()
+        self.rollouts = rollouts
+        self._hot_requests = hot_requests
         self._versions: dict[Labels, VersionMetrics] = {}
         self.loop_lag = Histogram(SECONDS)
-        self.hot_requests: Callable[[], int] = lambda: 0
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -142,7 +155,7 @@ class Metrics(Collector):
         hot = CounterMetricFamily(
             "http_hot_requests", "Answers given by the fast HTTP protocol, not by FastAPI."
         )
-        hot.add_metric((), self.hot_requests())
+        hot.add_metric((), self._hot_requests())
         yield from (inference, rejected, cancelled, hot)
 
     def _histograms(self) -> Iterator[Metric]:

@@ -14,17 +14,23 @@ from prometheus_client.core import (
 )
 
 from app.metrics.histogram import VERSION, Histogram, Labels
-from app.rollouts import Compared, Dropped, LiveRollout, RolledBack, TrafficEvent
+from app.rollouts import Compared, Dropped, RolledBack, Rollout, RolloutEvent
 
 DIFFERENCES = (0.0, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4)
 
 
 class RolloutMetrics:
-    """`live` and `valid` are asked when a scrape asks."""
+    """Counts what happens to rollouts, and exposes it with their weights.
 
-    def __init__(self) -> None:
-        self.live: Callable[[], Iterable[LiveRollout]] = tuple
-        self.valid: Callable[[], bool] = lambda: True
+    Args:
+        live: Returns the rollouts in use, with the server's decisions applied; called at each
+            scrape.
+        valid: Returns whether the rollouts file can be read; called at each scrape.
+    """
+
+    def __init__(self, *, live: Callable[[], Iterable[Rollout]], valid: Callable[[], bool]) -> None:
+        self._live = live
+        self._valid = valid
         self._rollbacks: Counter[Labels] = Counter()
         self._compared: Counter[Labels] = Counter()
         self._dropped: Counter[Labels] = Counter()
@@ -32,7 +38,7 @@ class RolloutMetrics:
         self._differences: dict[Labels, Histogram] = {}
         self._relative: dict[Labels, Histogram] = {}
 
-    def observe(self, event: TrafficEvent) -> None:
+    def observe(self, event: RolloutEvent) -> None:
         """Count what happened; a rollback in the process that decided it."""
         match event:
             case Compared(model, version, disagrees, outputs):
@@ -57,15 +63,14 @@ class RolloutMetrics:
             "A variant's weight; 0 once it is rolled back.",
             labels=(*VERSION, "variant"),
         )
-        for live in self.live():
-            rollout = live.rollout
+        for rollout in self._live():
             for name, variant in rollout.variants.items():
                 of = (rollout.model, str(variant.version), name)
                 weight.add_metric(of, 0.0 if variant.rolled_back else variant.weight)
         valid = GaugeMetricFamily(
             "rollouts_config_valid", "1 while the rollouts file can be read, 0 while it cannot."
         )
-        valid.add_metric((), float(self.valid()))
+        valid.add_metric((), float(self._valid()))
         yield from (weight, valid)
         yield _counter(
             "rollout_rollbacks",

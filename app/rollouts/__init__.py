@@ -7,19 +7,20 @@ variant and tells it, in its reply, how that went.
 
 from app.rollouts.choosing import choose, is_sampled, share
 from app.rollouts.config import RolloutConfig, load_rollouts, parse_rollouts
-from app.rollouts.decisions import Decision, Decisions, State
+from app.rollouts.decisions import Decision, Decisions, DecisionStore
 from app.rollouts.description import shares_of
-from app.rollouts.events import Compared, Dropped, Observer, Restored, RolledBack, TrafficEvent
+from app.rollouts.events import Compared, Dropped, Observer, Restored, RolledBack, RolloutEvent
 from app.rollouts.live import LiveRollout
 from app.rollouts.rollout import Rollout, Shadow, Sticky, Variant
-from app.rollouts.rollouts import OPERATOR, Traffic
+from app.rollouts.rollouts import OPERATOR, Rollouts
 from app.rollouts.sequential_test import Guard
-from app.rollouts.watcher import Rollouts, log_event
+from app.rollouts.watcher import RolloutWatcher, log_event
 
 __all__ = [
     "OPERATOR",
     "Compared",
     "Decision",
+    "DecisionStore",
     "Decisions",
     "Dropped",
     "Guard",
@@ -29,12 +30,11 @@ __all__ = [
     "RolledBack",
     "Rollout",
     "RolloutConfig",
+    "RolloutEvent",
+    "RolloutWatcher",
     "Rollouts",
     "Shadow",
-    "State",
     "Sticky",
-    "Traffic",
-    "TrafficEvent",
     "Variant",
     "choose",
     "is_sampled",

@@ -46,7 +46,7 @@ Decisions = Mapping[str, Mapping[int, Decision]]
 """By model and version."""
 
 
-class State:
+class DecisionStore:
     """The decisions of all processes that share `folder`."""
 
     def __init__(self, folder: Path) -> None:

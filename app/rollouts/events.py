@@ -47,5 +47,5 @@ class Dropped(NamedTuple):
     version: int
 
 
-TrafficEvent = RolledBack | Restored | Compared | Dropped
-Observer = Callable[[TrafficEvent], None]
+RolloutEvent = RolledBack | Restored | Compared | Dropped
+Observer = Callable[[RolloutEvent], None]

@@ -19,11 +19,11 @@ from app.rollouts.side_queue import RuntimeDependencies
 OPERATOR = "operator"
 
 
-class Traffic:
+class Rollouts:
     """Holds a LiveRollout for each model that has a rollout.
 
-    Every change is made here, at once; `unsaved` and `ended` say what is still to be written to the
-    state folder and removed from it, which `main` does.
+    Changes take effect at once. `pending_records` and `pending_clears` are the decisions that
+    RolloutWatcher has still to write to the state folder, and to remove from it.
     """
 
     def __init__(
@@ -34,9 +34,8 @@ class Traffic:
         observe: Observer,
     ) -> None:
         self.live: dict[str, LiveRollout] = {}
-        self.valid = True  # whether rollouts.yaml can be read
-        self.unsaved: dict[tuple[str, int], Decision] = {}
-        self.ended: set[tuple[str, int]] = set()
+        self.pending_records: dict[tuple[str, int], Decision] = {}
+        self.pending_clears: set[tuple[str, int]] = set()
         self._machinery = RuntimeDependencies(catalog, wake)
         self._observe = observe
 
@@ -68,8 +67,8 @@ class Traffic:
         live = self.live.get(model)
         if live is None:
             return None
-        unsaved = any(name == model for name, _ in [*self.unsaved, *self.ended])
-        return {**describe(live, self._ready(model)), "saved": not unsaved}
+        pending = any(name == model for name, _ in [*self.pending_records, *self.pending_clears])
+        return {**describe(live, self._ready(model)), "saved": not pending}
 
     def examples(self, model: str) -> list[dict[str, Any]]:
         """What the shadow answered differently. Raises NotFound."""
@@ -174,10 +173,12 @@ class Traffic:
             stand = {
                 version: decision
                 for version, decision in decisions.get(model, {}).items()
-                if (model, version) not in self.ended
+                if (model, version) not in self.pending_clears
             }
             stand |= {
-                version: one for (name, version), one in self.unsaved.items() if name == model
+                version: one
+                for (name, version), one in self.pending_records.items()
+                if name == model
             }
             before = live.decisions
             if stand == before:
@@ -194,15 +195,15 @@ class Traffic:
             live.close()
 
     def _decide(self, model: str, live: LiveRollout, decision: Decision) -> None:
-        self.unsaved[model, decision.version] = decision
-        self.ended.discard((model, decision.version))
+        self.pending_records[model, decision.version] = decision
+        self.pending_clears.discard((model, decision.version))
         live.decide({**live.decisions, decision.version: decision})
         self._tell(model, live, decision, ours=True)
 
     def _end(self, model: str, live: LiveRollout, versions: frozenset[int]) -> None:
         for version in versions:
-            self.unsaved.pop((model, version), None)
-            self.ended.add((model, version))
+            self.pending_records.pop((model, version), None)
+            self.pending_clears.add((model, version))
         live.decide({v: one for v, one in live.decisions.items() if v not in versions})
         for version in sorted(versions):
             self._observe(Restored(model, version, _names(live.rollout, version)))

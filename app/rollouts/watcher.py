@@ -13,9 +13,9 @@ import structlog
 
 from app.repository import ConfigProblems, Problem
 from app.rollouts.config import RolloutConfig, load_rollouts
-from app.rollouts.decisions import Decision, Decisions, State
-from app.rollouts.events import Dropped, Restored, RolledBack, TrafficEvent
-from app.rollouts.rollouts import Traffic
+from app.rollouts.decisions import Decision, Decisions, DecisionStore
+from app.rollouts.events import Dropped, Restored, RolledBack, RolloutEvent
+from app.rollouts.rollouts import Rollouts
 
 log = structlog.get_logger("cohort")
 
@@ -25,50 +25,55 @@ QUIET = 0.25
 Stamp = tuple[int, int, int] | None
 """Of a file: when it changed, its size and its number. None: there is no file."""
 
-Key = tuple[str, int]
+DecisionKey = tuple[str, int]
 
 
-class _Exchanged(NamedTuple):
-    """What became of an exchange with the state folder. `decisions` is None where unreadable."""
+class _SyncResult(NamedTuple):
+    """What became of an sync with the state folder. `decisions` is None where unreadable."""
 
-    saved: Mapping[Key, Decision]
-    removed: frozenset[Key]
+    saved: Mapping[DecisionKey, Decision]
+    removed: frozenset[DecisionKey]
     decisions: Decisions | None
     problems: tuple[str, ...]
 
 
-class Rollouts:
-    """Makes `traffic` what the file and the folder say. A file that is broken changes nothing.
+class RolloutWatcher:
+    """Keeps `rollouts` in step with the file and the state folder. An invalid file changes nothing.
 
-    `known` is whether a file was ever read, or known not to be there: until then nobody can say
-    which versions may have traffic, so that none is loaded.
+    `initialized` is whether a valid file was ever read, or known to be missing. Until then no model
+    is loaded: which versions may have traffic is not known.
     """
 
-    def __init__(self, path: Path, state: State, traffic: Traffic) -> None:
-        self.known = False
+    def __init__(self, path: Path, state: DecisionStore, rollouts: Rollouts) -> None:
+        self.initialized = False
         self._path = path
         self._state = state
-        self._traffic = traffic
+        self._rollouts = rollouts
         self._seen: Stamp = (-1, -1, -1)
         self._broken: tuple[Problem, ...] = ()
         self._troubles: tuple[str, ...] = ()
         self._followed = False
-        self._exchanging = asyncio.Lock()
+        self._syncing = asyncio.Lock()
+
+    @property
+    def valid(self) -> bool:
+        """Whether the rollouts file could be read; a missing file is valid."""
+        return not self._broken
 
     def problems(self, *, settled: bool) -> list[str]:
         """What is wrong, in sentences; before all is `settled`, no version is missing."""
-        missing = self._traffic.problems() if settled else []
+        missing = self._rollouts.problems() if settled else []
         return [*map(str, self._broken), *self._troubles, *missing]
 
     def waits_for(self) -> str:
         """Why the first models are not loaded."""
-        if self.known or not self._broken:
+        if self.initialized or not self._broken:
             return "loading models"
         return f"nobody can say who gets which version: {self._broken[0]}"
 
     # -- the operator's file
 
-    async def look(self) -> None:
+    async def check_file(self) -> None:
         """Follow the file, where it changed and lies still."""
         stamp = await asyncio.to_thread(self._stamp)
         if stamp == self._seen:
@@ -90,13 +95,13 @@ class Rollouts:
         self._seen = stamp
         self._follow(configs)
         if decisions is not None:
-            self._traffic.follow(decisions)
+            self._rollouts.follow(decisions)
 
     def _decisions(self) -> Decisions | None:
         try:
             return self._state.read()[0]
         except OSError:
-            return None  # `exchange` tells
+            return None  # `sync` tells
 
     def _stamp(self) -> Stamp:
         try:
@@ -107,21 +112,20 @@ class Rollouts:
 
     def _refuse(self, problems: tuple[Problem, ...]) -> None:
         self._broken = problems
-        self._traffic.valid = False
         for problem in problems:
             log.error(
                 "rollouts file refused",
                 file=problem.file,
                 key=problem.key,
                 problem=problem.sentence,
-                running_ones_stay=self.known,
+                running_ones_stay=self.initialized,
             )
 
     def _follow(self, configs: Mapping[str, RolloutConfig]) -> None:
-        before = {model: live.config for model, live in self._traffic.live.items()}
+        before = {model: live.config for model, live in self._rollouts.live.items()}
         self._broken = ()
-        self._traffic.valid = self.known = True
-        self._traffic.apply(configs)
+        self.initialized = True
+        self._rollouts.apply(configs)
         for model, config in configs.items():
             if before.get(model) != config:
                 variants = config.rollout.variants.values()
@@ -133,40 +137,44 @@ class Rollouts:
     # -- the guard and the state folder
 
     async def step(self) -> None:
-        """Judge what came in, and exchange decisions with the other processes."""
-        self._traffic.tick()
-        await self.exchange()
+        """Judge what came in, and sync decisions with the other processes."""
+        self._rollouts.tick()
+        await self.sync()
 
-    async def exchange(self) -> None:
+    async def sync(self) -> None:
         """Write down what was decided and cleared here, and follow what stands."""
-        traffic = self._traffic
-        async with self._exchanging:
-            if not (traffic.live or traffic.unsaved or traffic.ended):
+        rollouts = self._rollouts
+        async with self._syncing:
+            if not (rollouts.live or rollouts.pending_records or rollouts.pending_clears):
                 return
             done = await asyncio.to_thread(
-                self._exchange, dict(traffic.unsaved), frozenset(traffic.ended)
+                self._sync, dict(rollouts.pending_records), frozenset(rollouts.pending_clears)
             )
             for key, decision in done.saved.items():
-                if traffic.unsaved.get(key) == decision:
-                    del traffic.unsaved[key]
+                if rollouts.pending_records.get(key) == decision:
+                    del rollouts.pending_records[key]
             if done.decisions is not None:
                 self._end_outdated(done.decisions)
-                traffic.follow(done.decisions)
-            traffic.ended -= done.removed
+                rollouts.follow(done.decisions)
+            rollouts.pending_clears -= done.removed
             for problem in done.problems:
                 if problem not in self._troubles:
                     log.error("state folder", problem=problem)
             self._troubles = done.problems
 
-    def _exchange(self, unsaved: Mapping[Key, Decision], ended: frozenset[Key]) -> _Exchanged:
+    def _sync(
+        self,
+        records: Mapping[DecisionKey, Decision],
+        clears: frozenset[DecisionKey],
+    ) -> _SyncResult:
         saved, removed, problems = {}, set(), []
-        for model, version in ended:
+        for model, version in clears:
             try:
                 self._state.clear(model, version)
                 removed.add((model, version))
             except OSError as error:
                 problems.append(f"the state folder does not forget: {error.strerror}")
-        for (model, version), decision in unsaved.items():
+        for (model, version), decision in records.items():
             try:
                 self._state.record(model, decision)
                 saved[model, version] = decision
@@ -176,8 +184,8 @@ class Rollouts:
             decisions, broken = self._state.read()
         except OSError as error:
             problems.append(f"the state folder cannot be read: {error.strerror}")
-            return _Exchanged(saved, frozenset(removed), None, tuple(problems))
-        return _Exchanged(saved, frozenset(removed), decisions, (*problems, *broken))
+            return _SyncResult(saved, frozenset(removed), None, tuple(problems))
+        return _SyncResult(saved, frozenset(removed), decisions, (*problems, *broken))
 
     def _end_outdated(self, decisions: Decisions) -> None:
         """At the start, end what was decided about versions that left their rollout meanwhile.
@@ -190,10 +198,10 @@ class Rollouts:
         self._followed = True
         if self._seen is None:
             return
-        for model, versions in self._traffic.pinned.items():
+        for model, versions in self._rollouts.pinned.items():
             for version, decision in decisions.get(model, {}).items():
                 if version not in versions and _time_of(decision) < self._seen[0] / 1e9:
-                    self._traffic.ended.add((model, version))
+                    self._rollouts.pending_clears.add((model, version))
 
 
 def _time_of(decision: Decision) -> float:
@@ -203,7 +211,7 @@ def _time_of(decision: Decision) -> float:
         return float("inf")
 
 
-def log_event(event: TrafficEvent) -> None:
+def log_event(event: RolloutEvent) -> None:
     """Tell the log what happened to a variant."""
     match event:
         case RolledBack(model, version, variants, shadow, reason, detail, ours):

@@ -12,7 +12,7 @@ from app.cli import cli
 from app.cli.rollout_commands.moving import moves, with_decisions
 from app.cli.rollout_commands.yaml_edit import RolloutsFile
 from app.errors import ConfigInvalid
-from app.rollouts import Decision, Rollout, State, Sticky, Variant
+from app.rollouts import Decision, DecisionStore, Rollout, Sticky, Variant
 
 FILE = """\
 # who gets what
@@ -40,7 +40,7 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "rollouts.yaml"
-        self.state = State(folder / "state")
+        self.state = DecisionStore(folder / "state")
         self.folder = folder
         for model, version in [("digits", 1), ("digits", 2), ("iris", 1), ("iris", 2)]:
             (folder / "models" / model / str(version)).mkdir(parents=True)

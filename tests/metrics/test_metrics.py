@@ -15,6 +15,7 @@ from app.batching import Left, Ran
 from app.comparing import OutputDifference
 from app.metrics import SECONDS, Histogram, Metrics
 from app.rollouts import Compared
+from tests.fakes import make_metrics
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -50,7 +51,7 @@ def test_a_histogram_counts_each_value_in_its_bucket(values: list[float]) -> Non
 
 def test_an_answer_is_counted_by_outcome_and_timed_by_variant() -> None:
     """The code is OK or the error's name; both kinds are timed."""
-    metrics = Metrics(list)
+    metrics = make_metrics()
     counts = metrics.version("iris", "1")
     counts.request("", "OK", 0.0002)
     counts.request("", "OK", 0.2)
@@ -64,7 +65,7 @@ def test_an_answer_is_counted_by_outcome_and_timed_by_variant() -> None:
 
 def test_a_run_is_counted_with_its_rows_requests_and_waits() -> None:
     """One run, one observation each; one wait per request; callers who left by stage."""
-    metrics = Metrics(list)
+    metrics = make_metrics()
     counts = metrics.version("iris", "1")
     counts.batcher(Ran(rows=12, requests=3, seconds=0.01, waits=[(0.001, 2), (0.003, 1)]))
     counts.batcher(Left("queued"))
@@ -80,14 +81,14 @@ def test_a_run_is_counted_with_its_rows_requests_and_waits() -> None:
 
 def test_the_same_version_is_counted_in_one_place() -> None:
     """Whoever asks for a version's counts gets the same ones."""
-    metrics = Metrics(list)
+    metrics = make_metrics()
     assert metrics.version("iris", "1") is metrics.version("iris", "1")
     assert metrics.version("iris", "1") is not metrics.version("iris", "2")
 
 
 def test_process_metrics_and_loop_lag_are_there() -> None:
     """Memory, CPU and descriptors of the process, and how late its loop is."""
-    metrics = Metrics(list)
+    metrics = make_metrics()
     metrics.loop_lag.observe(0.003)
     names = {name for name, _ in samples(metrics)}
     assert {"process_resident_memory_bytes", "process_cpu_seconds_total"} <= names
@@ -103,7 +104,7 @@ def test_buckets_reach_from_50_microseconds_to_30_seconds() -> None:
 
 def test_openmetrics_is_spoken_to_who_asks_for_it() -> None:
     """The format follows the Accept header."""
-    metrics = Metrics(list)
+    metrics = make_metrics()
     body, content_type = metrics.text("application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
     assert body.rstrip().endswith(b"# EOF")
@@ -111,7 +112,7 @@ def test_openmetrics_is_spoken_to_who_asks_for_it() -> None:
 
 def test_differences_of_a_shadow_are_counted_in_both_measures() -> None:
     """By output; what is infinite or no number is in neither histogram."""
-    metrics = Metrics(list).rollouts
+    metrics = make_metrics().rollouts
     outputs = [OutputDifference("scores", False, 0.5, 0.002), OutputDifference("text", True)]
     metrics.observe(Compared("digits", 3, True, outputs))
     metrics.observe(Compared("digits", 3, True, [OutputDifference("scores", True, inf, inf)]))

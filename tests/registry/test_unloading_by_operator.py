@@ -10,11 +10,10 @@ import pytest
 
 from app.control_plane import ControlPlane
 from app.errors import ModelNotFound, NotReady
-from app.metrics import Metrics
 from app.registry import UNLOADED, Source, State
 from app.registry.preparation import PreparedVersion, prepare_version
 from tests import onnx_models
-from tests.fakes import PATIENCE
+from tests.fakes import PATIENCE, make_metrics
 from tests.registry.test_registry import House, put
 
 READY, UNAVAILABLE, UNLOADING = State.READY, State.UNAVAILABLE, State.UNLOADING
@@ -30,7 +29,7 @@ def house(tmp_path: Path) -> House:
 @pytest.fixture
 def plane(house: House) -> ControlPlane:
     """The operator's way into it."""
-    plane = ControlPlane(house.registry, Metrics(house.registry.catalog.values))
+    plane = ControlPlane(house.registry, make_metrics(house.registry.catalog.values))
     plane.reconcile = house.reconcile
     return plane
 

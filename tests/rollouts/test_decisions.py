@@ -9,25 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from app.rollouts import Decision, State
+from app.rollouts import Decision, DecisionStore
 
 CANARY = Decision(2, "errors", "4.00% of 900 requests against 1.00%", "2026-05-01T10:00:00.000")
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> State:
+def state(tmp_path: Path) -> DecisionStore:
     """A folder that is not there yet."""
-    return State(tmp_path / "state")
+    return DecisionStore(tmp_path / "state")
 
 
 def test_a_decision_is_read_by_every_process_until_it_is_cleared(
-    state: State, tmp_path: Path
+    state: DecisionStore, tmp_path: Path
 ) -> None:
     """Also by one that starts later; clearing it leaves the others."""
     state.record("digits", CANARY)
     state.record("digits", Decision.now(3, "operator", ""))
     state.record("iris", Decision.now(7, "latency", ""))
-    other = State(tmp_path / "state")
+    other = DecisionStore(tmp_path / "state")
     decisions, problems = other.read()
     assert decisions["digits"][2] == CANARY
     assert {model: set(one) for model, one in decisions.items()} == {"digits": {2, 3}, "iris": {7}}
@@ -38,12 +38,12 @@ def test_a_decision_is_read_by_every_process_until_it_is_cleared(
     assert not problems
 
 
-def test_without_a_folder_nothing_is_decided(state: State) -> None:
+def test_without_a_folder_nothing_is_decided(state: DecisionStore) -> None:
     """A fresh server has none."""
     assert state.read() == ({}, [])
 
 
-def test_the_first_of_two_decisions_stands(state: State) -> None:
+def test_the_first_of_two_decisions_stands(state: DecisionStore) -> None:
     """Two replicas that come to the same do not overwrite each other."""
     state.record("digits", CANARY)
     state.record("digits", Decision.now(2, "latency", ""))
@@ -55,14 +55,14 @@ def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from app.rollouts.decisions import *\n"
         "for version in range(int(sys.argv[2]), 60, 3):\n"
-        "    State(Path(sys.argv[1])).record('m', Decision.now(version, 'errors', ''))\n"
+        "    DecisionStore(Path(sys.argv[1])).record('m', Decision.now(version, 'errors', ''))\n"
     )
     processes = [
         subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(first)])
         for first in (1, 2, 3)
     ]
     assert [process.wait(60) for process in processes] == [0, 0, 0]
-    assert set(State(tmp_path).read()[0]["m"]) == set(range(1, 60))
+    assert set(DecisionStore(tmp_path).read()[0]["m"]) == set(range(1, 60))
     assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]
 
 
@@ -71,7 +71,7 @@ def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     ["", "{", "[]", "3", "null", '{"version": 2}', '{"reason": 7}', '{"reason": []}', "\xff"],
 )
 def test_a_broken_file_keeps_its_version_out_and_is_told(
-    state: State, tmp_path: Path, text: str
+    state: DecisionStore, tmp_path: Path, text: str
 ) -> None:
     """Its name says which version: to let it back in would be a guess."""
     folder = tmp_path / "state/rollouts/digits"
@@ -86,7 +86,7 @@ def test_a_broken_file_keeps_its_version_out_and_is_told(
     assert state.read()[1] == []
 
 
-def test_what_is_no_decision_is_left_alone(state: State, tmp_path: Path) -> None:
+def test_what_is_no_decision_is_left_alone(state: DecisionStore, tmp_path: Path) -> None:
     """Files of other names, a file in place of a folder, and unknown keys."""
     folder = tmp_path / "state/rollouts/digits"
     folder.mkdir(parents=True)
@@ -96,7 +96,7 @@ def test_what_is_no_decision_is_left_alone(state: State, tmp_path: Path) -> None
     assert state.read() == ({"digits": {2: Decision(2, "errors")}}, [])
 
 
-def test_an_unreadable_folder_is_not_an_empty_one(state: State, tmp_path: Path) -> None:
+def test_an_unreadable_folder_is_not_an_empty_one(state: DecisionStore, tmp_path: Path) -> None:
     """Else a file server's hiccup would bring back what was rolled back."""
     (tmp_path / "state").mkdir()
     (tmp_path / "state/rollouts").symlink_to("rollouts")

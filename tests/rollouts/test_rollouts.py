@@ -16,7 +16,6 @@ import pytest
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
 from app.errors import CohortError, InvalidInput, NotFound, NotReady
-from app.metrics import Metrics
 from app.rollouts import (
     Compared,
     Decision,
@@ -24,13 +23,13 @@ from app.rollouts import (
     Restored,
     RolledBack,
     Rollout,
-    Traffic,
-    TrafficEvent,
+    RolloutEvent,
+    Rollouts,
     parse_rollouts,
 )
 from app.tensors import Array
 from tests import onnx_models
-from tests.fakes import PATIENCE
+from tests.fakes import PATIENCE, make_metrics
 from tests.registry.test_registry import House
 
 GUARD = "guard: {max_error_rate_increase: 0.01, min_requests: 50}"
@@ -41,26 +40,26 @@ class Street:
 
     def __init__(self, folder: Path) -> None:
         self.house = House(folder)
-        self.events: list[TrafficEvent] = []
-        self.traffic = Traffic(
+        self.events: list[RolloutEvent] = []
+        self.rollouts = Rollouts(
             catalog=lambda: self.house.registry.catalog,
             wake=self.house.scheduler.wake,
             observe=self.events.append,
         )
-        self.metrics = Metrics(list)
-        self.plane = DataPlane(self.house.registry, self.metrics, self.traffic)
-        self.control = ControlPlane(self.house.registry, self.metrics, self.traffic)
+        self.metrics = make_metrics()
+        self.plane = DataPlane(self.house.registry, self.metrics, self.rollouts)
+        self.control = ControlPlane(self.house.registry, self.metrics, self.rollouts)
 
     def put(self, version: int, model: onnx.ModelProto) -> None:
         onnx_models.save(model, self.house.models / "m" / str(version) / "model.onnx")
         (self.house.models / "m" / "config.yaml").write_text("versions: all\nproviders: [cpu]\n")
 
     def apply(self, text: str) -> None:
-        self.traffic.apply(parse_rollouts(f"m: {{{text}}}" if text else "", "rollouts.yaml"))
+        self.rollouts.apply(parse_rollouts(f"m: {{{text}}}" if text else "", "rollouts.yaml"))
 
     @property
     def rollout(self) -> Rollout:
-        return self.traffic.live["m"].rollout
+        return self.rollouts.live["m"].rollout
 
     def is_out(self, variant: str) -> bool:
         return self.rollout.variants[variant].rolled_back
@@ -108,7 +107,7 @@ async def street(tmp_path: Path) -> AsyncIterator[Street]:
     street.put(2, onnx_models.gather(size=3))
     await street.house.reconcile()
     yield street
-    street.traffic.close()
+    street.rollouts.close()
     street.house.registry.close()
     street.house.scheduler.close()
 
@@ -137,7 +136,7 @@ async def test_versions_and_labels_are_pinned_past_the_rollout(street: Street) -
     street.apply(f"{HALVES}, {GUARD}")
     assert await street.ask(times=9, label="canary") == {("canary", "OK"): 9}
     assert await street.ask(times=9, version="2") == {("", "OK"): 9}
-    street.traffic.tick()
+    street.rollouts.tick()
     assert street.described("canary")["evidence"]["errors"]["requests"] == 0
     with pytest.raises(NotFound, match="did you mean 'canary'"):
         await street.ask(label="canari")
@@ -149,7 +148,7 @@ async def test_a_variant_without_its_version_hands_its_callers_to_the_baseline(
     """And without the baseline's, its callers hear so."""
     street.apply(HALVES.replace("version: 2", "version: 7"))
     assert await street.ask(times=50) == {("stable", "OK"): 50}
-    assert "version 7 of variant canary is not ready" in street.traffic.problems()[0]
+    assert "version 7 of variant canary is not ready" in street.rollouts.problems()[0]
     street.apply(HALVES.replace("version: 1", "version: 7").replace("weight: 1", "weight: 9"))
     with pytest.raises(NotReady, match="baseline"):
         await street.ask(times=50)
@@ -165,7 +164,7 @@ async def test_a_variant_that_fails_where_the_baseline_does_not_is_rolled_back(
         assert set(answers) <= {("stable", "OK"), ("canary", "InvalidInput"),
                                 ("canary", "InferenceFailed")}  # fmt: skip
         await street.settle()
-        street.traffic.tick()
+        street.rollouts.tick()
         if street.is_out("canary"):
             break
     assert await street.ask(5, times=50) == {("stable", "OK"): 50}
@@ -174,7 +173,7 @@ async def test_a_variant_that_fails_where_the_baseline_does_not_is_rolled_back(
     assert (event.variants, event.reason, event.ours) == (["canary"], "errors", True)
     assert street.described("canary")["reason"] == "errors"
     assert street.described("canary")["share"] == 0
-    assert street.traffic.unsaved["m", 2].reason == "errors"
+    assert street.rollouts.pending_records["m", 2].reason == "errors"
 
 
 async def test_what_fails_on_both_sides_rolls_nothing_back(street: Street) -> None:
@@ -189,7 +188,7 @@ async def test_what_fails_on_both_sides_rolls_nothing_back(street: Street) -> No
         assert {variant for variant, _ in bad} == {"canary"}
         assert not any(code == "OK" for _, code in bad)
         await street.settle()
-        street.traffic.tick()
+        street.rollouts.tick()
     assert not street.events
     evidence = street.described("canary")["evidence"]["errors"]
     assert evidence["failed_on_both"] == 200
@@ -203,7 +202,7 @@ async def test_refusals_before_the_run_are_no_evidence(street: Street) -> None:
         with street.plane.pick("m") as lease, pytest.raises(InvalidInput):
             await lease.infer({"nonsense": np.zeros(1, np.float32)})
     await street.ask(0, label="stable")
-    street.traffic.tick()
+    street.rollouts.tick()
     assert street.described("canary")["evidence"]["errors"]["requests"] == 0
 
 
@@ -212,11 +211,11 @@ async def test_a_rollback_outlives_edits_of_weights_and_ends_when_the_version_le
 ) -> None:
     """Coming back, the version starts anew; its file is to be removed."""
     street.apply(HALVES)
-    street.traffic.roll_back("m", "canary")
+    street.rollouts.roll_back("m", "canary")
     street.apply(ALL)
     assert street.is_out("canary")
     street.apply("variants: {stable: {version: 1, weight: 1}}")
-    assert street.traffic.ended == {("m", 2)}
+    assert street.rollouts.pending_clears == {("m", 2)}
     street.apply(HALVES)
     assert not street.is_out("canary")
     assert isinstance(street.events[-1], Restored)
@@ -246,15 +245,15 @@ async def test_what_others_decided_is_followed(street: Street) -> None:
     """And ends with their file. What is decided here and not yet written stays."""
     street.apply(HALVES)
     decision = Decision(2, "latency", "", "2026-01-01")
-    street.traffic.follow({"m": {2: decision}, "other": {1: decision}})
+    street.rollouts.follow({"m": {2: decision}, "other": {1: decision}})
     assert await street.ask(times=20) == {("stable", "OK"): 20}
     (event,) = street.events
     assert isinstance(event, RolledBack)
     assert not event.ours
-    street.traffic.follow({})
+    street.rollouts.follow({})
     assert len(await street.ask(times=50)) == 2
-    street.traffic.roll_back("m", "canary")
-    street.traffic.follow({})
+    street.rollouts.roll_back("m", "canary")
+    street.rollouts.follow({})
     assert street.is_out("canary")
 
 
@@ -311,7 +310,7 @@ async def test_a_shadow_that_disagrees_is_stopped_with_its_variants(street: Stre
     while not street.rollout.shadow_stopped:
         await street.ask(5, times=40)
         await street.settle()
-        street.traffic.tick()
+        street.rollouts.tick()
     assert street.is_out("canary")
     (event,) = [one for one in street.events if isinstance(one, RolledBack)]
     assert (event.shadow, event.reason) == (True, "disagreement")
@@ -319,7 +318,7 @@ async def test_a_shadow_that_disagrees_is_stopped_with_its_variants(street: Stre
     await street.ask(5, times=20)
     await street.settle()
     assert street.events == []
-    street.traffic.clear("m")
+    street.rollouts.clear("m")
     await street.ask(0, times=40)
     await street.settle()
     assert any(isinstance(one, Compared) for one in street.events)
@@ -328,7 +327,7 @@ async def test_a_shadow_that_disagrees_is_stopped_with_its_variants(street: Stre
 async def test_copies_that_find_no_room_are_dropped_and_counted(street: Street) -> None:
     """Without anything in the callers' way."""
     street.apply("variants: {stable: {version: 1, weight: 1}}, shadow: {version: 2}")
-    live = street.traffic.live["m"]
+    live = street.rollouts.live["m"]
     assert live.shadowing is not None
     array: Array = np.array([0], np.int64)
     name = street.plane.pick("m").inputs[0].name

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.rollouts import Decision, State, Traffic
-from app.rollouts.watcher import Rollouts
+from app.rollouts import Decision, DecisionStore, Rollouts
+from app.rollouts.watcher import RolloutWatcher
 
 TWO = "m: {variants: {a: {version: 1, weight: 1}, b: {version: 2, weight: 1}}}"
 ONE = "m: {variants: {a: {version: 1, weight: 1}}}"
@@ -21,9 +21,9 @@ class Replica:
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "rollouts.yaml"
-        self.state = State(folder / "state")
-        self.traffic = Traffic(catalog=dict, wake=lambda _: None, observe=lambda _: None)
-        self.rollouts = Rollouts(self.file, self.state, self.traffic)
+        self.state = DecisionStore(folder / "state")
+        self.rollouts = Rollouts(catalog=dict, wake=lambda _: None, observe=lambda _: None)
+        self.watcher = RolloutWatcher(self.file, self.state, self.rollouts)
 
     def write(self, text: str) -> None:
         """Long ago, so that nobody waits for the rest."""
@@ -33,11 +33,11 @@ class Replica:
 
     @property
     def valid(self) -> bool:
-        return self.traffic.valid
+        return self.watcher.valid
 
     @property
     def out(self) -> list[str]:
-        variants = self.traffic.live["m"].rollout.variants.values()
+        variants = self.rollouts.live["m"].rollout.variants.values()
         return [one.name for one in variants if one.rolled_back]
 
 
@@ -46,42 +46,42 @@ def replica(tmp_path: Path) -> Iterator[Replica]:
     """One without files."""
     replica = Replica(tmp_path)
     yield replica
-    replica.traffic.close()
+    replica.rollouts.close()
 
 
 async def test_a_broken_edit_changes_nothing_and_a_mended_one_is_taken(replica: Replica) -> None:
     """The running rollout stays, with the problem in sight."""
     replica.write(TWO)
-    await replica.rollouts.look()
-    running = replica.traffic.live["m"].config
+    await replica.watcher.check_file()
+    running = replica.rollouts.live["m"].config
     replica.write("m: {variants: {a: {version: 1, wieght: 1}}}")
-    await replica.rollouts.look()
-    assert replica.traffic.live["m"].config is running
+    await replica.watcher.check_file()
+    assert replica.rollouts.live["m"].config is running
     assert [replica.valid] == [False]
-    assert "m.variants.a.wieght" in "".join(replica.rollouts.problems(settled=False))
+    assert "m.variants.a.wieght" in "".join(replica.watcher.problems(settled=False))
     replica.write(ONE)
-    await replica.rollouts.look()
-    assert replica.traffic.pinned == {"m": {1}}
+    await replica.watcher.check_file()
+    assert replica.rollouts.pinned == {"m": {1}}
     assert replica.valid
-    assert replica.rollouts.problems(settled=False) == []
+    assert replica.watcher.problems(settled=False) == []
 
 
 async def test_a_server_without_the_file_serves(replica: Replica) -> None:
     """And until it was read, one with a broken file does not."""
-    await replica.rollouts.look()
-    assert replica.rollouts.known
+    await replica.watcher.check_file()
+    assert replica.watcher.initialized
     broken = Replica(replica.file.parent)
     broken.write("m: 3")
-    await broken.rollouts.look()
-    assert not broken.rollouts.known
-    assert "m: must be keys with values" in broken.rollouts.waits_for()
+    await broken.watcher.check_file()
+    assert not broken.watcher.initialized
+    assert "m: must be keys with values" in broken.watcher.waits_for()
 
 
 async def test_a_file_that_is_still_being_written_is_waited_for(replica: Replica) -> None:
     """Its first half may be a rollout, too, and would end what was decided."""
     replica.file.write_text(ONE)
-    await replica.rollouts.look()
-    assert replica.traffic.pinned == {"m": {1}}
+    await replica.watcher.check_file()
+    assert replica.rollouts.pinned == {"m": {1}}
 
 
 async def test_a_decision_goes_from_replica_to_replica_and_over_a_restart(
@@ -91,32 +91,32 @@ async def test_a_decision_goes_from_replica_to_replica_and_over_a_restart(
     replica.write(TWO)
     other = Replica(tmp_path)
     for one in (replica, other):
-        await one.rollouts.look()
-        await one.rollouts.exchange()
-    replica.traffic.roll_back("m", "b")
-    await replica.rollouts.exchange()
-    assert not replica.traffic.unsaved
-    await other.rollouts.step()
+        await one.watcher.check_file()
+        await one.watcher.sync()
+    replica.rollouts.roll_back("m", "b")
+    await replica.watcher.sync()
+    assert not replica.rollouts.pending_records
+    await other.watcher.step()
     assert (replica.out, other.out) == (["b"], ["b"])
     later = Replica(tmp_path)
-    await later.rollouts.look()
-    await later.rollouts.exchange()
+    await later.watcher.check_file()
+    await later.watcher.sync()
     assert later.out == ["b"]
-    other.traffic.clear("m")
-    await other.rollouts.exchange()
-    await replica.rollouts.step()
+    other.rollouts.clear("m")
+    await other.watcher.sync()
+    await replica.watcher.step()
     assert (replica.out, other.out) == ([], [])
 
 
 async def test_what_was_cleared_does_not_come_back_with_an_older_look(replica: Replica) -> None:
     """A look at the folder that began before the operator's word knows less."""
     replica.write(TWO)
-    await replica.rollouts.look()
-    replica.traffic.roll_back("m", "b")
-    await replica.rollouts.exchange()
+    await replica.watcher.check_file()
+    replica.rollouts.roll_back("m", "b")
+    await replica.watcher.sync()
     before, _ = replica.state.read()
-    replica.traffic.clear("m")
-    replica.traffic.follow(before)
+    replica.rollouts.clear("m")
+    replica.rollouts.follow(before)
     assert replica.out == []
 
 
@@ -126,15 +126,15 @@ async def test_a_folder_that_takes_nothing_is_told_and_tried_again(
     """The decision holds meanwhile."""
     (tmp_path / "state").touch()
     replica.write(TWO)
-    await replica.rollouts.look()
-    replica.traffic.roll_back("m", "b")
-    await replica.rollouts.exchange()
+    await replica.watcher.check_file()
+    replica.rollouts.roll_back("m", "b")
+    await replica.watcher.sync()
     assert replica.out == ["b"]
-    assert "takes no decision" in replica.rollouts.problems(settled=False)[0]
+    assert "takes no decision" in replica.watcher.problems(settled=False)[0]
     (tmp_path / "state").unlink()
-    await replica.rollouts.exchange()
+    await replica.watcher.sync()
     assert replica.state.read()[0]["m"][2].reason == "operator"
-    assert replica.rollouts.problems(settled=False) == []
+    assert replica.watcher.problems(settled=False) == []
 
 
 async def test_a_folder_that_cannot_be_read_brings_nobody_back(
@@ -142,14 +142,14 @@ async def test_a_folder_that_cannot_be_read_brings_nobody_back(
 ) -> None:
     """What was decided stays as it was known."""
     replica.write(TWO)
-    await replica.rollouts.look()
-    replica.traffic.roll_back("m", "b")
-    await replica.rollouts.exchange()
+    await replica.watcher.check_file()
+    replica.rollouts.roll_back("m", "b")
+    await replica.watcher.sync()
     (tmp_path / "state/rollouts").rename(tmp_path / "away")
     (tmp_path / "state/rollouts").symlink_to("rollouts")
-    await replica.rollouts.step()
+    await replica.watcher.step()
     assert replica.out == ["b"]
-    assert "cannot be read" in replica.rollouts.problems(settled=False)[0]
+    assert "cannot be read" in replica.watcher.problems(settled=False)[0]
 
 
 @pytest.mark.parametrize("text", ["", '{"version": 2, "rea', "\0\0\0", '{"reason": 7}'])
@@ -161,32 +161,32 @@ async def test_a_torn_record_keeps_its_version_out_until_it_is_cleared(
     record.parent.mkdir(parents=True)
     record.write_text(text)
     replica.write(TWO)
-    await replica.rollouts.look()
-    await replica.rollouts.step()
+    await replica.watcher.check_file()
+    await replica.watcher.step()
     assert replica.out == ["b"]
-    assert "m/2.json" in replica.rollouts.problems(settled=False)[0]
-    replica.traffic.clear("m", "b")
-    await replica.rollouts.step()
+    assert "m/2.json" in replica.watcher.problems(settled=False)[0]
+    replica.rollouts.clear("m", "b")
+    await replica.watcher.step()
     assert replica.out == []
     assert not record.exists()
-    await replica.rollouts.step()
-    assert replica.rollouts.problems(settled=False) == []
+    await replica.watcher.step()
+    assert replica.watcher.problems(settled=False) == []
 
 
 async def test_a_record_that_cannot_be_removed_is_told_and_tried_again(replica: Replica) -> None:
-    """What the operator cleared is back in traffic here meanwhile."""
+    """What the operator cleared is back in rollouts here meanwhile."""
     record = replica.file.parent / "state/rollouts/m/2.json"
     record.mkdir(parents=True)
     replica.write(TWO)
-    await replica.rollouts.look()
-    replica.traffic.clear("m")
-    await replica.rollouts.exchange()
+    await replica.watcher.check_file()
+    replica.rollouts.clear("m")
+    await replica.watcher.sync()
     assert replica.out == []
-    assert "does not forget" in "".join(replica.rollouts.problems(settled=False))
+    assert "does not forget" in "".join(replica.watcher.problems(settled=False))
     record.rmdir()
-    await replica.rollouts.exchange()
-    assert not replica.traffic.ended
-    assert replica.rollouts.problems(settled=False) == []
+    await replica.watcher.sync()
+    assert not replica.rollouts.pending_clears
+    assert replica.watcher.problems(settled=False) == []
 
 
 async def test_two_replicas_that_decide_at_once_agree(replica: Replica, tmp_path: Path) -> None:
@@ -194,31 +194,31 @@ async def test_two_replicas_that_decide_at_once_agree(replica: Replica, tmp_path
     other = Replica(tmp_path)
     replica.write(TWO)
     for one in (replica, other):
-        await one.rollouts.look()
-        one.traffic.roll_back("m", "b")
+        await one.watcher.check_file()
+        one.rollouts.roll_back("m", "b")
     for one in (replica, other, replica):
-        await one.rollouts.step()
+        await one.watcher.step()
     stand = replica.state.read()[0]["m"][2]
-    assert [one.traffic.live["m"].decisions for one in (replica, other)] == [{2: stand}] * 2
-    replica.traffic.clear("m", "b")
+    assert [one.rollouts.live["m"].decisions for one in (replica, other)] == [{2: stand}] * 2
+    replica.rollouts.clear("m", "b")
     for one in (replica, other):
-        await one.rollouts.step()
+        await one.watcher.step()
     assert (replica.out, other.out) == ([], [])
 
 
 async def test_a_version_that_leaves_by_an_edit_comes_back_anew(replica: Replica) -> None:
     """Its record goes with it."""
     replica.write(TWO)
-    await replica.rollouts.look()
-    replica.traffic.roll_back("m", "b")
-    await replica.rollouts.exchange()
+    await replica.watcher.check_file()
+    replica.rollouts.roll_back("m", "b")
+    await replica.watcher.sync()
     replica.write(ONE)
-    await replica.rollouts.look()
-    await replica.rollouts.exchange()
+    await replica.watcher.check_file()
+    await replica.watcher.sync()
     assert replica.state.read()[0] == {}
     replica.write(TWO)
-    await replica.rollouts.look()
-    await replica.rollouts.step()
+    await replica.watcher.check_file()
+    await replica.watcher.step()
     assert replica.out == []
 
 
@@ -229,9 +229,9 @@ async def test_a_version_that_left_while_nobody_served_comes_back_anew(
     past = (datetime.now(UTC) - timedelta(days=1)).isoformat()
     replica.state.record("m", Decision(2, "errors", "", past))
     replica.write(ONE)
-    await replica.rollouts.look()
+    await replica.watcher.check_file()
     for _ in range(2):
-        await replica.rollouts.exchange()
+        await replica.watcher.sync()
     assert replica.state.read()[0] == {}
 
 
@@ -240,12 +240,12 @@ async def test_a_decision_about_a_version_that_is_not_known_yet_is_left_alone(
 ) -> None:
     """Another replica read a newer file, and judged a version that is not in this one's."""
     replica.write(ONE)
-    await replica.rollouts.look()
-    await replica.rollouts.exchange()
+    await replica.watcher.check_file()
+    await replica.watcher.sync()
     replica.state.record("m", Decision.now(2, "errors", ""))
-    await replica.rollouts.exchange()
-    await replica.rollouts.exchange()
+    await replica.watcher.sync()
+    await replica.watcher.sync()
     assert 2 in replica.state.read()[0]["m"]
     replica.write(TWO)
-    await replica.rollouts.look()
+    await replica.watcher.check_file()
     assert replica.out == ["b"]

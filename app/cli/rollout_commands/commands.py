@@ -214,7 +214,7 @@ def clear(context: click.RichContext, /, model: str, variant: str | None, **_: o
     """
     settings = options.read(context)
     from app.cli.rollout_commands.display import why
-    from app.rollouts import State
+    from app.rollouts import DecisionStore
 
     decided = _decisions(settings, needed=True).get(model, {})
     if variant is not None:
@@ -226,7 +226,7 @@ def clear(context: click.RichContext, /, model: str, variant: str | None, **_: o
         click.echo(f"Nothing to clear: {settings.state} holds no rollback of {what}.")
     for version, decision in decided.items():
         try:
-            State(settings.state).clear(model, version)
+            DecisionStore(settings.state).clear(model, version)
         except OSError as error:
             _fail(f"the state folder {settings.state} does not forget: {error.strerror}")
         click.echo(f"Cleared: version {version} of {model} was rolled back ({why(decision)}).")
@@ -296,10 +296,10 @@ def _read(settings: Settings) -> RolloutsFile:
 
 def _decisions(settings: Settings, *, needed: bool = False) -> Mapping[str, Mapping[int, Decision]]:
     """What servers decided; where that cannot be read, a warning, or the end if it is `needed`."""
-    from app.rollouts import State
+    from app.rollouts import DecisionStore
 
     try:
-        decisions, problems = State(settings.state).read()
+        decisions, problems = DecisionStore(settings.state).read()
     except OSError as error:
         sentence = f"{settings.state} cannot be read: {error.strerror}"
         if needed:
