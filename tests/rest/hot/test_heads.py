@@ -12,6 +12,7 @@ import pytest
 from httptools import HttpRequestParser
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from app.rest.hot.shared import LONGEST_HEAD, MOST_HEADS, Head
 from tests.rest.held import Held, asgi, hot
@@ -42,6 +43,8 @@ REQUESTS = (
     hot(b"9\r\n\r\n", "content-length: 1"),  # and too much
     hot(chunked(b"10"), "transfer-encoding: chunked"),
     hot(chunked(b"11", trailers=["x: y"]), "transfer-encoding: chunked", "content-length: 5"),
+    hot(chunked(b"1", b"0"), "Transfer-Encoding: Chunked", "x-request-id: five"),
+    hot(chunked(b""), "transfer-encoding: chunked"),
     hot(b"12", "x: \xe4"),
     hot(b"13", "x: a", " continued"),
     hot(b"14").replace(b"\r\n", b"\n"),
@@ -86,24 +89,33 @@ def known_heads() -> dict[bytes, Head]:
     return asyncio.run(run())
 
 
-def seen(segments: list[bytes], heads: dict[bytes, Head]) -> tuple[object, ...]:
+async def observe(segments: list[bytes], heads: dict[bytes, Head]) -> tuple[object, ...]:
     """What becomes of a connection's segments, where `heads` are known."""
-
-    async def run() -> tuple[object, ...]:
-        held = Held(max_body=100)
-        held.hot.heads = heads
+    held = Held(max_body=100)
+    held.hot.heads = heads
+    with capture_logs():  # a traceback of each bug would take most of the time
         await talk(held, segments)
-        asked = [lease.inputs for lease in held.plane.waiting]
-        written = MADE_UP.sub(b"", bytes(held.transport.written))
-        return written, held.transport.closes(), asked, held.plane.refusals
+    asked = [lease.inputs for lease in held.plane.waiting]
+    written = MADE_UP.sub(b"", bytes(held.transport.written))
+    return written, held.transport.closes(), asked, held.plane.refusals
 
-    return asyncio.run(run())
+
+def seen(segments: list[bytes], heads: dict[bytes, Head]) -> tuple[object, ...]:
+    return asyncio.run(observe(segments, heads))
 
 
 @pytest.mark.parametrize("sent", REQUESTS)
 def test_once_more_means_the_same(sent: bytes) -> None:
-    """On a new connection, and again on the same one."""
-    assert seen([sent, sent], dict(known_heads())) == seen([sent, sent], Forgetful())
+    """On a new connection, and again on the same one, in two segments parted anywhere."""
+
+    async def run() -> None:
+        for cut in range(len(sent)):
+            segments = [part for part in (sent[:cut], sent[cut:]) if part] * 2
+            got = await observe(segments, dict(known))
+            assert got == await observe(segments, Forgetful()), segments
+
+    known = known_heads()
+    asyncio.run(run())
 
 
 @st.composite
