@@ -88,6 +88,7 @@ EXTENSION: tuple[Datatype, ...] = (
 )
 DATATYPES: tuple[Datatype, ...] = (*STANDARD, *EXTENSION)
 BY_NAME: Mapping[str, Datatype] = {datatype.name: datatype for datatype in DATATYPES}
+BY_DTYPE: Mapping[np.dtype[np.generic], Datatype] = {row.dtype: row for row in DATATYPES}
 BY_ORT: Mapping[str, Datatype] = {datatype.ort: datatype for datatype in DATATYPES}
 
 
@@ -178,6 +179,13 @@ class TensorSpec:
         if self.shape is None:
             return "[…]"
         return f"[{', '.join('?' if size is None else str(size) for size in self.shape)}]"
+
+
+def by_name(specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> Arrays:
+    """The arrays of `specs`, without those that are no tensors, by name."""
+    return {
+        spec.name: array for spec, array in zip(specs, arrays, strict=True) if spec.transportable
+    }
 
 
 def check_inputs(specs: Sequence[TensorSpec], arrays: Mapping[str, Array]) -> None:

@@ -12,7 +12,6 @@ unless the answers agree, requests do not share runs.
 from app.profiling.concurrency import Together, best, run_together, together
 from app.profiling.measurement import (
     Profile,
-    agree,
     choose_size,
     find_trial,
     pad_safely,
@@ -32,7 +31,6 @@ __all__ = [
     "Store",
     "Threads",
     "Together",
-    "agree",
     "best",
     "choose_size",
     "find_trial",

@@ -11,8 +11,9 @@ from time import perf_counter
 import numpy as np
 
 from app.batching import BatchPolicy, Outputs, PadPlan, RowCost, RowsDoNotFollow, plan_padding
+from app.comparing import ROUNDING, Pair, compare
 from app.errors import CohortError, InvalidInput, quoted
-from app.tensors import BY_NAME, Array, Arrays, TensorSpec
+from app.tensors import BY_NAME, Array, Arrays, TensorSpec, by_name
 
 Run = Callable[[Arrays], Outputs]
 
@@ -154,9 +155,9 @@ def influence(
             return ""
         for row in range(rows):
             alone = run({name: array[row : row + 1] for name, array in together.items()})
-            for spec, many, single in zip(outputs, joint, alone, strict=True):
-                if not agree(many[row : row + 1], single):
-                    return f"rows influence each other: output {spec.name!r} of a row changes"
+            part = [output[row : row + 1] for output in joint]
+            if changed := _changed(outputs, alone, part):
+                return f"rows influence each other: output {changed!r} of a row changes"
     except CohortError as error:
         return f"{FAILED}: {error}"
     return ""
@@ -197,30 +198,19 @@ def _padding_changes(
         joint = run(feeds)
         parts = [[output[row : row + 1] for output in joint] for row in range(len(requests))]
         plan.trim(parts, lengths)
-        for request, together in zip(requests, parts, strict=True):
-            for spec, many, single in zip(outputs, together, run(request), strict=True):
-                if not agree(many, single):
-                    return f"padding changes the answers: output {spec.name!r} of a request changes"
+        for request, part in zip(requests, parts, strict=True):
+            if changed := _changed(outputs, run(request), part):
+                return f"padding changes the outputs: output {changed!r} of a request changes"
     except (CohortError, RowsDoNotFollow) as error:
         return f"{PADDED_FAILED}: {error}"
     return ""
 
 
-def agree(one: Array, other: Array) -> bool:
-    """Whether two outputs for the same input are equal but for rounding.
-
-    Numbers may differ by 1 % of the largest among them (5 % in 16 bits): the order of additions
-    depends on the batch size, while rows that influence each other differ by far more.
-    """
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if one.dtype.kind not in "fcV":
-        return bool(np.array_equal(one, other))
-    share = 0.05 if one.dtype.itemsize < 4 else 0.01
-    wide_one, wide_other = one.astype(np.float64), other.astype(np.float64)
-    finite = np.isfinite(wide_other)
-    largest = float(np.abs(wide_other[finite]).max(initial=0.0))
-    return bool(np.allclose(wide_one, wide_other, rtol=0, atol=share * largest, equal_nan=True))
+def _changed(outputs: Sequence[TensorSpec], expected: Outputs, got: Outputs) -> str:
+    """The name of the first output that differs by more than rounding, "" where none does."""
+    pair = Pair(by_name(outputs, expected), by_name(outputs, got))
+    (differences,) = compare([pair], ROUNDING)
+    return next((one.output for one in differences if one.disagrees), "")
 
 
 def measure(

@@ -15,7 +15,7 @@ from app.profiling import ProfileResult, Store, find_trial, key_for, profile_mod
 from app.registry.catalog import Source
 from app.repository import Manifest, ModelConfig, read_manifest, verify_digests
 from app.session import Session, give_back_memory, open_session
-from app.tensors import Arrays
+from app.tensors import Arrays, by_name
 
 log = structlog.get_logger("cohort.registry")
 
@@ -147,10 +147,8 @@ def _try_out(session: Session, config: ModelConfig, manifest: Manifest | None) -
 def _compare_examples(session: Session, manifest: Manifest) -> None:
     for number, example in enumerate(manifest.examples, 1):
         outputs = session.run(example.input_arrays(session.inputs))
-        names = [spec.name for spec in session.outputs]
-        difference = example.compare(dict(zip(names, outputs, strict=True)))
-        if not difference.within:
-            raise LoadFailed(f"example {number} of its manifest differs here: {difference}")
+        if mismatch := example.mismatch(by_name(session.outputs, outputs)):
+            raise LoadFailed(f"example {number} of its manifest differs here: {mismatch}")
 
 
 def _warm_up(session: Session, config: ModelConfig) -> Arrays | None:

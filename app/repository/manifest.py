@@ -13,17 +13,14 @@ optional, and keys of a later Cohort are passed over.
      "examples": [{"inputs": {"image": {"datatype": "FP32", "shape": [1, 3], "base64": "…"}},
                    "outputs": {…}, "tolerance": {"absolute": 1e-5, "relative": 1e-4}}]}
 
-A tensor is its bytes, little-endian and in C order, in base64: exact for every datatype, NaN
-included, and a third of the size of decimal lists. BYTES is each element's length in four bytes
-and its UTF-8, one after the other, as in the binary extension of the Open Inference Protocol.
+A tensor is its bytes in base64, as the binary extension of the Open Inference Protocol has them
+(`app.codec.binary`): exact for every datatype, NaN included, and a third of the size of decimal
+lists.
 """
 
 from __future__ import annotations
 
-import binascii
 import hashlib
-import math
-import struct
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,101 +28,37 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
-from app.errors import CohortError, LoadFailed, quoted
-from app.tensors import BY_NAME, Array, Arrays, TensorSpec, check_inputs
+from app.codec import from_bytes, to_bytes
+from app.comparing import SAME_MODEL, Pair, Tolerance, explain
+from app.errors import CohortError, InvalidInput, LoadFailed, quoted
+from app.tensors import BY_DTYPE, Array, Arrays, TensorSpec, check_inputs
 
 FILE = "manifest.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """How far floating point may be off: `absolute` + `relative` times what was expected."""
-
-    absolute: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-5
-    relative: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-4
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """How far results are from what was expected, over all outputs.
-
-    `mismatches` has a sentence for each output that is beyond the tolerance; the rest of it is
-    about the pairs of finite numbers.
-    """
-
-    max_absolute: float = 0.0
-    max_relative: float = 0.0
-    mismatches: tuple[str, ...] = ()
-
-    @property
-    def within(self) -> bool:
-        return not self.mismatches
-
-    def __str__(self) -> str:
-        return "; ".join(self.mismatches) or f"at most {self.max_absolute:.3g} off"
-
-
-def encode_tensor(array: Array) -> dict[str, object]:
-    """Write an array as a manifest does."""
-    if array.dtype.kind in "OUS":
-        datatype = "BYTES"
-        parts = [one if isinstance(one, bytes) else str(one).encode() for one in array.flat]
-        data = b"".join(struct.pack("<I", len(part)) + part for part in parts)
-    else:
-        native = array.dtype.newbyteorder("=")
-        datatype = next((name for name, row in BY_NAME.items() if row.dtype == native), "")
-        if not datatype:
-            raise ValueError(f"{array.dtype} is no datatype that can be sent over the wire")
-        data = array.astype(native.newbyteorder("<")).tobytes()
+def _write_tensor(array: Array) -> dict[str, object]:
+    datatype = BY_DTYPE.get(array.dtype.newbyteorder("="))
+    if datatype is None:
+        raise ValueError(f"{array.dtype} is not a datatype that can be sent over the wire")
     return {
-        "datatype": datatype,
+        "datatype": datatype.name,
         "shape": list(array.shape),
-        "base64": b64encode(data).decode("ascii"),
+        "base64": b64encode(to_bytes(array)).decode("ascii"),
     }
 
 
-def decode_tensor(written: object) -> Array:
+def _read_tensor(name: str, written: object) -> Array:
     """Read an array as a manifest has it, read-only; a ValueError where it is none."""
     tensor = _tensor().validate_python(written)
-    if tensor.datatype not in BY_NAME:
-        raise ValueError(f"there is no datatype {quoted(tensor.datatype)}")
     try:
         data = b64decode(tensor.base64, validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         raise ValueError("its base64 is broken") from None
-    count = math.prod(tensor.shape)
-    array: Array
-    if tensor.datatype == "BYTES":
-        array = np.empty(len(data) // 4, dtype=np.object_)
-        texts = _split(data)
-        array = array[: len(texts)]
-        array[:] = texts
-    else:
-        dtype = BY_NAME[tensor.datatype].dtype
-        if len(data) % dtype.itemsize:
-            raise ValueError(f"has {len(data)} bytes, which is no number of {tensor.datatype}")
-        array = np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype, copy=False)
-    if array.size != count:
-        raise ValueError(f"has {array.size} values, its shape {list(tensor.shape)} holds {count}")
-    array = array.reshape(tensor.shape)
+    array = from_bytes(data, tensor.datatype, tensor.shape, name=name)
     array.flags.writeable = False
     return array
-
-
-def _split(data: bytes) -> list[str]:
-    texts = []
-    at = 0
-    while at < len(data):
-        length = int.from_bytes(data[at : at + 4], "little")
-        part = data[at + 4 : at + 4 + length]
-        at += 4 + length
-        if at > len(data):
-            raise ValueError("its BYTES end early")
-        texts.append(part.decode())
-    return texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,16 +79,19 @@ def _decode(written: object) -> Arrays:
     arrays: Arrays = {}
     for name, tensor in written.items():
         try:
-            arrays[name] = decode_tensor(tensor)
+            arrays[name] = _read_tensor(name, tensor)
         except ValidationError as error:
             raise ValueError(f"{quoted(name)}: {_explain(error)}") from None
         except ValueError as error:
-            raise ValueError(f"{quoted(name)} {error}") from None
+            raise ValueError(f"{quoted(name)}: {error}") from None
+        except InvalidInput as error:
+            said = str(error).removeprefix("input ")  # it may be an output
+            raise ValueError(said) from None
     return arrays
 
 
 def _encode(arrays: Arrays) -> dict[str, Any]:
-    return {name: encode_tensor(array) for name, array in arrays.items()}
+    return {name: _write_tensor(array) for name, array in arrays.items()}
 
 
 Tensors = Annotated[Arrays, PlainValidator(_decode), PlainSerializer(_encode)]
@@ -167,7 +103,7 @@ class Example:
 
     inputs: Tensors
     outputs: Tensors
-    tolerance: Tolerance = field(default_factory=Tolerance)
+    tolerance: Tolerance = SAME_MODEL
 
     def input_arrays(self, specs: Sequence[TensorSpec]) -> Arrays:
         """The inputs for a model that takes `specs`; LoadFailed where it takes others."""
@@ -177,9 +113,12 @@ class Example:
             raise LoadFailed(f"an example of {FILE} does not fit the model: {error}") from error
         return dict(self.inputs)
 
-    def compare(self, got: Mapping[str, Array]) -> Difference:
-        """Compare what the model gives for `inputs` now; outputs not in the example may be any."""
-        return compare(self.outputs, got, self.tolerance)
+    def mismatch(self, got: Mapping[str, Array]) -> str:
+        """Say how what the model gives for `inputs` now differs from `outputs`; "" if it does not.
+
+        Outputs that are not in the example may be any.
+        """
+        return explain(Pair(self.outputs, got), self.tolerance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,63 +223,3 @@ def verify_digests(folder: Path, manifest: Manifest) -> None:
             )
     if manifest.files and "model.onnx" not in manifest.files:
         raise LoadFailed(f"{FILE} has digests, but none for model.onnx")
-
-
-def compare(
-    expected: Mapping[str, Array], got: Mapping[str, Array], tolerance: Tolerance
-) -> Difference:
-    """Say how far `got` is from `expected`.
-
-    Floating point may be off within the tolerance, NaN is equal to NaN and infinity to itself;
-    whole numbers, booleans and texts must be equal.
-    """
-    absolute = relative = 0.0
-    mismatches = []
-    for name, wanted in expected.items():
-        one = _compare(wanted, got[name], tolerance) if name in got else "is missing"
-        if isinstance(one, str):
-            mismatches.append(f"output {quoted(name)} {one}")
-            continue
-        absolute, relative = max(absolute, one.max_absolute), max(relative, one.max_relative)
-        mismatches += [f"output {quoted(name)} {what}" for what in one.mismatches]
-    return Difference(absolute, relative, tuple(mismatches))
-
-
-def _compare(wanted: Array, got: Array, tolerance: Tolerance) -> Difference | str:
-    if wanted.dtype != got.dtype or wanted.shape != got.shape:
-        return (
-            f"is {got.dtype} of shape {list(got.shape)}, "
-            f"expected {wanted.dtype} of shape {list(wanted.shape)}"
-        )
-    if not wanted.size:
-        return Difference()
-    if wanted.dtype.kind in "OUSbiu":
-        if (unequal := np.atleast_1d(wanted != got)).any():
-            return f"differs in {np.count_nonzero(unequal)} of {wanted.size} values"
-        return Difference()
-    a, b = wanted.astype(np.float64), got.astype(np.float64)
-    finite = np.isfinite(a) & np.isfinite(b)
-    same = finite | (a == b) | (np.isnan(a) & np.isnan(b))
-    if not same.all():
-        return f"differs in NaN or infinity at {_place(~same)}"
-    off = np.zeros(a.shape)
-    size = np.where(finite, np.abs(a), 0.0)
-    ratio = np.zeros(a.shape)
-    with np.errstate(over="ignore"):  # what overflows is beyond any tolerance
-        np.subtract(a, b, out=off, where=finite)
-        off = np.abs(off)
-        np.divide(off, size, out=ratio, where=size > 0)
-    beyond = off > tolerance.absolute + tolerance.relative * size
-    what: tuple[str, ...] = ()
-    if beyond.any():
-        worst = float(np.where(beyond, off, 0.0).max())
-        what = (
-            f"is off by {worst:.3g} at {_place(np.where(beyond, off, 0.0) == worst)}, in "
-            f"{np.count_nonzero(beyond)} of {a.size} values (tolerance {tolerance.absolute:g} + "
-            f"{tolerance.relative:g} x the value)",
-        )
-    return Difference(float(off.max()), float(ratio.max()), what)
-
-
-def _place(true: np.ndarray[Any, np.dtype[np.bool_]]) -> str:
-    return str([int(index) for index in np.argwhere(true)[0]])

@@ -7,7 +7,6 @@ from functools import partial
 from time import monotonic
 
 from app.batching import Outputs, Reply
-from app.comparing import Answer
 from app.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput
 from app.rollouts.choosing import choose, is_sampled
 from app.rollouts.config import RolloutConfig
@@ -257,7 +256,7 @@ def _baseline(rollout: Rollout) -> Variant:
 
 
 def _count_checked(
-    trial: VariantEvidence, baseline: bool, answer: Answer | None, error: CohortError | None
+    trial: VariantEvidence, baseline: bool, answer: Arrays | None, error: CohortError | None
 ) -> None:
     """The second opinion is here: an input that fails on both sides speaks against neither."""
     if answer is None and not isinstance(error, InferenceFailed | InvalidInput):

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from app.batching import Outputs
-from app.comparing import Answer, OutputDifference, Pair, alike, compare
+from app.comparing import SAME_DECISION, OutputDifference, Pair, compare
 from app.errors import CohortError, DeadlineExceeded, NotReady, Overloaded
 from app.rollouts.events import Compared, Dropped, Observer
 from app.rollouts.rollout import Shadow
 from app.rollouts.sequential_test import Counts, Evidence
 from app.rollouts.side_queue import RuntimeDependencies, SideQueue
-from app.tensors import Array, Arrays, TensorSpec
+from app.tensors import Array, Arrays, TensorSpec, by_name
 
 QUEUE = 64
 """Copies that may wait for a run, and answers that may wait to be compared."""
@@ -67,9 +67,9 @@ class Shadowing:
 
     def offer(self, arrays: Arrays, specs: Sequence[TensorSpec], outputs: Outputs) -> None:
         """Run a copy of what was answered with `outputs` when there is time; never raises."""
-        answered = Answer(specs, outputs)
+        answered = by_name(specs, outputs)
 
-        def heard(answer: Answer | None, error: CohortError | None) -> None:
+        def heard(answer: Arrays | None, error: CohortError | None) -> None:
             if answer is None:
                 self._missed(arrays, answered, error)
             elif len(self._waiting) + self._comparing >= 2 * QUEUE:
@@ -91,7 +91,7 @@ class Shadowing:
     def close(self) -> None:
         self._side_queue.close()
 
-    def _missed(self, arrays: Arrays, answered: Answer, error: CohortError | None) -> None:
+    def _missed(self, arrays: Arrays, answered: Arrays, error: CohortError | None) -> None:
         """No answer: given up by us, or the version's own failure where the other did not fail."""
         if isinstance(error, Overloaded | NotReady | DeadlineExceeded):
             self._drop()
@@ -106,14 +106,14 @@ class Shadowing:
     def _compare(self) -> None:
         waiting, self._waiting = self._waiting, []
         size = sum(
-            output.nbytes for _, pair in waiting for answer in pair for output in answer.outputs
+            output.nbytes for _, pair in waiting for side in pair for output in side.values()
         )
         if size < LARGE:
-            self._take(waiting, _compare_all([pair for _, pair in waiting]))
+            self._take(waiting, compare([pair for _, pair in waiting], SAME_DECISION))
             return
         self._comparing += len(waiting)
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(None, _compare_all, [pair for _, pair in waiting])
+        work = loop.run_in_executor(None, compare, [pair for _, pair in waiting], SAME_DECISION)
 
         def done(future: asyncio.Future[list[list[OutputDifference]]]) -> None:
             self._comparing -= len(waiting)
@@ -128,13 +128,13 @@ class Shadowing:
         differences: Sequence[Sequence[OutputDifference]],
     ) -> None:
         for (arrays, pair), outputs in zip(waiting, differences, strict=True):
-            self._count(arrays, pair.answered, pair.shadow, outputs, "")
+            self._count(arrays, pair.expected, pair.got, outputs, "")
 
     def _count(
         self,
         arrays: Arrays,
-        answered: Answer,
-        shadow: Answer | None,
+        answered: Mapping[str, Array],
+        shadow: Mapping[str, Array] | None,
         outputs: Sequence[OutputDifference],
         failure: str,
     ) -> None:
@@ -152,22 +152,12 @@ class Shadowing:
         self._observe(Compared(self.model, self.shadow.version, disagrees, outputs))
 
 
-def _compare_all(pairs: Sequence[Pair]) -> list[list[OutputDifference]]:
-    groups: dict[object, list[int]] = {}
-    for number, pair in enumerate(pairs):
-        groups.setdefault(alike(pair), []).append(number)
-    found: dict[int, list[OutputDifference]] = {}
-    for numbers in groups.values():
-        found.update(zip(numbers, compare([pairs[n] for n in numbers]), strict=True))
-    return [found[number] for number in range(len(pairs))]
-
-
 @dataclass(frozen=True, slots=True)
 class _Example:
     at: str
-    inputs: Mapping[str, Array]
-    answered: Mapping[str, Array]
-    shadow: Mapping[str, Array] | None
+    inputs: Arrays
+    answered: Arrays
+    shadow: Arrays | None
     differences: Sequence[OutputDifference]
     failure: str
 
@@ -175,15 +165,15 @@ class _Example:
     def now(
         cls,
         arrays: Arrays,
-        answered: Answer,
-        shadow: Answer | None,
+        answered: Mapping[str, Array],
+        shadow: Mapping[str, Array] | None,
         differences: Sequence[OutputDifference],
         failure: str,
     ) -> _Example:
         """Keep copies: outputs are parts of a whole batch's."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        named = None if shadow is None else _copied(_named(shadow))
-        return cls(at, _copied(arrays), _copied(_named(answered)), named, differences, failure)
+        given = None if shadow is None else _copied(shadow)
+        return cls(at, _copied(arrays), _copied(answered), given, differences, failure)
 
     def describe(self, redact: Sequence[str]) -> dict[str, Any]:
         def plain(arrays: Mapping[str, Array]) -> dict[str, Any]:
@@ -203,15 +193,7 @@ class _Example:
         }
 
 
-def _named(answer: Answer) -> dict[str, Array]:
-    return {
-        spec.name: output
-        for spec, output in zip(answer.specs, answer.outputs, strict=True)
-        if spec.transportable
-    }
-
-
-def _copied(arrays: Mapping[str, Array]) -> dict[str, Array]:
+def _copied(arrays: Mapping[str, Array]) -> Arrays:
     return {
         name: array.copy() if array.nbytes <= MOST_KEPT_BYTES else _TOO_LARGE
         for name, array in arrays.items()

@@ -8,10 +8,9 @@ from time import monotonic
 from typing import NamedTuple
 
 from app.batching import Batcher, Outputs
-from app.comparing import Answer
 from app.errors import CohortError, NotReady, Overloaded
 from app.registry import Catalog, Loaded, State
-from app.tensors import Arrays, check_inputs
+from app.tensors import Arrays, by_name, check_inputs
 
 SECONDS = 10.0
 """After which a copy that found no idle slot is given up: unloading waits for those that wait."""
@@ -31,7 +30,7 @@ class RuntimeDependencies(NamedTuple):
     wake: Callable[[Batcher], None]
 
 
-CopyReply = Callable[[Answer | None, CohortError | None], None]
+CopyReply = Callable[[Arrays | None, CohortError | None], None]
 
 
 class SideQueue:
@@ -70,7 +69,7 @@ class SideQueue:
         def answered(outputs: Outputs | None, error: CohortError | None) -> None:
             self._bytes -= size
             loaded.release()
-            reply(None if outputs is None else Answer(specs, outputs), error)
+            reply(None if outputs is None else by_name(specs, outputs), error)
 
         batcher.submit(arrays, answered, deadline=monotonic() + SECONDS)
         self._bytes += size

@@ -211,7 +211,7 @@ def test_padding_that_changes_the_answers_is_refused() -> None:
     policy = BatchPolicy(pad={"x": Padding(axis=1, value=0, multiple=8)})
     plan = pad_safely(mean, inputs, outputs, policy)
     assert not plan.inputs
-    assert "padding changes the answers: output 'y'" in plan.reason
+    assert "padding changes the outputs: output 'y'" in plan.reason
 
 
 def test_padding_a_model_cannot_run_is_refused() -> None:

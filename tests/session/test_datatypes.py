@@ -11,8 +11,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from app.comparing import ROUNDING, Pair, explain
 from app.errors import InferenceFailed, InvalidInput
-from app.profiling import agree, synthetic
+from app.profiling import synthetic
 from app.session import Provider, Session, open_session
 from app.tensors import BY_NAME, DATATYPES, EXTENSION, Array, TensorSpec, pack, unpack
 from tests import onnx_models
@@ -210,7 +211,7 @@ def test_rows_are_put_together(datatype: str) -> None:
 
 @pytest.mark.parametrize("datatype", EXTENSIONS)
 def test_answers_of_extension_datatypes_can_be_compared(datatype: str) -> None:
-    """The profile tells answers apart that differ."""
+    """Outputs that differ are told apart."""
     array = _values(datatype, (2, 5))
-    assert agree(array, array.copy())
-    assert not agree(array, array[:, ::-1].copy())
+    assert not explain(Pair({"y": array}, {"y": array.copy()}), ROUNDING)
+    assert explain(Pair({"y": array}, {"y": array[:, ::-1].copy()}), ROUNDING)
