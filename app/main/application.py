@@ -10,9 +10,16 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from app.main.service import Service
-from app.rest import admin, errors, health, models, openapi, predict, v1, v2
+from app.rest.admin import admin_router
+from app.rest.errors import install_error_handlers
+from app.rest.health import health_router
 from app.rest.limits import BodyLimit, CloseWhenDraining
+from app.rest.models import models_router
+from app.rest.openapi import install_openapi
+from app.rest.predict import predict_router
 from app.rest.request_ids import RequestIds
+from app.rest.v1 import v1_router
+from app.rest.v2 import v2_router
 from app.settings import Settings
 
 
@@ -20,7 +27,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """Make the ASGI application; its lifespan loads the models. Works under any ASGI server."""
     settings = settings or Settings()
     service = Service(settings)
-    token = settings.admin_token.get_secret_value() if settings.admin_token else None
     limit = settings.max_body_mb * 2**20
 
     @asynccontextmanager
@@ -40,16 +46,18 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         swagger_ui_parameters={"docExpansion": "list", "tryItOutEnabled": True},
     )
     app.state.service = service
-    app.include_router(predict.router(service.data_plane))
-    app.include_router(v1.router(service.data_plane, service.control_plane))
+    app.include_router(predict_router(service.data_plane))
+    app.include_router(v1_router(service.data_plane, service.control_plane))
     app.include_router(
-        v2.router(service.data_plane, service.control_plane, admin_token=token, limit=limit)
+        v2_router(
+            service.data_plane, service.control_plane, authority=service.authority, limit=limit
+        )
     )
-    app.include_router(models.router(service.control_plane))
-    app.include_router(health.router(service.control_plane))
-    app.include_router(admin.router(service.control_plane, token=token))
-    errors.install(app)
-    openapi.install(app, service.control_plane)
+    app.include_router(models_router(service.control_plane))
+    app.include_router(health_router(service.control_plane))
+    app.include_router(admin_router(service.control_plane, authority=service.authority))
+    install_error_handlers(app)
+    install_openapi(app, service.control_plane)
     app.add_middleware(BodyLimit, limit=limit)
     app.add_middleware(CloseWhenDraining, draining=lambda: service.control_plane.draining)
     app.add_middleware(RequestIds)

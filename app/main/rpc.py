@@ -18,7 +18,6 @@ async def start_rpc(service: Service) -> RpcServer | None:
     Raises SystemExit, having said why, where the address cannot be had.
     """
     settings = service.settings
-    token = settings.admin_token
     if not settings.grpc_port:
         return None
 
@@ -26,7 +25,7 @@ async def start_rpc(service: Service) -> RpcServer | None:
         service.data_plane,
         service.control_plane,
         limit=settings.max_body_mb * 2**20,
-        admin_token=token.get_secret_value() if token else None,
+        authority=service.authority,
     )
     try:
         await server.start(settings.host, settings.grpc_port)

@@ -10,6 +10,7 @@ from time import monotonic
 
 import structlog
 
+from app.auth import Authority
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
 from app.main.startup import announce
@@ -25,8 +26,10 @@ from app.registry import (
     VersionEntry,
 )
 from app.repository import QUIET, Snapshot, scan
-from app.rest import predict, v1, v2
 from app.rest.hot import Hot
+from app.rest.predict import match_predict
+from app.rest.v1 import match_v1
+from app.rest.v2.infer import match_infer
 from app.rollouts import DecisionStore, RolloutEvent, Rollouts
 from app.rollouts.watcher import RolloutWatcher, log_event
 from app.scheduling import Scheduler
@@ -50,6 +53,8 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        token = settings.admin_token
+        self.authority = Authority(token.get_secret_value() if token else None)
         self.scheduler = Scheduler({"cpu": cores()})
         self.metrics = Metrics(
             models=self._models,
@@ -91,7 +96,7 @@ class Service:
         self.control_plane.problems = self._problems
         self.hot = Hot(
             self.data_plane,
-            matches=(predict.match, v2.match, v1.match),
+            matches=(match_predict, match_infer, match_v1),
             max_body=settings.max_body_mb * 2**20,
             keep_alive=settings.keep_alive_seconds,
             draining=lambda: self.control_plane.draining,

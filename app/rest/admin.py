@@ -1,36 +1,29 @@
-"""What only an operator may ask for, by a token."""
+"""What only an operator may request."""
 
 from __future__ import annotations
 
-from hmac import compare_digest
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header
 
+from app.auth import Authority
 from app.control_plane import ControlPlane
-from app.errors import Forbidden, Unauthorized
 
 
-def with_token(token: str | None) -> Any:
-    """A dependency that lets a request pass if it carries `token`; without one, no request."""
+def operator_only(authority: Authority) -> Any:
+    """A dependency that lets an operator's requests pass and refuses all others."""
 
     async def check(
         authorization: Annotated[str | None, Header(include_in_schema=False)] = None,
     ) -> None:
-        if token is None:
-            raise Forbidden("this route is switched off: the server has no COHORT_ADMIN_TOKEN")
-        scheme, _, given = (authorization or "").strip().partition(" ")
-        if scheme.lower() != "bearer" or not given.strip():
-            raise Unauthorized("this route needs 'Authorization: Bearer' and the admin token")
-        if not compare_digest(given.strip().encode(), token.encode()):
-            raise Forbidden("the admin token is wrong")
+        authority.check_operator(authorization)
 
     return Depends(check)
 
 
-def router(plane: ControlPlane, *, token: str | None) -> APIRouter:
+def admin_router(plane: ControlPlane, *, authority: Authority) -> APIRouter:
     """The routes, answering from `plane`."""
-    routes = APIRouter(prefix="/admin", tags=["admin"], dependencies=[with_token(token)])
+    routes = APIRouter(prefix="/admin", tags=["admin"], dependencies=[operator_only(authority)])
 
     @routes.post("/models/{model}/load", summary="Bring a model back, or try it again")
     async def load(model: str) -> dict[str, Any]:

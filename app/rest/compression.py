@@ -16,7 +16,7 @@ AT_ONCE = 256 * 1024
 PACKED_AT_ONCE = 32 * 1024
 """Bytes that may be packed on the loop: 0.7 ms for floats."""
 
-SHORTEST = 1024
+SHORTEST_COMPRESSED = 1024
 """Bytes of an answer below which compressing it costs more than it saves."""
 
 LEVEL = 1  # tensors hardly get smaller with more effort
@@ -46,7 +46,7 @@ async def decompress(encoding: str | None, body: bytes, limit: int) -> bytes:
     except zlib.error:
         raise InvalidInput(f"the body is not the {name} that content-encoding says") from None
     if len(text) > limit:
-        raise TooLarge(f"the body is larger than the {limit / 2**20:g} MB this server takes")
+        raise TooLarge(f"the body is larger than the {limit / 2**20:g} MiB this server takes")
     if not stream.eof:
         raise InvalidInput(f"the body ends within its {name}")
     if stream.unused_data:
@@ -62,7 +62,7 @@ def _deflate(body: bytes) -> int:
 
 async def compress(accept: str | None, body: bytes) -> tuple[bytes, str | None]:
     """Give the body to send and its Content-Encoding, None where it stays as it is."""
-    name = choose(accept) if accept and len(body) >= SHORTEST else None
+    name = choose_coding(accept) if accept and len(body) >= SHORTEST_COMPRESSED else None
     if name is None:
         return body, None
     wbits = GZIP if name == "gzip" else ZLIB
@@ -71,7 +71,7 @@ async def compress(accept: str | None, body: bytes) -> tuple[bytes, str | None]:
     return await asyncio.to_thread(zlib.compress, body, LEVEL, wbits), name
 
 
-def choose(accept: str) -> str | None:
+def choose_coding(accept: str) -> str | None:
     """Say which coding an Accept-Encoding asks for: None, unless it names just one.
 
     Libraries send `gzip, deflate, br` with every request: that allows compression, and nobody

@@ -29,12 +29,13 @@ from app.errors import (
     UnsupportedMedia,
     quoted,
 )
+from app.refusals import known_error, log_refusal
 from app.rest.calls import JSON, Encoded
-from app.rest.request_ids import id_of
+from app.rest.request_ids import id_of_refused
 
 log = structlog.get_logger("cohort.rest")
 
-STATUS: Mapping[type[CohortError], HTTPStatus] = {
+HTTP_STATUS: Mapping[type[CohortError], HTTPStatus] = {
     InvalidInput: HTTPStatus.BAD_REQUEST,
     Unauthorized: HTTPStatus.UNAUTHORIZED,
     Forbidden: HTTPStatus.FORBIDDEN,
@@ -50,11 +51,11 @@ STATUS: Mapping[type[CohortError], HTTPStatus] = {
 }
 
 
-def status_of(error: CohortError) -> HTTPStatus:
+def http_status(error: CohortError) -> HTTPStatus:
     """The status of the nearest kind of error in the table; 500 for what is in none."""
     for kind in type(error).__mro__:
-        if kind in STATUS:
-            return STATUS[kind]
+        if kind in HTTP_STATUS:
+            return HTTP_STATUS[kind]
     return HTTPStatus.INTERNAL_SERVER_ERROR
 
 
@@ -81,28 +82,23 @@ def response_to(error: CohortError, headers: Mapping[str, str] | None = None) ->
     """The whole answer."""
     return Response(
         body_of(error),
-        status_of(error),
+        http_status(error),
         {**headers_of(error), **(headers or {})},
         media_type="application/json",
     )
 
 
-def log_refusal(error: CohortError, path: str, request_id: str) -> None:
-    """One line per request that was refused or failed: a client's mistake without a traceback."""
-    status = status_of(error)
-    known = {"code": error.code, "path": path, "request_id": request_id, **error.about}
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, NotReady | Cancelled):
-        log.error("failed", error=str(error), **known, exc_info=error.__cause__ or error)
-    else:
-        log.info("refused", error=error.redacted, **known)
+def log_http_refusal(error: CohortError, path: str, request_id: str) -> None:
+    """One line for a request to `path` that was refused or failed."""
+    log_refusal(log, error, request_id, path=path)
 
 
-def install(app: FastAPI) -> None:
+def install_error_handlers(app: FastAPI) -> None:
     """Answer every error in the one form, FastAPI's own included."""
 
     @app.exception_handler(CohortError)
     async def ours(request: Request, error: CohortError) -> Response:
-        log_refusal(error, request.url.path, id_of(request.scope))
+        log_http_refusal(error, request.url.path, id_of_refused(request.scope))
         return response_to(error)
 
     @app.exception_handler(RequestValidationError)
@@ -112,7 +108,7 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def framework(request: Request, error: HTTPException) -> Response:
         ours_is = _translated(request, error)
-        log_refusal(ours_is, request.url.path, id_of(request.scope))
+        log_http_refusal(ours_is, request.url.path, id_of_refused(request.scope))
         return response_to(ours_is, error.headers)
 
     @app.exception_handler(ClientDisconnect)
@@ -122,8 +118,8 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def bug(request: Request, error: Exception) -> Response:
-        del request, error  # the server logs it with its traceback
-        return response_to(InferenceFailed("the server failed; its log says more"))
+        del request  # the server logs it with its traceback
+        return response_to(known_error(error))
 
 
 def _sentence(error: RequestValidationError) -> str:

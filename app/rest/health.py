@@ -12,7 +12,7 @@ from app.errors import NotReady
 READ = ["GET", "HEAD"]  # some balancers check with HEAD
 
 
-def router(plane: ControlPlane) -> APIRouter:
+def health_router(plane: ControlPlane) -> APIRouter:
     """The routes, answering from `plane`."""
     routes = APIRouter(tags=["health"])
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.errors import InvalidInput, TooLarge
-from app.rest.errors import log_refusal, response_to
-from app.rest.request_ids import id_of
+from app.rest.errors import log_http_refusal, response_to
+from app.rest.request_ids import id_of_refused
 
 
 def too_large(limit: int) -> TooLarge:
     """What to say to a body of more than `limit` bytes."""
-    return TooLarge(f"the body is larger than the {limit / 2**20:g} MB this server takes")
+    return TooLarge(f"the body is larger than the {limit / 2**20:g} MiB this server takes")
 
 
 class BodyLimit:
@@ -29,7 +29,7 @@ class BodyLimit:
             return
         announced = dict(scope["headers"]).get(b"content-length", b"0")
         if not announced.isdigit():
-            await self._refuse(InvalidInput("content-length is no number"), scope, send)
+            await self._refuse(InvalidInput("content-length is not a number"), scope, send)
             return
         if int(announced) > self.limit:
             await self._refuse(too_large(self.limit), scope, send)
@@ -59,7 +59,7 @@ class BodyLimit:
 
     async def _refuse(self, error: InvalidInput, scope: Scope, send: Send) -> None:
         # The rest of the body is on its way: only closing the connection ends it.
-        log_refusal(error, scope["path"], id_of(scope))
+        log_http_refusal(error, scope["path"], id_of_refused(scope))
         await response_to(error, {"connection": "close"})(scope, _nothing, send)
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from app.control_plane import ControlPlane
 
 
-def router(plane: ControlPlane) -> APIRouter:
+def models_router(plane: ControlPlane) -> APIRouter:
     """The routes, answering from `plane`."""
     routes = APIRouter(tags=["models"])
 

@@ -1,4 +1,4 @@
-"""The simple face: `POST /predict`."""
+"""The simple API: `POST /predict`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ READABLE = frozenset(
 
 
 class PredictCall(PredictRequest):
-    """One call of the simple face. What the path says counts, and the body says the same."""
+    """One call of the simple API. What the path says counts, and the body says the same."""
 
     label: str | None = None
     _positions: Sequence[int] = ()
@@ -59,7 +59,7 @@ class PredictCall(PredictRequest):
         return Encoded(body, JSON)
 
 
-def route(model: str | None = None, version: str | None = None) -> Route:
+def predict_route(model: str | None = None, version: str | None = None) -> Route:
     """How bodies are read at the path of `model` and `version`, or at /predict."""
 
     def read(body: bytes) -> PredictCall:
@@ -77,15 +77,17 @@ def route(model: str | None = None, version: str | None = None) -> Route:
     return Route(model, reader, simple=version is None)
 
 
-def match(path: str) -> Route | None:
-    """The route of a path of the simple face, written plainly; None for any other."""
+def match_predict(path: str) -> Route | None:
+    """The route of a path of the simple API, written plainly; None for any other."""
     if path == "/predict":
-        return route()
-    found = PATH.fullmatch(path)
-    return route(found["model"], found["version"]) if found else None
+        return predict_route()
+    found = PREDICT_PATH.fullmatch(path)
+    return predict_route(found["model"], found["version"]) if found else None
 
 
-PATH = re.compile(r"/models/(?P<model>[\w.-]+)(/versions/(?P<version>\w+))?/predict", re.ASCII)
+PREDICT_PATH = re.compile(
+    r"/models/(?P<model>[\w.-]+)(/versions/(?P<version>\w+))?/predict", re.ASCII
+)
 
 
 def _same(what: str, path: str, body: str | None) -> str:
@@ -106,7 +108,7 @@ def check_media(headers: Headers) -> None:
         raise UnsupportedMedia(f"this route takes application/json, not {quoted(media)}")
 
 
-def router(plane: DataPlane) -> APIRouter:
+def predict_router(plane: DataPlane) -> APIRouter:
     """The routes, answering from `plane`."""
     routes = APIRouter(tags=["predict"])
     document: dict[str, Any] = {
@@ -125,19 +127,19 @@ def router(plane: DataPlane) -> APIRouter:
     @routes.post("/predict", summary="Ask a model", **document)
     async def predict(request: Request) -> Response:
         """The model is named in the body, or left out where there is one, or a default."""
-        return await answer(plane, request, route())
+        return await answer(plane, request, predict_route())
 
     @routes.post("/models/{model}/predict", summary="Ask this model", **document)
     async def predict_model(request: Request, model: str) -> Response:
         """The highest ready version answers, or whom a rollout chooses."""
-        return await answer(plane, request, route(model))
+        return await answer(plane, request, predict_route(model))
 
     @routes.post(
         "/models/{model}/versions/{version}/predict", summary="Ask this version", **document
     )
     async def predict_version(request: Request, model: str, version: str) -> Response:
         """A pinned version bypasses any rollout."""
-        return await answer(plane, request, route(model, version))
+        return await answer(plane, request, predict_route(model, version))
 
     return routes
 

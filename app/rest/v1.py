@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST face: `POST /v1/models/{model}:predict`, status and metadata.
+"""TensorFlow Serving's REST API: `POST /v1/models/{model}:predict`, status and metadata.
 
 https://www.tensorflow.org/tfx/serving/api_rest. A model has one signature, `serving_default`. A
 label is a variant of a rollout.
@@ -84,7 +84,7 @@ class V1Call:
         return Encoded(body, headers)
 
 
-def route(address: Address) -> Route:
+def v1_route(address: Address) -> Route:
     """How bodies are read at an address."""
 
     def read(body: bytes) -> V1Call:
@@ -97,13 +97,13 @@ def route(address: Address) -> Route:
     return Route(address.model, reader)
 
 
-def match(path: str) -> Route | None:
+def match_v1(path: str) -> Route | None:
     """The route of a path to predict, written plainly; None for any other."""
-    found = PATH.fullmatch(path)
-    return route(Address(**found.groupdict())) if found else None
+    found = V1_PATH.fullmatch(path)
+    return v1_route(Address(**found.groupdict())) if found else None
 
 
-PATH = re.compile(
+V1_PATH = re.compile(
     r"/v1/models/(?P<model>[\w.-]+)(?:/versions/(?P<version>\w+)|/labels/(?P<label>[\w.-]+))?:predict",
     re.ASCII,
 )
@@ -116,7 +116,7 @@ def version_of(plane: ControlPlane, address: Address) -> str | None:
     return address.version
 
 
-def status(plane: ControlPlane, address: Address) -> dict[str, Any]:
+def model_status(plane: ControlPlane, address: Address) -> dict[str, Any]:
     """`GetModelStatus`: all versions, or the one asked for."""
     version = version_of(plane, address)
     versions: Sequence[Mapping[str, Any]] = (
@@ -139,7 +139,7 @@ def status(plane: ControlPlane, address: Address) -> dict[str, Any]:
     }
 
 
-def metadata(plane: ControlPlane, address: Address) -> dict[str, Any]:
+def signature_metadata(plane: ControlPlane, address: Address) -> dict[str, Any]:
     """`GetModelMetadata`: the signature of the version asked for, or of the one that answers."""
     version = version_of(plane, address) or plane.model(address.model)["default_version"]
     if version is None:
@@ -195,13 +195,13 @@ def address(request: Request) -> Address:
     return Address(**request.path_params)
 
 
-def router(data: DataPlane, control: ControlPlane) -> APIRouter:
+def v1_router(data: DataPlane, control: ControlPlane) -> APIRouter:
     """The routes; each is there for a model, for a version and for a label of it."""
     routes = APIRouter(tags=["TensorFlow Serving V1"])
 
     async def predict(request: Request) -> Response:
         """Rows under `instances` are answered by `predictions`; columns, `inputs`, by `outputs`."""
-        return await answer(data, request, route(address(request)))
+        return await answer(data, request, v1_route(address(request)))
 
     async def no_verb(request: Request) -> None:
         raise refuse_verb(request.path_params["verb"])
@@ -210,10 +210,10 @@ def router(data: DataPlane, control: ControlPlane) -> APIRouter:
         asked = address(request)
         if asked.model.endswith(tuple(f":{verb}" for verb in VERBS)):
             raise MethodNotAllowed("this address takes POST")
-        return status(control, asked)
+        return model_status(control, asked)
 
     async def show_metadata(request: Request) -> dict[str, Any]:
-        return metadata(control, address(request))
+        return signature_metadata(control, address(request))
 
     for place in ("", "/versions/{version}", "/labels/{label}"):
         path = f"/v1/models/{{model}}{place}"

@@ -1,12 +1,11 @@
-"""Loading and unloading models, for who has the operator's token."""
+"""Loading and unloading models, for the operator."""
 
 from __future__ import annotations
 
-from hmac import compare_digest
-
+from app.auth import Authority
 from app.control_plane import ControlPlane
-from app.errors import Forbidden, InvalidInput, Unauthorized
-from app.rpc.calls import Context
+from app.errors import InvalidInput
+from app.rpc.calls import Context, find_metadata
 from app.rpc.inference_pb2 import (
     RepositoryModelLoadRequest,
     RepositoryModelLoadResponse,
@@ -16,11 +15,11 @@ from app.rpc.inference_pb2 import (
 
 
 class Admin:
-    """Answers the calls that change something. Without a `token` nobody may."""
+    """Answers the calls that change something, where `authority` lets the caller."""
 
-    def __init__(self, plane: ControlPlane, token: str | None) -> None:
+    def __init__(self, plane: ControlPlane, authority: Authority) -> None:
         self._plane = plane
-        self._token = token
+        self._authority = authority
 
     async def load(
         self, request: RepositoryModelLoadRequest, context: Context
@@ -40,12 +39,6 @@ class Admin:
         return RepositoryModelUnloadResponse()
 
     def _check(self, context: Context) -> None:
-        """Raise Unauthorized or Forbidden unless the caller sent the token."""
-        if self._token is None:
-            raise Forbidden("this call is switched off: the server has no COHORT_ADMIN_TOKEN")
-        metadata = dict(context.invocation_metadata() or ())
-        scheme, _, given = str(metadata.get("authorization", "")).strip().partition(" ")
-        if scheme.lower() != "bearer" or not given.strip():
-            raise Unauthorized("this call needs the metadata 'authorization: Bearer' and the token")
-        if not compare_digest(given.strip().encode(), self._token.encode()):
-            raise Forbidden("the admin token is wrong")
+        """Raise Unauthorized or Forbidden unless the operator calls."""
+        metadata = context.invocation_metadata() or ()
+        self._authority.check_operator(find_metadata(metadata, "authorization"))

@@ -5,7 +5,7 @@ Messages are parsed here and not by gRPC, which answers one it cannot parse with
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias, TypeVar
 
 import grpc
@@ -13,19 +13,24 @@ from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
 from app.errors import InvalidInput
-from app.rpc.errors import details_of, known, log_refusal, metadata_of, status_of
+from app.refusals import known_error
+from app.request_ids import REQUEST_ID, new_request_id, readable
+from app.rpc.errors import details_of, grpc_status, log_grpc_refusal, metadata_of
 
 Context = aio.ServicerContext[bytes, bytes]
+CallMetadata = Iterable[tuple[str, str | bytes]]
+"""A call's pairs as gRPC has them: names in lower case, bytes under those that end in -bin."""
+
 Handler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"  # subscripts are for checkers
 Request = TypeVar("Request", bound=Message)
 
 
-def parse(kind: type[Request], data: bytes) -> Request:
+def parse_message(kind: type[Request], data: bytes) -> Request:
     """Read a message. Raises InvalidInput."""
     try:
         return kind.FromString(data)
     except DecodeError:
-        raise InvalidInput(f"this is no {kind.DESCRIPTOR.full_name}") from None
+        raise InvalidInput(f"this is not a {kind.DESCRIPTOR.full_name}") from None
 
 
 def unary(
@@ -34,8 +39,10 @@ def unary(
     """A call of one message and one answer, under its name."""
 
     async def call(data: bytes, context: Context) -> bytes:
+        if request_id := sent_id(context):
+            context.set_trailing_metadata(((REQUEST_ID, request_id),))
         try:
-            response = await answer(parse(kind, data), context)
+            response = await answer(parse_message(kind, data), context)
             return response.SerializeToString()
         except Exception as error:
             await refuse(context, error, method)
@@ -48,20 +55,21 @@ async def refuse(context: Context, error: Exception, method: str) -> None:
     """End the call with what `error` is in gRPC. Always raises."""
     if isinstance(error, aio.AbortError):
         raise error
-    ours = known(error)
-    request_id = id_of(context)
-    log_refusal(ours, method, request_id)
-    told = metadata_of(ours)
-    if request_id:
-        told = (*told, ("x-request-id", request_id))
-    await context.abort(status_of(ours), details_of(ours), told)
+    ours = known_error(error)
+    request_id = sent_id(context) or new_request_id().decode()
+    log_grpc_refusal(ours, method, request_id)
+    await context.abort(grpc_status(ours), details_of(ours), metadata_of(ours, request_id))
 
 
-def id_of(context: Context) -> str:
+def sent_id(context: Context) -> str:
     """The `x-request-id` of a call's metadata; "" where there is none that can be passed on."""
-    sent = next((value for key, value in context.invocation_metadata() or () if key == NAME), "")
-    value = sent if isinstance(sent, str) else ""
-    return value if len(value) <= 128 and value.isprintable() and value.isascii() else ""
+    sent = find_metadata(context.invocation_metadata() or (), REQUEST_ID)
+    return "" if sent is None else readable(sent.encode("latin-1", "replace")).decode()
 
 
-NAME = "x-request-id"
+def find_metadata(metadata: CallMetadata, name: str) -> str | None:
+    """What a call carries first under `name`, as text; None where it does not."""
+    for key, value in metadata:
+        if key == name:
+            return value if isinstance(value, str) else value.decode("latin-1")
+    return None

@@ -21,10 +21,12 @@ from app.errors import (
     Overloaded,
     Unauthorized,
 )
+from app.refusals import log_refusal
+from app.request_ids import REQUEST_ID
 
 log = structlog.get_logger("cohort.rpc")
 
-STATUS: Mapping[type[CohortError], StatusCode] = {
+GRPC_STATUS: Mapping[type[CohortError], StatusCode] = {
     InvalidInput: StatusCode.INVALID_ARGUMENT,
     Unauthorized: StatusCode.UNAUTHENTICATED,
     Forbidden: StatusCode.PERMISSION_DENIED,
@@ -40,14 +42,14 @@ STATUS: Mapping[type[CohortError], StatusCode] = {
 LONGEST_DETAILS = 2000
 """Bytes; clients refuse metadata past 8 KB, and gRPC writes some bytes as three."""
 
-Metadata = tuple[tuple[str, str], ...]
+TrailingMetadata = tuple[tuple[str, str], ...]
 
 
-def status_of(error: CohortError) -> StatusCode:
+def grpc_status(error: CohortError) -> StatusCode:
     """The status of the nearest kind of error in the table; INTERNAL for what is in none."""
     for kind in type(error).__mro__:
-        if kind in STATUS:
-            return STATUS[kind]
+        if kind in GRPC_STATUS:
+            return GRPC_STATUS[kind]
     return StatusCode.INTERNAL
 
 
@@ -59,33 +61,19 @@ def details_of(error: CohortError) -> str:
     return text[:LONGEST_DETAILS].decode(errors="ignore") + "…"
 
 
-def metadata_of(error: CohortError) -> Metadata:
-    """What else a client should know: the error's name, and when to come back.
+def metadata_of(error: CohortError, request_id: str) -> TrailingMetadata:
+    """What else a client should know: the error's name, the request's id and when to come back.
 
     A client with a retry policy waits as long as `grpc-retry-pushback-ms` says
     (https://github.com/grpc/proposal/blob/master/A6-client-retries.md).
     """
-    name = ("error-code", error.code)
+    about = (("error-code", error.code), (REQUEST_ID, request_id))
     if isinstance(error, Overloaded | NotReady):
-        return (name, ("grpc-retry-pushback-ms", str(max(1, math.ceil(error.retry_after * 1000)))))
-    return (name,)
+        wait = str(max(1, math.ceil(error.retry_after * 1000)))
+        return (*about, ("grpc-retry-pushback-ms", wait))
+    return about
 
 
-def known(error: Exception) -> CohortError:
-    """`error` where it is ours; a bug is told without its words, which the log has."""
-    if isinstance(error, CohortError):
-        return error
-    bug = InferenceFailed("the server failed; its log says more")
-    bug.__cause__ = error
-    return bug
-
-
-def log_refusal(error: CohortError, method: str, request_id: str) -> None:
-    """One line per request that was refused or failed: a client's mistake without a traceback."""
-    known = {"code": error.code, "method": method, **error.about}
-    if request_id:
-        known["request_id"] = request_id
-    if status_of(error) is StatusCode.INTERNAL:
-        log.error("failed", error=str(error), **known, exc_info=error.__cause__ or error)
-    else:
-        log.info("refused", error=error.redacted, **known)
+def log_grpc_refusal(error: CohortError, method: str, request_id: str) -> None:
+    """One line for a call of `method` that was refused or failed."""
+    log_refusal(log, error, request_id, method=method)

@@ -15,7 +15,7 @@ from grpc_health.v1 import health
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from app.errors import CohortError, NotFound, quoted
-from app.rpc.calls import Context, parse, refuse, unary
+from app.rpc.calls import Context, parse_message, refuse, unary
 
 LOOK_SECONDS = 0.25
 """How often those who watch are looked after."""
@@ -52,7 +52,7 @@ class Health:
 
     async def _watch(self, data: bytes, context: Context) -> None:
         try:
-            request = parse(HealthCheckRequest, data)
+            request = parse_message(HealthCheckRequest, data)
             last = None
             while not self._closed.is_set():
                 now = self._now(request)

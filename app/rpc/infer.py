@@ -8,9 +8,10 @@ from collections.abc import Callable
 from app.codec import classify
 from app.data_plane import DataPlane, Lease, Outputs, Sticky
 from app.errors import Cancelled, DeadlineExceeded, InvalidInput, TooLarge, quoted
+from app.rpc.calls import CallMetadata, find_metadata
 from app.rpc.contents import NamedTensor, read_inputs, write_outputs
 from app.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse
-from app.rpc.parameters import Metadata, find_header, text_of, timeout_of, whole
+from app.rpc.parameters import text_of, timeout_of, whole
 
 RequestedOutput = ModelInferRequest.InferRequestedOutputTensor
 
@@ -26,7 +27,7 @@ class Inference:
         self,
         request: ModelInferRequest,
         remaining: Callable[[], float | None],
-        metadata: Callable[[], Metadata] = tuple,
+        metadata: Callable[[], CallMetadata] = tuple,
     ) -> ModelInferResponse:
         """Answer one request. `remaining()` gives the seconds until the call's deadline.
 
@@ -39,7 +40,7 @@ class Inference:
 
         def key_of(sticky: Sticky) -> str | None:
             if sticky.header:
-                return find_header(metadata(), sticky.header)
+                return find_metadata(metadata(), sticky.header)
             return text_of(request.parameters, sticky.parameter)
 
         lease = plane.pick(request.model_name or None, request.model_version or None, key_of=key_of)

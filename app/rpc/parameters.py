@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from app.errors import InvalidInput, quoted
 from app.rpc.inference_pb2 import InferParameter
@@ -12,18 +12,6 @@ def value_of(parameter: InferParameter) -> bool | int | float | str | None:
     """The value, whichever of its fields holds it; None for none."""
     field = parameter.WhichOneof("parameter_choice")
     return None if field is None else getattr(parameter, field)
-
-
-Metadata = Iterable[tuple[str, str | bytes]]
-"""A call's pairs as gRPC has them: names in lower case, bytes under those that end in -bin."""
-
-
-def find_header(metadata: Metadata, name: str) -> str | None:
-    """What a call carries under `name`, as text; None where it does not."""
-    for key, value in metadata:
-        if key == name:
-            return value if isinstance(value, str) else value.decode("latin-1")
-    return None
 
 
 def text_of(parameters: Mapping[str, InferParameter], name: str) -> str | None:

@@ -7,16 +7,16 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+from app.auth import Authority
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
 from app.rpc import inference_pb2 as messages
 from app.rpc.admin import Admin
-from app.rpc.calls import Context, unary
+from app.rpc.calls import CallMetadata, Context, unary
 from app.rpc.descriptor_pool import POOL, add
 from app.rpc.health import Health
 from app.rpc.infer import Inference
 from app.rpc.metadata import About
-from app.rpc.parameters import Metadata
 from app.rpc.streams import Streams
 
 SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
@@ -29,18 +29,21 @@ add(
 class RpcServer:
     """Open Inference on one port, with health checking and reflection, on the running loop.
 
-    `limit` bounds messages, in bytes, in both directions.
+    data: answers inference calls.
+    control: answers all others.
+    limit: the most bytes of a message, in both directions.
+    authority: decides who may load and unload.
     """
 
     def __init__(
-        self, data: DataPlane, control: ControlPlane, *, limit: int, admin_token: str | None
+        self, data: DataPlane, control: ControlPlane, *, limit: int, authority: Authority
     ) -> None:
         self._inference = Inference(data, limit)
         self._streams = Streams("ModelStreamInfer", self._infer)
         self._health = Health(lambda: control.readiness().ready, {SERVICE})
         self._server = aio.server(
             handlers=(
-                self._calls(About(control), Admin(control, admin_token)),
+                self._calls(About(control), Admin(control, authority)),
                 self._health.handlers(),
             ),
             options=(
@@ -73,7 +76,7 @@ class RpcServer:
     async def _infer(
         self, request: messages.ModelInferRequest, context: Context
     ) -> messages.ModelInferResponse:
-        def metadata() -> Metadata:
+        def metadata() -> CallMetadata:
             return context.invocation_metadata() or ()
 
         return await self._inference.answer(request, context.time_remaining, metadata)

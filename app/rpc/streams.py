@@ -9,8 +9,9 @@ from contextlib import suppress
 import grpc
 
 from app.errors import NotReady
-from app.rpc.calls import Context, Handler, id_of, parse, refuse
-from app.rpc.errors import details_of, known, log_refusal
+from app.refusals import known_error
+from app.rpc.calls import Context, Handler, parse_message, refuse, sent_id
+from app.rpc.errors import details_of, log_grpc_refusal
 from app.rpc.inference_pb2 import (
     ModelInferRequest,
     ModelInferResponse,
@@ -20,15 +21,15 @@ from app.rpc.inference_pb2 import (
 IN_FLIGHT = 64
 """Requests of one stream that may be under way; the next are read when the oldest is answered."""
 
-Answer = Callable[[ModelInferRequest, Context], Awaitable[ModelInferResponse]]
+Infer = Callable[[ModelInferRequest, Context], Awaitable[ModelInferResponse]]
 
 
 class Streams:
     """Serves streams until `close`: then each answers what it has read and ends."""
 
-    def __init__(self, method: str, answer: Answer) -> None:
+    def __init__(self, method: str, infer: Infer) -> None:
         self._method = method
-        self._answer = answer
+        self._infer = infer
         self._closed = asyncio.Event()
 
     def close(self) -> None:
@@ -78,15 +79,15 @@ class Streams:
         """One answer; a request's failure is its own and ends no stream."""
         response = ModelStreamInferResponse()
         try:
-            request = parse(ModelInferRequest, data)
+            request = parse_message(ModelInferRequest, data)
             response.infer_response.id = request.id
-            answer = await self._answer(request, context)
+            answer = await self._infer(request, context)
             # Triton's mark of a request's last answer; here each has one.
             answer.parameters["triton_final_response"].bool_param = True
             response.infer_response.CopyFrom(answer)
             return response.SerializeToString()
         except Exception as error:  # noqa: BLE001 - told and logged
-            ours = known(error)
-            log_refusal(ours, self._method, id_of(context))
+            ours = known_error(error)
+            log_grpc_refusal(ours, self._method, sent_id(context))
             response.error_message = f"{ours.code}: {details_of(ours)}"
             return response.SerializeToString()

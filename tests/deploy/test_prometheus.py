@@ -19,7 +19,7 @@ import pytest
 
 from app import errors
 from app.metrics import SECONDS
-from app.rest.errors import status_of
+from app.rest.errors import http_status
 from tests.deploy.prometheus import (
     DEPLOY,
     RULES,
@@ -204,7 +204,7 @@ def test_budgets_are_spent_by_our_failures_alone() -> None:
         for kind in vars(errors).values()
         if isinstance(kind, type) and issubclass(kind, errors.CohortError)
     ]
-    statuses = {kind: status_of(kind.__new__(kind)) for kind in kinds}
+    statuses = {kind: http_status(kind.__new__(kind)) for kind in kinds}
     callers = {
         kind.__name__
         for kind, status in statuses.items()

@@ -55,7 +55,7 @@ async def test_a_bomb_is_too_large(limit: int, factor: int, encoding: str) -> No
     assert len(bomb) < LIMIT
     tracemalloc.start()
     try:
-        with pytest.raises(TooLarge, match=f"larger than the {limit / 2**20:g} MB"):
+        with pytest.raises(TooLarge, match=f"larger than the {limit / 2**20:g} MiB"):
             await decompress(encoding, bomb, limit)
         _, peak = tracemalloc.get_traced_memory()
     finally:

@@ -15,7 +15,7 @@ import pytest
 from app.errors import CohortError, ConfigInvalid, LoadFailed
 from app.repository import Manifest
 from app.repository.manifest import Example, dump_manifest
-from app.rest.errors import STATUS
+from app.rest.errors import HTTP_STATUS
 from app.rest.openapi.schemas import element
 from app.tensors import DATATYPES
 from tests import onnx_models
@@ -130,7 +130,7 @@ def test_errors_are_documented_as_they_are(document: dict[str, Any]) -> None:
                 if int(status) >= 400:
                     schema = response["content"]["application/json"]["schema"]
                     assert schema == {"$ref": "#/components/schemas/Error"}
-    for kind, status in STATUS.items():
+    for kind, status in HTTP_STATUS.items():
         if kind.__name__ != "Cancelled":
             assert f"| {kind.__name__} | {int(status)} |" in document["info"]["description"]
 
@@ -211,7 +211,7 @@ def test_every_error_has_a_status() -> None:
     operators = (ConfigInvalid, LoadFailed)
     for kind in kinds(CohortError):
         if kind is not CohortError and not issubclass(kind, operators):
-            assert any(one in STATUS for one in kind.__mro__), kind
+            assert any(one in HTTP_STATUS for one in kind.__mro__), kind
 
 
 def test_the_reference_has_every_error() -> None:
@@ -222,5 +222,5 @@ def test_the_reference_has_every_error() -> None:
         for codes, status in re.findall(r"^\| ([\w, ]+) \| (\d{3}) \|", page, re.MULTILINE)
         for code in codes.split(", ")
     }
-    told = {kind.__name__: int(status) for kind, status in STATUS.items()}
+    told = {kind.__name__: int(status) for kind, status in HTTP_STATUS.items()}
     assert {**told, "ModelNotFound": 404, "VersionNotFound": 404} == {**rows, "Cancelled": 503}

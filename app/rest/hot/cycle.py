@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.data_plane import Lease, Outputs, Sticky
 from app.errors import Cancelled, CohortError, InferenceFailed
+from app.refusals import known_error
+from app.request_ids import REQUEST_ID, new_request_id
 from app.rest.calls import LARGE, Call, Encoded, are_large, find_key, is_large
 from app.rest.codec_thread import codec_thread
-from app.rest.errors import encoded_error, log_refusal, status_of
+from app.rest.errors import encoded_error, http_status, log_http_refusal
 from app.rest.limits import too_large
-from app.rest.request_ids import NAME as REQUEST_ID
-from app.rest.request_ids import synthetic
 
 if TYPE_CHECKING:
     from app.rest.hot.protocol import HotProtocol
@@ -153,7 +153,7 @@ class HotCycle:
 
     def _key_of(self, sticky: Sticky) -> str | None:
         call = self._call
-        if self.request_id and sticky.header == REQUEST_ID.decode():
+        if self.request_id and sticky.header == REQUEST_ID:
             return self.request_id.decode()  # a head that is known has another's
         return None if call is None else find_key(self.head.headers, call, sticky)
 
@@ -229,16 +229,12 @@ class HotCycle:
 
     def fail(self, error: Exception) -> None:
         """Answer with an error."""
-        if isinstance(error, CohortError):
-            ours = error
-        else:
-            ours = InferenceFailed("the server failed; its log says more")
-            ours.__cause__ = error
+        ours = known_error(error)
         if self._lease is not None:
             self._lease.close(ours)  # which notes who was at it
-        self.request_id = self.request_id or synthetic()
-        log_refusal(ours, self.path, self.request_id.decode())
-        self.end(status_of(ours), encoded_error(ours))
+        self.request_id = self.request_id or new_request_id()
+        log_http_refusal(ours, self.path, self.request_id.decode())
+        self.end(http_status(ours), encoded_error(ours))
 
     def end(self, status: int, encoded: Encoded) -> None:
         """Answer, now or when it is this request's turn."""

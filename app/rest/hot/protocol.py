@@ -12,6 +12,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.errors import CohortError, InvalidInput, TooLarge
+from app.request_ids import readable
 from app.rest.calls import JSON, Encoded, Read, Route
 from app.rest.hot.cycle import HotCycle
 from app.rest.hot.reading import (
@@ -23,8 +24,7 @@ from app.rest.hot.reading import (
 )
 from app.rest.hot.shared import READ_AHEAD, Flow, Head, Hot, SentHeaders
 from app.rest.limits import too_large
-from app.rest.request_ids import NAME as REQUEST_ID
-from app.rest.request_ids import readable
+from app.rest.request_ids import REQUEST_ID_HEADER
 
 LARGE_SEGMENT = 16 * 1024
 """Headers are measured only where a segment was larger, or they came in many."""
@@ -230,8 +230,8 @@ class HotProtocol(HttpToolsProtocol):
             head = Head(route, self.url, SentHeaders(headers), self._length)
             cycle = HotCycle(self, head)
             cycle.keep_alive = parser.should_keep_alive()
-            if REQUEST_ID in names:
-                cycle.request_id = readable(headers[names.index(REQUEST_ID)][1])
+            if REQUEST_ID_HEADER in names:
+                cycle.request_id = readable(headers[names.index(REQUEST_ID_HEADER)][1])
             self._queue(cycle)
             if self._length > self.hot.max_body:
                 cycle.break_off(too_large(self.hot.max_body))

@@ -8,7 +8,7 @@ import httptools
 import structlog
 
 from app.errors import CohortError, InferenceFailed, InvalidInput
-from app.rest.compression import choose
+from app.rest.compression import choose_coding
 
 log = structlog.get_logger("cohort.rest")
 
@@ -22,7 +22,7 @@ LOOKED_AT = frozenset(
 
 @lru_cache(256)
 def asks_for_compression(accept_encoding: bytes) -> bool:
-    return choose(accept_encoding.decode("latin-1")) is not None
+    return choose_coding(accept_encoding.decode("latin-1")) is not None
 
 
 def as_ours(error: httptools.HttpParserError) -> CohortError:

@@ -12,10 +12,10 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 from app.codec import LONGEST_BODY
 from app.data_plane import DataPlane
+from app.request_ids import readable
 from app.rest.calls import Call, Read, Route
 from app.rest.hot.together import Together
-from app.rest.request_ids import NAME as REQUEST_ID
-from app.rest.request_ids import readable
+from app.rest.request_ids import REQUEST_ID_HEADER
 
 MOST_ROUTES = 1024
 """Addresses that are remembered; callers make them up, so at some point they are forgotten."""
@@ -159,9 +159,9 @@ class Hot:
             and raw.count(b"\r\n") == raw.count(b"\n") == lines
             and b"transfer-encoding" not in names
         ):
-            if REQUEST_ID in names:
+            if REQUEST_ID_HEADER in names:
                 raw, _ = self.without_id(raw)
-                if not raw or names.count(REQUEST_ID) > 1:
+                if not raw or names.count(REQUEST_ID_HEADER) > 1:
                     return
             if len(self.heads) >= MOST_HEADS:
                 self.heads.clear()

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from app.control_plane import ControlPlane, Served
-from app.rest.errors import STATUS
+from app.rest.errors import HTTP_STATUS
 from app.rest.openapi.model_paths import (
     error_responses,
     examples,
@@ -33,7 +33,7 @@ ERROR: Schema = {
 }
 
 
-def install(app: FastAPI, plane: ControlPlane) -> None:
+def install_openapi(app: FastAPI, plane: ControlPlane) -> None:
     """Have `app` describe itself as it is whenever it is asked."""
     made: tuple[tuple[Served, ...], Schema] | None = None
 
@@ -86,7 +86,7 @@ def error_table() -> str:
     """All errors and their statuses as a Markdown table."""
     rows = [
         f"| {kind.__name__} | {int(status)} |"
-        for kind, status in STATUS.items()
+        for kind, status in HTTP_STATUS.items()
         if kind.__name__ != "Cancelled"
     ]
     head = 'Every error is `{"error": "a sentence", "code": "InvalidInput"}`:'

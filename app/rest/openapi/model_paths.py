@@ -9,7 +9,7 @@ from typing import Any
 
 from app.control_plane import Served
 from app.errors import CohortError
-from app.rest.errors import STATUS
+from app.rest.errors import HTTP_STATUS
 from app.rest.openapi.schemas import Schema, array, closed, listed, named
 from app.tensors import TensorSpec
 
@@ -75,7 +75,7 @@ def _post(
         "post": {
             "tags": [tag(served.model)],
             "summary": summary,
-            "description": describe(served),
+            "description": describe_tensors(served),
             "requestBody": {"required": True, "content": {"application/json": content}},
             "responses": {"200": answers, **error_responses(ASKING)},
         }
@@ -90,7 +90,7 @@ def error_responses(statuses: Sequence[int]) -> dict[str, Schema]:
 def _error_response(status: int) -> Schema:
     names = [
         kind.__name__
-        for kind, one in STATUS.items()
+        for kind, one in HTTP_STATUS.items()
         if one == status and kind.__name__ != "Cancelled"  # nobody is there to hear it
     ]
     response: Schema = {
@@ -103,7 +103,7 @@ def _error_response(status: int) -> Schema:
     return response
 
 
-def describe(served: Served) -> str:
+def describe_tensors(served: Served) -> str:
     """The tensors of a version, as a Markdown table."""
     rows = [
         f"| {kind} | `{spec.name}` | {spec.datatype} | {spec.shape_text} |"

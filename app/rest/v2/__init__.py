@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from app.auth import Authority
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
-from app.rest.v2.infer import match
-from app.rest.v2.infer import router as inference
-from app.rest.v2.models import router as models
-from app.rest.v2.repository import router as repository
+from app.rest.v2.infer import infer_router
+from app.rest.v2.models import metadata_router
+from app.rest.v2.repository import repository_router
 
-__all__ = ["match", "router"]
+__all__ = ["v2_router"]
 
 
-def router(
-    data_plane: DataPlane, control_plane: ControlPlane, *, admin_token: str | None, limit: int
+def v2_router(
+    data_plane: DataPlane, control_plane: ControlPlane, *, authority: Authority, limit: int
 ) -> APIRouter:
     """The routes under /v2. `limit` bounds a body's size in bytes when it is unpacked."""
     routes = APIRouter(tags=["v2"])
-    routes.include_router(inference(data_plane, limit=limit), prefix="/v2")
-    routes.include_router(models(control_plane), prefix="/v2")
-    routes.include_router(repository(control_plane, admin_token=admin_token), prefix="/v2")
+    routes.include_router(infer_router(data_plane, limit=limit), prefix="/v2")
+    routes.include_router(metadata_router(control_plane), prefix="/v2")
+    routes.include_router(repository_router(control_plane, authority=authority), prefix="/v2")
     return routes

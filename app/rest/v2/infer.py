@@ -86,7 +86,7 @@ def _output(
     return output
 
 
-def route(model: str, version: str | None = None) -> Route:
+def infer_route(model: str, version: str | None = None) -> Route:
     """How bodies are read at the path of `model` and `version`."""
 
     def reader(headers: Headers) -> Read:
@@ -96,13 +96,15 @@ def route(model: str, version: str | None = None) -> Route:
     return Route(model, reader)
 
 
-def match(path: str) -> Route | None:
+def match_infer(path: str) -> Route | None:
     """The route of a path to infer, written plainly; None for any other."""
-    found = PATH.fullmatch(path)
-    return route(found["model"], found["version"]) if found else None
+    found = INFER_PATH.fullmatch(path)
+    return infer_route(found["model"], found["version"]) if found else None
 
 
-PATH = re.compile(r"/v2/models/(?P<model>[\w.-]+)(?:/versions/(?P<version>\w+))?/infer", re.ASCII)
+INFER_PATH = re.compile(
+    r"/v2/models/(?P<model>[\w.-]+)(?:/versions/(?P<version>\w+))?/infer", re.ASCII
+)
 
 
 def _wanted(request: InferRequest, lease: Lease) -> list[tuple[int, RequestedOutput]]:
@@ -166,7 +168,7 @@ def _raw_input(specs: Sequence[TensorSpec], body: bytes) -> Arrays:
     return {spec.name: from_bytes(body, spec.datatype, shape, name=spec.name)}
 
 
-async def answer(plane: DataPlane, request: Request, route: Route, limit: int) -> Response:
+async def respond(plane: DataPlane, request: Request, route: Route, limit: int) -> Response:
     """Answer one request; `limit` is the most bytes its body may have when unpacked."""
     sent = await request.body()
     try:
@@ -182,17 +184,17 @@ async def answer(plane: DataPlane, request: Request, route: Route, limit: int) -
     return Response(body, headers=told)
 
 
-def router(plane: DataPlane, *, limit: int) -> APIRouter:
+def infer_router(plane: DataPlane, *, limit: int) -> APIRouter:
     """The routes, answering from `plane`."""
     routes = APIRouter()
 
     @routes.post("/models/{model}/infer", summary="Ask a model", **INFER)
     async def infer(request: Request, model: str) -> Response:
-        return await answer(plane, request, route(model), limit)
+        return await respond(plane, request, infer_route(model), limit)
 
     @routes.post("/models/{model}/versions/{version}/infer", summary="Ask this version", **INFER)
     async def infer_version(request: Request, model: str, version: str) -> Response:
         """A pinned version bypasses any rollout."""
-        return await answer(plane, request, route(model, version), limit)
+        return await respond(plane, request, infer_route(model, version), limit)
 
     return routes

@@ -21,7 +21,7 @@ EXTENSIONS = [
 PLATFORM = "onnxruntime_onnx"
 
 
-def router(plane: ControlPlane) -> APIRouter:
+def metadata_router(plane: ControlPlane) -> APIRouter:
     """The routes, answering from `plane`."""
     routes = APIRouter()
 

@@ -10,15 +10,16 @@ from typing import Any
 import orjson
 from fastapi import APIRouter, Request, Response
 
+from app.auth import Authority
 from app.control_plane import ControlPlane, Description
 from app.errors import InvalidInput, quoted
-from app.rest.admin import with_token
+from app.rest.admin import operator_only
 
 
-def router(plane: ControlPlane, *, admin_token: str | None) -> APIRouter:
-    """The routes, answering from `plane`; loading and unloading need the token."""
+def repository_router(plane: ControlPlane, *, authority: Authority) -> APIRouter:
+    """The routes, answering from `plane`; loading and unloading are the operator's."""
     routes = APIRouter(prefix="/repository")
-    guarded = APIRouter(dependencies=[with_token(admin_token)])
+    guarded = APIRouter(dependencies=[operator_only(authority)])
 
     @routes.post("/index", summary="Every model and version with its state")
     async def index(request: Request) -> list[Description]:

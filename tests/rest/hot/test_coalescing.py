@@ -52,7 +52,9 @@ class Server:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self.hot = Hot(service.data_plane, matches=[predict.match], max_body=2**20, keep_alive=75.0)
+        self.hot = Hot(
+            service.data_plane, matches=[predict.match_predict], max_body=2**20, keep_alive=75.0
+        )
         self._config = Config(application, log_config=None, ws="none", lifespan="off")
         self._state = ServerState()
         self.connections: list[tuple[HotProtocol, Transport]] = []

@@ -1,0 +1,67 @@
+"""What becomes of a refused or failed request, on whichever API."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from app.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput, LoadFailed
+from app.refusals import known_error, log_refusal
+from app.request_ids import new_request_id, readable
+
+LOG = structlog.get_logger("test")
+
+
+@pytest.mark.parametrize("error", [InvalidInput("no"), DeadlineExceeded(0.1)])
+def test_a_refusal_is_logged_at_info(error: CohortError) -> None:
+    """Without a traceback: the server did what it should."""
+    with capture_logs() as lines:
+        log_refusal(LOG, error, "a1", path="/predict")
+    (line,) = lines
+    assert (line["event"], line["log_level"]) == ("refused", "info")
+    assert (line["code"], line["path"], line["request_id"]) == (error.code, "/predict", "a1")
+    assert "exc_info" not in line
+
+
+@pytest.mark.parametrize("error", [InferenceFailed("no"), LoadFailed("no"), CohortError("no")])
+def test_a_failure_is_logged_at_error(error: CohortError) -> None:
+    """With its traceback: somebody has to look into it."""
+    with capture_logs() as lines:
+        log_refusal(LOG, error, "a1", method="ModelInfer")
+    (line,) = lines
+    assert (line["event"], line["log_level"]) == ("failed", "error")
+    assert line["exc_info"] is error
+
+
+def test_what_was_sent_stays_out_of_the_log() -> None:
+    """The sentence for the log is the redacted one."""
+    with capture_logs() as lines:
+        log_refusal(LOG, InvalidInput("input 'x' takes FP32, got 'secret'"), "a1")
+    assert "secret" not in str(lines)
+
+
+def test_a_bug_is_told_without_its_words() -> None:
+    """The caller hears that the server failed; the log gets the bug itself."""
+    bug = ZeroDivisionError("secret")
+    error = known_error(bug)
+    assert isinstance(error, InferenceFailed)
+    assert "secret" not in str(error)
+    assert error.__cause__ is bug
+    assert known_error(error) is error
+
+
+@pytest.mark.parametrize("value", [None, b"", b"two words", b"x" * 129, b"\xe4", b"a\n"])
+def test_what_cannot_be_passed_on_is_no_id(value: bytes | None) -> None:
+    """It goes into headers and log lines as it is."""
+    assert readable(value) == b""
+
+
+def test_ids_differ() -> None:
+    """And can be passed on themselves."""
+    first, second = new_request_id(), new_request_id()
+    assert first != second
+    assert re.fullmatch(rb"[0-9a-f]{8}-[0-9a-f]+", first)
+    assert readable(first) == first
