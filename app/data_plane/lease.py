@@ -126,7 +126,7 @@ class Lease:
         check_inputs(self.served.inputs, arrays)
         limit = loaded.timeout if timeout is None else min(timeout, loaded.timeout)
         if self._live is not None:
-            reply = self._live.listen(
+            reply = self._live.observe_reply(
                 self.variant,
                 int(self.version),
                 self.outputs,

@@ -30,7 +30,7 @@ from app.rest.hot import Hot
 from app.rest.predict import match_predict
 from app.rest.v1 import match_v1
 from app.rest.v2.infer import match_infer
-from app.rollouts import DecisionStore, RolloutEvent, Rollouts
+from app.rollouts import DecisionStore, RolloutEvent, Rollouts, RuntimeDependencies
 from app.rollouts.watcher import RolloutWatcher, log_event
 from app.scheduling import Scheduler
 from app.session import cores
@@ -72,8 +72,7 @@ class Service:
             pinned=lambda: self.rollouts.pinned,
         )
         self.rollouts = Rollouts(
-            catalog=lambda: self.registry.catalog,
-            wake=self.scheduler.wake,
+            RuntimeDependencies(catalog=lambda: self.registry.catalog, wake=self.scheduler.wake),
             observe=self._rollout_changed,
         )
         self.rollout_watcher = RolloutWatcher(

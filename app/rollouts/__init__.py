@@ -1,19 +1,26 @@
-"""Rollouts: which version answers a caller, what becomes of it, and what is decided from that.
+"""Which version answers a caller, what is learned from its responses, and what is decided.
 
-The operator's file says what is wanted (`apply`), the state folder what was decided (`follow`), and
-a tick about every second weighs what came in (`tick`). A request asks its model's LiveRollout for a
-variant and tells it, in its reply, how that went.
+`rollout`, `choosing`, `sequential_test`, `latency` and `evidence` are pure. `config` reads what the
+operator wants, `decisions` keeps what the server decided. `live` is one model's rollout at work,
+with copies of requests in `shadow` and `side_queue`; `rollouts` holds those of a process. `watcher`
+follows the file and the state folder, and has the guard judge about once a second.
 """
 
-from app.rollouts.choosing import choose, is_sampled, share
 from app.rollouts.config import RolloutConfig, load_rollouts, parse_rollouts
 from app.rollouts.decisions import Decision, Decisions, DecisionStore
-from app.rollouts.description import shares_of
-from app.rollouts.events import Compared, Dropped, Observer, Restored, RolledBack, RolloutEvent
+from app.rollouts.events import (
+    Compared,
+    Dropped,
+    Restored,
+    RolledBack,
+    RolloutEvent,
+    RolloutObserver,
+)
 from app.rollouts.live import LiveRollout
 from app.rollouts.rollout import Rollout, Shadow, Sticky, Variant
 from app.rollouts.rollouts import OPERATOR, Rollouts
 from app.rollouts.sequential_test import Guard
+from app.rollouts.side_queue import RuntimeDependencies
 from app.rollouts.watcher import RolloutWatcher, log_event
 
 __all__ = [
@@ -25,22 +32,19 @@ __all__ = [
     "Dropped",
     "Guard",
     "LiveRollout",
-    "Observer",
     "Restored",
     "RolledBack",
     "Rollout",
     "RolloutConfig",
     "RolloutEvent",
+    "RolloutObserver",
     "RolloutWatcher",
     "Rollouts",
+    "RuntimeDependencies",
     "Shadow",
     "Sticky",
     "Variant",
-    "choose",
-    "is_sampled",
     "load_rollouts",
     "log_event",
     "parse_rollouts",
-    "share",
-    "shares_of",
 ]

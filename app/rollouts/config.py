@@ -1,4 +1,4 @@
-"""What an operator may say about who gets which version: `rollouts.yaml`."""
+"""What an operator may configure about rollouts: `rollouts.yaml`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class RolloutConfig:
     guard: Guard = NO_LIMITS
 
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+VARIANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # https://www.rfc-editor.org/rfc/rfc9110#name-tokens
-TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +40,23 @@ class _WrittenVariant:
 
 def _check_sticky(sticky: Sticky) -> Sticky:
     if bool(sticky.header) == bool(sticky.parameter):
-        raise sentence("takes one of the two: {header: x-user-id} or {parameter: user}")
-    if sticky.header and not TOKEN.fullmatch(sticky.header):
-        raise sentence(f"{quoted(sticky.header)} cannot be the name of a header")
+        raise sentence("must be one of {header: x-user-id} and {parameter: user}")
+    if sticky.header and not HEADER_NAME.fullmatch(sticky.header):
+        raise sentence(f"{quoted(sticky.header)} is not a valid header name")
     return Sticky(sticky.header.lower(), sticky.parameter)
 
 
 def _check_variants(variants: dict[str, _WrittenVariant]) -> dict[str, _WrittenVariant]:
     for name in variants:
-        if not NAME.fullmatch(name):
+        if not VARIANT_NAME.fullmatch(name):
             raise sentence(
-                f"{quoted(name)} cannot be the name of a variant: letters, digits, '.', '_' and "
-                "'-', 64 at most, a letter or digit first"
+                f"{quoted(name)} is not a valid variant name: it must have at most 64 letters, "
+                "digits, '.', '_' and '-', and start with a letter or digit"
             )
     if not variants:
-        raise sentence("must have at least one, such as stable: {version: 1, weight: 100}")
+        raise sentence("must have at least one variant, such as stable: {version: 1, weight: 100}")
     if not any(variant.weight for variant in variants.values()):
-        raise sentence("all have the weight 0, so that nobody would be answered")
+        raise sentence("must not all have weight 0")
     return variants
 
 
@@ -72,25 +72,25 @@ class _Written:
     guard: Guard = NO_LIMITS
 
 
-VERSION = Range(1, 10**18 - 1)
-SHARE = Range(0, 1, "a share")
+VERSION_RANGE = Range(1, 10**18 - 1)
+SHARE_RANGE = Range(0, 1, "a share")
 
-RANGES: Mapping[str, Range] = {
-    "*.variants.*.version": VERSION,
+ROLLOUT_RANGES: Mapping[str, Range] = {
+    "*.variants.*.version": VERSION_RANGE,
     "*.variants.*.weight": Range(0, 1e9),
-    "*.shadow.version": VERSION,
-    "*.shadow.sample": SHARE,
+    "*.shadow.version": VERSION_RANGE,
+    "*.shadow.sample": SHARE_RANGE,
     "*.shadow.keep_examples": Range(0, 1000, "0 keeps none"),
-    "*.guard.max_error_rate_increase": SHARE,
+    "*.guard.max_error_rate_increase": SHARE_RANGE,
     "*.guard.max_latency_ratio": Range(1, 1000),
-    "*.guard.max_disagreement": SHARE,
+    "*.guard.max_disagreement": SHARE_RANGE,
     "*.guard.min_requests": Range(1, 10**9),
     "*.guard.confidence": Range(0.5, 0.999999),
 }
 
 
 def load_rollouts(path: Path) -> Mapping[str, RolloutConfig]:
-    """Read the rollouts by model; none where there is no file.
+    """Read the rollouts by model; a missing file has none.
 
     Raises ConfigProblems, a ConfigInvalid that holds all problems of the file.
     """
@@ -99,11 +99,11 @@ def load_rollouts(path: Path) -> Mapping[str, RolloutConfig]:
 
 
 def parse_rollouts(text: str, file: str) -> Mapping[str, RolloutConfig]:
-    """Read the text of a rollouts file; `file` is what messages call it. Raises ConfigProblems."""
+    """Read the text of a rollouts file, called `file` in messages. Raises ConfigProblems."""
     tree = parse_yaml(text, file)
     if tree is None:
         return {}
-    written = check(tree, dict[str, _Written], file, RANGES)
+    written = check(tree, dict[str, _Written], file, ROLLOUT_RANGES)
     problems = [
         Problem(file, f"{model}.{key}", said)
         for model, one in written.items()
@@ -111,25 +111,26 @@ def parse_rollouts(text: str, file: str) -> Mapping[str, RolloutConfig]:
     ]
     if problems:
         raise ConfigProblems(problems)
-    return {model: _made(model, one) for model, one in written.items()}
+    return {model: _to_config(model, one) for model, one in written.items()}
 
 
 def _contradictions(written: _Written) -> Iterator[tuple[str, str]]:
     variants, shadow = written.variants, written.shadow
     if written.baseline and written.baseline not in variants:
         known = did_you_mean(written.baseline, variants)
-        yield "baseline", f"there is no variant {quoted(written.baseline)}{known}"
+        yield "baseline", f"variant {quoted(written.baseline)} not found{known}"
     elif shadow is not None and shadow.version == variants[_baseline(written)].version:
-        yield "shadow.version", f"is the baseline's, {shadow.version}: it would agree with itself"
+        yield "shadow.version", f"must differ from the baseline's version, {shadow.version}"
 
 
 def _baseline(written: _Written) -> str:
     return written.baseline or next(iter(written.variants))
 
 
-def _made(model: str, written: _Written) -> RolloutConfig:
+def _to_config(model: str, written: _Written) -> RolloutConfig:
     variants = {
-        name: Variant(name, one.version, one.weight) for name, one in written.variants.items()
+        name: Variant(name, variant.version, variant.weight)
+        for name, variant in written.variants.items()
     }
     return RolloutConfig(
         Rollout(model, variants, _baseline(written), written.sticky, written.shadow), written.guard

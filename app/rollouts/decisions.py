@@ -1,8 +1,8 @@
 """What the server decided, in the COHORT_STATE folder, where it outlives the process.
 
-One file per decision, `rollouts/<model>/<version>.json`, written beside and renamed: processes that
-share the folder need no lock, and none can lose what another decided. A file that cannot be read
-still says by its name which version it is about, and that version stays out.
+One file per decision, `rollouts/<model>/<version>.json`, written under a temporary name and
+renamed: processes that share the folder need no lock, and none can lose another's decision. A file
+that cannot be read still names its version, and that version stays rolled back.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pathlib import Path
 from uuid import uuid4
 
 FOLDER = "rollouts"
-VERSION = re.compile(r"([1-9][0-9]{0,17})\.json")
-MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-MOST_BYTES = 64 * 1024
+RECORD_NAME = re.compile(r"([1-9][0-9]{0,17})\.json")
+MODEL_FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+MAX_RECORD_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A version of a model gets no traffic any more.
 
-    `reason` is one word: the limit that was broken, or `operator`; `detail` is for people; `at` is
-    a time of day in ISO 8601.
+    `reason` is one word: the limit that was broken, `operator`, or `unreadable`; `detail` is a
+    sentence; `at` is a date and time in ISO 8601, "" where unknown.
     """
 
     version: int
@@ -38,12 +38,15 @@ class Decision:
 
     @classmethod
     def now(cls, version: int, reason: str, detail: str) -> Decision:
-        """What is decided at this moment."""
+        """A decision that is made at this moment."""
         return cls(version, reason, detail, datetime.now(UTC).isoformat(timespec="milliseconds"))
 
 
 Decisions = Mapping[str, Mapping[int, Decision]]
 """By model and version."""
+
+DecisionKey = tuple[str, int]
+"""A model and a version."""
 
 
 class DecisionStore:
@@ -53,19 +56,21 @@ class DecisionStore:
         self._folder = folder / FOLDER
 
     def read(self) -> tuple[Decisions, list[str]]:
-        """Every decision that stands, and what is wrong with the files.
+        """Return every decision that is in force, and what is wrong with the files, in sentences.
 
-        Raises OSError where the folder cannot be read, which is not the same as an empty one.
+        A missing folder has none. Raises OSError where the folder cannot be read.
         """
         decisions: dict[str, dict[int, Decision]] = {}
         problems: list[str] = []
         for folder in _names_in(self._folder):
-            if MODEL.fullmatch(folder.name) and (found := _read_model(folder, problems)):
+            if MODEL_FOLDER_NAME.fullmatch(folder.name) and (
+                found := _read_model(folder, problems)
+            ):
                 decisions[folder.name] = found
         return decisions, problems
 
     def record(self, model: str, decision: Decision) -> None:
-        """Write a decision down; one that stands already stays as it is. Raises OSError."""
+        """Write a decision; an earlier one about the same version stays. Raises OSError."""
         path = self._path(model, decision.version)
         if path.exists():
             return
@@ -81,10 +86,10 @@ class DecisionStore:
             temporary.unlink(missing_ok=True)
 
     def clear(self, model: str, version: int) -> None:
-        """End a decision. Raises OSError."""
+        """Remove a decision, if there is one. Raises OSError."""
         path = self._path(model, version)
         path.unlink(missing_ok=True)
-        with suppress(OSError):  # others stand there
+        with suppress(OSError):  # not empty
             path.parent.rmdir()
 
     def _path(self, model: str, version: int) -> Path:
@@ -101,7 +106,7 @@ def _names_in(folder: Path) -> list[Path]:
 def _read_model(folder: Path, problems: list[str]) -> dict[int, Decision]:
     decisions: dict[int, Decision] = {}
     for path in _names_in(folder):
-        if not (number := VERSION.fullmatch(path.name)):
+        if not (number := RECORD_NAME.fullmatch(path.name)):
             continue
         version = int(number[1])
         try:
@@ -116,10 +121,10 @@ def _read_model(folder: Path, problems: list[str]) -> dict[int, Decision]:
             AttributeError,
             RecursionError,
         ) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not what was written"
+            why = error.strerror if isinstance(error, OSError) else "invalid content"
             problems.append(
                 f"{FOLDER}/{folder.name}/{path.name} in the state folder cannot be read ({why}): "
-                f"version {version} stays rolled back until that is cleared"
+                f"version {version} stays rolled back until it is cleared"
             )
             decisions[version] = Decision(version, "unreadable", "its record cannot be read")
     return decisions
@@ -127,7 +132,7 @@ def _read_model(folder: Path, problems: list[str]) -> dict[int, Decision]:
 
 def _read(path: Path, version: int) -> Decision:
     with path.open("rb") as file:
-        written = json.loads(file.read(MOST_BYTES))
+        written = json.loads(file.read(MAX_RECORD_BYTES))
     texts = {key: written.get(key, "") for key in ("detail", "at")}
     reason = written["reason"]
     if not all(isinstance(text, str) for text in (reason, *texts.values())):

@@ -1,27 +1,29 @@
-"""A rollout in plain values, for people."""
+"""A rollout in plain values, ready to be written as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import isfinite
 from typing import Any
 
 from app.rollouts.evidence import VariantEvidence
 from app.rollouts.live import LiveRollout
 from app.rollouts.sequential_test import Evidence, Guard, threshold_of
-from app.rollouts.shadow import Shadowing
-
-Description = dict[str, Any]
+from app.rollouts.shadow import ShadowRunner
 
 
-def describe(live: LiveRollout, ready: Collection[int]) -> Description:
-    """Variants with their real shares, what was decided and why, and the evidence so far."""
+def describe_rollout(live: LiveRollout, ready: Collection[int]) -> dict[str, Any]:
+    """Variants with their shares of callers, what was decided and why, and the evidence so far.
+
+    `ready` are the versions that can serve.
+    """
     rollout, guard = live.rollout, live.config.guard
     sticky = rollout.sticky
-    shares = shares_of(live, ready)
+    shares = rollout.shares(ready)
     variants = []
     for name, variant in rollout.variants.items():
         decision = live.decisions.get(variant.version) if variant.rolled_back else None
-        trial = live.trials.get(name)
+        evidence = live.evidence.candidates.get(name)
         variants.append(
             {
                 "name": name,
@@ -33,12 +35,12 @@ def describe(live: LiveRollout, ready: Collection[int]) -> Description:
                 "reason": decision.reason if decision else "",
                 "detail": decision.detail if decision else "",
                 "at": decision.at if decision else "",
-                "evidence": _trial(trial, guard) if trial and name != rollout.baseline else {},
+                "evidence": _describe_variant_evidence(evidence, guard) if evidence else {},
             }
         )
     return {
         "baseline": rollout.baseline,
-        "sticky": _sticky(sticky.header, sticky.parameter) if sticky else None,
+        "sticky": _describe_sticky(sticky.header, sticky.parameter) if sticky else None,
         "variants": variants,
         "guard": {
             "max_error_rate_increase": guard.max_error_rate_increase,
@@ -46,41 +48,30 @@ def describe(live: LiveRollout, ready: Collection[int]) -> Description:
             "max_disagreement": guard.max_disagreement,
             "min_requests": guard.min_requests,
             "confidence": guard.confidence,
-            "slow_from_seconds": live.slow_from,
+            "slow_from_seconds": live.evidence.slow_from,
         },
-        "shadow": _shadow(live.shadowing, live) if live.shadowing else None,
+        "shadow": _describe_shadow(live.shadow, live) if live.shadow else None,
     }
 
 
-def shares_of(live: LiveRollout, ready: Collection[int]) -> dict[str, float]:
-    """The share of callers each variant has, with those the baseline takes over."""
-    rollout = live.rollout
-    total = sum(variant.weight for variant in rollout.variants.values())
-    shares = dict.fromkeys(rollout.variants, 0.0)
-    for name, variant in rollout.variants.items():
-        gets = rollout.baseline if variant.rolled_back or variant.version not in ready else name
-        shares[gets] += variant.weight / total
-    return shares
-
-
-def _sticky(header: str, parameter: str) -> dict[str, str]:
+def _describe_sticky(header: str, parameter: str) -> dict[str, str]:
     return {"header": header} if header else {"parameter": parameter}
 
 
-def _trial(trial: VariantEvidence, guard: Guard) -> Description:
-    described: Description = {}
+def _describe_variant_evidence(seen: VariantEvidence, guard: Guard) -> dict[str, Any]:
+    described: dict[str, Any] = {}
     if guard.max_error_rate_increase is not None:
         described["errors"] = {
-            **_evidence(trial.errors.evidence, guard, baseline=True),
-            "failed_on_both": trial.failed_on_both,
+            **_describe_evidence(seen.errors.evidence, guard, baseline=True),
+            "failed_on_both": seen.failed_on_both,
         }
     if guard.max_latency_ratio is not None:
-        described["latency"] = _evidence(trial.slow.evidence, guard, baseline=True)
+        described["latency"] = _describe_evidence(seen.slow.evidence, guard, baseline=True)
     return described
 
 
-def _evidence(evidence: Evidence, guard: Guard, *, baseline: bool) -> Description:
-    described: Description = {
+def _describe_evidence(evidence: Evidence, guard: Guard, *, baseline: bool) -> dict[str, Any]:
+    described: dict[str, Any] = {
         "requests": evidence.variant.total,
         "bad": evidence.variant.bad,
         "rate": round(evidence.variant.rate, 6),
@@ -94,32 +85,32 @@ def _evidence(evidence: Evidence, guard: Guard, *, baseline: bool) -> Descriptio
     return described
 
 
-def _shadow(shadowing: Shadowing, live: LiveRollout) -> Description:
-    shadow, guard = shadowing.shadow, live.config.guard
+def _describe_shadow(runner: ShadowRunner, live: LiveRollout) -> dict[str, Any]:
+    shadow, guard = runner.shadow, live.config.guard
     decision = live.decisions.get(shadow.version) if live.rollout.shadow_stopped else None
-    described: Description = {
+    described: dict[str, Any] = {
         "version": str(shadow.version),
         "sample": shadow.sample,
         "stopped": live.rollout.shadow_stopped,
         "reason": decision.reason if decision else "",
         "detail": decision.detail if decision else "",
-        "compared": shadowing.compared,
-        "disagreed": shadowing.disagreed,
-        "failed": shadowing.failed,
-        "dropped": shadowing.dropped,
+        "compared": runner.compared,
+        "disagreed": runner.disagreed,
+        "failed": runner.failed,
+        "dropped": runner.dropped,
         "outputs": {
             name: {
                 "disagreements": one.disagreements,
                 "max_abs_difference": _finite(one.largest),
                 "max_relative_difference": _finite(one.relative),
             }
-            for name, one in shadowing.outputs.items()
+            for name, one in runner.outputs.items()
         },
     }
     if guard.max_disagreement is not None:
-        described["evidence"] = _evidence(shadowing.evidence, guard, baseline=False)
+        described["evidence"] = _describe_evidence(runner.evidence, guard, baseline=False)
     return described
 
 
 def _finite(number: float) -> float | str:
-    return number if number < float("inf") else "infinity"
+    return number if isfinite(number) else "infinity"

@@ -9,9 +9,9 @@ from app.comparing import OutputDifference
 
 
 class RolledBack(NamedTuple):
-    """Variants of a version get no traffic any more, by this process's decision or another's.
+    """A version gets no traffic any more: by this process's decision (`ours`) or another's.
 
-    `shadow` is whether its shadow runs ended, too.
+    `shadow` is whether its shadow was stopped, too; `variants` may be empty then.
     """
 
     model: str
@@ -32,7 +32,7 @@ class Restored(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """A shadow version answered a copy; without outputs where it failed to."""
+    """The shadow's outputs for a copy were compared; `outputs` is empty where it failed."""
 
     model: str
     version: int
@@ -41,11 +41,11 @@ class Compared(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """A copy was given up for want of room or time."""
+    """A copy was given up: its queue was full, or no slot was idle in time."""
 
     model: str
     version: int
 
 
 RolloutEvent = RolledBack | Restored | Compared | Dropped
-Observer = Callable[[RolloutEvent], None]
+RolloutObserver = Callable[[RolloutEvent], None]

@@ -1,7 +1,11 @@
-"""What is known against one variant, beside its baseline."""
+"""What is known against the variants of a rollout. Pure: no clock and no I/O."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from app.rollouts.latency import Latency
+from app.rollouts.rollout import Rollout
 from app.rollouts.sequential_test import (
     SLOW_SHARE,
     Counts,
@@ -11,48 +15,56 @@ from app.rollouts.sequential_test import (
     Verdict,
     judge,
     renew,
-    weigh,
+    weigh_two_samples,
 )
 
+MIN_BASELINE_REQUESTS = 100
+"""Responses of the baseline before its p95 means something."""
 
-class Stream:
-    """Outcomes of the baseline and of a variant since they were weighed last."""
 
-    __slots__ = ("baseline", "evidence", "variant")
+class OutcomeStream:
+    """Outcomes of the baseline and of a variant: `evidence`, and what is not weighed yet."""
+
+    __slots__ = ("_baseline", "_variant", "evidence")
 
     def __init__(self) -> None:
-        self.baseline = [0, 0]  # all, bad
-        self.variant = [0, 0]
+        self._baseline = [0, 0]  # all, bad: counted for every request, so without an object each
+        self._variant = [0, 0]
         self.evidence = Evidence()
 
     def count(self, *, baseline: bool, bad: bool) -> None:
-        counts = self.baseline if baseline else self.variant
+        """Count one outcome of the baseline, or else of the variant."""
+        counts = self._baseline if baseline else self._variant
         counts[0] += 1
         counts[1] += bad
 
     def weigh(self, increase: float) -> None:
-        """A block without outcomes of one side waits for the other's."""
-        if self.baseline[0] and self.variant[0]:
-            baseline, variant = Counts(*self.baseline), Counts(*self.variant)
-            self.evidence = weigh(renew(self.evidence), baseline, variant, increase)
-            self.baseline, self.variant = [0, 0], [0, 0]
+        """Add what is new to the evidence; a block with outcomes of one side only waits."""
+        if self._baseline[0] and self._variant[0]:
+            baseline, variant = Counts(*self._baseline), Counts(*self._variant)
+            evidence = renew(self.evidence)
+            self.evidence = weigh_two_samples(evidence, baseline, variant, increase)
+            self._baseline, self._variant = [0, 0], [0, 0]
 
 
 class VariantEvidence:
-    """One variant's evidence.
+    """The evidence against one variant, beside its baseline.
 
     Slowness is compared with the baseline's over the same time, so that what makes everybody slow
     for a while speaks against nobody: the variant may be slower than the limit `SLOW_SHARE` more
-    often than the baseline is.
+    often than the baseline is. `failed_on_both` counts failures of inputs that fail on the other
+    side, too; they are no evidence.
     """
 
+    __slots__ = ("errors", "failed_on_both", "slow")
+
     def __init__(self) -> None:
-        self.errors = Stream()
-        self.slow = Stream()
-        self.failed_on_both = 0  # failures of inputs that fail on the other side, too
+        self.errors = OutcomeStream()
+        self.slow = OutcomeStream()
+        self.failed_on_both = 0
 
     def judge(self, guard: Guard) -> Verdict | None:
-        """Weigh what is new, and say which limit is broken."""
+        """Weigh what is new; return the limit that is broken, None where none is."""
         evidence: dict[Reason, Evidence] = {}
         if guard.max_error_rate_increase is not None:
             self.errors.weigh(guard.max_error_rate_increase)
@@ -61,3 +73,74 @@ class VariantEvidence:
             self.slow.weigh(SLOW_SHARE)
             evidence["latency"] = self.slow.evidence
         return judge(evidence, guard)
+
+
+class RolloutEvidence:
+    """The evidence against each candidate of a rollout, judged by one guard.
+
+    `candidates` is by name. `slow_from` is the latency in seconds above which a request counts as
+    slow; it changes only in `judge`, and is None until the baseline has answered
+    MIN_BASELINE_REQUESTS.
+    """
+
+    def __init__(self, rollout: Rollout, guard: Guard) -> None:
+        self.candidates = {name: VariantEvidence() for name in rollout.candidates}
+        self.slow_from: float | None = None
+        self._rollout = rollout
+        self._guard = guard
+        self._latency = Latency()
+
+    def follow(self, rollout: Rollout) -> None:
+        """Follow an edit. A candidate keeps its evidence until its version changes."""
+        before, self._rollout = self._rollout.variants, rollout
+        kept = {
+            name: evidence
+            for name, evidence in self.candidates.items()
+            if name in rollout.candidates and rollout.variants[name].version == before[name].version
+        }
+        self.candidates = {name: kept.get(name) or VariantEvidence() for name in rollout.candidates}
+
+    def restart(self, version: int) -> None:
+        """Forget the evidence against the candidates of a version."""
+        for name in self._rollout.candidates_of(version):
+            self.candidates[name] = VariantEvidence()
+
+    def count_outcome(self, variant: str, *, bad: bool) -> None:
+        """Count a request that `variant` answered, or failed where that is `bad`."""
+        baseline = variant == self._rollout.baseline
+        for evidence in self._concerned(variant):
+            evidence.errors.count(baseline=baseline, bad=bad)
+
+    def count_latency(self, variant: str, seconds: float) -> None:
+        """Count how long `variant` took, from arrival to reply."""
+        baseline = variant == self._rollout.baseline
+        if baseline:
+            self._latency.add(seconds)
+        if self.slow_from is not None:
+            for evidence in self._concerned(variant):
+                evidence.slow.count(baseline=baseline, bad=seconds > self.slow_from)
+
+    def _concerned(self, variant: str) -> Collection[VariantEvidence]:
+        """The evidence that an outcome of `variant` counts in: the baseline's in all of it."""
+        if variant == self._rollout.baseline:
+            return self.candidates.values()
+        evidence = self.candidates.get(variant)
+        return () if evidence is None else (evidence,)
+
+    def judge(self, rolled_back: Collection[int]) -> dict[int, Verdict]:
+        """Weigh what came in since the last call; return the versions that broke a limit.
+
+        Versions in `rolled_back`, and candidates of the baseline's own version, are not judged.
+        """
+        broken: dict[int, Verdict] = {}
+        for name, evidence in self.candidates.items():
+            version = self._rollout.variants[name].version
+            if version in rolled_back or version == self._rollout.baseline_version:
+                continue
+            if (verdict := evidence.judge(self._guard)) is not None:
+                broken[version] = verdict
+        ratio = self._guard.max_latency_ratio
+        if ratio is not None and self._latency.total >= MIN_BASELINE_REQUESTS:
+            self.slow_from = self._latency.quantile(0.95) * ratio
+            self._latency.forget()
+        return broken

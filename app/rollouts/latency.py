@@ -1,21 +1,21 @@
-"""A quantile of a stream, in little memory, that follows what changes."""
+"""A running quantile of latencies, in constant memory, that forgets old values."""
 
 from __future__ import annotations
 
 from itertools import accumulate
 from math import log
 
-SMALLEST = 1e-5
+SMALLEST_SECONDS = 1e-5
 STEP = 1.05
 BUCKETS = 340  # to 160 s
 LOG_STEP = log(STEP)
 
 WINDOW = 2000
-"""Once so many values are in, half their weight is forgotten at the next `forget`."""
+"""Values from which `forget` halves the weight of all so far."""
 
 
 class Latency:
-    """Seconds by bucket, each 5 % wider than the one below."""
+    """A histogram of seconds; each bucket is 5 % wider than the one below."""
 
     __slots__ = ("_counts", "total")
 
@@ -24,19 +24,23 @@ class Latency:
         self.total = 0.0
 
     def add(self, seconds: float) -> None:
-        place = int(log(max(seconds, SMALLEST) / SMALLEST) / LOG_STEP)
+        """Count a value; one outside the buckets counts in the nearest."""
+        place = int(log(max(seconds, SMALLEST_SECONDS) / SMALLEST_SECONDS) / LOG_STEP)
         self._counts[min(place, BUCKETS - 1)] += 1
         self.total += 1
 
     def quantile(self, share: float) -> float:
-        """At least `share` of the values are at most this: the upper end of a bucket."""
+        """Return seconds that at least a `share` (0 to 1) of values do not exceed.
+
+        The upper end of a bucket, so at most 5 % too high.
+        """
         wanted = share * self.total
         places = enumerate(accumulate(self._counts))
         place = next((place for place, below in places if below >= wanted), BUCKETS - 1)
-        return float(SMALLEST * STEP ** (place + 1))
+        return float(SMALLEST_SECONDS * STEP ** (place + 1))
 
     def forget(self) -> None:
-        """Give way to what is new, where there is enough."""
+        """Halve the weight of the values so far, once there are WINDOW of them."""
         if self.total >= WINDOW:
             self._counts = [count / 2 for count in self._counts]
             self.total /= 2

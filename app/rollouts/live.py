@@ -1,4 +1,4 @@
-"""One model's rollout at work: who gets whom, and what becomes of it."""
+"""One model's rollout at work: who gets which variant, and what is learned from the responses."""
 
 from __future__ import annotations
 
@@ -8,120 +8,101 @@ from time import monotonic
 
 from app.batching import Outputs, Reply
 from app.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput
-from app.rollouts.choosing import choose, is_sampled
 from app.rollouts.config import RolloutConfig
 from app.rollouts.decisions import Decision
-from app.rollouts.events import Observer
-from app.rollouts.evidence import VariantEvidence
-from app.rollouts.latency import Latency
+from app.rollouts.events import RolloutObserver
+from app.rollouts.evidence import RolloutEvidence, VariantEvidence
 from app.rollouts.rollout import Rollout, Variant
-from app.rollouts.sequential_test import Counts, Evidence, Verdict, judge, renew, weigh_alone
-from app.rollouts.shadow import Shadowing
+from app.rollouts.sequential_test import Verdict
+from app.rollouts.shadow import ShadowRunner
 from app.rollouts.side_queue import RuntimeDependencies, SideQueue
 from app.tensors import Arrays, TensorSpec
 
-ENOUGH = 100
-"""Answers of the baseline before its p95 means something."""
-
-CHECKS = 16
-"""Failed requests that may wait for their second opinion; more say nothing."""
+MAX_PENDING_CHECKS = 16
+"""Failed requests of a version that may wait to be checked on the other side; more are ignored."""
 
 
 class LiveRollout:
-    """The rollout of one model, what was decided about it, and the evidence.
+    """The rollout of one model, the decisions about it, and the evidence.
 
-    `rollout` is the operator's with the server's decisions in it. A request that failed on one side
-    is run on the other, too, out of the caller's way: an input that fails on both is the caller's
-    doing, and speaks against neither. So a caller who sticks to a variant, and sends it what no
-    version takes, cannot have it rolled back, nor hide its failures behind the baseline's.
+    `rollout` is the operator's with the server's decisions applied. A request that failed on one
+    side is run on the other, too, after its response: an input that fails on both is the caller's
+    mistake, and is evidence against neither. So a caller who sticks to a variant, and sends it what
+    no version takes, cannot have it rolled back, nor hide its failures behind the baseline's.
+
+    Args:
+        config: The operator's rollout and guard; `configure` replaces it.
+        dependencies: Where versions are found, and who runs copies of requests.
+        observe: Called with what happens to the shadow's copies.
     """
 
     def __init__(
-        self, config: RolloutConfig, dependencies: RuntimeDependencies, observe: Observer
+        self, config: RolloutConfig, dependencies: RuntimeDependencies, observe: RolloutObserver
     ) -> None:
-        self._machinery = dependencies
-        self._observe = observe
-        self._config = config
+        self.config = config
         self.decisions: Mapping[int, Decision] = {}
         self.rollout: Rollout = config.rollout
-        self.latency = Latency()
-        self.slow_from: float | None = None  # seconds; fixed between two ticks
-        self.trials: dict[str, VariantEvidence] = {}
-        self.shadowing: Shadowing | None = None
+        self.evidence = RolloutEvidence(config.rollout, config.guard)
+        self.shadow: ShadowRunner | None = None
+        self._dependencies = dependencies
+        self._observe = observe
         self._side_queues: dict[int, SideQueue] = {}
-        self._renew(config)
-
-    @property
-    def config(self) -> RolloutConfig:
-        return self._config
+        self._follow_shadow()
 
     def configure(self, config: RolloutConfig) -> None:
         """Follow an edit. Evidence stays with a variant until its version or a limit changes."""
-        before, self._config = self._config, config
-        baseline, was = _baseline(config.rollout), _baseline(before.rollout)
-        if config.guard != before.guard or baseline.version != was.version:
-            self.trials.clear()
-            self.latency, self.slow_from = Latency(), None
-            if self.shadowing is not None:
-                self.shadowing.evidence, self.shadowing.new = Evidence(), Counts()
-        for name, variant in before.rollout.variants.items():
-            now = config.rollout.variants.get(name)
-            if now is None or now.version != variant.version:
-                self.trials.pop(name, None)
-        self._renew(config)
-        self.decide(self.decisions)
+        before, self.config = self.config, config
+        if (
+            config.guard != before.guard
+            or config.rollout.baseline_version != before.rollout.baseline_version
+        ):
+            self.evidence = RolloutEvidence(config.rollout, config.guard)
+            if self.shadow is not None:
+                self.shadow.forget_evidence()
+        else:
+            self.evidence.follow(config.rollout)
+        for version in self._side_queues.keys() - config.rollout.versions:
+            self._side_queues.pop(version).close()
+        self.rollout = config.rollout.with_decisions(self.decisions)
+        self._follow_shadow()
 
     def decide(self, decisions: Mapping[int, Decision]) -> None:
-        """Follow what the server decided. What was rolled back starts anew when that ends."""
+        """Follow the server's decisions. A version whose decision ends is judged anew."""
         ended = self.decisions.keys() - decisions.keys()
         self.decisions = decisions
-        rollout = self._config.rollout
-        for name, variant in self._config.rollout.variants.items():
-            if name == rollout.baseline:
-                continue
-            if variant.version in decisions:
-                rollout = rollout.rolled_back(name)
-            if variant.version in ended:
-                self.trials[name] = VariantEvidence()
-        shadow = rollout.shadow
-        if shadow is not None and shadow.version in decisions:
-            if decisions[shadow.version].reason == "disagreement":
-                rollout = rollout.without_shadow()
-        elif shadow is not None and shadow.version in ended and self.shadowing is not None:
-            self.shadowing.close()
-            self.shadowing = None
-        self.rollout = rollout
-        self._renew(self._config)
+        self.rollout = self.config.rollout.with_decisions(decisions)
+        for version in ended:
+            self.evidence.restart(version)
+            if self.shadow is not None and self.shadow.version == version:
+                self.shadow.close()
+                self.shadow = None
+        self._follow_shadow()
 
-    def _renew(self, config: RolloutConfig) -> None:
-        rollout = config.rollout
-        for name in rollout.variants.keys() - {rollout.baseline} - self.trials.keys():
-            self.trials[name] = VariantEvidence()
-        for version in self._side_queues.keys() - rollout.versions:
-            self._side_queues.pop(version).close()
-        shadow, running = rollout.shadow, self.shadowing
-        if running is not None and (shadow is None or shadow.version != running.shadow.version):
+    def _follow_shadow(self) -> None:
+        wanted, running = self.config.rollout.shadow, self.shadow
+        if running is not None and (wanted is None or wanted.version != running.version):
             running.close()
-            running = self.shadowing = None
-        if shadow is not None and running is None:
-            self.shadowing = Shadowing(rollout.model, shadow, self._machinery, self._observe)
-        elif shadow is not None and running is not None:
-            running.configure(shadow)
+            running = self.shadow = None
+        if wanted is not None and running is None:
+            model = self.config.rollout.model
+            self.shadow = ShadowRunner(model, wanted, self._dependencies, self._observe)
+        elif wanted is not None and running is not None:
+            running.configure(wanted)
 
     def close(self) -> None:
         """Give up all copies that wait."""
-        for lane in self._side_queues.values():
-            lane.close()
-        if self.shadowing is not None:
-            self.shadowing.close()
+        for side_queue in self._side_queues.values():
+            side_queue.close()
+        if self.shadow is not None:
+            self.shadow.close()
 
-    # -- a request's way
+    # -- the path of a request
 
     def choose(self, key: str | None, ready: Collection[int]) -> Variant:
-        """The variant for `key`, for a new random key where it is None."""
-        return choose(self.rollout, key, ready)
+        """Pick the variant for a caller's `key`, or for a new random key where it is None."""
+        return self.rollout.choose(key, ready)
 
-    def listen(
+    def observe_reply(
         self,
         variant: str,
         version: int,
@@ -132,42 +113,38 @@ class LiveRollout:
         started: float,
         tight_deadline: bool,
     ) -> Reply:
-        """Give a reply that also learns from the answer to a request that was chosen, not pinned.
+        """Wrap the reply to a request that was chosen, not pinned, to learn from its outcome.
 
-        `started` is on the monotonic clock; a `tight_deadline` caller gave less time than the
-        model has. What is refused before it is queued never gets here, nor who leaves.
+        Requests rejected before queuing and cancelled ones never call it, and are no evidence.
+
+        Args:
+            variant: The variant that was chosen.
+            version: Its version.
+            specs: The model's outputs, in the order of what `reply` gets.
+            arrays: The request's inputs.
+            reply: Called first, with the outputs or the error.
+            started: When the request arrived, in seconds on the monotonic clock.
+            tight_deadline: Whether the caller gave less time than the model's own timeout: then
+                running out of it is no evidence.
         """
 
-        def heard(outputs: Outputs | None, error: CohortError | None) -> None:
+        def replied(outputs: Outputs | None, error: CohortError | None) -> None:
             seconds = monotonic() - started
             reply(outputs, error)
             if outputs is None:
                 self._failed(variant, arrays, error, seconds, tight_deadline=tight_deadline)
                 return
-            self._succeeded(variant, seconds)
-            shadowing = self.shadowing
+            self.evidence.count_outcome(variant, bad=False)
+            self.evidence.count_latency(variant, seconds)
+            shadow = self.shadow
             if (
-                shadowing is not None
-                and shadowing.shadow.version != version  # it would agree with itself
-                and is_sampled(self.rollout)
+                shadow is not None
+                and shadow.version != version  # it would agree with itself
+                and self.rollout.samples_shadow()
             ):
-                shadowing.offer(arrays, specs, outputs)
+                shadow.offer(arrays, specs, outputs)
 
-        return heard
-
-    def _succeeded(self, variant: str, seconds: float) -> None:
-        baseline = variant == self.rollout.baseline
-        for trial in self._evidence_of(variant):
-            trial.errors.count(baseline=baseline, bad=False)
-        self._timed(variant, seconds)
-
-    def _timed(self, variant: str, seconds: float) -> None:
-        baseline = variant == self.rollout.baseline
-        if baseline:
-            self.latency.add(seconds)
-        if (limit := self.slow_from) is not None:
-            for trial in self._evidence_of(variant):
-                trial.slow.count(baseline=baseline, bad=seconds > limit)
+        return replied
 
     def _failed(
         self,
@@ -178,88 +155,65 @@ class LiveRollout:
         *,
         tight_deadline: bool,
     ) -> None:
-        baseline = variant == self.rollout.baseline
         if isinstance(error, DeadlineExceeded):
             if not tight_deadline:
-                self._timed(variant, seconds)
-                for trial in self._evidence_of(variant):
-                    trial.errors.count(baseline=baseline, bad=True)
+                self.evidence.count_outcome(variant, bad=True)
+                self.evidence.count_latency(variant, seconds)
         elif isinstance(error, InferenceFailed) and not error.blames_input:
-            for trial in self._evidence_of(variant):
-                trial.errors.count(baseline=baseline, bad=True)
+            self.evidence.count_outcome(variant, bad=True)
         elif isinstance(error, InferenceFailed | InvalidInput):
-            for name in [variant] if not baseline else list(self.trials):
-                self._check(name, arrays, baseline=baseline)
+            if variant == self.rollout.baseline:
+                for name in self.rollout.candidates:
+                    self._check(name, arrays, failed_on_baseline=True)
+            elif variant in self.rollout.candidates:
+                self._check(variant, arrays, failed_on_baseline=False)
 
-    def _check(self, name: str, arrays: Arrays, *, baseline: bool) -> None:
-        """Run an input that failed on the other side, before it counts."""
-        trial = self.trials.get(name)
-        variants = self.rollout.variants
-        if trial is None or name not in variants or variants[name].rolled_back:
+    def _check(self, candidate: str, arrays: Arrays, *, failed_on_baseline: bool) -> None:
+        """Run an input that failed on one side on the other, before it counts."""
+        rollout = self.rollout
+        if rollout.variants[candidate].rolled_back:
             return
-        other = variants[name] if baseline else variants[self.rollout.baseline]
-        count = partial(_count_checked, trial, baseline)
+        other = rollout.variants[candidate if failed_on_baseline else rollout.baseline]
+        evidence = self.evidence.candidates[candidate]
+        count = partial(_count_checked, evidence, failed_on_baseline)
         try:
             self._side_queue(other.version).submit(arrays, count)
         except InvalidInput as error:
             count(None, error)
         except CohortError:
-            return  # no room, or nobody there to ask
+            return  # no room, or the other version is not ready
 
     def _side_queue(self, version: int) -> SideQueue:
         if version not in self._side_queues:
             model = self.rollout.model
             self._side_queues[version] = SideQueue(
-                self._machinery, model, version, most=CHECKS, shadow=False
+                self._dependencies, model, version, most=MAX_PENDING_CHECKS, shadow=False
             )
         return self._side_queues[version]
-
-    def _evidence_of(self, variant: str) -> Collection[VariantEvidence]:
-        """Whose evidence an outcome of `variant` belongs to: the baseline's to everybody's."""
-        if variant == self.rollout.baseline:
-            return self.trials.values()
-        trial = self.trials.get(variant)
-        return () if trial is None else (trial,)
 
     # -- the guard
 
     def tick(self) -> dict[int, Verdict]:
-        """Weigh what came in since the last tick: the versions that broke a limit."""
-        guard, rollout = self._config.guard, self.rollout
-        broken: dict[int, Verdict] = {}
-        for name, trial in self.trials.items():
-            variant = rollout.variants[name]
-            if variant.rolled_back or variant.version == _baseline(rollout).version:
-                continue
-            if (verdict := trial.judge(guard)) is not None:
-                broken[variant.version] = verdict
-        if (verdict := self._judge_shadow()) is not None and self.shadowing is not None:
-            broken[self.shadowing.shadow.version] = verdict
-        ratio = guard.max_latency_ratio
-        if ratio is not None and self.latency.total >= ENOUGH:
-            self.slow_from = self.latency.quantile(0.95) * ratio
-            self.latency.forget()
+        """Weigh what came in since the last tick; return the versions that broke a limit."""
+        broken = self.evidence.judge(self.decisions)
+        shadow = self.shadow
+        if (
+            shadow is not None
+            and not self.rollout.shadow_stopped
+            and (verdict := shadow.judge(self.config.guard)) is not None
+        ):
+            broken[shadow.version] = verdict
         return broken
-
-    def _judge_shadow(self) -> Verdict | None:
-        shadowing, limit = self.shadowing, self._config.guard.max_disagreement
-        if shadowing is None or limit is None or self.rollout.shadow_stopped:
-            return None
-        new, shadowing.new = shadowing.new, Counts()
-        if new.total:
-            shadowing.evidence = weigh_alone(renew(shadowing.evidence), new, limit)
-        return judge({"disagreement": shadowing.evidence}, self._config.guard)
-
-
-def _baseline(rollout: Rollout) -> Variant:
-    return rollout.variants[rollout.baseline]
 
 
 def _count_checked(
-    trial: VariantEvidence, baseline: bool, answer: Arrays | None, error: CohortError | None
+    evidence: VariantEvidence,
+    failed_on_baseline: bool,
+    answer: Arrays | None,
+    error: CohortError | None,
 ) -> None:
-    """The second opinion is here: an input that fails on both sides speaks against neither."""
+    """Count a failure that the other side answered; one that failed there, too, is no evidence."""
     if answer is None and not isinstance(error, InferenceFailed | InvalidInput):
         return
-    trial.failed_on_both += answer is None
-    trial.errors.count(baseline=baseline, bad=answer is not None)
+    evidence.failed_on_both += answer is None
+    evidence.errors.count(baseline=failed_on_baseline, bad=answer is not None)

@@ -1,10 +1,10 @@
 """Judge a variant from evidence: pure, and valid however often one looks.
 
 Each limit is about a Bernoulli stream (a request failed or not, was slow or not, disagreed or not)
-and is tested by an e-process: a bet against "the variant keeps within its limit" whose stake, under
-that hypothesis, is not expected to grow at any time. By Ville's inequality it ever exceeds 1/alpha
-with probability at most alpha, so a look after every request costs nothing. Alpha is
-1 - confidence, split evenly among the limits that are set.
+and is tested by an e-process: the wealth of a bet against "the variant keeps within its limit",
+which is not expected to grow while that is true. By Ville's inequality it ever exceeds 1/alpha with
+probability at most alpha, so a look after every request costs nothing. Alpha is 1 - confidence,
+split evenly among the limits that are set.
 
 Two streams (error rates of variant and baseline): Turner, Ly & Grünwald, "Generic e-variables for
 exact sequential k-sample tests that allow for optional stopping" (2021, arXiv:2106.02693), section
@@ -24,22 +24,29 @@ from typing import Literal
 Reason = Literal["errors", "latency", "disagreement"]
 
 SLOW_SHARE = 0.05
-"""What share of a variant's requests may be slower than ratio x the baseline's p95: as its own."""
+"""How much larger a variant's share of slow requests may be than the baseline's.
+
+Slow is slower than max_latency_ratio times the baseline's p95.
+"""
 
 ALTERNATIVES = (1.6, 2.2, 4.0)
-"""The bet is spread over variants this many times beyond their limit."""
+"""The bet is spread over variants with this many times the rate that their limit allows."""
 
-
-GIVE_UP = -3.0
-"""The log of a stake that is not worth betting on: a new one may start in its place."""
+RESTART_BELOW = -3.0
+"""The log of the wealth below which a bet is given up and a new one starts in its place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
     """`guard:` in a rollout. A limit of None is not watched.
 
-    `min_requests` of the variant come before any verdict; `confidence` bounds, for a variant that
-    keeps within all limits, the chance of ever being rolled back to 1 - confidence.
+    Args:
+        max_error_rate_increase: How far a variant's error rate may be above the baseline's, 0 to 1.
+        max_latency_ratio: How many times the baseline's p95 latency counts as slow, 1 or more.
+        max_disagreement: The share of copies on which the shadow may disagree, 0 to 1.
+        min_requests: Requests of the variant before any verdict.
+        confidence: A variant that keeps within all limits is ever rolled back with a probability
+            of at most 1 - confidence.
     """
 
     max_error_rate_increase: float | None = None
@@ -50,7 +57,7 @@ class Guard:
 
     @property
     def threshold(self) -> float:
-        """The log of the stake from which a limit would count as broken, were there one bet."""
+        """The log of the wealth at which a limit counts as broken, if a single bet is made."""
         limits = (self.max_error_rate_increase, self.max_latency_ratio, self.max_disagreement)
         watched = sum(limit is not None for limit in limits) or 1
         alpha = (1 - self.confidence) / watched
@@ -75,63 +82,67 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known so far: the counts seen, and the log of each bet's stake.
+    """What is known so far: the counts, and the log of each bet's wealth.
 
-    `stakes` belong to `ALTERNATIVES`, in order; their mean is the e-process. `restarts` counts the
-    e-processes that were given up before this one.
+    `log_wealths` belong to `ALTERNATIVES`, in order; the mean of the wealths is the e-process.
+    `restarts` counts the e-processes that were given up before this one.
     """
 
     baseline: Counts = Counts()
     variant: Counts = Counts()
-    stakes: tuple[float, ...] = (0.0,) * len(ALTERNATIVES)
+    log_wealths: tuple[float, ...] = (0.0,) * len(ALTERNATIVES)
     restarts: int = 0
 
     @property
     def log_e(self) -> float:
-        """The log of the whole stake: evidence against the variant, 0 at the start."""
-        highest = max(self.stakes)
-        return highest + log(sum(exp(stake - highest) for stake in self.stakes) / len(self.stakes))
+        """The log of the e-process: the evidence against the variant, 0 at the start."""
+        highest = max(self.log_wealths)
+        return highest + log(
+            sum(exp(one - highest) for one in self.log_wealths) / len(self.log_wealths)
+        )
 
 
-def weigh(evidence: Evidence, baseline: Counts, variant: Counts, increase: float) -> Evidence:
+def weigh_two_samples(
+    evidence: Evidence, baseline: Counts, variant: Counts, increase: float
+) -> Evidence:
     """Add a block of new outcomes of both streams, against "at most `increase` worse".
 
-    A block without outcomes of one stream says nothing and must wait for the other.
+    A block must have outcomes of both streams: others say nothing.
     """
     known = _smoothed(evidence.baseline)
-    stakes = tuple(
-        stake + _block(baseline, variant, known, min(times * (known + increase), 0.99), increase)
-        for stake, times in zip(evidence.stakes, ALTERNATIVES, strict=True)
+    log_wealths = tuple(
+        wealth + _block(baseline, variant, known, min(times * (known + increase), 0.99), increase)
+        for wealth, times in zip(evidence.log_wealths, ALTERNATIVES, strict=True)
     )
     return Evidence(
-        evidence.baseline + baseline, evidence.variant + variant, stakes, evidence.restarts
+        evidence.baseline + baseline, evidence.variant + variant, log_wealths, evidence.restarts
     )
 
 
-def weigh_alone(evidence: Evidence, variant: Counts, limit: float) -> Evidence:
+def weigh_one_sample(evidence: Evidence, variant: Counts, limit: float) -> Evidence:
     """Add new outcomes of the variant, against "a share of at most `limit`"."""
     limit = min(max(limit, 1e-6), 0.98)
-    stakes = tuple(
-        stake + _likelihood(variant, min(times * limit, 0.99)) - _likelihood(variant, limit)
-        for stake, times in zip(evidence.stakes, ALTERNATIVES, strict=True)
+    log_wealths = tuple(
+        wealth + _likelihood(variant, min(times * limit, 0.99)) - _likelihood(variant, limit)
+        for wealth, times in zip(evidence.log_wealths, ALTERNATIVES, strict=True)
     )
-    return Evidence(evidence.baseline, evidence.variant + variant, stakes, evidence.restarts)
+    return Evidence(evidence.baseline, evidence.variant + variant, log_wealths, evidence.restarts)
 
 
 def renew(evidence: Evidence) -> Evidence:
     """Start a new bet where the present one is all but lost.
 
-    A variant that was good for a day has made its bet worth next to nothing, and would have to be
-    bad for hours to win it back. The first bet has nine tenths of the false-alarm budget, and those
-    that follow 6/pi² times 1, 1/4, 1/9, ... of the rest, so that all together keep within it.
+    A bet against a variant that was good for a day has lost nearly all its wealth; the variant
+    would have to be bad for hours to win it back. The first bet has nine tenths of the false-alarm
+    budget, and those that follow 6/pi² times 1, 1/4, 1/9, ... of the rest: together all of it.
     """
-    if evidence.log_e >= GIVE_UP:
+    if evidence.log_e >= RESTART_BELOW:
         return evidence
-    return replace(evidence, stakes=Evidence().stakes, restarts=evidence.restarts + 1)
+    return replace(evidence, log_wealths=Evidence().log_wealths, restarts=evidence.restarts + 1)
 
 
 def threshold_of(evidence: Evidence, guard: Guard) -> float:
-    """The log of the stake from which this bet, with its part of the budget, is won."""
+    """The log of the wealth at which this bet, with its part of the false-alarm budget, is won."""
     if not evidence.restarts:
         return guard.threshold - log(0.9)
     return guard.threshold + log(10 * pi * pi / 6 * evidence.restarts**2)
@@ -139,7 +150,7 @@ def threshold_of(evidence: Evidence, guard: Guard) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A limit was broken; `evidence` is what says so."""
+    """A limit was broken, as `evidence` shows."""
 
     reason: Reason
     evidence: Evidence
@@ -151,7 +162,7 @@ class Verdict:
 
 
 def judge(evidence: dict[Reason, Evidence], guard: Guard) -> Verdict | None:
-    """Say which limit a variant broke; None while there is not enough against it."""
+    """Say which limit a variant broke; None while the evidence is not enough."""
     for reason, seen in evidence.items():
         if seen.variant.total >= guard.min_requests and seen.log_e >= threshold_of(seen, guard):
             return Verdict(reason, seen)
@@ -159,12 +170,12 @@ def judge(evidence: dict[Reason, Evidence], guard: Guard) -> Verdict | None:
 
 
 def _smoothed(counts: Counts) -> float:
-    """Estimate a rate that is never 0 or 1; the first block starts from 1 in 100."""
+    """Estimate a rate that is never 0 or 1; without any outcome it is 0.01."""
     return (counts.bad + 0.5) / (counts.total + 50.0)
 
 
 def _likelihood(counts: Counts, rate: float) -> float:
-    """The log-likelihood of `counts`, but for the number of orders they may come in."""
+    """The log-likelihood of `counts`, without the binomial coefficient."""
     rate = min(max(rate, 1e-9), 1 - 1e-9)
     return counts.bad * log(rate) + (counts.total - counts.bad) * log1p(-rate)
 
@@ -172,7 +183,7 @@ def _likelihood(counts: Counts, rate: float) -> float:
 def _block(baseline: Counts, variant: Counts, low: float, high: float, increase: float) -> float:
     """The log of one block's e-value for the alternative (`low`, `high`)."""
     if high <= low + increase:
-        return 0.0  # no alternative: it lies within the null
+        return 0.0  # the alternative lies within the null
     low_null = _project(baseline.total, low, variant.total, high, increase)
     high_null = low_null + increase
     return (

@@ -12,19 +12,18 @@ from app.errors import CohortError, NotReady, Overloaded
 from app.registry import Catalog, Loaded, State
 from app.tensors import Arrays, by_name, check_inputs
 
-SECONDS = 10.0
-"""After which a copy that found no idle slot is given up: unloading waits for those that wait."""
+COPY_TIMEOUT_SECONDS = 10.0
+"""After which a copy that found no idle slot is given up: unloading a version waits for copies."""
 
-MOST_BYTES = 64 * 2**20
-"""Of inputs that wait."""
-
+MAX_WAITING_BYTES = 64 * 2**20
+"""Of the inputs in one side queue."""
 
 GATHER_MS = 20.0
-"""How long copies for a shadow wait for company, at most: a run of several takes less."""
+"""How long copies for a shadow wait to run in one batch: that takes less than one by one."""
 
 
 class RuntimeDependencies(NamedTuple):
-    """Where versions are found, and who runs their batches."""
+    """Where versions are found, and who runs their batches: the catalog and the scheduler."""
 
     catalog: Callable[[], Catalog]
     wake: Callable[[Batcher], None]
@@ -34,9 +33,14 @@ CopyReply = Callable[[Arrays | None, CohortError | None], None]
 
 
 class SideQueue:
-    """A second queue for a version, `most` requests long. What waits holds it, as a lease does.
+    """A second queue for a version, for copies of requests. Each holds it, as a lease does.
 
-    As a `shadow`, it runs only while nobody else waits for the device.
+    Args:
+        dependencies: Where the version is found, and who runs its batches.
+        model: The model's name.
+        version: The version that runs the copies; it may be not ready yet.
+        most: How many copies may wait; further ones are rejected.
+        shadow: Run only while no other request waits for the device, in batches.
     """
 
     def __init__(
@@ -49,7 +53,7 @@ class SideQueue:
         shadow: bool,
     ) -> None:
         self.model, self.version = model, version
-        self._machinery = dependencies
+        self._dependencies = dependencies
         self._most = most
         self._shadow = shadow
         self._loaded: Loaded | None = None
@@ -57,13 +61,16 @@ class SideQueue:
         self._bytes = 0
 
     def submit(self, arrays: Arrays, reply: CopyReply) -> None:
-        """Queue a copy; `reply` is called once. Raises NotReady, Overloaded or InvalidInput."""
+        """Queue a copy; `reply` is called once, on the loop.
+
+        Raises NotReady, Overloaded or InvalidInput.
+        """
         loaded = self._find()
         specs = loaded.session.outputs
         check_inputs(loaded.session.inputs, arrays)
         size = sum([array.nbytes for array in arrays.values()])
-        if self._bytes + size > MOST_BYTES:
-            raise Overloaded("the copies that wait are too large")
+        if self._bytes + size > MAX_WAITING_BYTES:
+            raise Overloaded("the copies that wait take too much memory")
         batcher = self._open(loaded)
 
         def answered(outputs: Outputs | None, error: CohortError | None) -> None:
@@ -71,18 +78,18 @@ class SideQueue:
             loaded.release()
             reply(None if outputs is None else by_name(specs, outputs), error)
 
-        batcher.submit(arrays, answered, deadline=monotonic() + SECONDS)
+        batcher.submit(arrays, answered, deadline=monotonic() + COPY_TIMEOUT_SECONDS)
         self._bytes += size
         loaded.leases += 1
 
     def close(self) -> None:
-        """Give up what waits."""
+        """Give up the copies that wait."""
         if self._batcher is not None:
             self._batcher.close()
         self._batcher = self._loaded = None
 
     def _find(self) -> Loaded:
-        model = self._machinery.catalog().get(self.model)
+        model = self._dependencies.catalog().get(self.model)
         entry = model.versions.get(self.version) if model is not None else None
         if entry is None or entry.state is not State.READY or entry.loaded is None:
             raise NotReady(f"version {self.version} is not ready")
@@ -101,7 +108,7 @@ class SideQueue:
         batcher = Batcher(
             session.run,
             policy,
-            wake=self._machinery.wake,
+            wake=self._dependencies.wake,
             observe=_ignore,
             run_exclusively=None if self._shadow else own.run_exclusively,
             make_control=session.control,
@@ -116,4 +123,4 @@ class SideQueue:
 
 
 def _ignore(_: object) -> None:
-    """Metrics of runs are of those that callers waited for."""
+    """Copies are not in the metrics of runs: no caller waits for them."""

@@ -1,4 +1,4 @@
-"""What keeps rollouts going: the operator's file, the guard's tick, and the state folder."""
+"""Follows the operator's file and the state folder, and has the guard judge."""
 
 from __future__ import annotations
 
@@ -13,23 +13,21 @@ import structlog
 
 from app.repository import ConfigProblems, Problem
 from app.rollouts.config import RolloutConfig, load_rollouts
-from app.rollouts.decisions import Decision, Decisions, DecisionStore
-from app.rollouts.events import Dropped, Restored, RolledBack, RolloutEvent
+from app.rollouts.decisions import Decision, DecisionKey, Decisions, DecisionStore
+from app.rollouts.events import Restored, RolledBack, RolloutEvent
 from app.rollouts.rollouts import Rollouts
 
 log = structlog.get_logger("cohort")
 
-QUIET = 0.25
-"""Seconds a file must have been as it is: editors and copies write in parts."""
+SETTLE_SECONDS = 0.25
+"""How long a file must not have changed to be read: editors and copies write in parts."""
 
-Stamp = tuple[int, int, int] | None
-"""Of a file: when it changed, its size and its number. None: there is no file."""
-
-DecisionKey = tuple[str, int]
+FileStamp = tuple[int, int, int] | None
+"""A file's modification time (ns), size and inode; None where there is no file."""
 
 
 class _SyncResult(NamedTuple):
-    """What became of an sync with the state folder. `decisions` is None where unreadable."""
+    """The outcome of one pass over the state folder; `decisions` is None if it is unreadable."""
 
     saved: Mapping[DecisionKey, Decision]
     removed: frozenset[DecisionKey]
@@ -42,68 +40,73 @@ class RolloutWatcher:
 
     `initialized` is whether a valid file was ever read, or known to be missing. Until then no model
     is loaded: which versions may have traffic is not known.
+
+    Args:
+        path: The rollouts file; it may be missing.
+        store: The decisions that processes share.
+        rollouts: What is kept in step.
     """
 
-    def __init__(self, path: Path, state: DecisionStore, rollouts: Rollouts) -> None:
+    def __init__(self, path: Path, store: DecisionStore, rollouts: Rollouts) -> None:
         self.initialized = False
         self._path = path
-        self._state = state
+        self._store = store
         self._rollouts = rollouts
-        self._seen: Stamp = (-1, -1, -1)
-        self._broken: tuple[Problem, ...] = ()
-        self._troubles: tuple[str, ...] = ()
+        self._stamp_seen: FileStamp = (-1, -1, -1)
+        self._file_problems: tuple[Problem, ...] = ()
+        self._state_problems: tuple[str, ...] = ()
         self._followed = False
-        self._syncing = asyncio.Lock()
+        self._sync_lock = asyncio.Lock()
 
     @property
     def valid(self) -> bool:
         """Whether the rollouts file could be read; a missing file is valid."""
-        return not self._broken
+        return not self._file_problems
 
     def problems(self, *, settled: bool) -> list[str]:
-        """What is wrong, in sentences; before all is `settled`, no version is missing."""
+        """What is wrong, in sentences; until models are `settled`, no version counts as missing."""
         missing = self._rollouts.problems() if settled else []
-        return [*map(str, self._broken), *self._troubles, *missing]
+        return [*map(str, self._file_problems), *self._state_problems, *missing]
 
     def waits_for(self) -> str:
-        """Why the first models are not loaded."""
-        if self.initialized or not self._broken:
+        """Why the first models are not loaded yet."""
+        if self.initialized or not self._file_problems:
             return "loading models"
-        return f"nobody can say who gets which version: {self._broken[0]}"
+        return f"the rollouts file is invalid: {self._file_problems[0]}"
 
     # -- the operator's file
 
     async def check_file(self) -> None:
-        """Follow the file, where it changed and lies still."""
+        """Follow the file, if it has changed and is no longer being written."""
         stamp = await asyncio.to_thread(self._stamp)
-        if stamp == self._seen:
+        if stamp == self._stamp_seen:
             return
-        while stamp is not None and abs(time.time() - stamp[0] / 1e9) < QUIET:
+        while stamp is not None and abs(time.time() - stamp[0] / 1e9) < SETTLE_SECONDS:
             before = stamp
-            await asyncio.sleep(QUIET)
+            await asyncio.sleep(SETTLE_SECONDS)
             stamp = await asyncio.to_thread(self._stamp)
             if stamp == before:
                 break
         try:
             configs = await asyncio.to_thread(load_rollouts, self._path)
-            # A version that comes in may be one that is out: not a moment between the two.
+            # A version that enters may be rolled back already: it must not get traffic meanwhile.
             decisions = await asyncio.to_thread(self._decisions)
         except ConfigProblems as error:
-            self._seen = stamp
+            self._stamp_seen = stamp
             self._refuse(error.problems)
             return
-        self._seen = stamp
+        self._stamp_seen = stamp
         self._follow(configs)
         if decisions is not None:
             self._rollouts.follow(decisions)
 
     def _decisions(self) -> Decisions | None:
         try:
-            return self._state.read()[0]
+            return self._store.read()[0]
         except OSError:
-            return None  # `sync` tells
+            return None  # `sync` reports it
 
-    def _stamp(self) -> Stamp:
+    def _stamp(self) -> FileStamp:
         try:
             found = self._path.stat()
         except OSError:
@@ -111,19 +114,19 @@ class RolloutWatcher:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
     def _refuse(self, problems: tuple[Problem, ...]) -> None:
-        self._broken = problems
+        self._file_problems = problems
         for problem in problems:
             log.error(
-                "rollouts file refused",
+                "rollouts file invalid",
                 file=problem.file,
                 key=problem.key,
                 problem=problem.sentence,
-                running_ones_stay=self.initialized,
+                keeps_previous=self.initialized,
             )
 
     def _follow(self, configs: Mapping[str, RolloutConfig]) -> None:
         before = {model: live.config for model, live in self._rollouts.live.items()}
-        self._broken = ()
+        self._file_problems = ()
         self.initialized = True
         self._rollouts.apply(configs)
         for model, config in configs.items():
@@ -137,14 +140,14 @@ class RolloutWatcher:
     # -- the guard and the state folder
 
     async def step(self) -> None:
-        """Judge what came in, and sync decisions with the other processes."""
+        """Judge what came in, and exchange decisions with other processes."""
         self._rollouts.tick()
         await self.sync()
 
     async def sync(self) -> None:
-        """Write down what was decided and cleared here, and follow what stands."""
+        """Write what was decided and cleared here, and follow what other processes decided."""
         rollouts = self._rollouts
-        async with self._syncing:
+        async with self._sync_lock:
             if not (rollouts.live or rollouts.pending_records or rollouts.pending_clears):
                 return
             done = await asyncio.to_thread(
@@ -158,9 +161,9 @@ class RolloutWatcher:
                 rollouts.follow(done.decisions)
             rollouts.pending_clears -= done.removed
             for problem in done.problems:
-                if problem not in self._troubles:
-                    log.error("state folder", problem=problem)
-            self._troubles = done.problems
+                if problem not in self._state_problems:
+                    log.error("state folder problem", problem=problem)
+            self._state_problems = done.problems
 
     def _sync(
         self,
@@ -170,41 +173,45 @@ class RolloutWatcher:
         saved, removed, problems = {}, set(), []
         for model, version in clears:
             try:
-                self._state.clear(model, version)
+                self._store.clear(model, version)
                 removed.add((model, version))
             except OSError as error:
-                problems.append(f"the state folder does not forget: {error.strerror}")
+                problems.append(
+                    f"a decision cannot be removed from the state folder: {error.strerror}"
+                )
         for (model, version), decision in records.items():
             try:
-                self._state.record(model, decision)
+                self._store.record(model, decision)
                 saved[model, version] = decision
             except OSError as error:
-                problems.append(f"the state folder takes no decision: {error.strerror}")
+                problems.append(
+                    f"a decision cannot be written to the state folder: {error.strerror}"
+                )
         try:
-            decisions, broken = self._state.read()
+            decisions, broken = self._store.read()
         except OSError as error:
             problems.append(f"the state folder cannot be read: {error.strerror}")
             return _SyncResult(saved, frozenset(removed), None, tuple(problems))
         return _SyncResult(saved, frozenset(removed), decisions, (*problems, *broken))
 
     def _end_outdated(self, decisions: Decisions) -> None:
-        """At the start, end what was decided about versions that left their rollout meanwhile.
+        """At the first sync, end decisions about versions that left their rollout meanwhile.
 
-        Later on only an edit ends anything: another replica may have read a newer file than this
-        one did, and decided about a version that is not in this one's.
+        Later on only an edit ends one: another replica may have read a newer file than this one
+        did, and decided about a version that this one does not know.
         """
         if self._followed:
             return
         self._followed = True
-        if self._seen is None:
+        if self._stamp_seen is None:
             return
         for model, versions in self._rollouts.pinned.items():
             for version, decision in decisions.get(model, {}).items():
-                if version not in versions and _time_of(decision) < self._seen[0] / 1e9:
+                if version not in versions and _decided_at(decision) < self._stamp_seen[0] / 1e9:
                     self._rollouts.pending_clears.add((model, version))
 
 
-def _time_of(decision: Decision) -> float:
+def _decided_at(decision: Decision) -> float:
     try:
         return datetime.fromisoformat(decision.at).timestamp()
     except ValueError:
@@ -212,7 +219,7 @@ def _time_of(decision: Decision) -> float:
 
 
 def log_event(event: RolloutEvent) -> None:
-    """Tell the log what happened to a variant."""
+    """Log what happened to a variant."""
     match event:
         case RolledBack(model, version, variants, shadow, reason, detail, ours):
             log.error(
@@ -227,5 +234,3 @@ def log_event(event: RolloutEvent) -> None:
             )
         case Restored(model, version, variants):
             log.info("rollback ended", model=model, version=version, variants=list(variants))
-        case Dropped():
-            pass  # counted

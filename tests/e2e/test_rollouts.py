@@ -286,7 +286,7 @@ def test_a_state_folder_that_takes_nothing_stops_nobody(folder: Path) -> None:
         assert (rolled.status_code, rolled.json()["saved"]) == (200, False)
         assert {variants_of(server, ["a"])[0] for _ in range(30)} == {"stable"}
         problems = httpx.get(f"{server.url}/health").json()["problems"]
-        assert any("takes no decision" in problem for problem in problems)
+        assert any("cannot be written" in problem for problem in problems)
         server.wait_for("/health/ready")
         (folder / "state").unlink()
         until_saved = time.monotonic() + 30

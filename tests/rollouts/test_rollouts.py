@@ -25,6 +25,7 @@ from app.rollouts import (
     Rollout,
     RolloutEvent,
     Rollouts,
+    RuntimeDependencies,
     parse_rollouts,
 )
 from app.tensors import Array
@@ -42,8 +43,9 @@ class Street:
         self.house = House(folder)
         self.events: list[RolloutEvent] = []
         self.rollouts = Rollouts(
-            catalog=lambda: self.house.registry.catalog,
-            wake=self.house.scheduler.wake,
+            RuntimeDependencies(
+                catalog=lambda: self.house.registry.catalog, wake=self.house.scheduler.wake
+            ),
             observe=self.events.append,
         )
         self.metrics = make_metrics()
@@ -170,7 +172,7 @@ async def test_a_variant_that_fails_where_the_baseline_does_not_is_rolled_back(
     assert await street.ask(5, times=50) == {("stable", "OK"): 50}
     (event,) = street.events
     assert isinstance(event, RolledBack)
-    assert (event.variants, event.reason, event.ours) == (["canary"], "errors", True)
+    assert (event.variants, event.reason, event.ours) == (("canary",), "errors", True)
     assert street.described("canary")["reason"] == "errors"
     assert street.described("canary")["share"] == 0
     assert street.rollouts.pending_records["m", 2].reason == "errors"
@@ -328,11 +330,11 @@ async def test_copies_that_find_no_room_are_dropped_and_counted(street: Street) 
     """Without anything in the callers' way."""
     street.apply("variants: {stable: {version: 1, weight: 1}}, shadow: {version: 2}")
     live = street.rollouts.live["m"]
-    assert live.shadowing is not None
+    assert live.shadow is not None
     array: Array = np.array([0], np.int64)
     name = street.plane.pick("m").inputs[0].name
     for _ in range(100):
-        live.shadowing.offer({name: array}, [], [])
+        live.shadow.offer({name: array}, [], [])
     dropped = sum(isinstance(one, Dropped) for one in street.events)
     assert dropped == 100 - 64
 

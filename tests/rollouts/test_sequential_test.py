@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.rollouts import Guard
-from app.rollouts.sequential_test import Counts, Evidence, Reason, judge, renew, weigh, weigh_alone
+from app.rollouts.sequential_test import (
+    Counts,
+    Evidence,
+    Reason,
+    judge,
+    renew,
+    weigh_one_sample,
+    weigh_two_samples,
+)
 
 ERRORS = Guard(max_error_rate_increase=0.01)
 EVERYTHING = Guard(max_error_rate_increase=0.01, max_latency_ratio=1.5, max_disagreement=0.02)
@@ -37,7 +45,7 @@ def rolled_back_after(traffic: Traffic, guard: Guard, random: np.random.Generato
             n * traffic.ratio, int(random.binomial(n * traffic.ratio, traffic.baseline))
         )
         variant = Counts(n, int(random.binomial(n, traffic.canary)))
-        evidence = weigh(evidence, baseline, variant, increase)
+        evidence = weigh_two_samples(evidence, baseline, variant, increase)
         if judge({"errors": evidence}, guard):
             return evidence.variant.total
     return None
@@ -81,9 +89,9 @@ def test_a_baseline_that_fails_too_does_not_roll_back_its_canary() -> None:
 
 def test_nothing_is_decided_before_min_requests() -> None:
     """Not even when every request fails."""
-    evidence = weigh(Evidence(), Counts(1000, 0), Counts(199, 199), 0.01)
+    evidence = weigh_two_samples(Evidence(), Counts(1000, 0), Counts(199, 199), 0.01)
     assert judge({"errors": evidence}, ERRORS) is None
-    evidence = weigh(evidence, Counts(10, 0), Counts(1, 1), 0.01)
+    evidence = weigh_two_samples(evidence, Counts(10, 0), Counts(1, 1), 0.01)
     verdict = judge({"errors": evidence}, ERRORS)
     assert verdict is not None
     assert str(verdict) == "errors: 100.00% of 200 requests against 0.00%"
@@ -99,7 +107,7 @@ def test_one_stream_is_held_against_its_limit(rate: float, low: float, high: flo
     for _ in range(runs):
         evidence = Evidence()
         for _ in range(100):
-            evidence = weigh_alone(evidence, Counts(20, int(random.binomial(20, rate))), 0.02)
+            evidence = weigh_one_sample(evidence, Counts(20, int(random.binomial(20, rate))), 0.02)
             if judge({"disagreement": evidence}, guard):
                 caught += 1
                 break
@@ -119,7 +127,7 @@ def test_evidence_is_a_number_whatever_comes(
     """No block, however lopsided, gives a NaN or an infinity, and counts add up."""
     evidence = Evidence()
     for canary, baseline, bad_canary, bad_baseline in blocks:
-        evidence = weigh(
+        evidence = weigh_two_samples(
             evidence,
             Counts(baseline, int(baseline * bad_baseline)),
             Counts(canary, int(canary * bad_canary)),
@@ -135,11 +143,11 @@ def test_one_block_has_no_expected_gain_at_the_limit(low: int, bad: int, increas
     p = low / 200
     n_baseline, n_canary = 6, 4
     q = min(p + increase, 1.0)
-    start = weigh(Evidence(), Counts(200, bad), Counts(1, 0), increase)
+    start = weigh_two_samples(Evidence(), Counts(200, bad), Counts(1, 0), increase)
     mean = 0.0
     for x in range(n_baseline + 1):
         for y in range(n_canary + 1):
-            after = weigh(start, Counts(n_baseline, x), Counts(n_canary, y), increase)
+            after = weigh_two_samples(start, Counts(n_baseline, x), Counts(n_canary, y), increase)
             weight = _binomial(n_baseline, x, p) * _binomial(n_canary, y, q)
             mean += weight * float(np.exp(after.log_e - start.log_e))
     assert mean <= 1 + 1e-6
@@ -164,12 +172,14 @@ def test_a_variant_that_turns_bad_late_is_caught_as_soon() -> None:
     evidence = Evidence()
     for _ in range(2000):
         good = Counts(500, int(random.binomial(500, 0.01)))
-        evidence = weigh(renew(evidence), good, Counts(50, int(random.binomial(50, 0.01))), 0.01)
+        evidence = weigh_two_samples(
+            renew(evidence), good, Counts(50, int(random.binomial(50, 0.01))), 0.01
+        )
         assert judge({"errors": evidence}, ERRORS) is None
     requests = 0
     while judge({"errors": evidence}, ERRORS) is None:
         bad = Counts(50, int(random.binomial(50, 0.2)))
-        evidence = weigh(renew(evidence), Counts(500, 5), bad, 0.01)
+        evidence = weigh_two_samples(renew(evidence), Counts(500, 5), bad, 0.01)
         requests += 50
     assert requests <= 500
 
@@ -183,7 +193,7 @@ def test_bets_that_start_anew_keep_the_budget() -> None:
         for _ in range(200):
             low = Counts(180, int(random.binomial(180, 0.01)))
             high = Counts(20, int(random.binomial(20, 0.02)))
-            evidence = weigh(renew(evidence), low, high, 0.01)
+            evidence = weigh_two_samples(renew(evidence), low, high, 0.01)
             if judge({"errors": evidence}, ERRORS):
                 false += 1
                 break

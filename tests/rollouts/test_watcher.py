@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.rollouts import Decision, DecisionStore, Rollouts
+from app.rollouts import Decision, DecisionStore, Rollouts, RuntimeDependencies
 from app.rollouts.watcher import RolloutWatcher
 
 TWO = "m: {variants: {a: {version: 1, weight: 1}, b: {version: 2, weight: 1}}}"
@@ -22,7 +22,9 @@ class Replica:
     def __init__(self, folder: Path) -> None:
         self.file = folder / "rollouts.yaml"
         self.state = DecisionStore(folder / "state")
-        self.rollouts = Rollouts(catalog=dict, wake=lambda _: None, observe=lambda _: None)
+        self.rollouts = Rollouts(
+            RuntimeDependencies(catalog=dict, wake=lambda _: None), observe=lambda _: None
+        )
         self.watcher = RolloutWatcher(self.file, self.state, self.rollouts)
 
     def write(self, text: str) -> None:
@@ -130,7 +132,7 @@ async def test_a_folder_that_takes_nothing_is_told_and_tried_again(
     replica.rollouts.roll_back("m", "b")
     await replica.watcher.sync()
     assert replica.out == ["b"]
-    assert "takes no decision" in replica.watcher.problems(settled=False)[0]
+    assert "cannot be written" in replica.watcher.problems(settled=False)[0]
     (tmp_path / "state").unlink()
     await replica.watcher.sync()
     assert replica.state.read()[0]["m"][2].reason == "operator"
@@ -182,7 +184,7 @@ async def test_a_record_that_cannot_be_removed_is_told_and_tried_again(replica: 
     replica.rollouts.clear("m")
     await replica.watcher.sync()
     assert replica.out == []
-    assert "does not forget" in "".join(replica.watcher.problems(settled=False))
+    assert "cannot be removed" in "".join(replica.watcher.problems(settled=False))
     record.rmdir()
     await replica.watcher.sync()
     assert not replica.rollouts.pending_clears

@@ -1,4 +1,4 @@
-"""`cohort rollout`: the operator's hand on who gets which version."""
+"""`cohort rollout`: how traffic is split between versions of a model."""
 
 from app.cli.rollout_commands.commands import rollout
 

@@ -1,4 +1,4 @@
-"""The commands. The file is the operator's, and edited; of the state only rollbacks are ended."""
+"""The commands. They edit the rollouts file; in the state folder they only remove rollbacks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EDITS = options.settings_command("models", "rollouts", "state")
 
 @click.group()
 def rollout() -> None:
-    """Split a model's callers between versions, and follow how that goes.
+    """Split a model's traffic between versions, and see how each one does.
 
     \b
       cohort rollout set digits stable=99 canary=1 --version stable=1 --version canary=2
@@ -31,17 +31,17 @@ def rollout() -> None:
       cohort rollout set digits stable=90 canary=10
       cohort rollout promote digits canary     or   cohort rollout abort digits
 
-    Weights stand in the rollouts file, which is yours: servers follow it within seconds, and never
-    write it. What a server rolled back stands in its state folder, and ends by clear.
+    These commands edit the rollouts file; servers read it again within seconds and never write it.
+    A server records rollbacks in its state folder; clear removes them.
     """
 
 
-@rollout.command(cls=EDITS)
+@rollout.command("status", cls=EDITS)
 @click.argument("model", required=False)
-@click.option("--url", metavar="URL", help="A server to ask for its evidence.")
+@click.option("--url", metavar="URL", help="A server whose evidence to show.")
 @click.pass_context
-def status(context: click.RichContext, /, model: str | None, url: str | None, **_: object) -> None:
-    """Show variants, shares, rollbacks, shadow and guard, of MODEL or of all.
+def status_(context: click.RichContext, /, model: str | None, url: str | None, **_: object) -> None:
+    """Show variants, shares, rollbacks, shadow and guard of MODEL or of all models.
 
     \b
       cohort rollout status
@@ -49,20 +49,20 @@ def status(context: click.RichContext, /, model: str | None, url: str | None, **
     """
     settings = options.read(context)
     from app.cli.rollout_commands.display import show_status
-    from app.cli.rollout_commands.live_evidence import Unanswered, ask
+    from app.cli.rollout_commands.live_evidence import EvidenceUnavailable, fetch_evidence
 
     file = _read(settings)
     decisions = _decisions(settings)
     if model is not None and model not in file.configs:
         _no_rollout(file, model)
     if not file.configs:
-        click.echo(f"No rollouts: {settings.rollouts} has none.")
+        click.echo(f"No rollouts in {settings.rollouts}.")
     for name in [model] if model else file.configs:
         live = None
         if url is not None:
             try:
-                live = ask(url, name)
-            except Unanswered as error:
+                live = fetch_evidence(url, name)
+            except EvidenceUnavailable as error:
                 _fail(str(error))
         show_status(file.configs[name], decisions.get(name, {}), live)
 
@@ -75,7 +75,7 @@ def status(context: click.RichContext, /, model: str | None, url: str | None, **
     "versions",
     multiple=True,
     metavar="VARIANT=NUMBER",
-    help="The version of a new variant, or another one for a known variant.",
+    help="The version of a new variant, or a different one for an existing variant.",
 )
 @DRY_RUN
 @click.pass_context
@@ -88,13 +88,13 @@ def set_(
     dry_run: bool,
     **_: object,
 ) -> None:
-    """Set weights of MODEL's variants; those not named keep theirs.
+    """Set weights of MODEL's variants; variants not named keep theirs.
 
-    Weights need not add up to anything: a variant's share is its weight in the sum of all.
+    Weights need not add up to 100: a variant's share is its weight divided by the sum of all.
 
     \b
       cohort rollout set digits stable=95 canary=5
-      cohort rollout set digits canary=1 --version canary=2     a variant that is new
+      cohort rollout set digits canary=1 --version canary=2     a new variant
       cohort rollout set digits stable=99 canary=1 --version stable=1 --version canary=2
     """
     given = {name: _weight(text) for name, text in _pairs(weights)}
@@ -113,7 +113,7 @@ def set_(
             variants[name] = Variant(name, version, given.get(name, known.weight))
         elif name not in numbers or name not in given:
             missing = f"--version {name}=NUMBER" if name in given else f"{name}=WEIGHT"
-            _no_variant(model, name, variants, f"; a new one needs {missing}, too")
+            _no_variant(model, name, variants, f"; a new variant also needs {missing}")
         else:
             variants[name] = Variant(name, numbers[name], given[name])
     if config is not None:
@@ -126,17 +126,18 @@ def set_(
 @rollout.command(cls=EDITS)
 @click.argument("model")
 @click.argument("variant")
-@click.option("--end", is_flag=True, help="Take MODEL's rollout out of the file altogether.")
+@click.option("--end", is_flag=True, help="Remove MODEL's rollout from the file.")
 @DRY_RUN
 @click.pass_context
 def promote(
     context: click.RichContext, /, model: str, variant: str, end: bool, dry_run: bool, **_: object
 ) -> None:
-    """Give all of MODEL's callers to VARIANT, which becomes the baseline and the only variant.
+    """Send all of MODEL's traffic to VARIANT, which becomes the baseline and the only variant.
 
-    The others leave the file, and so does a shadow of the same version; a server may unload their
-    versions. To keep them at hand give them weight 0 instead: cohort rollout set MODEL old=0.
-    With --end the rollout ends: the highest version answers, which must be VARIANT's.
+    The other variants are removed from the file, as is a shadow of the same version, and servers
+    may unload their versions. To keep them loaded, give them weight 0 instead: cohort rollout set
+    MODEL old=0. With --end the rollout is removed: the highest version then serves all requests,
+    and must be VARIANT's.
 
     \b
       cohort rollout promote digits canary
@@ -152,20 +153,13 @@ def promote(
     decided = decisions.get(before.variants[chosen].version)
     if decided is not None and chosen != before.baseline:
         _fail(
-            f"version {decided.version} of {model} is rolled back ({why(decided)}); if it is to "
-            f"be promoted all the same, first: cohort rollout clear {model} {chosen}"
+            f"version {decided.version} of {model} is rolled back ({why(decided)}); to promote it "
+            f"anyway, first run: cohort rollout clear {model} {chosen}"
         )
     version = before.variants[chosen].version
     if end:
         _check_highest(settings, model, version)
-    shadow = before.shadow
-    wanted = replace(
-        before,
-        variants={chosen: replace(before.variants[chosen], weight=100)},
-        baseline=chosen,
-        shadow=None if shadow is None or shadow.version == version else shadow,
-    )
-    _edit(settings, file, model, wanted, dry_run=dry_run, end=end)
+    _edit(settings, file, model, before.promoted(chosen), dry_run=dry_run, end=end)
 
 
 @rollout.command(cls=EDITS)
@@ -176,10 +170,10 @@ def promote(
 def abort(
     context: click.RichContext, /, model: str, variant: str | None, dry_run: bool, **_: object
 ) -> None:
-    """Give the callers of VARIANT, or of all but the baseline, to the baseline.
+    """Send the callers of VARIANT, or of all variants, to the baseline.
 
-    The variant stays in the file with the weight 0, and its weight goes to the baseline, so that no
-    other variant's share grows.
+    The variant stays in the file with weight 0; its weight is added to the baseline's, so no other
+    variant's share grows.
 
     \b
       cohort rollout abort digits
@@ -189,14 +183,9 @@ def abort(
     file = _read(settings)
     before = _rollout_of(file, model)
     if variant is not None and _variant_of(before, variant) == before.baseline:
-        _fail(f"{variant} is the baseline of {model}: there is nobody to give its callers to")
-    names = [variant] if variant else [one for one in before.variants if one != before.baseline]
-    variants = dict(before.variants)
-    freed = sum(variants[name].weight for name in names)
-    baseline = variants[before.baseline]
-    variants |= {name: replace(variants[name], weight=0.0) for name in names}
-    variants[baseline.name] = replace(baseline, weight=baseline.weight + freed)
-    _edit(settings, file, model, replace(before, variants=variants), dry_run=dry_run)
+        _fail(f"{variant} is the baseline of {model}: no other variant can take its callers")
+    wanted = before.aborted([variant] if variant else before.candidates)
+    _edit(settings, file, model, wanted, dry_run=dry_run)
 
 
 @rollout.command(cls=EDITS)
@@ -204,9 +193,9 @@ def abort(
 @click.argument("variant", required=False)
 @click.pass_context
 def clear(context: click.RichContext, /, model: str, variant: str | None, **_: object) -> None:
-    """End the rollback of VARIANT, or all of MODEL's: it gets its weight back, and is judged anew.
+    """End the rollback of VARIANT, or all of MODEL's: it serves again, and is judged anew.
 
-    Works on the state folder, which must be the servers' own: see --state.
+    Edits the state folder, which must be the one that the servers use: see --state.
 
     \b
       cohort rollout clear digits canary
@@ -223,15 +212,15 @@ def clear(context: click.RichContext, /, model: str, variant: str | None, **_: o
         decided = {version: decided[version]} if version in decided else {}
     if not decided:
         what = f"{model} {variant}" if variant else model
-        click.echo(f"Nothing to clear: {settings.state} holds no rollback of {what}.")
+        click.echo(f"Nothing to clear: no rollback of {what} in {settings.state}.")
     for version, decision in decided.items():
         try:
             DecisionStore(settings.state).clear(model, version)
         except OSError as error:
-            _fail(f"the state folder {settings.state} does not forget: {error.strerror}")
-        click.echo(f"Cleared: version {version} of {model} was rolled back ({why(decision)}).")
+            _fail(f"{settings.state} cannot be written: {error.strerror}")
+        click.echo(f"Cleared the rollback of version {version} of {model} ({why(decision)}).")
     if decided:
-        click.echo("Servers that share this folder follow within seconds.")
+        click.echo("Servers that share this folder apply it within seconds.")
 
 
 def _edit(
@@ -258,12 +247,12 @@ def _edit(
     for version in sorted(wanted.versions):
         folder = settings.models / model
         if folder.is_dir() and not (folder / str(version)).is_dir():
-            click.echo(f"Warning: version {version} is not in {folder}.", err=True)
+            click.echo(f"Warning: version {version} not found in {folder}.", err=True)
     if text == (file.text or ""):
         click.echo("Nothing to change.")
         return
     if dry_run:
-        click.echo("Nothing was written: --dry-run.")
+        click.echo("Dry run: nothing was written.")
         return
     try:
         file.write(text)
@@ -271,10 +260,10 @@ def _edit(
         _fail(str(error))
     except OSError as error:
         _fail(f"{settings.rollouts} cannot be written: {error.strerror}")
-    click.echo(f"Wrote {settings.rollouts}; servers that watch it follow within seconds.")
+    click.echo(f"Wrote {settings.rollouts}; servers that watch it apply it within seconds.")
 
 
-# -- what may be wrong
+# -- problems
 
 
 def _fail(sentence: str) -> NoReturn:
@@ -291,11 +280,11 @@ def _read(settings: Settings) -> RolloutsFile:
     except ConfigProblems as error:
         for problem in error.problems:
             click.echo(str(problem), err=True)
-        _fail("the rollouts file is broken; mend it first, nothing was changed")
+        _fail("the rollouts file is invalid; nothing was changed")
 
 
 def _decisions(settings: Settings, *, needed: bool = False) -> Mapping[str, Mapping[int, Decision]]:
-    """What servers decided; where that cannot be read, a warning, or the end if it is `needed`."""
+    """Read what servers decided; if that fails, warn, or exit where it is `needed`."""
     from app.rollouts import DecisionStore
 
     try:
@@ -303,7 +292,7 @@ def _decisions(settings: Settings, *, needed: bool = False) -> Mapping[str, Mapp
     except OSError as error:
         sentence = f"{settings.state} cannot be read: {error.strerror}"
         if needed:
-            _fail(f"{sentence}, so that nobody can say what is rolled back")
+            _fail(f"{sentence}, so it is not known what is rolled back")
         click.echo(f"Warning: {sentence}", err=True)
         return {}
     for problem in problems:
@@ -337,7 +326,7 @@ def _no_variant(model: str, name: str, known: Collection[str], more: str = "") -
 
 
 def _check_model(settings: Settings, file: RolloutsFile, model: str) -> None:
-    """A new rollout is for a model that is there, where one can look."""
+    """Exit unless the model exists; without a models folder that is not checked."""
     from app.errors import did_you_mean, quoted
 
     folder = settings.models
@@ -346,7 +335,7 @@ def _check_model(settings: Settings, file: RolloutsFile, model: str) -> None:
     known = {one.name for one in folder.iterdir() if one.is_dir()}
     if model not in known:
         known |= file.configs.keys()
-        _fail(f"there is no model {quoted(model)} in {folder}{did_you_mean(model, known)}")
+        _fail(f"model {quoted(model)} not found in {folder}{did_you_mean(model, known)}")
 
 
 def _check_highest(settings: Settings, model: str, version: int) -> None:
@@ -354,10 +343,10 @@ def _check_highest(settings: Settings, model: str, version: int) -> None:
 
     found = scan(settings.models, quiet=0).models.get(model)
     if found is None or found.config is None:
-        _fail(f"{model} cannot be read in {settings.models}: nobody can say who would answer")
+        _fail(f"{model} cannot be read in {settings.models}")
     highest = max(found.config.versions.wanted(found.versions), default=None)
     if highest != version:
-        _fail(f"without a rollout version {highest} of {model} would answer, not {version}")
+        _fail(f"without a rollout, version {highest} of {model} would serve, not {version}")
 
 
 def _pairs(texts: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -365,7 +354,7 @@ def _pairs(texts: tuple[str, ...]) -> list[tuple[str, str]]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals and value):
-            raise click.BadParameter(f"{text!r} is not of the form VARIANT=NUMBER")
+            raise click.BadParameter(f"must be VARIANT=NUMBER, got {text!r}")
         pairs.append((name, value))
     return pairs
 
@@ -376,11 +365,11 @@ def _weight(text: str) -> float:
     except ValueError:
         weight = nan
     if not isfinite(weight):
-        raise click.BadParameter(f"a weight is a number, not {text!r}")
+        raise click.BadParameter(f"a weight must be a finite number, got {text!r}")
     return weight
 
 
 def _version(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise click.BadParameter(f"a version is a positive whole number, not {text!r}")
+        raise click.BadParameter(f"a version must be a positive integer, got {text!r}")
     return int(text)

@@ -1,4 +1,4 @@
-"""Rollouts and what an edit does to them, as lines for people."""
+"""Rollouts and the effect of edits, as text for people."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from rich.table import Table
 from rich.text import Text
 
 from app.cli import options
-from app.cli.rollout_commands.moving import moves, shares, with_decisions
-from app.rollouts import Decision, Rollout, RolloutConfig
+from app.rollouts import Decision, Guard, Rollout, RolloutConfig
 
 
 def show_status(
     config: RolloutConfig, decisions: Mapping[int, Decision], live: Mapping[str, Any] | None
 ) -> None:
-    """A table of the variants, and what is around them; `live` is a server's description."""
+    """Print a table of the variants, then stickiness, shadow and guard.
+
+    `decisions` are by version; `live` is the rollout as a server describes it, for its evidence.
+    """
     console = _console()
-    rollout = with_decisions(config.rollout, decisions)
+    rollout = config.rollout.with_decisions(decisions)
     table = Table("variant", "version", "weight", "share", "", header_style="bold")
     for (name, variant), share in zip(
-        rollout.variants.items(), shares(rollout).values(), strict=True
+        rollout.variants.items(), rollout.shares().values(), strict=True
     ):
         note = Text("baseline" if name == rollout.baseline else "")
         if variant.rolled_back:
@@ -31,23 +33,25 @@ def show_status(
         table.add_row(name, str(variant.version), f"{variant.weight:g}", percent(share), note)
     console.print(Text(rollout.model, "bold"))
     console.print(table)
-    for line in [*_around(config, decisions), *(_live(live) if live is not None else ())]:
+    for line in [
+        *_describe(rollout, config.guard, decisions),
+        *(_live(live) if live is not None else ()),
+    ]:
         console.print(Text(line), soft_wrap=True)
 
 
-def _around(config: RolloutConfig, decisions: Mapping[int, Decision]) -> Iterator[str]:
-    sticky, shadow, guard = config.rollout.sticky, config.rollout.shadow, config.guard
+def _describe(rollout: Rollout, guard: Guard, decisions: Mapping[int, Decision]) -> Iterator[str]:
+    sticky, shadow = rollout.sticky, rollout.shadow
     if sticky is None:
-        yield "Sticky: no, each request draws anew"
+        yield "Sticky: no, each request is assigned at random"
     else:
         kind = f"header {sticky.header}" if sticky.header else f"parameter {sticky.parameter}"
         yield f"Sticky: by {kind}"
     if shadow is None:
         yield "Shadow: none"
     else:
-        stopped = decisions.get(shadow.version)
-        said = f", stopped: {why(stopped)}" if stopped and stopped.reason == "disagreement" else ""
-        yield f"Shadow: version {shadow.version}, {percent(shadow.sample)} of answers{said}"
+        stopped = f", stopped: {why(decisions[shadow.version])}" if rollout.shadow_stopped else ""
+        yield f"Shadow: version {shadow.version}, {percent(shadow.sample)} of requests{stopped}"
     limits = {
         "max_error_rate_increase": guard.max_error_rate_increase,
         "max_latency_ratio": guard.max_latency_ratio,
@@ -58,11 +62,11 @@ def _around(config: RolloutConfig, decisions: Mapping[int, Decision]) -> Iterato
         more = f"min_requests {guard.min_requests}, confidence {guard.confidence:g}"
         yield f"Guard: {', '.join(watched)}; {more}"
     else:
-        yield "Guard: none, nothing is rolled back by itself"
+        yield "Guard: none, nothing is rolled back automatically"
 
 
 def _live(live: Mapping[str, Any]) -> Iterator[str]:
-    """What this one server has seen; others judge by their own."""
+    """The evidence of one server; each judges by its own."""
     for variant in live["variants"]:
         if not variant["ready"]:
             yield f"Live: version {variant['version']} ({variant['name']}) is not ready"
@@ -82,7 +86,7 @@ def _live(live: Mapping[str, Any]) -> Iterator[str]:
 def _seen(limit: str, seen: Mapping[str, Any], against: str) -> str:
     return (
         f"{limit}: {seen['rate']:.2%} of {seen['requests']} requests{against}; "
-        f"evidence {seen['log_e']:.1f}, rolled back from {seen['threshold']:.1f}"
+        f"evidence {seen['log_e']:.1f}, rolled back at {seen['threshold']:.1f}"
     )
 
 
@@ -93,7 +97,10 @@ def show_change(
     *,
     ended: bool = False,
 ) -> None:
-    """What an edit changes, as a diff, and whom it moves."""
+    """Print what an edit changes, as a diff, and the share of callers it moves.
+
+    `before` is None where the model had no rollout; `ended` is whether it has none afterwards.
+    """
     console = _console()
     console.print(Text(after.model, "bold"))
     old = dict(_lines(before)) if before is not None else {}
@@ -112,7 +119,7 @@ def show_change(
 
 def _lines(rollout: Rollout) -> Iterator[tuple[str, str]]:
     for (name, variant), share in zip(
-        rollout.variants.items(), shares(rollout).values(), strict=True
+        rollout.variants.items(), rollout.shares().values(), strict=True
     ):
         yield name, f"version {variant.version}, weight {variant.weight:g} ({percent(share)})"
     yield "baseline", rollout.baseline
@@ -123,39 +130,39 @@ def _lines(rollout: Rollout) -> Iterator[tuple[str, str]]:
 def _effects(
     before: Rollout | None, after: Rollout, decisions: Mapping[int, Decision]
 ) -> Iterator[str]:
-    now = with_decisions(after, decisions)
+    now = after.with_decisions(decisions)
     for name, variant in now.variants.items():
         if variant.rolled_back:
             yield (
-                f"{name} stays rolled back ({why(decisions[variant.version])}): its callers get "
-                f"{now.baseline} until: cohort rollout clear {now.model} {name}"
+                f"{name} stays rolled back ({why(decisions[variant.version])}): {now.baseline} "
+                f"serves its callers until: cohort rollout clear {now.model} {name}"
             )
     if before is None:
-        split = ", ".join(f"{percent(share)} {name}" for name, share in shares(now).items())
-        yield f"The model had no rollout: its highest version answered. Now {split}."
+        split = ", ".join(f"{percent(share)} {name}" for name, share in now.shares().items())
+        yield f"The model had no rollout: its highest version served all requests. Now {split}."
         return
-    was = with_decisions(before, decisions)
+    was = before.with_decisions(decisions)
     if after.sticky is None:
-        gets, got = shares(now), shares(was)
+        gets, got = now.shares(), was.shares()
         changed = [
             f"{name} from {percent(got.get(name, 0))} to {percent(gets.get(name, 0))}"
             for name in dict.fromkeys([*got, *gets])
             if abs(got.get(name, 0) - gets.get(name, 0)) > 1e-9
         ]
         if changed:
-            yield f"Of all requests, each of which draws anew: {', '.join(changed)}."
+            yield f"Shares of requests, assigned at random: {', '.join(changed)}."
         return
-    for (one, other), share in moves(was, now).items():
+    for (one, other), share in was.moves(now).items():
         yield f"About {percent(share)} of callers move from {one} to {other}."
 
 
 def percent(share: float) -> str:
-    """A share for people: 9.1 %."""
+    """Format a share of 0 to 1, such as "9.1 %"."""
     return "under 0.1 %" if 0 < share < 0.001 else f"{round(100 * share, 1):g} %"
 
 
 def why(decision: Decision) -> str:
-    """What was decided, and when."""
+    """Say why a version was rolled back, and when."""
     since = f", since {decision.at}" if decision.at else ""
     return f"{decision.detail or decision.reason}{since}"
 

@@ -1,4 +1,4 @@
-"""Asking a running server how a rollout goes."""
+"""The evidence of a rollout, from a running server."""
 
 from __future__ import annotations
 
@@ -9,26 +9,31 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import urlopen
 
-SECONDS = 5.0
+TIMEOUT_SECONDS = 5.0
 
 
-class Unanswered(Exception):
-    """A sentence on why there is no evidence."""
+class EvidenceUnavailable(Exception):
+    """A sentence on why a server gave no evidence."""
 
 
-def ask(url: str, model: str) -> dict[str, Any]:
-    """The rollout as the server describes it. Raises Unanswered."""
+def fetch_evidence(url: str, model: str) -> dict[str, Any]:
+    """Fetch the rollout of `model`, as the server at `url` describes it.
+
+    Raises EvidenceUnavailable.
+    """
     if not url.startswith(("http://", "https://")):
-        raise Unanswered(f"--url must begin with http:// or https://, not {url!r}")
+        raise EvidenceUnavailable(f"--url must start with http:// or https://, got {url!r}")
     try:
         address = f"{url.rstrip('/')}/models/{quote(model)}"
-        with urlopen(address, timeout=SECONDS) as answer:  # noqa: S310 - http or https, see above
-            described = json.load(answer)
+        with urlopen(address, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - http or https, see above
+            described = json.load(response)
     except HTTPError as error:
-        raise Unanswered(f"{url} answers {error.code} for model {model!r}") from None
+        raise EvidenceUnavailable(f"{url} responded {error.code} for model {model!r}") from None
     except (URLError, HTTPException, OSError, ValueError) as error:
-        raise Unanswered(f"{url} gives no answer: {getattr(error, 'reason', error)}") from None
+        raise EvidenceUnavailable(
+            f"{url} cannot be reached: {getattr(error, 'reason', error)}"
+        ) from None
     found = described.get("rollout") if isinstance(described, dict) else None
     if not isinstance(found, dict):
-        raise Unanswered(f"{url} has no rollout of {model!r}: does it watch the same file?")
+        raise EvidenceUnavailable(f"{url} has no rollout of {model!r}: does it use the same file?")
     return found

@@ -1,8 +1,8 @@
-"""Changing one rollout in the operator's file, and not a letter beside it.
+"""Edits of one rollout in the operator's file that leave all other text as it is.
 
-The text is cut at the places where YAML's own parser found the values, not written anew: comments,
-order, quotes, flow maps and line breaks stay. What comes out is read back as the server reads it,
-and must mean what was wanted, for this model and all others.
+Ours, because libraries dump what they loaded (ruamel.yaml's round trip changes indents, line breaks
+and number formats): only the values that change are replaced, where YAML's parser found them. The
+result is read back as the server reads it, and must mean what was wanted for every model.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from app.rollouts import Rollout, RolloutConfig, Variant, parse_rollouts
 
 @dataclass(frozen=True, slots=True)
 class RolloutsFile:
-    """The file as it was read; `path` is where it really lies, past links."""
+    """The file as it was read: `path` without symbolic links, `text` None where it is missing."""
 
     path: Path
     name: str
@@ -35,15 +35,15 @@ class RolloutsFile:
 
     @classmethod
     def read(cls, path: Path) -> RolloutsFile:
-        """Raises ConfigProblems where the server would refuse it."""
+        """Read the file at `path`. Raises ConfigProblems where the server would refuse it."""
         text = read_text(path, path.name)
         configs = {} if text is None else parse_rollouts(text, path.name)
         return cls(path.resolve(), path.name, text, configs)
 
     def write(self, text: str) -> None:
-        """Put `text` in its place at once, with its permission bits.
+        """Replace the file by `text` atomically, keeping its owner and permissions.
 
-        Raises OSError, and ConfigInvalid where somebody else wrote meanwhile.
+        Raises OSError, and ConfigInvalid where it was changed since it was read.
         """
         temporary = self.path.with_name(f".{self.path.name}.{uuid4().hex}")
         try:
@@ -70,10 +70,10 @@ class _Edit(NamedTuple):
 
 
 def rewrite(file: RolloutsFile, model: str, wanted: Rollout | None) -> str:
-    """The file's text with the model's rollout as `wanted`; None takes it out.
+    """Return the file's text with the model's rollout as `wanted`, or removed for None.
 
-    Variants, baseline and the absence of a shadow are followed. Raises ConfigProblems where the
-    outcome would not be what is wanted, because of aliases for one.
+    Only variants, the baseline and the absence of a shadow are edited. Raises ConfigProblems where
+    the result would mean something else, for example because of aliases.
     """
     old = file.text or ""
     newline = "\r\n" if "\r\n" in old else "\n"
@@ -82,11 +82,11 @@ def rewrite(file: RolloutsFile, model: str, wanted: Rollout | None) -> str:
     text = old
     for edit in sorted(edits, reverse=True):
         text = text[: edit.start] + edit.text + text[edit.end :]
-    _check(file, parse_rollouts(text, file.name), model, wanted)
+    _verify(file, parse_rollouts(text, file.name), model, wanted)
     return text
 
 
-def _check(
+def _verify(
     file: RolloutsFile, found: Mapping[str, RolloutConfig], model: str, wanted: Rollout | None
 ) -> None:
     others = {name: one for name, one in file.configs.items() if name != model}
@@ -95,7 +95,7 @@ def _check(
         got.rollout if got is not None else None
     ) != wanted:
         sentence = (
-            "cannot be changed without changing more (an alias, or a merge?); edit it by hand"
+            "cannot be changed alone (does it use an alias or a merge key?); edit the file by hand"
         )
         raise ConfigProblems([Problem(file.name, model, sentence)])
 
@@ -106,10 +106,10 @@ def _edits(
     text, entry = file.text or "", _entry(root, model)
     if wanted is None:
         if entry is not None:
-            yield _taken_out(root, text, model)
+            yield _remove_entry(root, text, model)
         return
     if entry is None:
-        yield _new_model(root, text, wanted, newline)
+        yield _append_model(root, text, wanted, newline)
         return
     before = file.configs[model].rollout.variants
     yield from _edit_variants(_entry(entry, "variants"), text, before, wanted, newline)
@@ -117,11 +117,11 @@ def _edits(
     first = next(iter(wanted.variants))
     if isinstance(baseline, ScalarNode) and wanted.baseline != baseline.value:
         if wanted.baseline == first:
-            yield _taken_out(entry, text, "baseline")
+            yield _remove_entry(entry, text, "baseline")
         else:
             yield _Edit(baseline.start_mark.index, baseline.end_mark.index, wanted.baseline)
     if wanted.shadow is None and _entry(entry, "shadow") is not None:
-        yield _taken_out(entry, text, "shadow")
+        yield _remove_entry(entry, text, "shadow")
 
 
 def _edit_variants(
@@ -130,7 +130,7 @@ def _edit_variants(
     if not isinstance(node, MappingNode):
         return
     gone = [name for name in before if name not in wanted.variants]
-    yield from _taken_out_together(node, text, gone)
+    yield from _remove_entries(node, text, gone)
     for name in before.keys() & wanted.variants.keys():
         was, now = before[name], wanted.variants[name]
         for key, old, new in (
@@ -142,10 +142,10 @@ def _edit_variants(
                 yield _Edit(found.start_mark.index, found.end_mark.index, _number(new))
     added = [one for one in wanted.variants.values() if one.name not in before]
     if added:
-        yield _added(node, text, [_written(one) for one in added], newline)
+        yield _append_entries(node, text, [_variant_text(one) for one in added], newline)
 
 
-def _written(variant: Variant) -> str:
+def _variant_text(variant: Variant) -> str:
     return f"{variant.name}: {{version: {variant.version}, weight: {_number(variant.weight)}}}"
 
 
@@ -153,18 +153,20 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)
 
 
-def _new_model(root: Node | None, text: str, wanted: Rollout, newline: str) -> _Edit:
+def _append_model(root: Node | None, text: str, wanted: Rollout, newline: str) -> _Edit:
     if isinstance(root, MappingNode) and root.flow_style:
-        variants = ", ".join(map(_written, wanted.variants.values()))
-        return _added(root, text, [f"{wanted.model}: {{variants: {{{variants}}}}}"], newline)
+        variants = ", ".join(map(_variant_text, wanted.variants.values()))
+        return _append_entries(
+            root, text, [f"{wanted.model}: {{variants: {{{variants}}}}}"], newline
+        )
     lines = [f"{wanted.model}:", "  variants:"]
-    lines += [f"    {_written(one)}" for one in wanted.variants.values()]
+    lines += [f"    {_variant_text(one)}" for one in wanted.variants.values()]
     before = newline if text and not text.endswith("\n") else ""
     return _Edit(len(text), len(text), before + newline.join(lines) + newline)
 
 
-def _added(node: MappingNode, text: str, entries: list[str], newline: str) -> _Edit:
-    """Entries at the end of a mapping, before what only seems to belong to it."""
+def _append_entries(node: MappingNode, text: str, entries: list[str], newline: str) -> _Edit:
+    """Add entries at the end of a mapping, before comments and blank lines that follow it."""
     if node.flow_style:
         at = node.value[-1][1].end_mark.index if node.value else node.start_mark.index + 1
         separator = ", " if node.value else ""
@@ -174,13 +176,13 @@ def _added(node: MappingNode, text: str, entries: list[str], newline: str) -> _E
     return _Edit(at, at, "".join(f"{newline}{indent}{entry}" for entry in entries))
 
 
-def _taken_out(node: Node | None, text: str, name: str) -> _Edit:
-    (edit,) = _taken_out_together(node, text, [name])
+def _remove_entry(node: Node | None, text: str, name: str) -> _Edit:
+    (edit,) = _remove_entries(node, text, [name])
     return edit
 
 
-def _taken_out_together(node: Node | None, text: str, names: list[str]) -> Iterator[_Edit]:
-    """Entries without what follows them; in a block, with their lines' own comments."""
+def _remove_entries(node: Node | None, text: str, names: list[str]) -> Iterator[_Edit]:
+    """Remove entries; in a block mapping with the comments on their lines."""
     if not isinstance(node, MappingNode):
         return
     entries = node.value
@@ -200,7 +202,7 @@ def _taken_out_together(node: Node | None, text: str, names: list[str]) -> Itera
 
 
 def _end(node: Node) -> int:
-    """Where the last value in it ends: a block's own end is past comments and blank lines."""
+    """Where the last value in it ends: a block's own end mark is past comments and blank lines."""
     if isinstance(node, MappingNode) and not node.flow_style and node.value:
         return _end(node.value[-1][1])
     if isinstance(node, SequenceNode) and not node.flow_style and node.value:
