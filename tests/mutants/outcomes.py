@@ -1,0 +1,93 @@
+"""What became of each mutation, kept from run to run, and the ones no test can notice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from tests.mutants.mutations import Mutation
+from tests.mutants.packages import PACKAGES, ROOT
+
+EQUIVALENT = Path(__file__).parent / "equivalent.yaml"
+
+KILLED = frozenset({"killed", "timeout"})
+
+
+def digest(*texts: str) -> str:
+    """Give a short name of `texts` that no others have."""
+    return sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+def digest_of_tests(package: str, root: Path = ROOT) -> str:
+    """Give a name of all that the tests of a package consist of."""
+    files = set((root / "tests").glob("*.py"))
+    for path in (root / name for name in PACKAGES[package]):
+        files |= set(path.rglob("*.py")) if path.is_dir() else {path}
+    return digest(*(path.read_text(encoding="utf-8") for path in sorted(files)))
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What became of a mutation of a function with source `scope`, run against `tests`.
+
+    `outcome` is killed, timeout, survived or, where no test runs its line, not reached.
+    """
+
+    id: str
+    outcome: str
+    scope: str
+    tests: str
+    seconds: float
+
+    @property
+    def killed(self) -> bool:
+        return self.outcome in KILLED
+
+    def holds(self, mutation: Mutation, tests: str) -> bool:
+        """Whether it need not be run again: neither the function nor what failed to see changed."""
+        return self.scope == digest(mutation.scope) and (self.killed or self.tests == tests)
+
+
+class Records:
+    """A file of JSON lines, one for each run; the last of a mutation counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._by_id: dict[str, Record] = {}
+        if path.exists():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                self._keep(Record(**json.loads(line)))
+
+    def _keep(self, record: Record) -> None:
+        self._by_id[record.id] = record
+
+    def add(self, record: Record) -> None:
+        """Keep a record, and write it at once: a run may be interrupted at any time."""
+        self._keep(record)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            fields: dict[str, Any] = {name: getattr(record, name) for name in Record.__slots__}
+            file.write(json.dumps(fields, ensure_ascii=False) + "\n")
+
+    def get(self, mutation: Mutation, tests: str) -> Record | None:
+        """Give what is known of a mutation; None where that is nothing, or out of date."""
+        record = self._by_id.get(mutation.id)
+        return record if record is not None and record.holds(mutation, tests) else None
+
+
+def read_equivalent(path: Path = EQUIVALENT) -> Mapping[str, Mapping[str, str]]:
+    """Give the reason why nobody can notice a mutation, by file and name."""
+    return YAML(typ="safe").load(path) or {}
+
+
+def unknown(equivalent: Mapping[str, Mapping[str, str]], made: Iterable[Mutation]) -> list[str]:
+    """List the mutations declared equivalent that cannot be made any more."""
+    ids = {mutation.id for mutation in made}
+    listed = [f"{file}::{name}" for file, names in equivalent.items() for name in names]
+    return [one for one in listed if one not in ids]

@@ -1,0 +1,24 @@
+"""What is mutated, and the tests that should notice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "app/scheduling.py": ("tests/scheduling",),
+    "app/batching": ("tests/batching", "tests/scheduling"),
+    "app/codec": ("tests/codec", "tests/rest/test_v1.py", "tests/rest/test_v2.py"),
+    "app/rollouts": ("tests/rollouts",),
+    "app/rest/hot": ("tests/rest/hot",),
+}
+"""Paths under the repository's root: a package or module, and its tests."""
+
+
+def modules(package: str, root: Path = ROOT) -> dict[str, str]:
+    """Give the source of each module of `package` by its path."""
+    path = root / package
+    found = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    return {str(one.relative_to(root)): one.read_text(encoding="utf-8") for one in found}

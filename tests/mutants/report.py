@@ -1,0 +1,91 @@
+"""The page that says what was run, what survived, and what nobody can notice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.mutants.mutations import Mutation
+from tests.mutants.outcomes import Record
+
+LEAST = 0.9
+"""The share of mutants run, without equivalent ones, that the tests must kill."""
+
+HEAD = """\
+# Mutants
+
+What the tests notice: faults made one at a time in the code, each run against the tests of its
+package. A mutant is killed when a test fails or does not end. `make mutants` makes a run and
+writes this page. [tests/mutants](../../tests/mutants) holds the kinds of faults, and the list of
+equivalent mutants, which change nothing that a test could notice; these are neither run nor
+counted in the score.
+
+**Of {made} mutants {run} were run{seed}; the tests killed {killed}: {score}.**
+
+| module | mutants | equivalent | run | killed | survived | score |
+|---|---:|---:|---:|---:|---:|---:|
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A mutation with what became of it, None where it was not run, and why it is equivalent."""
+
+    mutation: Mutation
+    record: Record | None
+    equivalent: str | None
+
+    @property
+    def state(self) -> str:
+        if self.equivalent is not None:
+            return "equivalent"
+        if self.record is None:
+            return "not run"
+        return "killed" if self.record.killed else "survived"
+
+
+def score(states: Mapping[str, int]) -> float:
+    """Give the share of those run that was killed; 1 where none was run."""
+    judged = states["killed"] + states["survived"]
+    return states["killed"] / judged if judged else 1.0
+
+
+def page(results: Sequence[Result], *, seed: str | None) -> str:
+    """Write the page in Markdown. `seed` is that of the sample; None where all were run."""
+    modules: dict[str, Counter[str]] = {}
+    for one in results:
+        modules.setdefault(one.mutation.file, Counter())[one.state] += 1
+    total = sum(modules.values(), Counter())
+    head = HEAD.format(
+        made=total.total(),
+        run=total["killed"] + total["survived"],
+        seed="" if seed is None else f", a sample with the seed `{seed}`",
+        killed=total["killed"],
+        score=f"{score(total):.1%}",
+    )
+    rows = [_row(f"`{file}`", states) for file, states in sorted(modules.items())]
+    parts = [head, *rows, _row("**all**", total)]
+    parts += _listing("Survived", [one for one in results if one.state == "survived"])
+    parts += _listing("Equivalent", [one for one in results if one.equivalent is not None])
+    return "".join(parts)
+
+
+def _row(name: str, states: Counter[str]) -> str:
+    killed, survived = states["killed"], states["survived"]
+    shown = f"{score(states):.0%}" if killed + survived else "-"
+    numbers = [states.total(), states["equivalent"], killed + survived, killed, survived]
+    return f"| {name} | {' | '.join(map(str, numbers))} | {shown} |\n"
+
+
+def _listing(title: str, results: Sequence[Result]) -> list[str]:
+    parts = [f"\n## {title}\n"] if results else []
+    file = ""
+    for one in results:
+        if one.mutation.file != file:
+            file = one.mutation.file
+            parts.append(f"\n`{file}`\n\n")
+        name = one.mutation.text.replace("`", "'")
+        reason = f" - {one.equivalent}" if one.equivalent else ""
+        parts.append(f"- {one.mutation.function}: `{name}`{reason}\n")
+    return parts
