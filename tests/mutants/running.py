@@ -36,6 +36,9 @@ LIBRARIES = (
 ALLOWANCE = 30.0, 5.0
 """A run is stopped after so many seconds and so many times what its tests took unchanged."""
 
+RAN = 10
+"""What a process adds to pytest's exit code; 1 is that of one that did not come so far."""
+
 PATIENCE = 5.0
 """Seconds that a test waits for what a mutant never lets come, in place of tests.fakes.PATIENCE."""
 
@@ -97,7 +100,7 @@ class Tree:
         """Run all tests of `paths` once. Raises RuntimeError where they fail."""
         result = self._copy / "baseline.json"
         code = self._run([*paths], None, timeout=3600, result=result)
-        if code != 0:
+        if code != RAN:
             log = (self._copy / "output.txt").read_text(errors="replace")
             raise RuntimeError(f"the tests fail without any mutation:\n{log[-4000:]}")
         found = json.loads(result.read_text())
@@ -119,9 +122,9 @@ class Tree:
             self._write(path, original)
         if code is None:
             return "timeout"
-        if code == pytest.ExitCode.NO_TESTS_COLLECTED:
-            raise RuntimeError(f"none of the tests is there: {tests[:3]}")
-        return "killed" if code else "survived"
+        if code in {1, RAN + pytest.ExitCode.NO_TESTS_COLLECTED}:
+            raise RuntimeError(f"the tests were not run: {tests[:3]}")
+        return "survived" if code == RAN else "killed"
 
     def _write(self, path: Path, source: bytes) -> None:
         """Write a module, and forget what was compiled: that goes by size and second."""
@@ -171,17 +174,24 @@ def _child(
     with Path("output.txt").open("wb") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
+    _make_hypothesis_repeatable()
+    try:
+        code = _pytest(Path(copy), paths, tests, result)
+    except BaseException:  # noqa: BLE001 - whatever a mutant raises as it is imported
+        code = pytest.ExitCode.INTERNAL_ERROR
+    sys.stdout.flush()
+    os._exit(RAN + code)  # threads that a mutant left behind would hold it up
+
+
+def _pytest(copy: Path, paths: list[str], tests: Sequence[str] | None, result: Path | None) -> int:
     importlib.import_module("tests.fakes").PATIENCE = PATIENCE  # type: ignore[attr-defined]
     options = ["-q", "-n0", "--assert=plain", "-p", "no:cacheprovider"]
-    _make_hypothesis_repeatable()
     if result is None:
-        code = pytest.main([*options, "-x", *paths], plugins=[_Selection(tests or ())])
-    else:
-        measurement = _Measurement(Path(copy))
-        code = pytest.main([*options, *paths], plugins=[measurement])
-        result.write_text(json.dumps(measurement.found()))
-    sys.stdout.flush()
-    os._exit(code)  # threads that a mutant left behind would hold it up
+        return pytest.main([*options, "-x", *paths], plugins=[_Selection(tests or ())])
+    measurement = _Measurement(copy)
+    code = pytest.main([*options, *paths], plugins=[measurement])
+    result.write_text(json.dumps(measurement.found()))
+    return code
 
 
 def _make_hypothesis_repeatable() -> None:
