@@ -129,6 +129,7 @@ class Scheduler:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = float("inf")
         self._loop: asyncio.AbstractEventLoop | None = None  # that of the first who wakes it
+        self._in_flight: dict[Batch, tuple[Batcher, _Device]] = {}
         self._done: deque[Batch] = deque()
         self._collecting = False
 
@@ -176,7 +177,7 @@ class Scheduler:
             # A shadow waits while others do; each of them gives rise to a later look.
             if not batcher.shadow or all(other.shadow for other in self._work):
                 # What those before were answered may have changed who waits here.
-                self._run_inline(batcher, batcher.look(now) if place else cut)
+                self._run_inline(batcher, batcher.next_batch(now) if place else cut)
 
     def _fill_slots(self, now: float) -> list[tuple[Batcher, BatchDecision]]:
         """Start what may on threads; return the batchers whose next run belongs on the loop."""
@@ -187,7 +188,7 @@ class Scheduler:
         to_look_at = list(self._work)
         while to_look_at:
             for batcher in to_look_at:
-                cut = batcher.look(now)
+                cut = batcher.next_batch(now)
                 if isinstance(cut, float):
                     wait = min(wait, cut)
                     if not batcher.waiting:
@@ -207,8 +208,9 @@ class Scheduler:
                 break
             batcher, cut = ready.pop(choice.head)
             device = self._device(heads.pop(choice.head).device)
-            batch = batcher.cut(cut, now)
+            batch = batcher.take(cut, now)
             batch.exclusive = not (device.running or ready or batcher.waiting)
+            self._in_flight[batch] = (batcher, device)
             device.start(batch, express=choice.express)
             to_look_at = [batcher]
         if wait < float("inf"):
@@ -223,13 +225,13 @@ class Scheduler:
         now = monotonic()
         until = now + INLINE_SECONDS
         while isinstance(cut, BatchDecision) and batcher.seconds_for(cut.work) <= INLINE_SECONDS:
-            batch = batcher.cut(cut, now)
+            batch = batcher.take(cut, now)
             batch.execute(stoppable=False)
             batcher.finish(batch)
             now = monotonic()
             if not batcher.waiting or now >= until:
                 break
-            cut = batcher.look(now)
+            cut = batcher.next_batch(now)
         if batcher.waiting:
             self.wake(batcher)
         else:
@@ -267,12 +269,13 @@ class Scheduler:
         finished = []
         while self._done:
             batch = self._done.popleft()
-            del self._device(batch.batcher.device).running[batch]
-            finished.append(batch)
+            batcher, device = self._in_flight.pop(batch)
+            del device.running[batch]
+            finished.append((batcher, batch))
         for batcher, _ in self._fill_slots(monotonic()):  # before replies are encoded
             self.wake(batcher)
-        for batch in finished:
-            batch.batcher.finish(batch)
+        for batcher, batch in finished:
+            batcher.finish(batch)
 
 
 class _Threads:

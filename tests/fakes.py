@@ -151,10 +151,10 @@ class Hand:
         self.woken += 1
 
     def run_next(self, batcher: Batcher, now: float | None = None) -> list[Ticket]:
-        """BatchDecision, execute and finish one batch; returns whose it was."""
-        cut = batcher.look(asyncio.get_running_loop().time() if now is None else now)
-        assert not isinstance(cut, float), f"nothing to run for {cut} s"
-        batch = batcher.cut(cut, cut.arrived)
+        """Take, execute and finish one batch; returns whose it was."""
+        decision = batcher.next_batch(asyncio.get_running_loop().time() if now is None else now)
+        assert not isinstance(decision, float), f"nothing to run for {decision} s"
+        batch = batcher.take(decision, decision.arrived)
         batch.execute()
         batcher.finish(batch)
         return batch.tickets

@@ -9,41 +9,41 @@ is no window either: while one batch runs the next one gathers, which costs nobo
 Every request is answered exactly once, or not at all if its caller left.
 """
 
-from app.batching.batch import Batch, Control, Reply, Run, Ticket
+from app.batching.batch import Batch, Reply, Run, RunControl, Ticket
 from app.batching.batcher import Batcher
-from app.batching.events import BatchingOff, Left, Observer, Ran
+from app.batching.events import BatchingOff, BatchObserver, Left, Ran
 from app.batching.padding import PadPlan, plan_padding
-from app.batching.parts import Outputs, RowsDoNotFollow, split
 from app.batching.policy import (
     BatchDecision,
     BatchPolicy,
     Key,
     Padding,
+    QueuedRequest,
     RowCost,
-    Waiting,
     next_batch,
 )
+from app.batching.stacking import Outputs, RowsDoNotFollow, split
 
 __all__ = [
     "Batch",
     "BatchDecision",
+    "BatchObserver",
     "BatchPolicy",
     "Batcher",
     "BatchingOff",
-    "Control",
     "Key",
     "Left",
-    "Observer",
     "Outputs",
     "PadPlan",
     "Padding",
+    "QueuedRequest",
     "Ran",
     "Reply",
     "RowCost",
     "RowsDoNotFollow",
     "Run",
+    "RunControl",
     "Ticket",
-    "Waiting",
     "next_batch",
     "plan_padding",
     "split",

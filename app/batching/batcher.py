@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from time import monotonic
 
-from app.batching.batch import Batch, Control, Reply, Run, Ticket, our_failure
-from app.batching.events import BatchingOff, Left, Observer, Ran
+from app.batching.batch import Batch, Reply, Run, RunControl, Runner, Ticket, our_failure
+from app.batching.events import BatchingOff, BatchObserver, Left, Ran
 from app.batching.padding import PadPlan
 from app.batching.policy import (
     BatchDecision,
@@ -17,8 +17,8 @@ from app.batching.policy import (
     RowCost,
     count_elements,
     next_batch,
-    place,
-    place_single,
+    rows_and_key,
+    rows_and_single_key,
 )
 from app.errors import (
     CohortError,
@@ -35,13 +35,24 @@ TIMER_STEP = 0.001
 
 
 class Batcher:
-    """Queue, cut and answer the requests of one version.
+    """Queue, batch and answer the requests of one version.
 
-    `run` runs the model on any thread, and `run_exclusively` where nothing else does meanwhile.
-    `seconds_for(work)` estimates a run of so many rows, of the length that was profiled; where
-    others may come, a `row_cost` counts them in such. `wake(batcher)` tells the scheduler that
-    requests wait; it then calls `look`, `cut` and, once the batch has executed, `finish`. Without a
-    plan for `padding`, requests of different lengths do not share a run.
+    run: Runs the model; called from any thread.
+    policy: What the operator's config allows and the profile chose.
+    wake: Called with this batcher when requests wait. The scheduler then calls `next_batch`, `take`
+        and, once the batch has executed, `finish`.
+    observe: Called with each Ran, Left and BatchingOff event, on the event loop.
+    run_exclusively: Runs the model while no other run is in progress, on more threads; default
+        `run`.
+    make_control: Makes the RunControl that stops a batch's runs; by default runs are not stopped.
+    seconds_for: Estimates the seconds that a run takes, from its number of rows of the length that
+        was profiled; default 1 ms.
+    row_cost: The cost of one row as it was profiled, where rows may differ in length; default None:
+        all rows are equally long.
+    device: The device that runs use, as the scheduler names it; default "cpu".
+    shadow: Whether these requests run only while no other request waits for the device; default
+        False.
+    padding: How requests of different lengths share a run; default None: they do not.
     """
 
     def __init__(
@@ -50,9 +61,9 @@ class Batcher:
         policy: BatchPolicy,
         *,
         wake: Callable[[Batcher], None],
-        observe: Observer,
+        observe: BatchObserver,
         run_exclusively: Run | None = None,
-        make_control: Callable[[], Control | None] = lambda: None,
+        make_control: Callable[[], RunControl | None] = lambda: None,
         seconds_for: Callable[[float], float] = lambda work: 0.001,
         row_cost: RowCost | None = None,
         device: str = "cpu",
@@ -60,29 +71,28 @@ class Batcher:
         padding: PadPlan | None = None,
     ) -> None:
         self.run = run
-        self.run_exclusively = run_exclusively or run
         self.policy = policy
         self.device = device
         self.shadow = shadow
         self.row_cost = row_cost
         self.padding = padding if padding is not None and padding.inputs else None
-        self.make_control = make_control
-        self.cannot_batch = ""  # set by a batch on its thread, acted on in `finish`
-        self.waiting = 0
+        self.waiting = 0  # requests
         self.running: set[Batch] = set()
-        self.place = place_single
-        self.elements = count_elements
+        self._runner = Runner(run, run_exclusively or run, make_control, self.padding)
+        self._rows_and_key = rows_and_single_key
+        self._elements = count_elements
         if policy.batches:
-            self.place = place if self.padding is None else self.padding.place
-            self.elements = count_elements if self.padding is None else self.padding.elements
+            plan = self.padding
+            self._rows_and_key = rows_and_key if plan is None else plan.rows_and_key
+            self._elements = count_elements if plan is None else plan.elements
         self._wake = wake
         self._observe = observe
         self._profiled_seconds = seconds_for
-        self._pace = 1.0
+        self._pace = 1.0  # what runs take of late, as a multiple of the profile
         self._queues: dict[Key, deque[Ticket]] = {}
         self._closed = False
         self._deadline_timer: asyncio.TimerHandle | None = None
-        self._watched = float("inf")
+        self._earliest_deadline = float("inf")  # that the timer is set for
 
     # -- what a caller does
 
@@ -104,18 +114,32 @@ class Batcher:
         arrived = monotonic()
         if deadline <= arrived:
             raise DeadlineExceeded(0)
-        ticket = Ticket(self, inputs, reply, arrived, deadline, requests)
+        rows, key = self._rows_and_key(inputs)
+        length = 1.0
+        if self.row_cost is not None and rows:
+            length = self._elements(inputs) / (self.row_cost.elements * rows)
+        ticket = Ticket(
+            inputs,
+            reply,
+            rows=rows,
+            key=key,
+            length=length,
+            arrived=arrived,
+            deadline=deadline,
+            requests=requests,
+            left=self._forget,
+        )
         queue = self._queues.get(ticket.key)
         if queue is None:
             queue = self._queues[ticket.key] = deque()
         queue.append(ticket)
         self.waiting += requests
-        if deadline < self._watched:
-            self._watch(deadline)
+        if deadline < self._earliest_deadline:
+            self._set_timer(deadline)
         self._wake(self)
         return ticket
 
-    def run_at_once(
+    def run_now(
         self, inputs: Arrays, reply: Reply, *, arrived: float, rows: int, requests: int
     ) -> bool:
         """Run on the loop, now, and `reply`; or say that others wait already, who come first.
@@ -142,23 +166,23 @@ class Batcher:
         reply(outputs, error)
         return True
 
-    def left(self, ticket: Ticket) -> None:
-        """Forget a ticket whose caller is gone."""
+    def _forget(self, ticket: Ticket) -> None:
+        """Drop a ticket whose caller cancelled."""
         self._tell(Left("queued" if ticket.batch is None else "running"))
         self._drop(ticket)
 
     # -- what the scheduler does
 
-    def look(self, now: float) -> BatchDecision | float:
-        """Say what `cut` would take next, or in how many seconds to look again."""
+    def next_batch(self, now: float) -> BatchDecision | float:
+        """Say what `take` would take next, or in how many seconds to look again."""
         return next_batch(self._queues, self.policy, now, self.row_cost)
 
     def seconds_for(self, work: float) -> float:
         """How long a run of `work` should take, by the profile and by what runs took of late."""
         return self._profiled_seconds(work) * self._pace
 
-    def cut(self, decision: BatchDecision, now: float) -> Batch:
-        """Take a batch out of the queues, as `look` decided; nothing may have changed since."""
+    def take(self, decision: BatchDecision, now: float) -> Batch:
+        """Take a batch out of the queues. `decision` is what `next_batch` just gave."""
         key, requests = decision.key, decision.requests
         queue = self._queues[key]
         if requests == len(queue):
@@ -166,7 +190,8 @@ class Batcher:
             del self._queues[key]
         else:
             tickets = [queue.popleft() for _ in range(requests)]
-        batch = Batch(self, tickets, decision, now)
+        expected = self.seconds_for(decision.work)
+        batch = Batch(self._runner, tickets, decision, expected=expected, now=now)
         for ticket in tickets:
             ticket.batch = batch
             self.waiting -= ticket.requests
@@ -176,11 +201,12 @@ class Batcher:
     def finish(self, batch: Batch) -> None:
         """Answer everyone in an executed batch, one by one; one reply's failure is its own."""
         self.running.discard(batch)
-        if self.cannot_batch and self.policy.batches:
-            self._turn_off()
+        if batch.cannot_batch and self.policy.batches:
+            self._turn_off(batch.cannot_batch)
         for ran in batch.runs:
             self._tell(ran)
-        ran_as_profiled = not batch.exclusive or self.run_exclusively == self.run
+        runner = self._runner
+        ran_as_profiled = not batch.exclusive or runner.run_exclusively == runner.run
         if ran_as_profiled and batch.timed is not None and batch.timed.rows:
             self._learn(batch.timed, batch.work / batch.rows)
         for ticket, answer in zip(batch.tickets, batch.answers, strict=True):
@@ -198,7 +224,7 @@ class Batcher:
                 _report(error, "a reply failed")
         batch.answers = []  # an error's traceback leads back here: a circle, with all the inputs
         if self._closed and not self.running:
-            self._watch(float("inf"))
+            self._set_timer(float("inf"))
 
     # -- the end
 
@@ -212,15 +238,15 @@ class Batcher:
         for ticket in [ticket for queue in self._queues.values() for ticket in queue]:
             self._refuse(ticket, NotReady("this version is being unloaded"))
         if not self.running:
-            self._watch(float("inf"))
+            self._set_timer(float("inf"))
 
     # -- deadlines: one timer for all, set for the earliest there was
 
-    def _watch(self, deadline: float) -> None:
+    def _set_timer(self, deadline: float) -> None:
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
             self._deadline_timer = None
-        self._watched = deadline
+        self._earliest_deadline = deadline
         if deadline != float("inf"):
             wait = max(deadline - monotonic(), 0.0) + TIMER_STEP  # late rather than early
             self._deadline_timer = asyncio.get_running_loop().call_later(wait, self._expire)
@@ -230,7 +256,9 @@ class Batcher:
         for ticket in list(self._open_tickets()):
             if ticket.deadline <= now:
                 self._refuse(ticket, DeadlineExceeded(ticket.deadline - ticket.arrived))
-        self._watch(min([ticket.deadline for ticket in self._open_tickets()], default=float("inf")))
+        self._set_timer(
+            min([ticket.deadline for ticket in self._open_tickets()], default=float("inf"))
+        )
 
     def _open_tickets(self) -> Iterator[Ticket]:
         for queue in self._queues.values():
@@ -269,10 +297,10 @@ class Batcher:
         ratio = ran.seconds / max(self._profiled_seconds(ran.rows * length), 1e-6)
         self._pace += 0.1 * (min(ratio, 4.0 * self._pace) - self._pace)
 
-    def _turn_off(self) -> None:
+    def _turn_off(self, reason: str) -> None:
         self.policy = self.policy.unbatched()
-        self.place, self.elements = place_single, count_elements
-        self._tell(BatchingOff(self.cannot_batch))
+        self._rows_and_key, self._elements = rows_and_single_key, count_elements
+        self._tell(BatchingOff(reason))
 
     def _seconds_to_clear(self) -> float:
         most = self.policy.max_batch_size

@@ -32,4 +32,4 @@ class BatchingOff(NamedTuple):
     reason: str
 
 
-Observer = Callable[[Ran | Left | BatchingOff], None]
+BatchObserver = Callable[[Ran | Left | BatchingOff], None]

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.batching.parts import Outputs, RowsDoNotFollow
 from app.batching.policy import Key, Padding, count_rows
+from app.batching.stacking import Outputs, RowsDoNotFollow
 from app.tensors import Array, Arrays, TensorSpec
 
 
@@ -41,8 +41,8 @@ class PadPlan:
     outputs: Mapping[int, Sequence[tuple[int, str]]] = field(default_factory=dict)
     reason: str = ""
 
-    def place(self, inputs: Arrays) -> tuple[int, Key]:
-        """Like `policy.place`, with the bucket's length in place of the request's own."""
+    def rows_and_key(self, inputs: Arrays) -> tuple[int, Key]:
+        """Like `policy.rows_and_key`, with the bucket's length in place of the request's own."""
         rows = -1
         key: list[object] = []
         lengths: dict[str, int] = {}

@@ -3,16 +3,18 @@
 from app.codec.binary import from_bytes, to_bytes
 from app.codec.classification import classify
 from app.codec.json_tensors import decode_tensor, encode_tensor
-from app.codec.predict_request import PredictRequest, decode_inputs
-from app.codec.predict_response import encode_prediction, encode_simple
+from app.codec.predict_request import PredictRequest, decode_inputs, parse_document
+from app.codec.predict_response import LARGE_BYTES, are_large, encode_prediction, encode_simple
 from app.codec.rows import LONGEST_BODY, is_coalescible, pack_rows, read_row, write_rows
 from app.codec.v1 import SIGNATURE, V1Request, parse_v1
 
 __all__ = [
+    "LARGE_BYTES",
     "LONGEST_BODY",
     "SIGNATURE",
     "PredictRequest",
     "V1Request",
+    "are_large",
     "classify",
     "decode_inputs",
     "decode_tensor",
@@ -22,6 +24,7 @@ __all__ = [
     "from_bytes",
     "is_coalescible",
     "pack_rows",
+    "parse_document",
     "parse_v1",
     "read_row",
     "to_bytes",

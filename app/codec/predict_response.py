@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -11,6 +11,17 @@ from app.codec.json_tensors import BY_ITSELF, encode_tensor
 from app.tensors import Array
 
 _NUMPY = orjson.OPT_SERIALIZE_NUMPY
+
+LARGE_BYTES = 100_000
+"""From this size reading or writing JSON, a millisecond for a megabyte, leaves the event loop."""
+
+
+def are_large(outputs: Sequence[Array]) -> bool:
+    """Whether writing `outputs` as JSON takes long."""
+    size = 0
+    for output in outputs:
+        size += output.nbytes
+    return size > LARGE_BYTES
 
 
 def encode_prediction(
@@ -45,7 +56,10 @@ def encode_simple(
     outputs: Mapping[str, Array],
     inference_time: float,
 ) -> bytes:
-    """Write the answer to `input`: the only output bare, several by name. Raises as above."""
+    """Write the answer to `input`: the only output without its name, several by name.
+
+    Raises as above.
+    """
     answer: dict[str, Any] = {
         "prediction": outputs,
         "inference_time_ms": int(inference_time * 1e6) / 1000,
@@ -56,18 +70,18 @@ def encode_simple(
         answer["variant"] = variant
     if id is not None:
         answer["id"] = id
-    return _dump(answer, "prediction", outputs, bare=len(outputs) == 1)
+    return _dump(answer, "prediction", outputs, unnamed=len(outputs) == 1)
 
 
 def _dump(
-    answer: dict[str, Any], place: str, outputs: Mapping[str, Array], *, bare: bool = False
+    answer: dict[str, Any], place: str, outputs: Mapping[str, Array], *, unnamed: bool = False
 ) -> bytes:
-    """Write `answer` with `outputs` at `place`, the only one without its name if `bare`."""
+    """Write `answer` with `outputs` at `place`, the only one without its name if `unnamed`."""
     for array in outputs.values():
         if array.dtype not in BY_ITSELF:
             break
     else:
-        if bare:
+        if unnamed:
             (answer[place],) = outputs.values()
         try:
             body = orjson.dumps(answer, option=_NUMPY)
@@ -77,7 +91,7 @@ def _dump(
             if b"null" not in body:  # looking for the trace of NaN is cheaper than for NaN
                 return body
     values: Any = {name: encode_tensor(name, array) for name, array in outputs.items()}
-    if bare:
+    if unnamed:
         (values,) = values.values()
     answer[place] = values
     return orjson.dumps(answer, option=_NUMPY)

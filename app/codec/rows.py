@@ -1,9 +1,9 @@
 """Requests of one row each, read as one array and answered out of one.
 
-A small request costs more to take apart than its numbers do to pack, and an answer more to write
-than its row does. So the usual kind, one row of numbers for a model with one input, has a way that
-does per request only what differs between requests. Whatever is not of that kind is None here, and
-goes the way of `PredictRequest`, whose arrays and answers these equal to the last byte.
+A small request costs more to take apart than its numbers cost to pack, and a response more to write
+than its row. So the usual kind, one row of numbers for a model with one input, has a way that does
+per request only what differs between requests. Whatever is not of that kind gives None here, and
+goes the way of `PredictRequest`, whose arrays and responses these equal to the last byte.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
 from struct import error as PackError  # noqa: N812 - it is an exception, whatever its name says
+from typing import Any
 
 import numpy as np
 import orjson
@@ -25,25 +26,23 @@ LONGEST_BODY = 1024
 Row = list[float]
 
 
-def read_row(body: bytes) -> tuple[str | None, str | None, Row] | None:
-    """Read a body that holds one row for one input, and at most a model's name beside it.
+def read_row(document: object) -> tuple[str | None, str | None, Row] | None:
+    """Read a parsed body that holds one row for one input, and at most a model's name beside it.
 
-    Gives the model, the input's name (None in the tutorials' form, which has none) and the row.
+    Gives the model, the input's name (None in the tutorials' form, which has none) and the row;
+    None for any other body. The document is left as it is.
     """
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None
     if document.__class__ is not dict:
         return None
+    body: dict[str, Any] = document
     model = name = None
-    if len(document) != 1:
-        model = document.pop("model", None)
-        if len(document) != 1 or (model is not None and model.__class__ is not str):
+    if len(body) != 1:
+        model = body.get("model")
+        if len(body) != 2 or model.__class__ is not str:
             return None
-    rows = document.get("input")
+    rows = body.get("input")
     if rows is None:
-        inputs = document.get("inputs")
+        inputs = body.get("inputs")
         if inputs.__class__ is not dict or len(inputs) != 1:
             return None
         ((name, rows),) = inputs.items()

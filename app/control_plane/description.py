@@ -17,7 +17,7 @@ Description = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Served:
+class ServedModel:
     """A READY version as callers see it. `example` is inputs it takes, None where none are known.
 
     `default` is whether it answers where no version is asked for.
@@ -31,17 +31,17 @@ class Served:
     example: Arrays | None
 
 
-def served_by(catalog: Catalog) -> Iterator[Served]:
+def served_by(catalog: Catalog) -> Iterator[ServedModel]:
     for name, model in catalog.items():
         for entry in model.versions.values():
-            if entry.state is State.READY and (loaded := entry.loaded) is not None:
-                yield Served(
+            if entry.state is State.READY and (engine := entry.engine) is not None:
+                yield ServedModel(
                     name,
                     str(entry.number),
                     entry is model.default,
-                    loaded.session.inputs,
-                    loaded.session.outputs,
-                    loaded.example,
+                    engine.inputs,
+                    engine.outputs,
+                    engine.example,
                 )
 
 
@@ -67,14 +67,14 @@ def describe_version(entry: VersionEntry) -> Description:
         "state": entry.state.value,
         "reason": entry.reason,
     }
-    loaded = entry.loaded
-    if loaded is None:
+    engine = entry.engine
+    if engine is None:
         return described
-    session, policy = loaded.session, loaded.batcher.policy
-    metadata, placement = session.metadata, session.placement
+    description = engine.describe()
+    metadata, placement, policy = description.metadata, description.placement, description.policy
     described |= {
-        "inputs": _specs(session.inputs),
-        "outputs": _specs(session.outputs),
+        "inputs": _specs(engine.inputs),
+        "outputs": _specs(engine.outputs),
         "metadata": {
             "producer": metadata.producer,
             "producer_version": metadata.producer_version,
@@ -101,8 +101,8 @@ def describe_version(entry: VersionEntry) -> Description:
             "max_queue_size": policy.max_queue_size,
             "max_queue_delay_ms": policy.max_queue_delay_ms,
         },
-        "profile": describe_profile(loaded.found, session.device),
-        "timeout_ms": round(loaded.timeout * 1000, 3),
+        "profile": describe_profile(description.profile, description.device),
+        "timeout_ms": round(engine.timeout * 1000, 3),
     }
     return described
 

@@ -9,7 +9,7 @@ from time import monotonic
 
 from app.control_plane.description import (
     Description,
-    Served,
+    ServedModel,
     describe_model,
     describe_statistics,
     describe_version,
@@ -31,21 +31,42 @@ class Readiness:
 
 
 class ControlPlane:
-    """Operators' way in. `draining` is set once, when the process starts to stop."""
+    """Operators' way in. `draining` is set once, when the process starts to stop.
+
+    registry: Holds the catalog of loaded versions.
+    metrics: What was counted.
+    rollouts: The rollouts of all models.
+    reconcile: Loads and unloads until the registry has what is on disk now.
+    save: Writes what was decided about rollouts to the state folder, now.
+    problems: What is wrong with the operator's files, in sentences.
+    waits_for: Why the first models are not loaded yet.
+    """
 
     def __init__(
-        self, registry: Registry, metrics: Metrics, rollouts: Rollouts | None = None
+        self,
+        registry: Registry,
+        metrics: Metrics,
+        rollouts: Rollouts,
+        *,
+        reconcile: Callable[[], Awaitable[None]],
+        save: Callable[[], Awaitable[None]],
+        problems: Callable[[], Sequence[object]],
+        waits_for: Callable[[], str],
     ) -> None:
         self._registry = registry
         self._metrics = metrics
         self._rollouts = rollouts
+        self._reconcile = reconcile
+        self._save = save
+        self._problems = problems
+        self._waits_for = waits_for
         self._started = monotonic()
-        self._served: tuple[Catalog, tuple[Served, ...]] | None = None
+        self._served: tuple[Catalog, tuple[ServedModel, ...]] | None = None
         self.draining = False
-        self.problems: Callable[[], Sequence[object]] = list  # what is wrong on disk, for people
-        self.waits_for: Callable[[], str] = lambda: "loading models"  # until the first are loaded
-        self.reconcile: Callable[[], Awaitable[None]] = _nothing  # make it what is on disk, now
-        self.save: Callable[[], Awaitable[None]] = _nothing  # write down what was decided, now
+
+    def begin_draining(self) -> None:
+        """Want no more traffic; what still comes is answered."""
+        self.draining = True
 
     def readiness(self) -> Readiness:
         """Ready: the first load pass is over, nothing has gone unavailable, and it is not draining.
@@ -55,7 +76,7 @@ class ControlPlane:
         if self.draining:
             return Readiness(False, "draining")
         if not self._registry.settled:
-            return Readiness(False, self.waits_for())
+            return Readiness(False, self._waits_for())
         if unavailable := self._registry.unavailable:
             return Readiness(False, f"no version is ready any more of: {', '.join(unavailable)}")
         return Readiness(True)
@@ -68,7 +89,7 @@ class ControlPlane:
             one.reason not in {"", UNLOADED}
             for model in catalog.values()
             for one in model.versions.values()
-        ) or bool(self.problems())
+        ) or bool(self._problems())
         status = "healthy" if readiness.ready and not troubled else "degraded"
         if not readiness.ready:
             status = "draining" if self.draining else "unready"
@@ -78,7 +99,7 @@ class ControlPlane:
             "reason": readiness.reason,
             "model_loaded": any(model.default is not None for model in catalog.values()),
             "models": {name: states(model) for name, model in catalog.items()},
-            "problems": [str(problem) for problem in self.problems()],
+            "problems": [str(problem) for problem in self._problems()],
             "uptime_seconds": round(monotonic() - self._started, 3),
             "version": distribution_version("cohort"),
         }
@@ -92,14 +113,14 @@ class ControlPlane:
         entry = self._registry.model(name)
         described = describe_model(entry)
         described["versions"] = [describe_version(one) for one in entry.versions.values()]
-        rollout = self._rollouts.describe(name) if self._rollouts is not None else None
+        rollout = self._rollouts.describe(name)
         return described if rollout is None else {**described, "rollout": rollout}
 
     def version(self, name: str, version: str) -> Description:
         """One version in full. Raises ModelNotFound or VersionNotFound."""
         return {"model": name, **describe_version(self._registry.version(name, version))}
 
-    def served(self) -> tuple[Served, ...]:
+    def served(self) -> tuple[ServedModel, ...]:
         """Every READY version; the same tuple until something changes."""
         catalog = self._registry.catalog
         if self._served is None or self._served[0] is not catalog:
@@ -148,7 +169,7 @@ class ControlPlane:
         Raises ModelNotFound, or NotReady with the reason where one of its versions is not served.
         """
         self._registry.reload_model(name)
-        await self.reconcile()
+        await self._reconcile()
         for entry in self._registry.model(name).versions.values():
             if entry.reason:
                 raise NotReady(f"version {entry.number}: {entry.reason}")
@@ -165,40 +186,34 @@ class ControlPlane:
     def labelled(self, name: str, label: str) -> str:
         """The version of a variant. Raises ModelNotFound or NotFound."""
         self._registry.model(name)
-        return str(self._rollouts_of(name).version_of(name, label))
+        return str(self._rollouts.version_of(name, label))
 
     def rollouts(self) -> Description:
         """Every rollout by model."""
-        rollouts = self._rollouts
-        return {} if rollouts is None else {name: rollouts.describe(name) for name in rollouts.live}
+        return {name: self._rollouts.describe(name) for name in self._rollouts.live}
 
     def rollout(self, name: str) -> Description:
         """A model's rollout. Raises NotFound."""
-        described = self._rollouts_of(name).describe(name)
+        described = self._rollouts.describe(name)
         if described is None:
             raise _no_rollout(name)
         return described
 
     async def roll_back(self, name: str, variant: str) -> Description:
         """Give a variant's callers to the baseline. Raises NotFound or InvalidInput."""
-        self._rollouts_of(name).roll_back(name, variant)
-        await self.save()
+        self._rollouts.roll_back(name, variant)
+        await self._save()
         return self.rollout(name)
 
     async def clear(self, name: str, variant: str | None = None) -> Description:
         """End what was decided about a variant, or about all of a model. Raises NotFound."""
-        self._rollouts_of(name).clear(name, variant)
-        await self.save()
+        self._rollouts.clear(name, variant)
+        await self._save()
         return self.rollout(name)
 
     def shadow_examples(self, name: str) -> list[Description]:
         """The last requests that the shadow answered differently. Raises NotFound."""
-        return self._rollouts_of(name).examples(name)
-
-    def _rollouts_of(self, name: str) -> Rollouts:
-        if self._rollouts is None:
-            raise _no_rollout(name)
-        return self._rollouts
+        return self._rollouts.examples(name)
 
     # -- metrics
 
@@ -209,7 +224,3 @@ class ControlPlane:
 
 def _no_rollout(name: str) -> NotFound:
     return NotFound(f"model {quoted(name)} has no rollout")
-
-
-async def _nothing() -> None:
-    """Until `main` says how."""

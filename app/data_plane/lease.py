@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from app.batching import Outputs, Ticket
+from app.batching import Outputs, Reply
 from app.codec import is_coalescible
+from app.data_plane.limit import ConcurrencyLimit
 from app.errors import (
     Cancelled,
     CohortError,
@@ -21,82 +21,55 @@ from app.errors import (
     quoted,
 )
 from app.metrics import VersionMetrics
-from app.registry import Loaded
+from app.registry import Cancellable, Engine
 from app.rollouts import LiveRollout
-from app.scheduling import INLINE_SECONDS
 from app.tensors import Arrays, TensorSpec, check_inputs
 
-if TYPE_CHECKING:
-    from app.data_plane.plane import DataPlane
 
-COALESCED_RUN_SECONDS = INLINE_SECONDS
-"""How long runs at once may hold the loop; its sockets wait meanwhile."""
+class ServedVersion:
+    """One version as its requests see it, put together once per catalog.
 
-Reply = Callable[[Outputs | None, CohortError | None], None]
-
-
-class Served:
-    """One version as its requests see it, put together once. `sent` are the outputs sent unasked.
-
-    `outputs` and `inputs` are in the model's order.
+    `inputs` and `outputs` are in the model's order; `sent` are the positions of the outputs that
+    are sent where none are asked for. `coalescible` is whether requests of one row may be coalesced
+    into one, as far as the model's inputs and outputs say.
     """
 
     __slots__ = (
-        "coalescible",
-        "counts",
-        "inputs",
-        "loaded",
-        "model",
-        "outputs",
-        "sent",
-        "version",
+        "coalescible", "counts", "engine", "inputs", "model", "outputs", "sent", "version",
     )  # fmt: skip
 
-    def __init__(self, model: str, version: str, loaded: Loaded, counts: VersionMetrics) -> None:
+    def __init__(self, model: str, version: str, engine: Engine, counts: VersionMetrics) -> None:
         self.model = model
         self.version = version
-        self.loaded = loaded
+        self.engine = engine
         self.counts = counts
-        self.inputs: Sequence[TensorSpec] = loaded.session.inputs
-        self.outputs: Sequence[TensorSpec] = loaded.session.outputs
+        self.inputs: Sequence[TensorSpec] = engine.inputs
+        self.outputs: Sequence[TensorSpec] = engine.outputs
         self.sent = [place for place, spec in enumerate(self.outputs) if spec.transportable]
-
         self.coalescible = is_coalescible(self.inputs, self.outputs)
-
-    @property
-    def coalesce_limit(self) -> int:
-        """How many requests of one row may go as one: those that would run at once, on the loop.
-
-        1 where they may not.
-        """
-        batcher = self.loaded.batcher
-        policy = batcher.policy
-        together = (
-            self.coalescible
-            and policy.batches
-            and not policy.max_queue_delay_ms
-            and batcher.padding is None
-            and batcher.device == "cpu"
-            and batcher.seconds_for(policy.max_batch_size) <= INLINE_SECONDS
-        )
-        return policy.max_batch_size if together else 1
 
 
 class Lease:
     """One request's hold on one version, from the choice to the reply."""
 
-    __slots__ = ("_live", "_loaded", "_plane", "_started", "_ticket", "served", "variant")
+    __slots__ = ("_engine", "_limit", "_rollout", "_started", "_ticket", "served", "variant")
 
     def __init__(
-        self, plane: DataPlane, served: Served, variant: str = "", live: LiveRollout | None = None
+        self,
+        served: ServedVersion,
+        limit: ConcurrencyLimit,
+        variant: str = "",
+        rollout: LiveRollout | None = None,
     ) -> None:
         self._started = monotonic()
-        self._plane = plane
-        self._loaded: Loaded | None = served.loaded
-        self._ticket: Ticket | None = None
-        self._live = live  # the rollout that chose, to learn from the answer
+        self._limit = limit
+        self._engine: Engine | None = served.engine
+        self._ticket: Cancellable | None = None
+        self._rollout = rollout  # that chose the version, and learns from the answer
         self.served = served
         self.variant = variant
+        served.engine.leases.count += 1
+        limit.leases += 1
 
     @property
     def model(self) -> str:
@@ -120,28 +93,28 @@ class Lease:
         `outputs` come in the model's order. The smaller of `timeout` (seconds) and the model's own
         counts. Raises InvalidInput, Overloaded, NotReady or DeadlineExceeded.
         """
-        loaded = self._loaded
-        if loaded is None:
+        engine = self._engine
+        if engine is None:
             raise NotReady("this lease is closed")
         check_inputs(self.served.inputs, arrays)
-        limit = loaded.timeout if timeout is None else min(timeout, loaded.timeout)
-        if self._live is not None:
-            reply = self._live.observe_reply(
+        limit = engine.timeout if timeout is None else min(timeout, engine.timeout)
+        if self._rollout is not None:
+            reply = self._rollout.observe_reply(
                 self.variant,
                 int(self.version),
                 self.outputs,
                 arrays,
                 reply,
                 started=self._started,
-                tight_deadline=limit < loaded.timeout,
+                tight_deadline=limit < engine.timeout,
             )
-        self._ticket = loaded.batcher.submit(arrays, reply, deadline=self._started + limit)
+        self._ticket = engine.submit(arrays, reply, deadline=self._started + limit)
 
     async def infer(
         self,
         arrays: Arrays,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 - the batcher keeps it, for every face
+        timeout: float | None = None,  # noqa: ASYNC109 - the engine keeps it, for every API
     ) -> Outputs:
         """`submit` and wait. Raises as `submit` does, and InferenceFailed."""
         answer: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
@@ -164,8 +137,8 @@ class Lease:
     def select(self, names: Sequence[str] | None) -> Sequence[int]:
         """The positions of the outputs asked for; where `names` is None, of all that can be sent.
 
-        Raises InvalidInput for a name that is no output, or one whose kind cannot be sent, and for
-        a model none of whose outputs can.
+        Raises InvalidInput for a name that is not an output, or one whose kind cannot be sent, and
+        for a model none of whose outputs can.
         """
         specs = self.served.outputs
         if names is None:
@@ -183,15 +156,12 @@ class Lease:
 
     @property
     def labels(self) -> Sequence[str]:
-        """The names of the model's classes by index: its metadata property "classes", a JSON list.
-
-        Empty where it has none.
-        """
-        return _labels(self.served.loaded.session.metadata.properties.get("classes", "[]"))
+        """The names of the model's classes by index; empty where it has none."""
+        return self.served.engine.labels
 
     @property
     def seconds(self) -> float:
-        """How long the request has been here."""
+        """How long ago the request arrived."""
         return monotonic() - self._started
 
     def leave(self) -> None:
@@ -200,25 +170,25 @@ class Lease:
             self._ticket.cancel()
 
     def close(self, error: BaseException | None = None) -> None:
-        """Count the request by what the caller saw, and let the version go. Once."""
-        loaded = self._loaded
-        if loaded is None:
+        """Count the request by what the caller saw, and release the version. Once."""
+        engine = self._engine
+        if engine is None:
             return
-        self._loaded = None
-        self._plane.open_leases -= 1
+        self._engine = None
+        self._limit.leases -= 1
         counts = self.served.counts
         seconds = monotonic() - self._started
         if error is None:
             counts.request(self.variant, "OK", seconds)
         else:
-            counts.request(self.variant, _code(error), seconds)
+            counts.request(self.variant, code_of(error), seconds)
             if isinstance(error, CohortError):
                 error.about = {"model": self.model, "version": self.version}
                 if self.variant:
                     error.about = {**error.about, "variant": self.variant}
             if isinstance(error, Overloaded | NotReady):
                 counts.refuse(error.code)
-        loaded.release()
+        engine.leases.release()
 
     def __enter__(self) -> Self:
         return self
@@ -232,54 +202,54 @@ class Lease:
         self.close(error)
 
 
-class SharedLease:
-    """The hold that several requests of one turn of the loop have on one version together.
+class GroupLease:
+    """The hold of a group of coalesced requests on one version.
 
-    `started` is when the turn read the first of them, on the monotonic clock: all of them lay there
-    already.
+    `started` is when the first of them was read, on the monotonic clock.
     """
 
-    __slots__ = ("_open", "_plane", "count", "served", "started")
+    __slots__ = ("_limit", "_open", "count", "served", "started")
 
-    def __init__(self, plane: DataPlane, served: Served, started: float, count: int) -> None:
-        self._plane = plane
+    def __init__(
+        self, served: ServedVersion, limit: ConcurrencyLimit, *, started: float, count: int
+    ) -> None:
+        self._limit = limit
+        self._open = True
         self.served = served
         self.started = started
         self.count = count
-        self._open = True
-        plane.open_leases += count
-        served.loaded.leases += count
+        limit.leases += count
+        served.engine.leases.count += count
 
     @property
     def seconds(self) -> float:
-        """How long they have been here."""
+        """How long ago the first request arrived."""
         return monotonic() - self.started
 
-    def submit(self, arrays: Arrays, reply: Reply, *, at_once: bool) -> None:
-        """Run them as one, at once or, where others wait already, queued; as `Lease.submit`."""
-        loaded, count = self.served.loaded, self.count
-        batcher = loaded.batcher
-        check_inputs(self.served.inputs, arrays)
-        if at_once and batcher.run_at_once(
-            arrays, reply, arrived=self.started, rows=count, requests=count
-        ):
-            return
-        deadline = self.started + loaded.timeout
-        batcher.submit(arrays, reply, deadline=deadline, requests=count)
+    def submit(self, arrays: Arrays, reply: Reply, *, now: bool) -> None:
+        """Run the group as one request, now or, where others wait already, queued.
 
-    def give_up(self) -> None:
-        """Let go, and count nothing: they go on alone. Nothing after `close`."""
+        `arrays` hold one row for each. Raises as `Lease.submit`.
+        """
+        engine, count = self.served.engine, self.count
+        check_inputs(self.served.inputs, arrays)
+        if now and engine.run_now(arrays, reply, arrived=self.started, rows=count, requests=count):
+            return
+        engine.submit(arrays, reply, deadline=self.started + engine.timeout, requests=count)
+
+    def release(self) -> None:
+        """Release the version and count nothing: the requests go on singly. Once."""
         if self._open:
             self._open = False
-            self._plane.open_leases -= self.count
-            self.served.loaded.release(self.count)
+            self._limit.leases -= self.count
+            self.served.engine.leases.release(self.count)
 
     def close(self, error: BaseException | None = None, *, left: int = 0) -> None:
-        """Count what each caller saw, of whom `left` saw nothing. Once, and not after `give_up`."""
+        """Count what each caller saw, of whom `left` saw nothing, and release. Once."""
         if not self._open:
             return
         seconds, counts = self.seconds, self.served.counts
-        self.give_up()
+        self.release()
         if error is not None:
             left = 0  # counted with the others, by what failed
         if isinstance(error, CohortError):
@@ -287,18 +257,11 @@ class SharedLease:
         if left:
             counts.request("", Cancelled.__name__, seconds, left)
         if told := self.count - left:
-            counts.request("", "OK" if error is None else _code(error), seconds, told)
+            counts.request("", "OK" if error is None else code_of(error), seconds, told)
 
 
-def _labels(text: str) -> list[str]:
-    try:
-        classes = json.loads(text)
-    except ValueError:
-        return []
-    return [str(one) for one in classes] if isinstance(classes, list) else []
-
-
-def _code(error: BaseException) -> str:
+def code_of(error: BaseException) -> str:
+    """The code that metrics count an error by: a bug is an InferenceFailed."""
     if isinstance(error, CohortError):
         return error.code
     return Cancelled.__name__ if isinstance(error, asyncio.CancelledError) else "InferenceFailed"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
-from app.data_plane.lease import Lease, Served, SharedLease
-from app.errors import CohortError, InvalidInput, NotFound, NotReady, Overloaded, quoted
+from app.data_plane.coalescing import Coalescer
+from app.data_plane.lease import GroupLease, Lease, ServedVersion
+from app.data_plane.limit import ConcurrencyLimit
+from app.errors import CohortError, InvalidInput, NotReady, Overloaded, quoted
 from app.metrics import Metrics
 from app.registry import Catalog, Registry
 from app.rollouts import LiveRollout, Rollouts, Sticky
@@ -16,31 +18,49 @@ KeyOf = Callable[[Sticky], str | None]
 
 
 class DataPlane:
-    """Callers' way in."""
+    """Callers' way in.
+
+    registry: Holds the catalog of loaded versions.
+    metrics: Where requests are counted.
+    rollouts: Choose the version of a model that has a rollout.
+    default_model: Answers requests that name no model; None: the only model, where there is one.
+    max_concurrency: How many requests may be in progress in this process.
+    gather: Calls what it is given at the end of this event-loop iteration, before the scheduler
+        looks for the next batch.
+    """
 
     def __init__(
         self,
         registry: Registry,
         metrics: Metrics,
-        rollouts: Rollouts | None = None,
+        rollouts: Rollouts,
         *,
-        default_model: str | None = None,
-        max_concurrency: int = 4096,
-        gather: Callable[[Callable[[], None]], None] = lambda collect: collect(),
+        default_model: str | None,
+        max_concurrency: int,
+        gather: Callable[[Callable[[], None]], None],
     ) -> None:
         self._registry = registry
         self._metrics = metrics
         self._rollouts = rollouts
-        self._live: Mapping[str, LiveRollout] = {} if rollouts is None else rollouts.live
+        self._live: Mapping[str, LiveRollout] = rollouts.live
         self._default_model = default_model
-        self._max_concurrency = max_concurrency
-        self._served: dict[tuple[str, str | None], Served] = {}
-        self._served_from: Catalog | None = None
-        self._usual_model = default_model  # who is asked where no model is named
-        self.gather = gather  # calls what it is given at the end of this turn of the loop
-        self.open_leases = 0
-        self._reading = 0  # requests whose bodies are read, to get a lease then
-        self.closed = False  # draining: no new requests
+        self._served: dict[tuple[str, str | None], ServedVersion] = {}
+        self._served_from: Catalog | None = None  # the catalog that `_served` is of
+        self._usual_model = default_model  # answers where no model is named
+        self._limit = ConcurrencyLimit(max_concurrency)
+        self._closed = False
+        self.coalescer = Coalescer(
+            target=self._find_coalescing_target, lease=self._lease_group, gather=gather
+        )
+
+    @property
+    def open_leases(self) -> int:
+        """How many requests hold a version."""
+        return self._limit.leases
+
+    def close(self) -> None:
+        """Take no more requests; those in progress finish."""
+        self._closed = True
 
     def pick(
         self,
@@ -62,66 +82,62 @@ class DataPlane:
         name = model if model is not None else self._usual_model or self._no_model()
         variant, live = "", None
         try:
-            if self.closed:
-                raise NotReady("the server is shutting down")
-            self._check_room(1)
+            self._check_open()
+            self._limit.check()
             if label is not None:
-                variant, version = label, self._labelled(name, label)
+                variant, version = label, self._find_labelled(name, label)
             elif version is None and (live := self._live.get(name)) is not None:
                 variant, version = self._choose(name, live, key_of)
             served = self._served.get((name, version)) or self._serve(name, version)
         except CohortError as error:
             self.refused(name, error)
             raise
-        served.loaded.leases += 1
-        self.open_leases += 1
-        return Lease(self, served, variant, live)
+        return Lease(served, self._limit, variant, live)
 
     def begin_reading(self) -> None:
-        """Count a request whose body takes a while to read. Raises Overloaded."""
-        self._check_room(1)
-        self._reading += 1
+        """Count a request whose body takes a while to read. Raises NotReady or Overloaded."""
+        self._check_open()
+        self._limit.check()
+        self._limit.reading += 1
 
     def end_reading(self) -> None:
         """What `begin_reading` counted is read, or given up."""
-        self._reading -= 1
+        self._limit.reading -= 1
 
-    def _check_room(self, count: int) -> None:
-        in_hand = self.open_leases + self._reading
-        if in_hand + count > self._max_concurrency:
-            raise Overloaded(f"the server has {in_hand} requests in hand already")
+    def _check_open(self) -> None:
+        if self._closed:
+            raise NotReady("the server is shutting down")
 
-    def coalescing_target(self, model: str | None) -> Served | None:
-        """Who answers requests that came in one turn of the loop; None where each goes alone."""
+    def _find_coalescing_target(self, model: str | None) -> ServedVersion | None:
+        """Who answers coalesced requests; None where each goes singly: no version, or a rollout."""
         if self._served_from is not self._registry.catalog:
             self._forget()
         name = self._usual_model if model is None else model
         if name is None or name in self._live:
             return None
-        return self._served.get((name, None))  # the first request goes alone: it is not there yet
+        return self._served.get((name, None))  # not there until a first request went singly
 
-    def share(self, served: Served, started: float, count: int) -> SharedLease:
-        """A lease for requests that came in one turn. Raises NotReady or Overloaded, uncounted."""
-        if self.closed:
-            raise NotReady("the server is shutting down")
-        self._check_room(count)
-        return SharedLease(self, served, started, count)
+    def _lease_group(self, served: ServedVersion, started: float, count: int) -> GroupLease:
+        self._check_open()
+        self._limit.check(count)
+        return GroupLease(served, self._limit, started=started, count=count)
 
     def _forget(self) -> None:
-        """Begin anew with another catalog."""
+        """Start anew: the catalog changed."""
         catalog = self._served_from = self._registry.catalog
         self._served.clear()
         self._usual_model = self._default_model
         if self._usual_model is None and len(catalog) == 1:
             (self._usual_model,) = catalog
 
-    def _serve(self, name: str, version: str | None) -> Served:
-        """The version that answers; remembered, until the catalog is another."""
+    def _serve(self, name: str, version: str | None) -> ServedVersion:
+        """The version that answers; remembered until the catalog changes."""
         entry = self._registry.find(name, version)
-        if entry.loaded is None:
+        if entry.engine is None:
             raise NotReady(f"version {entry.number} of model {quoted(name)} is not loaded")
         number = str(entry.number)
-        served = Served(name, number, entry.loaded, self._metrics.version(name, number))
+        counts = self._metrics.version(name, number)
+        served = ServedVersion(name, number, entry.engine, counts)
         self._served[name, version] = served
         return served
 
@@ -137,10 +153,8 @@ class DataPlane:
             )
         return chosen.name, str(chosen.version)
 
-    def _labelled(self, name: str, label: str) -> str:
+    def _find_labelled(self, name: str, label: str) -> str:
         self._registry.model(name)
-        if self._rollouts is None:
-            raise NotFound(f"model {quoted(name)} has no rollout, and so no labels")
         return str(self._rollouts.version_of(name, label))
 
     def refused(self, model: str | None, error: CohortError) -> None:

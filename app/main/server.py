@@ -16,7 +16,7 @@ from app.main import logs
 from app.main.application import create_app
 from app.main.rpc import RpcServer, start_rpc
 from app.main.service import Service
-from app.rest.hot import protocol
+from app.rest.hot import protocol_factory
 from app.settings import Settings
 
 log = structlog.get_logger("cohort")
@@ -37,7 +37,7 @@ def serve(settings: Settings) -> None:
         app,
         host=settings.host,
         port=settings.port,
-        http=protocol(service.hot),  # type: ignore[arg-type]  # called as the class it names would be
+        http=protocol_factory(service.hot),  # type: ignore[arg-type]  # called as the class it names would be
         ws="none",
         log_config=None,
         access_log=False,
@@ -81,11 +81,11 @@ class Server(uvicorn.Server):
         """The first signal starts the notice; the second ends it; Ctrl-C needs no notice."""
         loop = self._loop
         if self._service.control_plane.draining or sig == signal.SIGINT or loop is None:
-            self._service.control_plane.draining = True
+            self._service.control_plane.begin_draining()
             self.force_exit = self.should_exit and sig == signal.SIGINT  # asked twice
             self.should_exit = True
             return
-        self._service.control_plane.draining = True
+        self._service.control_plane.begin_draining()
         seconds = self._service.settings.drain_notice_seconds
         log.info("draining", notice_seconds=seconds)
         loop.call_soon_threadsafe(loop.call_later, seconds, self._notice_is_over)
@@ -119,6 +119,7 @@ class Server(uvicorn.Server):
         if rpc is not None:
             await rpc  # before the lifespan ends, and with it the models
             self.config.timeout_graceful_shutdown = max(0, grace - int(monotonic() - began))
+        self._service.data_plane.close()
         await super().shutdown(sockets)
         log.info("stopped")
 

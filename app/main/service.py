@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from time import monotonic
@@ -13,7 +12,7 @@ import structlog
 from app.auth import Authority
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
-from app.main.startup import announce
+from app.main.model_loader import ModelLoader
 from app.metrics import Metrics, RolloutMetrics
 from app.registry import (
     Failed,
@@ -25,12 +24,11 @@ from app.registry import (
     Unloaded,
     VersionEntry,
 )
-from app.repository import QUIET, Snapshot, scan
 from app.rest.hot import Hot
 from app.rest.predict import match_predict
 from app.rest.v1 import match_v1
 from app.rest.v2.infer import match_infer
-from app.rollouts import DecisionStore, RolloutEvent, Rollouts, RuntimeDependencies
+from app.rollouts import DecisionStore, RolloutEvent, Rollouts
 from app.rollouts.watcher import RolloutWatcher, log_event
 from app.scheduling import Scheduler
 from app.session import cores
@@ -43,9 +41,6 @@ GUARD_SECONDS = 1.0
 
 LAG_SECONDS = 0.25
 """How often the event loop's lag is looked at."""
-
-SETTLING_SECONDS = 10.0
-"""How long an operator's `load` waits for files that are still being copied."""
 
 
 class Service:
@@ -69,10 +64,9 @@ class Service:
             count=lambda model, version: self.metrics.version(model, version).batcher,
             observe=self._heard,
             cache=settings.cache,
-            pinned=lambda: self.rollouts.pinned,
         )
         self.rollouts = Rollouts(
-            RuntimeDependencies(catalog=lambda: self.registry.catalog, wake=self.scheduler.wake),
+            catalog=lambda: self.registry.catalog,
             observe=self._rollout_changed,
         )
         self.rollout_watcher = RolloutWatcher(
@@ -86,19 +80,24 @@ class Service:
             max_concurrency=settings.max_concurrency,
             gather=self.scheduler.gather,
         )
-        self.control_plane = ControlPlane(self.registry, self.metrics, self.rollouts)
-        self.control_plane.reconcile = self._reconcile_settled
-        self.control_plane.waits_for = self.rollout_watcher.waits_for
-        self.control_plane.save = self.rollout_watcher.sync
-        self._reconciling = asyncio.Lock()
-        self._snapshot: Snapshot | None = None
-        self.control_plane.problems = self._problems
+        self.model_loader = ModelLoader(
+            settings, self.registry, self.rollouts, self.rollout_watcher
+        )
+        self.control_plane = ControlPlane(
+            self.registry,
+            self.metrics,
+            self.rollouts,
+            reconcile=self.model_loader.reconcile_settled,
+            save=self.rollout_watcher.sync,
+            problems=self._problems,
+            waits_for=self.rollout_watcher.waits_for,
+        )
         self.hot = Hot(
             self.data_plane,
             matches=(match_predict, match_infer, match_v1),
             max_body=settings.max_body_mb * 2**20,
             keep_alive=settings.keep_alive_seconds,
-            draining=lambda: self.control_plane.draining,
+            lifecycle=self.control_plane,
         )
 
     @asynccontextmanager
@@ -113,12 +112,13 @@ class Service:
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             watch_seconds = self.settings.watch_seconds
             loops = [
-                tasks.create_task(self._forever(self._reconcile, watch_seconds)),
+                tasks.create_task(self._forever(self.model_loader.reconcile, watch_seconds)),
                 tasks.create_task(self._forever(self.rollout_watcher.check_file, watch_seconds)),
                 tasks.create_task(self._forever(self.rollout_watcher.step, GUARD_SECONDS)),
                 tasks.create_task(self._measure_lag()),
             ]
-            stack.callback(lambda: [loop.cancel() for loop in loops])  # first: nothing new loads
+            stack.callback(lambda: [loop.cancel() for loop in loops])  # nothing new loads
+            stack.callback(self.data_plane.close)  # first: no new requests
             yield
 
     # -- loops
@@ -134,47 +134,18 @@ class Service:
                 return
             await asyncio.sleep(seconds)
 
-    async def _reconcile_settled(self) -> None:
-        """Reconcile with the disk as it is now, once files that were copied just now lie still."""
-        await self._reconcile()
-        until = monotonic() + SETTLING_SECONDS
-        while self._snapshot is not None and self._snapshot.settling and monotonic() < until:
-            await asyncio.sleep(QUIET / 4)
-            await self._reconcile()
-
-    async def _reconcile(self) -> None:
-        async with self._reconciling:  # the loop's turn, or an operator's
-            await self._look_and_load()
-
-    async def _look_and_load(self) -> None:
-        if not self.rollout_watcher.initialized:
-            return
-        first = not self.registry.settled
-        before = self._snapshot
-        snapshot = await asyncio.to_thread(scan, self.settings.models, before)
-        self._snapshot = snapshot
-        for problem in snapshot.problems:
-            if before is None or problem not in before.problems:
-                log.warning("repository", problem=str(problem))
-        await self.registry.reconcile(snapshot)
-        if first:
-            gc.collect()
-            gc.freeze()  # what is loaded stays: the collector need not walk it again and again
-            announce(self.registry.catalog, snapshot, self.settings)
-            log.info("first models are loaded", models=len(self.registry.catalog))
-
     async def _measure_lag(self) -> None:
         while True:
             due = monotonic() + LAG_SECONDS
             await asyncio.sleep(LAG_SECONDS)
             self.metrics.loop_lag.observe(max(0.0, monotonic() - due))
 
-    def _problems(self) -> list[object]:
-        found = self._snapshot.problems if self._snapshot is not None else ()
-        return [*found, *self.rollout_watcher.problems(settled=self.registry.settled)]
-
     def _models(self) -> Iterable[ModelEntry]:
         return self.registry.catalog.values()
+
+    def _problems(self) -> list[object]:
+        rollouts = self.rollout_watcher.problems(settled=self.registry.settled)
+        return [*self.model_loader.problems, *rollouts]
 
     # -- what is heard from below
 
@@ -202,11 +173,10 @@ class Service:
 
 
 def _log_opened(model: str, version: VersionEntry, seconds: float) -> None:
-    loaded = version.loaded
-    if loaded is None:
+    if version.engine is None:
         return
     about = log.bind(model=model, version=version.number)
-    placement = loaded.session.placement
+    placement = version.engine.describe().placement
     about.info("version ready", seconds=round(seconds, 3), provider=placement.active)
     if placement.fell_back:
         about.warning(

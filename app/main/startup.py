@@ -56,19 +56,19 @@ def table(catalog: Catalog, notes: Notes) -> Table:
 
 def _cells(entry: VersionEntry, notes: Notes) -> Sequence[str]:
     state = f"[{COLOURS.get(entry.state, 'yellow')}]{entry.state}[/]{notes.mark(entry.reason)}"
-    loaded = entry.loaded
-    if loaded is None:
+    engine = entry.engine
+    if engine is None:
         return state, "", "", "", ""
-    session, policy = loaded.session, loaded.batcher.policy
-    placement = session.placement
+    description = engine.describe()
+    placement, policy = description.placement, description.policy
     wanted = f"instead of {placement.reason}" if placement.fell_back else ""
-    alone = f"one by one: {entry.batching_off}" if entry.batching_off else ""
+    unbatched = f"one by one: {entry.batching_off}" if entry.batching_off else ""
     return (
         state,
-        _specs(session.inputs),
-        _specs(session.outputs),
+        _specs(engine.inputs),
+        _specs(engine.outputs),
         placement.active + notes.mark(wanted),
-        (f"up to {policy.max_batch_size}" if policy.batches else "off") + notes.mark(alone),
+        (f"up to {policy.max_batch_size}" if policy.batches else "off") + notes.mark(unbatched),
     )
 
 

@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 from app.batching import Left, Ran
 from app.metrics.histogram import SECONDS, SHARES, SIZES, VERSION, Histogram, Labels
 from app.metrics.rollouts import RolloutMetrics
-from app.registry import Loaded, ModelEntry, State
+from app.registry import ModelEntry, State
 
 
 class VersionMetrics:
@@ -213,11 +213,10 @@ def _gauges(models: Sequence[ModelEntry]) -> Iterator[Metric]:
             labels = (model.name, str(number))
             for one in State:
                 state.add_metric((*labels, one.value), float(version.state is one))
-            if isinstance(version.loaded, Loaded):
-                loaded = version.loaded
-                placement = loaded.session.placement
-                queue.add_metric(labels, loaded.batcher.waiting)
-                inflight.add_metric(labels, loaded.leases)
+            if (engine := version.engine) is not None:
+                placement = engine.describe().placement
+                queue.add_metric(labels, engine.waiting)
+                inflight.add_metric(labels, engine.leases.count)
                 info.add_metric((*labels, ",".join(placement.wanted), placement.active), 1)
                 fallback.add_metric(labels, float(placement.fell_back))
     yield from (queue, inflight, state, info, fallback)

@@ -7,19 +7,23 @@ serves until the new one is ready, and is closed when the last request that hold
 """
 
 from app.registry.actions import Load, Unload, plan, wanted
-from app.registry.catalog import UNLOADED, Catalog, Loaded, ModelEntry, Source, State, VersionEntry
+from app.registry.catalog import UNLOADED, Catalog, ModelEntry, Source, State, VersionEntry
+from app.registry.engine import Cancellable, Engine, EngineDescription, RequestQueue
 from app.registry.registry import Failed, Opened, Registry, RegistryEvent, TurnedOff, Unloaded
 
 __all__ = [
     "UNLOADED",
+    "Cancellable",
     "Catalog",
+    "Engine",
+    "EngineDescription",
     "Failed",
     "Load",
-    "Loaded",
     "ModelEntry",
     "Opened",
     "Registry",
     "RegistryEvent",
+    "RequestQueue",
     "Source",
     "State",
     "TurnedOff",

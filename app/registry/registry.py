@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-from app.batching import Batcher, BatchingOff, Left, Observer, Ran
+from app.batching import Batcher, BatchingOff, BatchObserver, Left, Ran
 from app.errors import LoadFailed, ModelNotFound, NotReady, VersionNotFound
-from app.registry.actions import Load, Unload, Wanted, plan, wanted
-from app.registry.catalog import UNLOADED, Catalog, Loaded, ModelEntry, State, VersionEntry
+from app.registry.actions import NONE, Load, Unload, plan, wanted
+from app.registry.batched_session import BatchedSession
+from app.registry.catalog import UNLOADED, Catalog, ModelEntry, State, VersionEntry
+from app.registry.engine import Engine
 from app.registry.preparation import PreparedVersion, prepare_version
 from app.repository import Snapshot
 
@@ -57,18 +58,19 @@ RegistryEvent = Opened | Failed | Unloaded | TurnedOff
 class Registry:
     """Holds the catalog and makes it what the repository and its configuration want.
 
-    `wake` is the scheduler's; `count(model, version)` gives the observer of a version's batcher;
-    `observe` hears of versions that come and go; `pinned` gives the versions that rollouts need.
+    wake: The scheduler's, called with a batcher that has requests.
+    count: Gives the observer that counts a version's batches, by model and version.
+    observe: Called with each event of a version: opened, failed, unloaded, batching turned off.
+    cache: The folder of kept profiles and optimized graphs; None keeps none.
     """
 
     def __init__(
         self,
         *,
         wake: Callable[[Batcher], None],
-        count: Callable[[str, str], Observer],
+        count: Callable[[str, str], BatchObserver],
         observe: Callable[[RegistryEvent], None],
-        cache: Path | None = None,
-        pinned: Callable[[], Mapping[str, AbstractSet[int]]] = dict,
+        cache: Path | None,
     ) -> None:
         self.catalog: Catalog = {}
         self.settled = False  # whether the first pass over the repository is done
@@ -78,7 +80,6 @@ class Registry:
         self._count = count
         self._observe = observe
         self._cache = cache
-        self._pinned = pinned
 
     # -- reading
 
@@ -124,12 +125,17 @@ class Registry:
 
     # -- changing
 
-    async def reconcile(self, snapshot: Snapshot) -> None:
+    async def reconcile(
+        self, snapshot: Snapshot, pinned: Mapping[str, AbstractSet[int]] = NONE
+    ) -> None:
         """Load and unload until the catalog is what the repository wants.
 
+        `pinned` are versions by model that are wanted whatever the policy says: those of rollouts.
         What fails is noted in the catalog and told to the observer; nothing is raised.
         """
-        while actions := plan(self._wanted(snapshot), self.catalog, self._out):
+        while actions := plan(
+            wanted(snapshot, self.catalog, self._out, pinned), self.catalog, self._out
+        ):
             for action in actions:
                 if isinstance(action, Load) and self._entry(action.model, action.number) is None:
                     entry = VersionEntry(action.number, State.LOADING, action.source)
@@ -140,9 +146,6 @@ class Registry:
                 else:
                     self._unload(action)
         self.settled = True
-
-    def _wanted(self, snapshot: Snapshot) -> Wanted:
-        return wanted(snapshot, self.catalog, self._out, self._pinned())
 
     def unload_model(self, model: str) -> None:
         """Let every version of a model go, and keep it out until `reload_model`.
@@ -180,7 +183,7 @@ class Registry:
             self._keep_out(load)
             return
         before = self._entry(model, number)
-        if before is not None and before.loaded is None:
+        if before is not None and before.engine is None:
             self._put(model, VersionEntry(number, State.LOADING, source))
         started = monotonic()
         try:
@@ -200,14 +203,14 @@ class Registry:
             number,
             State.READY,
             source,
-            loaded=self._open(model, number, prepared),
+            engine=self._start(model, number, prepared),
             batching_off=prepared.found.profile.reason,
             padding_off=prepared.found.padding.reason,
         )
         self._put(model, entry)
         self._was_ready.add(model)
-        if before is not None and before.loaded is not None and before.state is State.READY:
-            self._let_go(before.loaded)
+        if before is not None and before.engine is not None and before.state is State.READY:
+            self._let_go(before.engine)
         self._observe(Opened(model, entry, monotonic() - started))
 
     def _failed(self, load: Load, reason: str) -> None:
@@ -222,8 +225,7 @@ class Registry:
             self._put(model, VersionEntry(number, State.UNAVAILABLE, source, reason))
         self._observe(Failed(model, number, reason, serving))
 
-    def _open(self, model: str, number: int, prepared: PreparedVersion) -> Loaded:
-        session, exclusive = prepared.session, prepared.exclusive
+    def _start(self, model: str, number: int, prepared: PreparedVersion) -> BatchedSession:
         count = self._count(model, str(number))
 
         def observe(event: Ran | Left | BatchingOff) -> None:
@@ -231,27 +233,7 @@ class Registry:
             if event.__class__ is BatchingOff:
                 self._turned_off(model, number, event.reason)
 
-        batcher = Batcher(
-            session.run,
-            prepared.policy,
-            wake=self._wake,
-            observe=observe,
-            run_exclusively=None if exclusive is None else exclusive.run,
-            make_control=session.control,
-            seconds_for=lru_cache(1024)(prepared.found.profile.seconds_for),
-            row_cost=prepared.found.profile.row_cost(prepared.policy),
-            device=session.device,
-            padding=prepared.found.padding,
-        )
-        return Loaded(
-            session,
-            batcher,
-            prepared.found,
-            prepared.timeout,
-            prepared.manifest,
-            prepared.example,
-            exclusive,
-        )
+        return BatchedSession(prepared, wake=self._wake, observe=observe)
 
     def _keep_out(self, load: Load) -> None:
         """Note a version that would be loaded, had nobody taken its model out."""
@@ -267,28 +249,28 @@ class Registry:
         entry = self._entry(model, number)
         if entry is None:
             return
-        if entry.loaded is None:
+        if entry.engine is None:
             self._remove(model, number)
             return
         self._put(model, replace(entry, state=State.UNLOADING))
-        loaded = entry.loaded
+        engine = entry.engine
 
         def gone() -> None:
-            if (now := self._entry(model, number)) is not None and now.loaded is loaded:
+            if (now := self._entry(model, number)) is not None and now.engine is engine:
                 self._remove(model, number)
                 if model in self._out:
                     self._keep_out(Load(model, number, now.source))
             self._observe(Unloaded(model, number))
 
-        self._let_go(loaded, gone)
+        self._let_go(engine, gone)
 
     @staticmethod
-    def _let_go(loaded: Loaded, then: Callable[[], None] = lambda: None) -> None:
+    def _let_go(engine: Engine, then: Callable[[], None] = lambda: None) -> None:
         def close() -> None:
-            loaded.close()
+            engine.close()
             then()
 
-        loaded.when_idle(close)
+        engine.leases.when_idle(close)
 
     def _turned_off(self, model: str, number: int, reason: str) -> None:
         if (entry := self._entry(model, number)) is not None:

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from fastapi import Request, Response
 
+from app.codec import LARGE_BYTES, are_large
 from app.data_plane import DataPlane, Lease, Outputs, Sticky
 from app.errors import Cancelled, CohortError
 from app.rest.codec_thread import codec_thread
@@ -23,9 +24,6 @@ from app.tensors import Arrays
 T = TypeVar("T")
 
 HEADER_LENGTH = "inference-header-content-length"
-
-LARGE = 100_000
-"""Bytes of JSON from which reading or writing it, a millisecond for a megabyte, leaves the loop."""
 
 
 class Headers(Protocol):
@@ -67,25 +65,18 @@ class Route(NamedTuple):
     """Where a path leads: the model it names, if it does, and what reads its bodies.
 
     `reader` looks at the headers, may refuse them, and gives what reads any body that has the same.
-    `simple` bodies are those of the simple face for whichever version answers.
+    `from_document` makes a call of a body that has been parsed, which `reader` has been asked about
+    before; None where requests to this path are never coalesced.
     """
 
     model: str | None
     reader: Callable[[Headers], Read]
-    simple: bool = False
+    from_document: Callable[[object, bytes], Call] | None = None
 
 
 def is_large(headers: Headers, body: bytes) -> bool:
     """Whether reading `body` takes long: tensors in binary do not."""
-    return len(body) > LARGE and headers.get(HEADER_LENGTH) is None
-
-
-def are_large(outputs: Outputs) -> bool:
-    """Whether writing `outputs` takes long."""
-    size = 0
-    for output in outputs:
-        size += output.nbytes
-    return size > LARGE
+    return len(body) > LARGE_BYTES and headers.get(HEADER_LENGTH) is None
 
 
 def find_key(headers: Headers, call: Call, sticky: Sticky) -> str | None:

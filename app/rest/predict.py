@@ -63,7 +63,12 @@ def predict_route(model: str | None = None, version: str | None = None) -> Route
     """How bodies are read at the path of `model` and `version`, or at /predict."""
 
     def read(body: bytes) -> PredictCall:
-        call = PredictCall.parse(body)
+        return at_path(PredictCall.parse(body))
+
+    def from_document(document: object, body: bytes) -> PredictCall:
+        return at_path(PredictCall.from_document(document, body))
+
+    def at_path(call: PredictCall) -> PredictCall:
         if model is not None:
             call.model = _same("model", model, call.model)
         if version is not None:
@@ -74,7 +79,7 @@ def predict_route(model: str | None = None, version: str | None = None) -> Route
         check_media(headers)
         return read
 
-    return Route(model, reader, simple=version is None)
+    return Route(model, reader, from_document if version is None else None)
 
 
 def match_predict(path: str) -> Route | None:

@@ -20,11 +20,12 @@ from app.rollouts.live import LiveRollout
 from app.rollouts.rollout import Rollout, Shadow, Sticky, Variant
 from app.rollouts.rollouts import OPERATOR, Rollouts
 from app.rollouts.sequential_test import Guard
-from app.rollouts.side_queue import RuntimeDependencies
+from app.rollouts.side_queue import CatalogSource
 from app.rollouts.watcher import RolloutWatcher, log_event
 
 __all__ = [
     "OPERATOR",
+    "CatalogSource",
     "Compared",
     "Decision",
     "DecisionStore",
@@ -40,7 +41,6 @@ __all__ = [
     "RolloutObserver",
     "RolloutWatcher",
     "Rollouts",
-    "RuntimeDependencies",
     "Shadow",
     "Sticky",
     "Variant",

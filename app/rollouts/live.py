@@ -15,7 +15,7 @@ from app.rollouts.evidence import RolloutEvidence, VariantEvidence
 from app.rollouts.rollout import Rollout, Variant
 from app.rollouts.sequential_test import Verdict
 from app.rollouts.shadow import ShadowRunner
-from app.rollouts.side_queue import RuntimeDependencies, SideQueue
+from app.rollouts.side_queue import CatalogSource, SideQueue
 from app.tensors import Arrays, TensorSpec
 
 MAX_PENDING_CHECKS = 16
@@ -32,19 +32,19 @@ class LiveRollout:
 
     Args:
         config: The operator's rollout and guard; `configure` replaces it.
-        dependencies: Where versions are found, and who runs copies of requests.
+        catalog: Where versions are found.
         observe: Called with what happens to the shadow's copies.
     """
 
     def __init__(
-        self, config: RolloutConfig, dependencies: RuntimeDependencies, observe: RolloutObserver
+        self, config: RolloutConfig, catalog: CatalogSource, observe: RolloutObserver
     ) -> None:
         self.config = config
         self.decisions: Mapping[int, Decision] = {}
         self.rollout: Rollout = config.rollout
         self.evidence = RolloutEvidence(config.rollout, config.guard)
         self.shadow: ShadowRunner | None = None
-        self._dependencies = dependencies
+        self._catalog = catalog
         self._observe = observe
         self._side_queues: dict[int, SideQueue] = {}
         self._follow_shadow()
@@ -85,7 +85,7 @@ class LiveRollout:
             running = self.shadow = None
         if wanted is not None and running is None:
             model = self.config.rollout.model
-            self.shadow = ShadowRunner(model, wanted, self._dependencies, self._observe)
+            self.shadow = ShadowRunner(model, wanted, self._catalog, self._observe)
         elif wanted is not None and running is not None:
             running.configure(wanted)
 
@@ -187,7 +187,7 @@ class LiveRollout:
         if version not in self._side_queues:
             model = self.rollout.model
             self._side_queues[version] = SideQueue(
-                self._dependencies, model, version, most=MAX_PENDING_CHECKS, shadow=False
+                self._catalog, model, version, max_requests=MAX_PENDING_CHECKS, shadow=False
             )
         return self._side_queues[version]
 

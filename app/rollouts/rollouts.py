@@ -12,7 +12,7 @@ from app.rollouts.decisions import Decision, DecisionKey, Decisions
 from app.rollouts.description import describe_rollout
 from app.rollouts.events import Restored, RolledBack, RolloutObserver
 from app.rollouts.live import LiveRollout
-from app.rollouts.side_queue import RuntimeDependencies
+from app.rollouts.side_queue import CatalogSource
 
 OPERATOR = "operator"
 """The reason of a rollback that an operator asked for."""
@@ -25,15 +25,15 @@ class Rollouts:
     RolloutWatcher has still to write to the state folder, and to remove from it.
 
     Args:
-        dependencies: Where versions are found, and who runs copies of requests.
+        catalog: Where versions are found.
         observe: Called with everything that happens to rollouts and shadows.
     """
 
-    def __init__(self, dependencies: RuntimeDependencies, observe: RolloutObserver) -> None:
+    def __init__(self, catalog: CatalogSource, observe: RolloutObserver) -> None:
         self.live: dict[str, LiveRollout] = {}
         self.pending_records: dict[DecisionKey, Decision] = {}
         self.pending_clears: set[DecisionKey] = set()
-        self._dependencies = dependencies
+        self._catalog = catalog
         self._observe = observe
 
     # -- what callers and operators ask
@@ -86,14 +86,14 @@ class Rollouts:
 
     def _is_missing(self, model: str, version: int) -> bool:
         """Whether a version is not there or failed; one that loads, or was taken out, is not."""
-        entry = self._dependencies.catalog().get(model)
+        entry = self._catalog().get(model)
         known = entry.versions.get(version) if entry is not None else None
         if known is None:
             return True
         return known.state is State.UNAVAILABLE and known.reason != UNLOADED
 
     def _ready(self, model: str) -> frozenset[int]:
-        entry = self._dependencies.catalog().get(model)
+        entry = self._catalog().get(model)
         return entry.ready if entry is not None else frozenset()
 
     def _find(self, model: str) -> LiveRollout:
@@ -113,7 +113,7 @@ class Rollouts:
         for model, config in configs.items():
             live = self.live.get(model)
             if live is None:
-                self.live[model] = LiveRollout(config, self._dependencies, self._observe)
+                self.live[model] = LiveRollout(config, self._catalog, self._observe)
             elif config != live.config:
                 left = live.config.rollout.versions - config.rollout.versions
                 self._clear(live, left & live.decisions.keys())

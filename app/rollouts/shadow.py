@@ -23,7 +23,7 @@ from app.rollouts.sequential_test import (
     renew,
     weigh_one_sample,
 )
-from app.rollouts.side_queue import RuntimeDependencies, SideQueue
+from app.rollouts.side_queue import CatalogSource, SideQueue
 from app.tensors import Array, Arrays, TensorSpec, by_name
 
 QUEUE_SIZE = 64
@@ -54,7 +54,7 @@ class ShadowRunner:
     Args:
         model: The model's name.
         shadow: Its version and sample; `configure` changes all but the version.
-        dependencies: Where versions are found, and who runs copies.
+        catalog: Where versions are found.
         observe: Called with Compared or Dropped for every copy.
     """
 
@@ -62,7 +62,7 @@ class ShadowRunner:
         self,
         model: str,
         shadow: Shadow,
-        dependencies: RuntimeDependencies,
+        catalog: CatalogSource,
         observe: RolloutObserver,
     ) -> None:
         self.model, self.shadow = model, shadow
@@ -72,7 +72,7 @@ class ShadowRunner:
         self._unweighed = Counts()
         self._examples: deque[ShadowExample] = deque(maxlen=shadow.keep_examples)
         self._side_queue = SideQueue(
-            dependencies, model, shadow.version, most=QUEUE_SIZE, shadow=True
+            catalog, model, shadow.version, max_requests=QUEUE_SIZE, shadow=True
         )
         self._observe = observe
         self._waiting: list[tuple[Arrays, Pair]] = []

@@ -181,9 +181,9 @@ async def test_closing_leaves_a_running_batch_its_deadline() -> None:
     hasty, patient = Answers(), Answers()
     batcher.submit({"x": ONE}, hasty, deadline=monotonic() + 0.05)
     batcher.submit({"x": ONE}, patient, deadline=monotonic() + 30)
-    cut = batcher.look(monotonic())
+    cut = batcher.next_batch(monotonic())
     assert not isinstance(cut, float)
-    batch = batcher.cut(cut, monotonic())
+    batch = batcher.take(cut, monotonic())
     batcher.close()
     assert isinstance(await hasty.error(), DeadlineExceeded)
     assert not batcher.idle
@@ -286,21 +286,21 @@ async def test_runs_of_late_change_what_the_next_should_take() -> None:
     assert batcher.seconds_for(1) < 0.1
 
 
-async def test_a_run_at_once_lets_those_who_wait_go_first() -> None:
+async def test_a_run_now_lets_those_who_wait_go_first() -> None:
     """With a queue it says so and does nothing; without one it runs, replies and is counted."""
     hand, seen = Hand(), Observed()
     batcher = Batcher(double, BatchPolicy(), wake=hand.wake, observe=seen)
     waiting, answers = Answers(), Answers()
     batcher.submit({"x": ONE}, waiting)
-    assert not batcher.run_at_once({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
+    assert not batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
     hand.run_all(batcher)
-    assert batcher.run_at_once({"x": ONE}, answers, arrived=0.0, rows=1, requests=3)
+    assert batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=3)
     assert (await answers.outputs())[0].tolist() == double({"x": ONE})[0].tolist()
     assert [(ran.rows, ran.requests) for ran in seen.runs] == [(1, 1), (1, 3)]
     assert_empty(batcher)
 
 
-async def test_a_run_at_once_that_fails_is_told_and_teaches_nothing() -> None:
+async def test_a_run_now_that_fails_is_told_and_teaches_nothing() -> None:
     """As with any other run; a closed version takes none."""
     hand, seen = Hand(), Observed()
 
@@ -311,15 +311,15 @@ async def test_a_run_at_once_that_fails_is_told_and_teaches_nothing() -> None:
         refuse, BatchPolicy(), wake=hand.wake, observe=seen, seconds_for=lambda work: 10.0
     )
     answers = Answers()
-    assert batcher.run_at_once({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
+    assert batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
     assert isinstance(await answers.error(), InferenceFailed)
     assert batcher.seconds_for(1) == 10.0
     batcher.close()
     with pytest.raises(NotReady):
-        batcher.run_at_once({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
+        batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
 
 
-async def test_a_bug_in_a_run_at_once_is_answered() -> None:
+async def test_a_bug_in_a_run_now_is_answered() -> None:
     """Whatever it raises, the callers hear that the server failed."""
     hand, seen, answers = Hand(), Observed(), Answers()
 
@@ -327,5 +327,5 @@ async def test_a_bug_in_a_run_at_once_is_answered() -> None:
         raise ZeroDivisionError
 
     batcher = Batcher(broken, BatchPolicy(), wake=hand.wake, observe=seen)
-    assert batcher.run_at_once({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
+    assert batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
     assert "the server failed" in str(await answers.error())

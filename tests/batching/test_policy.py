@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching import BatchDecision, BatchPolicy, Key, RowCost, next_batch
-from app.batching.policy import count_together, place, place_single
+from app.batching.policy import count_together, rows_and_key, rows_and_single_key
 from app.tensors import Arrays
 
 
@@ -181,15 +181,15 @@ def test_key_tells_apart_what_cannot_be_concatenated() -> None:
         {"b": narrow},
         {"a": np.zeros((1, 2, 1), np.float32)},
     ]
-    assert len({place(inputs)[1] for inputs in different}) == len(different)
+    assert len({rows_and_key(inputs)[1] for inputs in different}) == len(different)
 
 
 def test_requests_that_differ_in_rows_only_share_a_key() -> None:
     """Axis 0 is what batching adds up."""
     one: Arrays = {"x": np.zeros((1, 3))}
     many: Arrays = {"x": np.ones((5, 3))}
-    assert place(one)[1] == place(many)[1]
-    assert (place(one)[0], place(many)[0]) == (1, 5)
+    assert rows_and_key(one)[1] == rows_and_key(many)[1]
+    assert (rows_and_key(one)[0], rows_and_key(many)[0]) == (1, 5)
 
 
 @pytest.mark.parametrize(
@@ -204,9 +204,9 @@ def test_requests_that_differ_in_rows_only_share_a_key() -> None:
 )
 def test_inputs_without_common_rows_run_alone(inputs: Arrays, rows: int) -> None:
     """Where axis 0 is not the same thing everywhere there is no key to share."""
-    assert place(inputs) == (rows, None)
+    assert rows_and_key(inputs) == (rows, None)
 
 
 def test_rows_are_counted_without_batching_too() -> None:
     """How long a run takes depends on its rows, also where requests run one by one."""
-    assert place_single({"x": np.zeros((40, 3))}) == (40, None)
+    assert rows_and_single_key({"x": np.zeros((40, 3))}) == (40, None)

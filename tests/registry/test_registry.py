@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import Batcher, BatchPolicy, Outputs, Ran
+from app.batching import BatchPolicy, Outputs, Ran
 from app.errors import CohortError, ModelNotFound, NotReady, VersionNotFound
 from app.registry import (
     Catalog,
+    Engine,
     Failed,
     Load,
-    Loaded,
     ModelEntry,
     Opened,
     Registry,
@@ -30,6 +30,7 @@ from app.registry import (
     plan,
     wanted,
 )
+from app.registry.batched_session import BatchedSession
 from app.repository import Found, FoundModel, ModelConfig, Snapshot, VersionPolicy, scan
 from app.scheduling import Scheduler
 from app.tensors import Arrays
@@ -170,6 +171,7 @@ class House:
             wake=self.scheduler.wake,
             count=lambda model, version: self.batch_events.append,
             observe=self.events.append,
+            cache=None,
         )
 
     async def reconcile(self) -> None:
@@ -183,12 +185,12 @@ class House:
 
     async def ask(self, model: str, row: list[float]) -> Outputs:
         """Run one row through the model's batcher."""
-        loaded = self.registry.find(model).loaded
+        loaded = self.registry.find(model).engine
         assert loaded is not None
         return await infer(loaded, {"x": np.array([row], np.float32)})
 
 
-async def infer(loaded: Loaded, inputs: Arrays) -> Outputs:
+async def infer(loaded: Engine, inputs: Arrays) -> Outputs:
     """Run `inputs` through a version's batcher."""
     answer: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
 
@@ -198,7 +200,7 @@ async def infer(loaded: Loaded, inputs: Arrays) -> Outputs:
         else:
             answer.set_result(outputs)
 
-    loaded.batcher.submit(inputs, reply)
+    loaded.submit(inputs, reply)
     return await answer
 
 
@@ -229,28 +231,28 @@ async def test_a_lease_keeps_a_version_open_until_it_is_given_back(house: House)
     """A version that is replaced serves those who hold it, and closes after the last."""
     put(house, 1)
     await house.reconcile()
-    old = house.registry.find("m").loaded
+    old = house.registry.find("m").engine
     assert old is not None
-    old.leases += 1
+    old.leases.count += 1
     put(house, 2)
     await house.reconcile()
     assert house.states("m") == {1: State.UNLOADING, 2: READY}
-    assert old.session.run({"x": np.zeros((1, 4), np.float32)}), "still open"
-    old.release()
+    assert await infer(old, {"x": np.zeros((1, 4), np.float32)}), "still open"
+    old.leases.release()
     assert house.states("m") == {2: READY}
     assert isinstance(house.events[-1], Unloaded)
-    with pytest.raises(CohortError):
-        old.session.run({"x": np.zeros((1, 4), np.float32)})
+    with pytest.raises(NotReady):
+        await infer(old, {"x": np.zeros((1, 4), np.float32)})
 
 
 async def test_changed_files_are_swapped_in_under_the_same_number(house: House) -> None:
     """The new session answers, the old one is closed."""
     put(house, 1)
     await house.reconcile()
-    before = house.registry.find("m").loaded
+    before = house.registry.find("m").engine
     (house.models / "m/1/notes.txt").write_text("something changed")
     await house.reconcile()
-    after = house.registry.find("m").loaded
+    after = house.registry.find("m").engine
     assert after is not None
     assert after is not before
     assert house.states("m") == {1: READY}
@@ -260,12 +262,12 @@ async def test_a_broken_replacement_leaves_the_old_files_serving(house: House) -
     """READY still, with the reason why the newer files are not used; not tried over and over."""
     put(house, 1)
     await house.reconcile()
-    before = house.registry.find("m").loaded
+    before = house.registry.find("m").engine
     (house.models / "m/1/model.onnx").write_bytes(b"broken")
     await house.reconcile()
     await house.reconcile()
     entry = house.registry.version("m", "1")
-    assert entry.loaded is before
+    assert entry.engine is before
     assert (entry.state, bool(entry.reason)) == (READY, True)
     assert [type(event) for event in house.events] == [Opened, Failed]
 
@@ -280,11 +282,11 @@ async def test_requests_of_different_lengths_share_a_run_where_config_pads_them(
         "batching: {pad: {input_ids: {axis: 1, value: 0, multiple: 8}}}"
     )
     await house.reconcile()
-    loaded = house.registry.find("m").loaded
-    assert loaded is not None
-    loaded.batcher.policy = BatchPolicy()  # whatever batch size paid on this machine
+    loaded = house.registry.find("m").engine
+    assert isinstance(loaded, BatchedSession)
+    loaded._batcher.policy = BatchPolicy()  # whatever batch size paid on this machine
     requests = [np.arange(1, 1 + length, dtype=np.int64)[None] for length in (3, 8, 5, 12)]
-    alone = [loaded.session.run({"input_ids": request})[0] for request in requests]
+    alone = [loaded._prepared.session.run({"input_ids": request})[0] for request in requests]
     together = await asyncio.gather(*(infer(loaded, {"input_ids": one}) for one in requests))
     for one, other in zip(alone, together, strict=True):
         np.testing.assert_allclose(one.astype("f4"), other[0].astype("f4"), atol=1e-5)
@@ -321,11 +323,12 @@ def test_loads_come_before_unloads() -> None:
 
 
 async def test_closing_lets_everything_go(house: House) -> None:
-    """Nothing is left in the catalog, and every batcher refuses."""
+    """Nothing is left in the catalog, and every engine refuses."""
     put(house, 1)
     await house.reconcile()
-    batcher: Batcher = house.registry.find("m").loaded.batcher  # type: ignore[union-attr]
+    engine = house.registry.find("m").engine
+    assert engine is not None
     house.registry.close()
     assert house.registry.catalog == {}
     with pytest.raises(NotReady):
-        batcher.submit({"x": np.zeros((1, 4), np.float32)}, lambda outputs, error: None)
+        engine.submit({"x": np.zeros((1, 4), np.float32)}, lambda outputs, error: None)

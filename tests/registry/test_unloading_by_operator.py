@@ -14,6 +14,7 @@ from app.registry import UNLOADED, Source, State
 from app.registry.preparation import PreparedVersion, prepare_version
 from tests import onnx_models
 from tests.fakes import PATIENCE, make_metrics
+from tests.planes import make_control_plane
 from tests.registry.test_registry import House, put
 
 READY, UNAVAILABLE, UNLOADING = State.READY, State.UNAVAILABLE, State.UNLOADING
@@ -29,9 +30,8 @@ def house(tmp_path: Path) -> House:
 @pytest.fixture
 def plane(house: House) -> ControlPlane:
     """The operator's way into it."""
-    plane = ControlPlane(house.registry, make_metrics(house.registry.catalog.values))
-    plane.reconcile = house.reconcile
-    return plane
+    metrics = make_metrics(house.registry.catalog.values)
+    return make_control_plane(house.registry, metrics, reconcile=house.reconcile)
 
 
 async def test_an_unloaded_model_stays_out_until_it_is_loaded(
@@ -72,15 +72,15 @@ async def test_what_is_in_flight_finishes_before_a_model_goes(
     """UNLOADING while somebody holds it, through looks at the disk; then its memory is free."""
     put(house, 1)
     await house.reconcile()
-    held = house.registry.find("m").loaded
+    held = house.registry.find("m").engine
     assert held is not None
-    held.leases += 1
+    held.leases.count += 1
     plane.unload("m")
     await house.reconcile()
     assert house.states("m") == {1: UNLOADING}
     with pytest.raises(NotReady):
         house.registry.find("m")
-    held.release()
+    held.leases.release()
     assert house.states("m") == {1: UNAVAILABLE}
 
 
@@ -90,14 +90,14 @@ async def test_a_model_is_loaded_again_while_its_old_self_finishes(
     """Nobody waits for the last caller of the one that goes, and nothing is closed twice."""
     put(house, 1)
     await house.reconcile()
-    held = house.registry.find("m").loaded
+    held = house.registry.find("m").engine
     assert held is not None
-    held.leases += 1
+    held.leases.count += 1
     plane.unload("m")
     await plane.load("m")
-    again = house.registry.find("m").loaded
+    again = house.registry.find("m").engine
     assert again is not held
-    held.release()
+    held.leases.release()
     assert house.states("m") == {1: READY}
     assert (await house.ask("m", [0.0] * 4))[0].shape[0] == 1
 

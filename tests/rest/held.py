@@ -14,7 +14,7 @@ from uvicorn.server import ServerState
 from app.data_plane import DataPlane, Outputs, Reply
 from app.errors import CohortError, InvalidInput, Overloaded
 from app.rest.calls import JSON, Encoded, Route
-from app.rest.hot import Hot, protocol
+from app.rest.hot import Hot, protocol_factory
 from app.rest.hot.protocol import HotProtocol
 from tests.rest.wire import Answer, answers, request
 
@@ -127,6 +127,7 @@ class HeldPlane:
     error: Exception | None = None
     reading: int = 0
     most_read: int = 3
+    coalescer: Any = None  # nothing here is small
 
     def pick(self, model: str | None, version: str | None = None, **_: Any) -> HeldLease:
         if self.error is not None:
@@ -171,14 +172,14 @@ class Held:
 
     def __init__(self, *, keep_alive: float = 10.0, max_body: int = 2**20) -> None:
         self.plane = HeldPlane()
+        self.draining = False
         self.hot = Hot(
             cast("DataPlane", self.plane),
+            self,
             matches=[_match],
             max_body=max_body,
             keep_alive=keep_alive,
-            draining=lambda: self.draining,
         )
-        self.draining = False
         self.state: dict[str, Any] = {"gate": None, "gone": []}
         self.server_state = ServerState()
         self.config = Config(application, log_config=None, ws="none", lifespan="off")
@@ -186,7 +187,7 @@ class Held:
 
     def connect(self) -> None:
         self.transport = Transport()
-        self.protocol: HotProtocol = protocol(self.hot)(
+        self.protocol: HotProtocol = protocol_factory(self.hot)(
             config=self.config,
             server_state=self.server_state,
             app_state=self.state,

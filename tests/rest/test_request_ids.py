@@ -68,9 +68,9 @@ def test_a_refusal_says_which_model_and_version(server: Cohort) -> None:
 def test_a_refusal_without_an_id_gets_one(server: Cohort, way: str) -> None:
     """So that whoever saw it can name it; a good answer needs none."""
     refused = httpx.post(server.url + PATHS[way], json=WRONG)
-    synthetic = refused.headers["x-request-id"]
-    assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]+", synthetic)
-    assert logged(server, synthetic)["code"] == refused.json()["code"]
+    new_request_id = refused.headers["x-request-id"]
+    assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]+", new_request_id)
+    assert logged(server, new_request_id)["code"] == refused.json()["code"]
     if way != "not found":
         fine = httpx.post(server.url + PATHS[way], json=GOOD)
         assert "x-request-id" not in fine.headers

@@ -13,9 +13,8 @@ import numpy as np
 import onnx
 import pytest
 
-from app.control_plane import ControlPlane
-from app.data_plane import DataPlane
 from app.errors import CohortError, InvalidInput, NotFound, NotReady
+from app.registry.batched_session import BatchedSession
 from app.rollouts import (
     Compared,
     Decision,
@@ -25,12 +24,12 @@ from app.rollouts import (
     Rollout,
     RolloutEvent,
     Rollouts,
-    RuntimeDependencies,
     parse_rollouts,
 )
 from app.tensors import Array
 from tests import onnx_models
 from tests.fakes import PATIENCE, make_metrics
+from tests.planes import make_control_plane, make_data_plane
 from tests.registry.test_registry import House
 
 GUARD = "guard: {max_error_rate_increase: 0.01, min_requests: 50}"
@@ -43,14 +42,12 @@ class Street:
         self.house = House(folder)
         self.events: list[RolloutEvent] = []
         self.rollouts = Rollouts(
-            RuntimeDependencies(
-                catalog=lambda: self.house.registry.catalog, wake=self.house.scheduler.wake
-            ),
+            catalog=lambda: self.house.registry.catalog,
             observe=self.events.append,
         )
         self.metrics = make_metrics()
-        self.plane = DataPlane(self.house.registry, self.metrics, self.rollouts)
-        self.control = ControlPlane(self.house.registry, self.metrics, self.rollouts)
+        self.plane = make_data_plane(self.house.registry, self.metrics, self.rollouts)
+        self.control = make_control_plane(self.house.registry, self.metrics, self.rollouts)
 
     def put(self, version: int, model: onnx.ModelProto) -> None:
         onnx_models.save(model, self.house.models / "m" / str(version) / "model.onnx")
@@ -88,11 +85,11 @@ class Street:
         """Wait for copies and second opinions."""
         async with asyncio.timeout(PATIENCE):
             loaded = [
-                one.loaded
+                one.engine
                 for one in self.house.registry.catalog["m"].versions.values()
-                if one.loaded
+                if one.engine
             ]
-            while any(one.leases for one in loaded):
+            while any(one.leases.count for one in loaded):
                 await asyncio.sleep(0.001)
         await asyncio.sleep(0.05)  # what was answered is compared a little later
 
@@ -343,10 +340,10 @@ async def test_copies_that_gather_leave_before_their_queue_is_full(
     street: Street, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half a queue goes at once, however large the model's own batches may be."""
-    monkeypatch.setattr("app.rollouts.side_queue.GATHER_MS", 1e6)
-    loaded = street.house.registry.catalog["m"].versions[2].loaded
-    assert loaded is not None
-    loaded.batcher.policy = replace(loaded.batcher.policy, max_batch_size=512)
+    monkeypatch.setattr("app.registry.batched_session.SHADOW_DELAY_MS", 1e6)
+    loaded = street.house.registry.catalog["m"].versions[2].engine
+    assert isinstance(loaded, BatchedSession)
+    loaded._batcher.policy = replace(loaded._batcher.policy, max_batch_size=512)
     street.apply("variants: {stable: {version: 1, weight: 1}}, shadow: {version: 2}")
     for _ in range(128):
         await street.ask(0)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.rollouts import Decision, DecisionStore, Rollouts, RuntimeDependencies
+from app.rollouts import Decision, DecisionStore, Rollouts
 from app.rollouts.watcher import RolloutWatcher
 
 TWO = "m: {variants: {a: {version: 1, weight: 1}, b: {version: 2, weight: 1}}}"
@@ -22,9 +22,7 @@ class Replica:
     def __init__(self, folder: Path) -> None:
         self.file = folder / "rollouts.yaml"
         self.state = DecisionStore(folder / "state")
-        self.rollouts = Rollouts(
-            RuntimeDependencies(catalog=dict, wake=lambda _: None), observe=lambda _: None
-        )
+        self.rollouts = Rollouts(catalog=dict, observe=lambda _: None)
         self.watcher = RolloutWatcher(self.file, self.state, self.rollouts)
 
     def write(self, text: str) -> None:

@@ -266,13 +266,13 @@ async def test_the_next_batch_starts_before_replies(scheduler: Scheduler) -> Non
     with Puppet() as puppet:
         batcher = make(scheduler, puppet)
         order: list[str] = []
-        cut = batcher.cut
+        cut = batcher.take
 
         def noted(*args: object) -> object:
             order.append("dispatched")
             return cut(*args)  # type: ignore[arg-type]
 
-        batcher.cut = noted  # type: ignore[method-assign, assignment]
+        batcher.take = noted  # type: ignore[method-assign, assignment]
         for _ in range(12):
             batcher.submit(row(), lambda outputs, error: order.append("replied"))
         await puppet.started(2)
@@ -326,9 +326,9 @@ async def test_a_batch_everyone_left_before_it_began_is_not_run(scheduler: Sched
     with Puppet() as puppet:
         batcher = make(scheduler, puppet)
         ticket = batcher.submit(row(), Answers())
-        cut = batcher.look(monotonic())
+        cut = batcher.next_batch(monotonic())
         assert not isinstance(cut, float)
-        batch = batcher.cut(cut, monotonic())
+        batch = batcher.take(cut, monotonic())
         ticket.cancel()
         batch.execute()
         batcher.finish(batch)

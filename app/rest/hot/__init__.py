@@ -1,11 +1,10 @@
-"""The fast way to the infer paths: uvicorn's HTTP protocol, answering them by itself.
+"""The fast path of the infer routes: uvicorn's HTTP protocol, answering them by itself.
 
-A request that ASGI carries costs a scope, a task, and a call for each part of body and answer,
+A request over ASGI costs a scope, a task, and a call for each part of its body and response,
 several times what a small model takes. Here a plain request to a known path goes from the parser to
 the data plane and back to the socket by plain calls. Everything else, and everything unusual
 (another method, HTTP/1.0, `Expect`, a query, escapes in the path, compression), goes to FastAPI,
-whose routes answer the same: both go the way of `app.rest.calls`, and a test compares them
-byte by byte.
+whose routes answer the same: both use `app.rest.calls`, and a test compares them byte by byte.
 
 It also mends what uvicorn gets wrong on either way: answers that a malformed request overtakes,
 bodies lost when an upgrade is asked for, headers and trailers without end (the list is in
@@ -16,7 +15,7 @@ What is used of uvicorn: `HttpToolsProtocol` with its parser callbacks, `pipelin
 what broke when that changes.
 """
 
-from app.rest.hot.protocol import protocol
+from app.rest.hot.protocol import protocol_factory
 from app.rest.hot.shared import Hot
 
-__all__ = ["Hot", "protocol"]
+__all__ = ["Hot", "protocol_factory"]

@@ -1,24 +1,23 @@
-"""One request on the fast way, from the end of its headers to its answer."""
+"""One request on the fast path, from the end of its headers to its response."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from app.codec import LARGE_BYTES, are_large
 from app.data_plane import Lease, Outputs, Sticky
 from app.errors import Cancelled, CohortError, InferenceFailed
 from app.refusals import known_error
 from app.request_ids import REQUEST_ID, new_request_id
-from app.rest.calls import LARGE, Call, Encoded, are_large, find_key, is_large
+from app.rest.calls import JSON, Call, Encoded, find_key, is_large
 from app.rest.codec_thread import codec_thread
 from app.rest.errors import encoded_error, http_status, log_http_refusal
+from app.rest.hot.heads import Head
+from app.rest.hot.shared import Hot
 from app.rest.limits import too_large
-
-if TYPE_CHECKING:
-    from app.rest.hot.protocol import HotProtocol
-    from app.rest.hot.shared import Head
 
 T = TypeVar("T")
 
@@ -27,37 +26,51 @@ ROOM = 256 * 1024
 """Small parts of a body are gathered: an object for each would take many times its size."""
 
 
-class _Nobody:
+class Connection(Protocol):
+    """What a request needs of the connection that it came on."""
+
+    hot: Hot
+    loop: asyncio.AbstractEventLoop
+
+    def send(self, cycle: HotCycle, status: int, encoded: Encoded) -> None:
+        """Write a response and turn to the next request."""
+
+    def send_usual(self, cycle: HotCycle, body: bytes) -> bool:
+        """Write a successful JSON response the shortest way; False where it takes another."""
+
+
+class _NoEvent:
     """Stands where uvicorn wakes the ASGI application."""
 
     def set(self) -> None: ...
 
 
-_NOBODY = _Nobody()
+_NO_EVENT = _NoEvent()
 
 
 class HotCycle:
-    """What uvicorn's protocol keeps of a request, with the whole way of its call.
+    """One request, from the end of its headers to its response.
 
-    `turn` is whether all requests before it on its connection are answered.
+    It takes the place of uvicorn's RequestResponseCycle, and is a SmallRequest of the data plane's
+    coalescer. `at_front` is whether all requests before it on its connection are answered.
     """
 
     request_id = b""  # the caller's, or the balancer's
     keep_alive = True
-    turn = False
+    at_front = False
     more_body = True
     response_complete = False
     disconnected = False
-    message_event = _NOBODY
+    message_event = _NO_EVENT
     _parts: list[bytes | bytearray] | None = None
     _size = 0
-    _body = b""  # all of it, while others have their turn
+    _body = b""  # all of it, while the requests before are answered
     _call: Call | None = None
     _lease: Lease | None = None
-    _early: tuple[int, Encoded] | None = None  # an answer that waits for its turn
-    _work: asyncio.Future[Any] | None = None  # what the codec's thread does for it
+    _early: tuple[int, Encoded] | None = None  # a response that waits for those before it
+    _work: asyncio.Future[Any] | None = None  # what the codec thread does for it
 
-    def __init__(self, protocol: HotProtocol, head: Head) -> None:
+    def __init__(self, protocol: Connection, head: Head) -> None:
         self.protocol = protocol
         self.head = head
 
@@ -89,19 +102,19 @@ class HotCycle:
     def arrive(self, body: bytes) -> None:
         """Set out with all of the body, or keep it until it is this request's turn."""
         self.more_body = False
-        if not self.turn:
+        if not self.at_front:
             self._body = body
-        elif not self.response_complete:
-            self._set_out(body)
+        else:
+            self.proceed(body)
 
-    def take_turn(self) -> None:
+    def reach_front(self) -> None:
         """All requests before it are answered."""
-        self.turn = True
+        self.at_front = True
         if self._early is not None:
             self.end(*self._early)
         elif not self.more_body and not self.response_complete:
             body, self._body = self._body, b""
-            self._set_out(body)
+            self.proceed(body)
 
     def break_off(self, error: CohortError) -> None:
         """Refuse before the request was read: only closing the connection ends what is to come."""
@@ -122,27 +135,61 @@ class HotCycle:
         self._body = b""
 
     @property
+    def model(self) -> str | None:
+        """The model that the path names."""
+        return self.head.route.model
+
+    @property
     def path(self) -> str:
         """The address asked for, as far as a log line shows it."""
         return self.head.url.decode("latin-1")[:200]
 
-    # -- the way
+    # -- from body to response
 
-    def _set_out(self, body: bytes) -> None:
+    def proceed(self, body: bytes) -> None:
+        """Go on with all of the body, which nobody parsed yet."""
+        if self.response_complete:
+            return
         head = self.head
         try:
-            if len(body) > LARGE and is_large(head.headers, body):
-                self._decode_aside(body)
+            if len(body) > LARGE_BYTES and is_large(head.headers, body):
+                self._decode_on_thread(body)
                 return
             try:
                 call = head.read(body)
             except CohortError as error:
-                self.protocol.hot.plane.refused(head.route.model, error)
-                raise
-            lease = self._pick(call)
-            lease.submit(call.decode(lease), self._reply, timeout=call.timeout)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an answer
+                self.refuse(error)
+                return
+            self._submit(call)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a response
             self.fail(error)
+
+    def proceed_parsed(self, document: object, body: bytes) -> None:
+        """Go on with a body that was parsed to `document`, to be coalesced."""
+        if self.response_complete:
+            return
+        from_document = self.head.route.from_document
+        if from_document is None:
+            self.proceed(body)
+            return
+        try:
+            try:
+                call = from_document(document, body)
+            except CohortError as error:
+                self.refuse(error)
+                return
+            self._submit(call)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a response
+            self.fail(error)
+
+    def refuse(self, error: CohortError) -> None:
+        """Answer with an error that was found before a version was chosen."""
+        self.protocol.hot.plane.refused(self.head.route.model, error)
+        self.fail(error)
+
+    def _submit(self, call: Call) -> None:
+        lease = self._pick(call)
+        lease.submit(call.decode(lease), self._reply, timeout=call.timeout)
 
     def _pick(self, call: Call) -> Lease:
         self._call = call
@@ -157,29 +204,29 @@ class HotCycle:
             return self.request_id.decode()  # a head that is known has another's
         return None if call is None else find_key(self.head.headers, call, sticky)
 
-    def _decode_aside(self, body: bytes) -> None:
-        """Read a large body on the codec's thread; choosing who answers stays on the loop."""
-
+    def _decode_on_thread(self, body: bytes) -> None:
+        """Read a large body on the codec thread; choosing the version stays on the loop."""
         plane = self.protocol.hot.plane
         try:
             plane.begin_reading()
         except CohortError as error:
-            plane.refused(self.head.route.model, error)
-            raise
+            self.refuse(error)
+            return
 
         def decode(call: Call) -> None:
             lease = self._pick(call)
             submit = partial(lease.submit, reply=self._reply, timeout=call.timeout)
-            self._aside(call.decode, lease, then=submit)
+            self._on_thread(call.decode, lease, then=submit)
 
-        def refuse(error: Exception) -> None:
+        def failed(error: Exception) -> None:
             if isinstance(error, CohortError):
-                plane.refused(self.head.route.model, error)
-            self.fail(error)
+                self.refuse(error)
+            else:
+                self.fail(error)
 
-        self._aside(self.head.read, body, then=decode, failed=refuse, ends=plane.end_reading)
+        self._on_thread(self.head.read, body, then=decode, failed=failed, ends=plane.end_reading)
 
-    def _aside(
+    def _on_thread(
         self,
         work: Callable[..., T],
         *arguments: object,
@@ -199,13 +246,13 @@ class HotCycle:
                 return
             try:
                 then(future.result())
-            except Exception as bug:  # noqa: BLE001 - whatever it is, the caller gets an answer
+            except Exception as bug:  # noqa: BLE001 - whatever it is, the caller gets a response
                 self.fail(bug)
 
-        lane = codec_thread.goes_on if ends is None else codec_thread.begins
-        work_there = self.protocol.loop.run_in_executor(lane, work, *arguments)
-        work_there.add_done_callback(done)
-        self._work = work_there
+        thread = codec_thread.goes_on if ends is None else codec_thread.begins
+        future = self.protocol.loop.run_in_executor(thread, work, *arguments)
+        future.add_done_callback(done)
+        self._work = future
 
     def _reply(self, outputs: Outputs | None, error: CohortError | None) -> None:
         call, lease = self._call, self._lease
@@ -213,14 +260,20 @@ class HotCycle:
             self.fail(error or InferenceFailed("no answer"))
             return
         if are_large(outputs):
-            self._aside(call.encode, lease, outputs, then=self._succeed)
+            self._on_thread(call.encode, lease, outputs, then=self._succeed)
             return
         try:
             encoded = call.encode(lease, outputs)
-        except Exception as failure:  # noqa: BLE001 - whatever it is, the caller gets an answer
+        except Exception as failure:  # noqa: BLE001 - whatever it is, the caller gets a response
             self.fail(failure)
         else:
             self._succeed(encoded)
+
+    def succeed(self, body: bytes) -> None:
+        """Answer with the body of a good response, whose request has been counted."""
+        protocol = self.protocol
+        if protocol.hot.lifecycle.draining or not protocol.send_usual(self, body):
+            self.end(200, Encoded(body, JSON))
 
     def _succeed(self, encoded: Encoded) -> None:
         if self._lease is not None:
@@ -237,10 +290,10 @@ class HotCycle:
         self.end(http_status(ours), encoded_error(ours))
 
     def end(self, status: int, encoded: Encoded) -> None:
-        """Answer, now or when it is this request's turn."""
+        """Answer, now or when all requests before it are answered."""
         if self.response_complete:
             return
-        if not self.turn:
+        if not self.at_front:
             self._early = (status, encoded)
             return
         self.response_complete = True

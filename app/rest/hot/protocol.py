@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with the fast way in it."""
+"""uvicorn's HTTP protocol with the fast path in it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.errors import CohortError, InvalidInput, TooLarge
 from app.request_ids import readable
-from app.rest.calls import JSON, Encoded, Read, Route
+from app.rest.calls import JSON, Encoded
 from app.rest.hot.cycle import HotCycle
+from app.rest.hot.heads import NOWHERE, Head, SentHeaders
 from app.rest.hot.reading import (
     HEADERS_TOO_LARGE,
     LOOKED_AT,
@@ -22,7 +23,7 @@ from app.rest.hot.reading import (
     as_ours,
     asks_for_compression,
 )
-from app.rest.hot.shared import READ_AHEAD, Flow, Head, Hot, SentHeaders
+from app.rest.hot.shared import READ_AHEAD, Flow, Hot
 from app.rest.limits import too_large
 from app.rest.request_ids import REQUEST_ID_HEADER
 
@@ -36,8 +37,8 @@ LINGER_SECONDS = 2.0
 """How long the rest of a request is read after it was refused, to be thrown away."""
 
 
-def protocol(hot: Hot) -> Callable[..., HotProtocol]:
-    """What uvicorn takes for `http=`."""
+def protocol_factory(hot: Hot) -> Callable[..., HotProtocol]:
+    """Make what uvicorn takes for `http=`."""
     return partial(HotProtocol, hot)
 
 
@@ -47,7 +48,7 @@ class HotProtocol(HttpToolsProtocol):
     cycle: Any  # the request read last: a HotCycle, or a RequestResponseCycle of uvicorn's
     flow: Flow
     pipeline: deque[tuple[Any, Any]]  # those whose turn has not come, the next one last
-    _turn: Any = None  # the request being answered, or read with none before it
+    _front: Any = None  # the request being answered, or read with none before it
 
     def __init__(self, hot: Hot, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -75,7 +76,7 @@ class HotProtocol(HttpToolsProtocol):
         self.hot.watch(self.connections, self.loop)  # type: ignore[arg-type]  # all are ours
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for cycle in {self._turn, *(cycle for cycle, _ in self.pipeline), self.cycle} - {None}:
+        for cycle in {self._front, *(cycle for cycle, _ in self.pipeline), self.cycle} - {None}:
             if cycle.response_complete:
                 continue
             if isinstance(cycle, HotCycle):
@@ -85,7 +86,7 @@ class HotProtocol(HttpToolsProtocol):
                 cycle.message_event.set()
         self.pipeline.clear()
         super().connection_lost(exc)
-        self.cycle = self._turn = None  # they lead back here: a circle, with all they hold
+        self.cycle = self._front = None  # they lead back here: a circle, with all they hold
 
     def data_received(self, data: bytes) -> None:
         if self._broken:
@@ -96,18 +97,19 @@ class HotProtocol(HttpToolsProtocol):
             hot = self.hot
             end = data.find(b"\r\n\r\n") + 4
             raw = data[:end]
-            head, request_id = hot.heads.get(raw), b""
+            heads = hot.heads
+            head, request_id = heads.known.get(raw), b""
             if head is None:
-                raw, request_id = hot.without_id(raw)
-                head = hot.heads.get(raw)
+                raw, request_id = heads.without_id(raw)
+                head = heads.known.get(raw)
             if head is not None and size - end == head.length:
                 cycle = HotCycle(self, head)
                 if request_id:
                     cycle.request_id = request_id
                 self._queue(cycle)
-                if head.together and cycle.turn:
+                if head.coalescible and cycle.at_front:
                     cycle.more_body = False
-                    hot.together.add(cycle, data[end:])
+                    hot.coalescer.add(cycle, data[end:])
                     return
                 cycle.arrive(data[end:])
                 if self.pipeline:
@@ -172,7 +174,7 @@ class HotProtocol(HttpToolsProtocol):
 
     def close_if_idle(self, now: float) -> None:
         """Close a connection that does nothing, or whose headers do not come to an end."""
-        turn, unsent = self._turn, self.transport.get_write_buffer_size()
+        turn, unsent = self._front, self.transport.get_write_buffer_size()
         waits_for_us = turn is not None and not turn.response_complete and not turn.more_body
         if waits_for_us or unsent < self._unsent:  # or reads an answer
             self._since = self._headers_since = now
@@ -236,7 +238,7 @@ class HotProtocol(HttpToolsProtocol):
             if self._length > self.hot.max_body:
                 cycle.break_off(too_large(self.hot.max_body))
             elif unread and cycle.keep_alive:
-                self.hot.remember(unread, head, names)
+                self.hot.heads.remember(unread, head, names)
         self.headers = []  # of the trailers, which nobody reads
 
     def _leave_to_asgi(self) -> None:
@@ -273,14 +275,14 @@ class HotProtocol(HttpToolsProtocol):
             if isinstance(cycle, HotCycle):
                 cycle.break_off(error)
                 return
-            if cycle is not self._turn:
+            if cycle is not self._front:
                 self.pipeline.popleft()
             elif cycle.response_started:
                 self.transport.close()
                 return
             cycle.disconnected = True  # uvicorn's own would wait for a body that will not come
             cycle.message_event.set()
-            self.cycle = None if cycle is self._turn else cycle
+            self.cycle = None if cycle is self._front else cycle
         refusal = HotCycle(self, Head(NOWHERE, self.url, SentHeaders([]), 0))
         self._queue(refusal)
         refusal.break_off(error)
@@ -291,16 +293,16 @@ class HotProtocol(HttpToolsProtocol):
         existing = self.cycle
         self.cycle = cycle
         if existing is None or existing.response_complete:
-            cycle.turn = True
-            self._turn = cycle
+            cycle.at_front = True
+            self._front = cycle
         else:
             self.pipeline.appendleft((cycle, None))
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         """uvicorn calls this, too, when it is the turn of a request of its own."""
-        self._turn = cycle
+        self._front = cycle
         if isinstance(cycle, HotCycle):
-            cycle.take_turn()
+            cycle.reach_front()
         else:
             super()._start_asgi_task(cycle, app)
 
@@ -316,7 +318,7 @@ class HotProtocol(HttpToolsProtocol):
         state = self.server_state
         state.total_requests += 1
         transport.write(hot.usual_head(state.default_headers, len(body)) + body)
-        self._turn = None
+        self._front = None
         if self.flow.read_paused:
             self._read_on()
         return True
@@ -329,7 +331,7 @@ class HotProtocol(HttpToolsProtocol):
         hot.answered += 1
         body = encoded.body
         defaults = self.server_state.default_headers
-        closing = not cycle.keep_alive or (not self.pipeline and hot.draining())
+        closing = not cycle.keep_alive or (not self.pipeline and hot.lifecycle.draining)
         request_id = cycle.request_id
         if status == 200 and encoded.headers is JSON and not closing and not request_id:
             head = hot.usual_head(defaults, len(body))
@@ -365,7 +367,7 @@ class HotProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Turn to the next request; the sweep stands in for uvicorn's timer per answer."""
         self.server_state.total_requests += 1
-        self._turn = None
+        self._front = None
         if self._ended or self.transport.is_closing():
             return
         self._since = self.loop.time()
@@ -376,7 +378,7 @@ class HotProtocol(HttpToolsProtocol):
 
     def _next(self) -> None:
         if (
-            self._turn is None
+            self._front is None
             and self.pipeline
             and not self.flow.write_paused
             and not self._ended
@@ -389,11 +391,3 @@ class HotProtocol(HttpToolsProtocol):
     def _read_on(self) -> None:
         self.flow.ahead = 0
         self.flow.resume_reading()
-
-
-def _nothing(_: object) -> Read:
-    raise InvalidInput("there is nothing to read")
-
-
-NOWHERE = Route(None, _nothing)
-"""For what never became a request."""

@@ -1,35 +1,30 @@
-"""What all connections of a process share: heads, limits, counts and the watch over them."""
+"""What all connections of a process share: routes, heads, limits, counts and the idle sweep."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Protocol
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from app.codec import LONGEST_BODY
 from app.data_plane import DataPlane
-from app.request_ids import readable
-from app.rest.calls import Call, Read, Route
-from app.rest.hot.together import Together
-from app.rest.request_ids import REQUEST_ID_HEADER
+from app.rest.calls import Route
+from app.rest.hot.heads import HeadCache
 
-MOST_ROUTES = 1024
+MAX_ROUTES = 1024
 """Addresses that are remembered; callers make them up, so at some point they are forgotten."""
-LONGEST_REMEMBERED = 512
+MAX_ROUTE_BYTES = 512
+
+MAX_LENGTHS = 1024
+"""Response heads that are remembered, one for each length of a body."""
 
 READ_AHEAD = 64 * 1024
-"""Bytes read of requests whose turn has not come. Reading on is how a leaving caller is noticed."""
+"""Bytes read of requests that wait for the ones before them on their connection to be answered.
 
-MOST_HEADS = 1024
-LONGEST_HEAD = 2048
-"""Heads that are remembered, and the bytes of each: a few MiB at most with what they say."""
-
-ID_LINES = tuple(b"\r\n%b: " % name for name in (b"x-request-id", b"X-Request-ID", b"X-Request-Id"))
-"""As clients and balancers write it."""
+Reading on is how a leaving caller is noticed.
+"""
 
 STATUS_LINE = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
@@ -40,7 +35,7 @@ Match = Callable[[str], Route | None]
 
 
 class Flow(FlowControl):
-    """Reading goes on while the caller reads its answers and sends little ahead of its turn."""
+    """Reading goes on while the caller reads its responses and sends few bytes ahead of them."""
 
     ahead = 0  # bytes read while requests waited for their turn
 
@@ -49,133 +44,72 @@ class Flow(FlowControl):
             super().resume_reading()
 
 
-class SentHeaders:
-    """A request's headers as the parser gives them, read when asked for. Names are lower case."""
-
-    __slots__ = ("_pairs", "_read")
-
-    def __init__(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        self._pairs = pairs
-        self._read: dict[str, str | None] = {}
-
-    def get(self, key: str, /) -> str | None:
-        try:
-            return self._read[key]
-        except KeyError:
-            name = key.encode()
-            found = next((value for one, value in self._pairs if one == name), None)
-            self._read[key] = value = None if found is None else found.decode("latin-1")
-            return value
-
-
-class Head:
-    """What stands before a request's body; `length` is the body's as announced, 0 if it is not."""
-
-    __slots__ = ("_read", "headers", "length", "route", "together", "url")
-
-    def __init__(self, route: Route, url: bytes, headers: SentHeaders, length: int) -> None:
-        self.route = route
-        self.url = url
-        self.headers = headers
-        self.length = length
-        self.together = False  # whether bodies behind it may be read with others
-        self._read: Read | None = None
-
-    def read(self, body: bytes) -> Call:
-        """Read a body. Raises what the route raises about the headers, or about the body."""
-        read = self._read
-        if read is None:
-            read = self._read = self.route.reader(self.headers)
-            self.together = self.route.simple and self.length <= LONGEST_BODY
-        return read(body)
-
-
 class Watched(Protocol):
-    """A connection, as the sweep sees it."""
+    """A connection, as the idle sweep sees it."""
 
     def close_if_idle(self, now: float, /) -> None: ...
 
 
-@dataclass
-class Hot:
-    """What all connections of a process share. `answered` counts what went the fast way.
+class Lifecycle(Protocol):
+    """Whether the process has begun to stop."""
 
-    `keep_alive` is how long, in seconds, a connection may do nothing.
+    draining: bool
+
+
+class Hot:
+    """What all connections of a process share. `answered` counts the responses of the fast path.
+
+    plane: Answers the requests.
+    lifecycle: While it is draining, each response closes its connection.
+    matches: Each gives the route of a path that it knows; the others go to the application.
+    max_body: The largest body, in bytes.
+    keep_alive: How long a connection may be idle, in seconds.
     """
 
-    plane: DataPlane
-    matches: Sequence[Match]
-    max_body: int
-    keep_alive: float
-    draining: Callable[[], bool] = lambda: False
-    answered: int = 0
-    heads: dict[bytes, Head] = field(default_factory=dict)
-    """What heads mean, by their bytes: a client sends the same one again and again, and looking it
-    up takes a tenth of the time of parsing it."""
-    together: Together = field(init=False)
-    _watching: bool = False
-    _routes: dict[bytes, Route] = field(default_factory=dict)
-    _defaults: tuple[object, bytes] = (None, b"")
-    _usual_heads: dict[int, bytes] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.together = Together(self.plane, self.draining)
+    def __init__(
+        self,
+        plane: DataPlane,
+        lifecycle: Lifecycle,
+        *,
+        matches: Sequence[Match],
+        max_body: int,
+        keep_alive: float,
+    ) -> None:
+        self.plane = plane
+        self.lifecycle = lifecycle
+        self.max_body = max_body
+        self.keep_alive = keep_alive
+        self.coalescer = plane.coalescer
+        self.heads = HeadCache()
+        self.answered = 0
+        self._matches = matches
+        self._routes: dict[bytes, Route] = {}
+        self._defaults: tuple[object, bytes] = (None, b"")
+        self._usual_heads: dict[int, bytes] = {}
+        self._watching = False
 
     def route(self, url: bytes) -> Route | None:
-        """The route of an address that goes the fast way; None for all others."""
+        """The route of an address that the fast path answers; None for all others."""
         return self._routes.get(url) or self._find(url)
 
     def _find(self, url: bytes) -> Route | None:
         path = url.decode("latin-1")
-        route = next((found for match in self.matches if (found := match(path))), None)
-        if route is not None and len(url) <= LONGEST_REMEMBERED:
-            if len(self._routes) >= MOST_ROUTES:
+        route = next((found for match in self._matches if (found := match(path))), None)
+        if route is not None and len(url) <= MAX_ROUTE_BYTES:
+            if len(self._routes) >= MAX_ROUTES:
                 self._routes.clear()
             self._routes[url] = route
         return route
 
-    def without_id(self, raw: bytes) -> tuple[bytes, bytes]:
-        """Part a head from its request id, which would make each a head of its own.
-
-        Both empty where it has none, or one that only a parser should look at.
-        """
-        for line in ID_LINES:
-            start = raw.find(line)
-            if start >= 0:
-                end = raw.find(b"\r\n", start + 2)
-                value = raw[start + len(line) : end]
-                return (raw[:start] + raw[end:], value) if readable(value) else (b"", b"")
-        return b"", b""
-
-    def remember(self, raw: bytes, head: Head, names: Sequence[bytes]) -> None:
-        """Keep what `raw` was parsed to, where it surely says all of it, to the last byte.
-
-        `names` are those of its headers.
-        """
-        lines = len(names) + 2  # with the request line and the empty one
-        if (
-            len(raw) <= LONGEST_HEAD
-            and raw.startswith(b"POST ")  # and no blank lines, which the parser skips
-            and raw.count(b"\r\n") == raw.count(b"\n") == lines
-            and b"transfer-encoding" not in names
-        ):
-            if REQUEST_ID_HEADER in names:
-                raw, _ = self.without_id(raw)
-                if not raw or names.count(REQUEST_ID_HEADER) > 1:
-                    return
-            if len(self.heads) >= MOST_HEADS:
-                self.heads.clear()
-            self.heads[raw] = head
-
     def head(
         self, status: int, headers: Mapping[str, str], defaults: list[tuple[bytes, bytes]]
     ) -> bytes:
-        """The head of an answer; `defaults` are uvicorn's own headers."""
+        """The head of a response; `defaults` are uvicorn's own headers."""
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()]).encode()
         return b"%b%b%b\r\n" % (STATUS_LINE[status], self.default_headers(defaults), lines)
 
     def default_headers(self, headers: list[tuple[bytes, bytes]]) -> bytes:
-        """uvicorn's own headers, put together anew only when it has new ones (once a second)."""
+        """uvicorn's own headers as bytes, made anew only when they change (once a second)."""
         if self._defaults[0] is not headers:
             lines = b"".join([name + b": " + value + b"\r\n" for name, value in headers])
             self._defaults = (headers, lines)
@@ -183,7 +117,7 @@ class Hot:
         return self._defaults[1]
 
     def usual_head(self, headers: list[tuple[bytes, bytes]], length: int) -> bytes:
-        """The head of an answer in JSON to a good request, of `length` bytes."""
+        """The head of a successful JSON response with a body of `length` bytes."""
         if self._defaults[0] is not headers:
             self.default_headers(headers)
         head = self._usual_heads.get(length)
@@ -191,12 +125,12 @@ class Hot:
             head = b"%b%b%bcontent-length: %d\r\n\r\n" % (
                 STATUS_LINE[200], self._defaults[1], JSON_LINE, length,
             )  # fmt: skip
-            if len(self._usual_heads) < MOST_HEADS:
+            if len(self._usual_heads) < MAX_LENGTHS:
                 self._usual_heads[length] = head
         return head
 
     def watch(self, connections: Iterable[Watched], loop: asyncio.AbstractEventLoop) -> None:
-        """Have an eye on idle connections: one timer for all, while there are any."""
+        """Close idle connections: one timer for all, while there are any."""
         if not self._watching:
             self._watching = True
             loop.call_later(self._period, self._sweep, connections, loop)

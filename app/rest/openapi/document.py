@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from app.control_plane import ControlPlane, Served
+from app.control_plane import ControlPlane, ServedModel
 from app.rest.errors import HTTP_STATUS
 from app.rest.openapi.model_paths import (
     error_responses,
@@ -35,7 +35,7 @@ ERROR: Schema = {
 
 def install_openapi(app: FastAPI, plane: ControlPlane) -> None:
     """Have `app` describe itself as it is whenever it is asked."""
-    made: tuple[tuple[Served, ...], Schema] | None = None
+    made: tuple[tuple[ServedModel, ...], Schema] | None = None
 
     def openapi() -> Schema:
         nonlocal made
@@ -47,7 +47,7 @@ def install_openapi(app: FastAPI, plane: ControlPlane) -> None:
     app.openapi = openapi  # type: ignore[method-assign]  # the way FastAPI documents
 
 
-def document(app: FastAPI, served: Sequence[Served]) -> Schema:
+def document(app: FastAPI, served: Sequence[ServedModel]) -> Schema:
     """The whole OpenAPI document for `app` with these versions loaded."""
     whole: Schema = get_openapi(
         title=app.title,
@@ -93,7 +93,7 @@ def error_table() -> str:
     return "\n".join([head, "", "| code | status |", "|---|---|", *rows])
 
 
-def _name_parameters(path: str, operation: Schema, example: Served | None) -> None:
+def _name_parameters(path: str, operation: Schema, example: ServedModel | None) -> None:
     """Describe what stands in braces, with values that are there."""
     known: Mapping[str, Any] = {} if example is None else _values_of(example)
     given = {one["name"]: one for one in operation.get("parameters", ()) if one["in"] == "path"}
@@ -104,7 +104,7 @@ def _name_parameters(path: str, operation: Schema, example: Served | None) -> No
         given[name] |= {"required": True} | ({"example": known[name]} if name in known else {})
 
 
-def _values_of(example: Served) -> dict[str, str]:
+def _values_of(example: ServedModel) -> dict[str, str]:
     model, version = example.model, example.version
     return {
         "model": model,
@@ -114,7 +114,7 @@ def _values_of(example: Served) -> dict[str, str]:
     }
 
 
-def _show_example(path: str, operation: Schema, example: Served | None) -> None:
+def _show_example(path: str, operation: Schema, example: ServedModel | None) -> None:
     """A body that works, in place of one for a model that may not be here."""
     if not path.endswith(("predict", "infer")):
         return

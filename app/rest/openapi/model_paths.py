@@ -7,7 +7,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
-from app.control_plane import Served
+from app.control_plane import ServedModel
 from app.errors import CohortError
 from app.rest.errors import HTTP_STATUS
 from app.rest.openapi.schemas import Schema, array, closed, listed, named
@@ -20,7 +20,7 @@ ASKING = (400, 404, 413, 415, 429, 500, 503, 504)
 """What a request to a model may be answered with beside 200."""
 
 
-def paths_of(served: Served) -> dict[str, Schema]:
+def paths_of(served: ServedModel) -> dict[str, Schema]:
     """The paths that name this version, and where it answers by default those that name none."""
     pinned = f"/versions/{served.version}"
     places = ["", pinned] if served.default else [pinned]
@@ -60,7 +60,7 @@ def tag(model: str) -> str:
 
 
 def _post(
-    served: Served,
+    served: ServedModel,
     summary: str,
     *,
     request: Schema,
@@ -103,7 +103,7 @@ def _error_response(status: int) -> Schema:
     return response
 
 
-def describe_tensors(served: Served) -> str:
+def describe_tensors(served: ServedModel) -> str:
     """The tensors of a version, as a Markdown table."""
     rows = [
         f"| {kind} | `{spec.name}` | {spec.datatype} | {spec.shape_text} |"
@@ -118,14 +118,14 @@ def describe_tensors(served: Served) -> str:
     return "\n".join(lines)
 
 
-def _carried(served: Served) -> list[TensorSpec]:
+def _carried(served: ServedModel) -> list[TensorSpec]:
     return [spec for spec in served.outputs if spec.transportable]
 
 
 # -- the simple face
 
 
-def request_schema(served: Served) -> Schema:
+def request_schema(served: ServedModel) -> Schema:
     """What `/predict` takes for this version. What may be left out may be null."""
     names = {"enum": [spec.name for spec in _carried(served)]}
     common: Schema = {
@@ -155,7 +155,7 @@ def request_schema(served: Served) -> Schema:
     return {"oneOf": [{"title": "By name", **by_name}, {"title": "Simple", **simple}]}
 
 
-def answer_schema(served: Served) -> Schema:
+def answer_schema(served: ServedModel) -> Schema:
     """What `/predict` answers for this version."""
     outputs = _carried(served)
     common: Schema = {
@@ -176,7 +176,7 @@ def answer_schema(served: Served) -> Schema:
     }
 
 
-def examples(served: Served) -> dict[str, Any]:
+def examples(served: ServedModel) -> dict[str, Any]:
     """Bodies that work as they are; none where they would be too large to read."""
     values = _values(served)
     if values is None:
@@ -187,7 +187,7 @@ def examples(served: Served) -> dict[str, Any]:
     return shown
 
 
-def _values(served: Served) -> dict[str, Any] | None:
+def _values(served: ServedModel) -> dict[str, Any] | None:
     arrays = served.example
     if arrays is None or not _carried(served):
         return None
@@ -202,7 +202,7 @@ def _values(served: Served) -> dict[str, Any] | None:
 # -- TensorFlow Serving's
 
 
-def v1_request_schema(served: Served) -> Schema:
+def v1_request_schema(served: ServedModel) -> Schema:
     """What `:predict` takes for this version: rows or columns, by name or the only input bare."""
     signature = {"signature_name": {"enum": ["serving_default", "", None]}}
     columns = [named(served.inputs)]
@@ -227,7 +227,7 @@ def v1_request_schema(served: Served) -> Schema:
     }
 
 
-def v1_answer_schema(served: Served) -> Schema:
+def v1_answer_schema(served: ServedModel) -> Schema:
     """What `:predict` answers for this version."""
     outputs = _carried(served)
     if len(outputs) == 1:
@@ -240,7 +240,7 @@ def v1_answer_schema(served: Served) -> Schema:
     return {"oneOf": [by_row | {"minProperties": 1}, by_column | {"minProperties": 1}]}
 
 
-def v1_examples(served: Served) -> dict[str, Any]:
+def v1_examples(served: ServedModel) -> dict[str, Any]:
     """Bodies that work as they are, in both forms."""
     values = _values(served)
     if not values:
@@ -256,7 +256,7 @@ def v1_examples(served: Served) -> dict[str, Any]:
 # -- the Open Inference Protocol
 
 
-def v2_request_schema(served: Served) -> Schema:
+def v2_request_schema(served: ServedModel) -> Schema:
     """What `/v2/…/infer` takes for this version where everything is JSON."""
     parameters: Schema = {"type": ["object", "null"]}
     inputs = [
@@ -296,7 +296,7 @@ def v2_request_schema(served: Served) -> Schema:
     }
 
 
-def v2_answer_schema(served: Served) -> Schema:
+def v2_answer_schema(served: ServedModel) -> Schema:
     """What `/v2/…/infer` answers for this version where everything is JSON."""
     outputs = [
         {
@@ -348,7 +348,7 @@ def _each(members: Sequence[Schema]) -> Schema:
     return each | ({"items": {"anyOf": list(members)}} if members else {})
 
 
-def v2_example(served: Served) -> dict[str, Any] | None:
+def v2_example(served: ServedModel) -> dict[str, Any] | None:
     """A body for the Open Inference Protocol."""
     values = _values(served)
     if values is None or served.example is None:

@@ -23,7 +23,7 @@ from uvicorn.server import ServerState
 from app.codec import is_coalescible, write_rows
 from app.main.service import Service
 from app.rest import predict
-from app.rest.hot import Hot, protocol
+from app.rest.hot import Hot, protocol_factory
 from app.rest.hot.cycle import HotCycle
 from app.rest.hot.protocol import HotProtocol
 from app.settings import read_settings
@@ -53,14 +53,18 @@ class Server:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.hot = Hot(
-            service.data_plane, matches=[predict.match_predict], max_body=2**20, keep_alive=75.0
+            service.data_plane,
+            service.control_plane,
+            matches=[predict.match_predict],
+            max_body=2**20,
+            keep_alive=75.0,
         )
         self._config = Config(application, log_config=None, ws="none", lifespan="off")
         self._state = ServerState()
         self.connections: list[tuple[HotProtocol, Transport]] = []
 
     def connect(self) -> tuple[HotProtocol, Transport]:
-        made: HotProtocol = protocol(self.hot)(
+        made: HotProtocol = protocol_factory(self.hot)(
             config=self._config, server_state=self._state, app_state={"gate": None, "gone": []}
         )
         transport = Transport()
@@ -199,7 +203,7 @@ def test_company_changes_no_answer(models: Path, budget: float, sent: list[bytes
             key: after[key] - between[key] for key in told
         }
 
-    with mock.patch("app.rest.hot.together.COALESCED_RUN_SECONDS", budget):
+    with mock.patch("app.data_plane.coalescing.COALESCED_RUN_SECONDS", budget):
         asyncio.run(run())
 
 
@@ -213,7 +217,7 @@ async def test_requests_of_a_turn_are_one_run(models: Path) -> None:
         alone = compared(await server.ask(sent, at_once=False))
         with (
             mock.patch.object(HotProtocol, "_parse", side_effect=AssertionError),
-            mock.patch.object(HotCycle, "_set_out", side_effect=AssertionError),
+            mock.patch.object(HotCycle, "proceed", side_effect=AssertionError),
         ):
             together = await server.ask(sent, at_once=True)
         after = server.counted()
@@ -259,7 +263,7 @@ async def test_a_full_queue_refuses_those_who_are_too_many(models: Path, tmp_pat
         (tmp_path / "models" / name).symlink_to(models / "models" / name)
     async with serving(tmp_path) as server:
         answers = await server.ask([GOOD[0]] * 8, at_once=True)
-        with mock.patch("app.rest.hot.together.COALESCED_RUN_SECONDS", -1.0):
+        with mock.patch("app.data_plane.coalescing.COALESCED_RUN_SECONDS", -1.0):
             queued = await server.ask([GOOD[0]] * 8, at_once=True)
     assert Counter(answer.status for answer in answers) == {200: 8}
     assert Counter(answer.status for answer in queued) == {200: 5, 429: 3}
@@ -267,10 +271,10 @@ async def test_a_full_queue_refuses_those_who_are_too_many(models: Path, tmp_pat
 
 async def test_a_bug_leaves_nobody_without_an_answer(models: Path) -> None:
     """Neither before the run nor after it."""
-    together = "app.rest.hot.together"
-    for broken in ("read_row", "write_rows", "pack_rows", "SharedLease.submit"):
+    coalescing = "app.data_plane.coalescing"
+    for broken in ("read_row", "write_rows", "pack_rows", "GroupLease.submit"):
         async with serving(models) as server:
-            with mock.patch(f"{together}.{broken}", side_effect=ZeroDivisionError):
+            with mock.patch(f"{coalescing}.{broken}", side_effect=ZeroDivisionError):
                 answers = await server.ask([GOOD[0]] * 3, at_once=True)
             assert [answer.status for answer in answers] == [500] * 3
             again = await server.ask([GOOD[0]] * 3, at_once=True)

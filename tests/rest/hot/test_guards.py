@@ -408,7 +408,7 @@ async def test_a_bug_is_a_500_in_the_one_form_and_in_the_log(body: bytes) -> Non
 async def test_a_bug_within_the_parsers_callbacks_is_a_500(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not blamed on the caller's HTTP."""
     held = Held()
-    monkeypatch.setattr(held.hot, "matches", [lambda path: 1 / 0])
+    monkeypatch.setattr(held.hot, "_matches", [lambda path: 1 / 0])
     with capture_logs() as logged:
         held.send(hot())
     assert [one.status for one in held.transport.answers] == [500]
@@ -454,7 +454,7 @@ async def test_uvicorns_shutdown_ends_idle_connections_and_waits_for_the_others(
 async def test_the_addresses_that_are_remembered_are_bounded() -> None:
     """Callers who make up addresses take no memory, and do not crowd out the others."""
     held = Held()
-    held.hot.matches = [lambda path: Route(None, lambda headers: read)]
+    held.hot._matches = [lambda path: Route(None, lambda headers: read)]
     for number in range(5000):
         held.hot.route(b"/%d" % number)
     held.hot.route(b"/" + b"a" * 10_000)

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from app.rest.hot.shared import LONGEST_HEAD, MOST_HEADS, Head
+from app.rest.hot.heads import MAX_HEAD_BYTES, MAX_HEADS, Head
 from tests.rest.held import Held, asgi, hot
 from tests.rest.wire import chunked, request
 
@@ -84,7 +84,7 @@ def known_heads() -> dict[bytes, Head]:
         for one in REQUESTS:
             held.connect()
             await talk(held, [one])
-        return held.hot.heads
+        return held.hot.heads.known
 
     return asyncio.run(run())
 
@@ -92,7 +92,7 @@ def known_heads() -> dict[bytes, Head]:
 async def observe(segments: list[bytes], heads: dict[bytes, Head]) -> tuple[object, ...]:
     """What becomes of a connection's segments, where `heads` are known."""
     held = Held(max_body=100)
-    held.hot.heads = heads
+    held.hot.heads.known = heads
     with capture_logs():  # a traceback of each bug would take most of the time
         await talk(held, segments)
     asked = [lease.inputs for lease in held.plane.waiting]
@@ -158,16 +158,16 @@ async def test_a_request_id_makes_no_head_of_its_own() -> None:
         await held.answer_all()
     ids = [one.headers["x-request-id"] for one in held.transport.answers]
     assert ids == [f"id-{number}" for number in range(10)]
-    assert len(held.hot.heads) == 1
+    assert len(held.hot.heads.known) == 1
 
 
 async def test_only_so_many_heads_are_kept() -> None:
     """Callers make them up; long ones are never kept."""
     held = Held()
-    held.send(hot(b"1", f"x: {'a' * LONGEST_HEAD}"))
+    held.send(hot(b"1", f"x: {'a' * MAX_HEAD_BYTES}"))
     await held.answer_all()
-    assert not held.hot.heads
-    for number in range(MOST_HEADS + 10):
+    assert not held.hot.heads.known
+    for number in range(MAX_HEADS + 10):
         held.send(hot(b"1", f"x-user: {number}"))
         await held.answer_all()
-    assert len(held.hot.heads) == 10
+    assert len(held.hot.heads.known) == 10

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.batching.policy import Waiting
+from app.batching.policy import QueuedRequest
 from app.tensors import Array, Arrays
 
 Outputs = list[Array]
@@ -21,7 +21,7 @@ def join(requests: Sequence[Arrays]) -> Arrays:
     return {name: np.concatenate([one[name] for one in requests]) for name in requests[0]}
 
 
-def split(outputs: Outputs, requests: Sequence[Waiting], rows: int) -> list[Outputs]:
+def split(outputs: Outputs, requests: Sequence[QueuedRequest], rows: int) -> list[Outputs]:
     """BatchDecision each output along axis 0 into one part per request, as views.
 
     Raises RowsDoNotFollow where an output does not have one row per input row.

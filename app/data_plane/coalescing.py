@@ -1,0 +1,241 @@
+"""Small requests read in one event-loop iteration, run and answered as one.
+
+What a small request costs is mostly not its model: an object here, a call there, again for each
+request. Where a model runs a row in less time than that, it is what limits requests per second. So
+requests of one row for the same model, read in one iteration, share one array, one lease, one run
+and one text that their responses are cut from (docs/decisions/0008).
+
+Requests that cannot be coalesced go on singly, as all other requests do, and nobody can tell by the
+response. What is known before its body is parsed decides first: a model that has a rollout, or
+whose runs are too long, coalesces nothing. No body is parsed twice: a single request goes on with
+the document that was parsed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import NamedTuple, Protocol
+
+from app.batching import Outputs
+from app.codec import are_large, pack_rows, parse_document, read_row, write_rows
+from app.data_plane.lease import GroupLease, ServedVersion
+from app.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput
+from app.scheduling import INLINE_SECONDS
+
+COALESCED_RUN_SECONDS = INLINE_SECONDS
+"""How long coalesced runs may hold the event loop in one iteration; its sockets wait meanwhile."""
+
+
+class SmallRequest(Protocol):
+    """A request that may be coalesced, as its connection holds it."""
+
+    @property
+    def model(self) -> str | None:
+        """The model that the path names; None where the body may."""
+
+    @property
+    def response_complete(self) -> bool:
+        """Whether it needs no response any more: its caller left."""
+
+    def proceed(self, body: bytes) -> None:
+        """Go on singly, with a body that nobody parsed yet."""
+
+    def proceed_parsed(self, document: object, body: bytes) -> None:
+        """Go on singly, with the document that the body holds."""
+
+    def refuse(self, error: CohortError) -> None:
+        """Answer with an error that was found before a version was chosen."""
+
+    def succeed(self, body: bytes) -> None:
+        """Answer with the body of a good response."""
+
+    def fail(self, error: Exception) -> None:
+        """Answer with an error."""
+
+
+class Member(NamedTuple):
+    """A request that may be coalesced, what its body holds, and its row."""
+
+    request: SmallRequest
+    body: bytes
+    document: object
+    row: list[float]
+
+
+class Form(NamedTuple):
+    """What requests must have in common to be coalesced.
+
+    The model, the input's name (None in the `{"input": ...}` form) and the width of the row.
+    """
+
+    model: str | None
+    input: str | None
+    width: int
+
+
+class Coalescer:
+    """Gathers the requests of an event-loop iteration and runs those that fit as groups.
+
+    target: Gives who answers a model's coalesced requests; None where each goes singly.
+    lease: Takes a GroupLease on a version for requests that arrived at a time, so many of them.
+        Raises NotReady or Overloaded.
+    gather: Calls what it is given at the end of this event-loop iteration, before the scheduler
+        looks for the next batch.
+    """
+
+    def __init__(
+        self,
+        *,
+        target: Callable[[str | None], ServedVersion | None],
+        lease: Callable[[ServedVersion, float, int], GroupLease],
+        gather: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._target = target
+        self._lease = lease
+        self._gather = gather
+        self._waiting: list[tuple[SmallRequest, bytes]] = []
+        self._since = 0.0  # when the first of them was read
+        self._until = 0.0  # until when groups may run in this iteration
+
+    def add(self, request: SmallRequest, body: bytes) -> None:
+        """Keep a request until the end of the iteration. Its headers have been checked."""
+        if not self._waiting:
+            self._since = monotonic()
+            self._gather(self._answer_all)
+        self._waiting.append((request, body))
+
+    def _answer_all(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._until = monotonic() + COALESCED_RUN_SECONDS
+        try:
+            for form, members in self._group(waiting).items():
+                self._run(form, members)
+        except Exception as bug:  # noqa: BLE001 - whatever it is, the callers get a response
+            _fail([request for request, _ in waiting], bug)
+
+    def _group(self, waiting: Sequence[tuple[SmallRequest, bytes]]) -> dict[Form, list[Member]]:
+        """Parse each body, once; those that cannot be coalesced go on singly at once."""
+        groups: dict[Form, list[Member]] = {}
+        last: tuple[str | None, str | None, int] | None = None
+        members: list[Member] = []
+        for request, body in waiting:
+            path_model = request.model
+            if path_model is not None and self._target(path_model) is None:
+                request.proceed(body)
+                continue
+            try:
+                document = parse_document(body)
+            except InvalidInput as error:
+                request.refuse(error)
+                continue
+            read = read_row(document)
+            if read is None:
+                request.proceed_parsed(document, body)
+                continue
+            model, name, row = read
+            if path_model is not None:
+                if model is not None and model != path_model:
+                    request.proceed_parsed(document, body)
+                    continue
+                model = path_model
+            form = (model, name, len(row))
+            if form != last:
+                last = form
+                members = groups.setdefault(Form(*form), [])
+            members.append(Member(request, body, document, row))
+        return groups
+
+    def _run(self, form: Form, members: list[Member]) -> None:
+        served = self._target(form.model)
+        limit = 1 if served is None or not served.coalescible else served.engine.inline_rows
+        if served is None or limit == 1 or form.input not in {None, served.inputs[0].name}:
+            _proceed(members)
+            return
+        for first in range(0, len(members), limit):
+            self._run_group(served, members[first : first + limit], single=form.input is None)
+
+    def _run_group(self, served: ServedVersion, members: Sequence[Member], *, single: bool) -> None:
+        spec = served.inputs[0]
+        bodies, rows = [one.body for one in members], [one.row for one in members]
+        array = pack_rows(bodies, rows, spec.datatype)
+        if array is None:
+            _proceed(members)
+            return
+
+        def reply(outputs: Outputs | None, error: CohortError | None) -> None:
+            try:
+                _reply(lease, members, outputs, error, single=single)
+            except Exception as bug:  # noqa: BLE001 - whatever it is, the callers get a response
+                lease.close(bug)
+                _fail([one.request for one in members], bug)
+
+        try:
+            lease = self._lease(served, self._since, len(members))
+        except CohortError:  # some may still get in
+            _proceed(members)
+            return
+        try:
+            lease.submit({spec.name: array}, reply, now=monotonic() < self._until)
+        except Exception as error:
+            lease.release()
+            if not isinstance(error, CohortError):
+                raise
+            _proceed(members)
+
+
+def _reply(
+    lease: GroupLease,
+    members: Sequence[Member],
+    outputs: Outputs | None,
+    error: CohortError | None,
+    *,
+    single: bool,
+) -> None:
+    """Answer each of a group whose run is over; where one may have spoilt it, each goes singly."""
+    if error is not None and not _may_be_one_rows_fault(error):
+        lease.close(error)
+        _fail([one.request for one in members], error)
+        return
+    bodies = None if outputs is None else _write(lease, outputs, single=single)
+    if bodies is None or len(bodies) != len(members):
+        lease.release()
+        _proceed(members)
+        return
+    lease.close(left=sum([one.request.response_complete for one in members]))
+    for (request, *_), body in zip(members, bodies, strict=True):
+        if not request.response_complete:
+            request.succeed(body)
+
+
+def _write(lease: GroupLease, outputs: Outputs, *, single: bool) -> list[bytes] | None:
+    served = lease.served
+    if are_large(outputs):
+        served.coalescible = False  # such responses are written off the loop, each by itself
+        return None
+    return write_rows(
+        [(served.outputs[position].name, outputs[position]) for position in served.sent],
+        model=served.model,
+        version=served.version,
+        single=single,
+        seconds=lease.seconds,
+    )
+
+
+def _may_be_one_rows_fault(error: CohortError) -> bool:
+    """Whether others may still be answered; after a timeout or a device's failure, none are."""
+    if isinstance(error, InferenceFailed):
+        return error.blames_input
+    return not isinstance(error, DeadlineExceeded)
+
+
+def _fail(requests: Sequence[SmallRequest], error: Exception) -> None:
+    for request in requests:
+        if not request.response_complete:
+            request.fail(error)
+
+
+def _proceed(members: Sequence[Member]) -> None:
+    for request, body, document, _ in members:
+        if not request.response_complete:
+            request.proceed_parsed(document, body)

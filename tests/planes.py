@@ -1,0 +1,57 @@
+"""Planes over a registry, for tests that need no process around them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from app.control_plane import ControlPlane
+from app.data_plane import DataPlane
+from app.metrics import Metrics
+from app.registry import Registry
+from app.rollouts import Rollouts
+
+
+async def nothing() -> None:
+    """Reconcile with no disk, and save to no folder."""
+
+
+def make_rollouts(registry: Registry) -> Rollouts:
+    """No rollouts yet; events go nowhere."""
+    return Rollouts(catalog=lambda: registry.catalog, observe=lambda event: None)
+
+
+def make_data_plane(
+    registry: Registry,
+    metrics: Metrics,
+    rollouts: Rollouts | None = None,
+    *,
+    max_concurrency: int = 4096,
+) -> DataPlane:
+    """A data plane that coalesces at once what it is given to coalesce."""
+    return DataPlane(
+        registry,
+        metrics,
+        make_rollouts(registry) if rollouts is None else rollouts,
+        default_model=None,
+        max_concurrency=max_concurrency,
+        gather=lambda collect: collect(),
+    )
+
+
+def make_control_plane(
+    registry: Registry,
+    metrics: Metrics,
+    rollouts: Rollouts | None = None,
+    *,
+    reconcile: Callable[[], Awaitable[None]] = nothing,
+) -> ControlPlane:
+    """A control plane that finds nothing wrong on disk."""
+    return ControlPlane(
+        registry,
+        metrics,
+        make_rollouts(registry) if rollouts is None else rollouts,
+        reconcile=reconcile,
+        save=nothing,
+        problems=list,
+        waits_for=lambda: "loading models",
+    )
