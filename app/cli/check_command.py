@@ -149,17 +149,18 @@ def _open_all(wanted: Sequence[_Wanted], problems: list[Problem]) -> Table:
 
 def _open(found: Found, config: ModelConfig) -> Session:
     from app.repository import read_manifest, verify_digests
-    from app.session import open_session
+    from app.session import Opener
 
-    manifest = read_manifest(found.folder)
-    if manifest is not None:
-        verify_digests(found.folder, manifest)
-    return open_session(
+    opener = Opener(
         found.path,
         chain=config.providers,
         policy=config.provider_policy,
         options=config.session,
     )
+    manifest = read_manifest(found.folder)
+    if manifest is not None:
+        verify_digests(found.folder, manifest, opener.digests)
+    return opener.open()
 
 
 def _describe(specs: Sequence[TensorSpec]) -> Text:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +19,13 @@ from app.cli import options
 
 if TYPE_CHECKING:
     from app.batching import BatchPolicy
-    from app.profiling import ProfileResult, Together
+    from app.profiling import ConcurrentRuns, ProfileResult, Trial
     from app.repository import ModelConfig
-    from app.session import Session
+    from app.session import Opener, Session
     from app.settings import Settings
 
 BUDGET = 3.0
-"""Seconds for the runs at once, all together."""
+"""Seconds for all concurrent runs."""
 
 BAR_WIDTH = 30
 
@@ -48,7 +48,7 @@ def profile(
     """Measure how long MODEL's runs take here, and show what a server chooses from that.
 
     A server measures the same at load, and keeps and uses the same profile, but for the table of
-    runs at once, which only this command measures. Best on a machine that does nothing else.
+    concurrent runs, which only this command measures. Best on a machine that does nothing else.
     """
     settings = options.read(context)
     from app.errors import CohortError
@@ -80,9 +80,8 @@ class _Seen:
 def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) -> _Seen:
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
-    from app.profiling import Store, profile_model
-    from app.profiling.result import keep
-    from app.registry.preparation import Opener
+    from app.profiling import Store, find_trial, keep, key_for, profile_model
+    from app.session import Opener
 
     number, path, config = _find(settings.models, model, number)
     stderr = Console(stderr=True)
@@ -91,19 +90,25 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
     with Progress(*columns, console=stderr, transient=True, disable=hidden) as progress:
         task = progress.add_task("Opening")
         own = config.session.intra_op_threads
-        opener = Opener(path, config, settings.cache)
+        opener = Opener(
+            path,
+            chain=config.providers,
+            policy=config.provider_policy,
+            options=config.session,
+            cache=settings.cache,
+        )
         session = opener.open()
         try:
-            key = opener.key(session)
+            key = key_for(opener, session, config.batching)
             store = Store(settings.cache)
             differences = store.differences(key)
             progress.update(task, description="Measuring runs")
-            found = profile_model(
-                session, config.batching, store, key, fresh=fresh, reopen=opener.reopen
-            )
-            if found.profile.seconds and not found.together:
-                progress.update(task, description="Measuring runs at once")
-                found = replace(found, together=_together(session, own, opener.open, found))
+            trial = find_trial(session.run, session.inputs)
+            found = profile_model(opener, session, trial, config.batching, store, fresh=fresh)
+            if found.profile.seconds and not found.concurrency:
+                progress.update(task, description="Measuring concurrent runs")
+                runs = _measure_concurrency(opener, session, trial, found)
+                found = replace(found, concurrency=runs)
                 keep(store, key, found)
         finally:
             session.close()
@@ -138,25 +143,25 @@ def _find(folder: Path, model: str, number: int | None) -> tuple[int, Path, Mode
     return wanted, found.versions[wanted].path, found.config
 
 
-def _together(
-    session: Session, own: int | None, reopen: Callable[[int], Session], found: ProfileResult
-) -> tuple[Together, ...]:
+def _measure_concurrency(
+    opener: Opener, session: Session, trial: Trial, found: ProfileResult
+) -> tuple[ConcurrentRuns, ...]:
     """Runs of one row and of the chosen rows, by 1, 2, … cores; on several threads each, as well.
 
-    Several are left out where the config has a number of its `own`.
+    Several are left out where the config has a number of its own.
     """
-    from app.profiling import find_trial, sizes_up_to, together
+    from app.profiling import measure_concurrency, sizes_up_to
     from app.session import cores
 
-    trial = find_trial(session.run, session.inputs)
-    feeds = {rows: trial(rows) for rows in sorted({1, found.profile.max_batch_size})}
+    own = opener.options.intra_op_threads
+    feeds = {rows: trial.feeds(rows) for rows in sorted({1, found.profile.max_batch_size})}
     runs, more = {1 if own is None else own: session.run}, None
     if session.device == "cpu" and own is None and cores() > 1:
         several = max(2, found.threads.tried)
-        more = reopen(several)
+        more = opener.open(several)
         runs[several] = more.run
     try:
-        return together(runs, feeds, list(sizes_up_to(cores())), budget=BUDGET)
+        return measure_concurrency(runs, feeds, list(sizes_up_to(cores())), budget=BUDGET)
     finally:
         if more is not None:
             more.close()
@@ -193,16 +198,16 @@ def _show(seen: _Seen, described: Mapping[str, Any]) -> None:
     count = seen.threads or "as many as ONNX Runtime chooses"
     console.print(Text(f"{seen.model} {seen.number} on {seen.provider}, threads per run: {count}"))
     console.print(table)
-    if found.together:
-        console.print(_table_together(found.together))
+    if found.concurrency:
+        console.print(_concurrency_table(found.concurrency))
     for line in _verdicts(seen):
         console.print(Text(line), soft_wrap=True)
 
 
-def _table_together(found: Sequence[Together]) -> Table:
-    from app.profiling import best
+def _concurrency_table(found: Sequence[ConcurrentRuns]) -> Table:
+    from app.profiling import best_concurrency
 
-    top = best(found)
+    top = best_concurrency(found)
     table = Table("threads per run", "rows", "runs at once", "ms per run", "rows/s", "")
     table.header_style = "bold"
     for one in found:
@@ -226,7 +231,7 @@ def _verdicts(seen: _Seen) -> list[str]:
         lines.append(f"Padding: off, {off}" if off else "Padding: on, answers stay the same")
     if (threads := found.threads).tried > 1:
         lines.append(
-            f"Threads of a run that is alone: {threads.chosen}, since on {threads.tried} it is "
+            f"Threads of an exclusive run: {threads.chosen}, since on {threads.tried} it is "
             f"{threads.gain:.2f} times as fast as on one"
         )
     if found.kept:

@@ -118,7 +118,7 @@ def describe_profile(found: ProfileResult, device: str) -> Description:
         "measured": found.measured,
         "kept": found.kept,
         "threads": asdict(found.threads),
-        "together": [asdict(one) for one in found.together],
+        "concurrency": [asdict(one) for one in found.concurrency],
     }
 
 

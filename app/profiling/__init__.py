@@ -1,47 +1,48 @@
-"""Find out at load what a model is like: whether its rows may share a run, and how long runs take.
+"""Measure at load how long a model's runs take, and whether its rows may share one.
 
 Whether batching pays is a property of the model and the machine, so it is measured: time(n) for
 n = 1, 2, 4, … rows, of which the smallest n within 10 % of the best rows per second is chosen. And
 whether batching is *right* is a property of the model alone: in a dynamically quantized one an
-outlier row changes its neighbours' answers. So rows of mixed scale are run together and alone, and
-unless the answers agree, requests do not share runs.
+outlier row changes its neighbours' outputs. So rows of mixed scale are run in one batch and one by
+one, and unless the outputs agree, requests do not share runs.
 
-`profile_model` is the way in; what it found is kept under the cache folder.
+`find_trial` finds inputs to run a model with and `profile_model` does the rest; profiles are kept
+under the cache folder.
 """
 
-from app.profiling.concurrency import Together, best, run_together, together
+from app.profiling.concurrency import ConcurrentRuns, best_concurrency, measure_concurrency
 from app.profiling.measurement import (
     Profile,
     choose_size,
-    find_trial,
+    measure_profile,
     pad_safely,
-    profile,
     sizes_up_to,
-    synthetic,
     why_unbatchable,
 )
-from app.profiling.result import Kept, ProfileResult, key_for, profile_model
+from app.profiling.result import KeptProfile, ProfileResult, keep, key_for, profile_model
 from app.profiling.store import Store
 from app.profiling.threads import Threads, small_enough
+from app.profiling.trial import Trial, find_trial, synthetic_inputs
 
 __all__ = [
-    "Kept",
+    "ConcurrentRuns",
+    "KeptProfile",
     "Profile",
     "ProfileResult",
     "Store",
     "Threads",
-    "Together",
-    "best",
+    "Trial",
+    "best_concurrency",
     "choose_size",
     "find_trial",
+    "keep",
     "key_for",
+    "measure_concurrency",
+    "measure_profile",
     "pad_safely",
-    "profile",
     "profile_model",
-    "run_together",
     "sizes_up_to",
     "small_enough",
-    "synthetic",
-    "together",
+    "synthetic_inputs",
     "why_unbatchable",
 ]

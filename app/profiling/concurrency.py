@@ -1,4 +1,4 @@
-"""How runs of one model get along: rows per second with 1, 2, … runs at once, and more threads.
+"""How runs of one model share the cores: rows per second with 1, 2, … runs at once.
 
 `cohort profile` shows it. Nothing is decided by it: `threads` does that at load, from less, and the
 scheduler's slots are shared by all models.
@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from app.profiling.measurement import GOOD_ENOUGH, Run
+from app.profiling.measurement import GOOD_ENOUGH
+from app.profiling.trial import RunFeeds
 from app.tensors import Arrays
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
-    """`at_once` runs of `rows` rows, each on `threads` threads: what they reach between them."""
+class ConcurrentRuns:
+    """`at_once` runs of `rows` rows, each on `threads` threads; the rows per second of them all."""
 
     threads: int
     rows: int
@@ -26,11 +27,13 @@ class Together:
     rows_per_second: float
 
 
-def run_together(run: Run, feeds: Arrays, at_once: int, budget: float) -> tuple[int, float]:
+def run_concurrently(
+    run: RunFeeds, feeds: Arrays, at_once: int, budget: float
+) -> tuple[int, float]:
     """Run `feeds` over and over on `at_once` threads for `budget` seconds.
 
     Returns the number of runs and the seconds they took between the first start and the last end.
-    Raises what a run raised.
+    Raises what a run raises.
     """
     counts = [0] * at_once
     failures: list[BaseException] = []
@@ -58,16 +61,16 @@ def run_together(run: Run, feeds: Arrays, at_once: int, budget: float) -> tuple[
     return sum(counts), perf_counter() - started
 
 
-def together(
-    runs: Mapping[int, Run],
+def measure_concurrency(
+    runs: Mapping[int, RunFeeds],
     feeds: Mapping[int, Arrays],
     at_once: Sequence[int],
     *,
     budget: float,
-) -> tuple[Together, ...]:
-    """Try each of `runs` (by its threads) with each of `feeds` (by rows), in `budget` seconds.
+) -> tuple[ConcurrentRuns, ...]:
+    """Run each of `runs` (by its threads) with each of `feeds` (by rows), in `budget` seconds.
 
-    A single run outlasts its share of the budget where it takes longer.
+    A single run that takes longer than its share of the budget is finished all the same.
     """
     share = budget / max(1, len(runs) * len(feeds) * len(at_once))
     found = []
@@ -75,14 +78,14 @@ def together(
         for rows, arrays in feeds.items():
             run(arrays)  # the first run of a shape allocates
             for count in at_once:
-                done, taken = run_together(run, arrays, count, share)
+                done, taken = run_concurrently(run, arrays, count, share)
                 found.append(
-                    Together(threads, rows, count, taken * count / done, done * rows / taken)
+                    ConcurrentRuns(threads, rows, count, taken * count / done, done * rows / taken)
                 )
     return tuple(found)
 
 
-def best(found: Sequence[Together]) -> Together | None:
+def best_concurrency(found: Sequence[ConcurrentRuns]) -> ConcurrentRuns | None:
     """The way to run with the most rows per second; of nearly equal ones that with least threads.
 
     Compares what ran with the most rows only.

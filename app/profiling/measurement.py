@@ -1,30 +1,17 @@
-"""Measure a model with made-up inputs: times by rows, and whether its rows may share runs."""
+"""Measure a model with synthetic inputs: time by rows, and whether rows may share a run."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from time import perf_counter
-
-import numpy as np
 
 from app.batching import BatchPolicy, Outputs, PadPlan, RowCost, RowsDoNotFollow, plan_padding
 from app.comparing import ROUNDING, Pair, compare
-from app.errors import CohortError, InvalidInput, quoted
-from app.tensors import BY_NAME, Array, Arrays, TensorSpec, by_name
-
-Run = Callable[[Arrays], Outputs]
-
-LENGTHS = (16, 1, 8, 32, 64, 128, 224, 256)
-"""Tried in this order for dimensions (other than rows) that the model leaves open."""
-
-LARGEST = 1 << 25
-"""Elements of one made-up row at most: eight open dimensions of 16 would fill any memory."""
-
-SCALES = (1.0, 0.03, 30.0, 0.3, 1.0, 10.0, 0.1, 3.0)
-"""How large the values of row i are, over and over: neighbours differ by an order of magnitude."""
+from app.errors import CohortError
+from app.profiling.trial import RunFeeds, Trial, has_open_dimensions, synthetic_inputs
+from app.tensors import Arrays, TensorSpec, by_name
 
 GOOD_ENOUGH = 0.9
 """A batch size with this share of the best rows per second is preferred when it is smaller."""
@@ -35,10 +22,10 @@ FAILED, PADDED_FAILED = "several rows at once failed", "padded requests failed"
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What was found out about one version on this machine.
+    """What one version measured on this machine.
 
     `seconds` maps rows to the seconds a run of as many takes; empty where the model could not be
-    tried. `max_batch_size` is the number of rows chosen, 1 where requests run one by one, and then
+    run. `max_batch_size` is the number of rows chosen, 1 where requests run one by one, and then
     `reason` says why. `row_elements` is how many elements a row of the inputs had; 0 where no row
     can have more or fewer.
     """
@@ -78,34 +65,33 @@ class Profile:
 UNKNOWN_SECONDS = 0.005
 
 
-def profile(
-    run: Run,
+def measure_profile(
+    run: RunFeeds,
+    trial: Trial,
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
     policy: BatchPolicy,
     *,
     budget: float = 0.5,
 ) -> Profile:
-    """Try a model out, for about `budget` seconds beyond the runs that each answer needs."""
-    try:
-        trial = find_trial(run, inputs)
-    except CohortError as error:
-        return Profile({}, 1, f"it could not be tried out with made-up inputs: {error}")
-    one = trial(1)
+    """Run a model with `trial`'s inputs, for about `budget` seconds beyond the runs needed."""
+    if trial.problem:
+        return Profile({}, 1, f"it could not be run with synthetic inputs: {trial.problem}")
+    one = trial.feeds(1)
     first = _seconds(run, one, repeats=1)
     reason = why_unbatchable(inputs, outputs)
     if not reason and policy.batches:
         rows = 8 if first < 0.05 else 2
-        reason = influence(run, trial(rows), outputs, trust=policy.trust)
+        reason = influence(run, trial.feeds(rows), outputs, trust=policy.trust)
     if not policy.batches:
         reason = reason or "max_batch_size is 1"
     largest = 1 if reason else policy.max_batch_size
-    seconds = measure(run, trial, largest, policy.latency_budget_ms / 1000, budget)
+    seconds = time_runs(run, trial, largest, policy.latency_budget_ms / 1000, budget)
     chosen = choose_size(seconds, policy.latency_budget_ms / 1000)
     if chosen == 1 and not reason:
         reason = "larger batches are no faster here"
     elements = sum([array.size for array in one.values()])
-    fixed = not any(map(_open_dimensions, inputs))
+    fixed = not any(map(has_open_dimensions, inputs))
     return Profile(seconds, chosen, reason, 0 if fixed else elements)
 
 
@@ -133,14 +119,14 @@ def why_unbatchable(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec])
                 return f"{kind} {spec.name!r} has a fixed first dimension, {spec.shape[0]}"
     symbols = {spec.shape[0] for spec in inputs if spec.shape and spec.shape[0] is not None}
     if len(symbols) > 1:
-        return f"its inputs count their rows apart: {', '.join(sorted(map(str, symbols)))}"
+        return f"its inputs have different numbers of rows: {', '.join(sorted(map(str, symbols)))}"
     return ""
 
 
 def influence(
-    run: Run, together: Arrays, outputs: Sequence[TensorSpec], *, trust: bool = False
+    run: RunFeeds, together: Arrays, outputs: Sequence[TensorSpec], *, trust: bool = False
 ) -> str:
-    """Say how rows run together differ from the same rows run alone; "" where they agree.
+    """Say how rows of one run differ from the same rows run one by one; "" where they agree.
 
     With `trust` only the number of output rows is looked at.
     """
@@ -164,14 +150,14 @@ def influence(
 
 
 def pad_safely(
-    run: Run,
+    run: RunFeeds,
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
     policy: BatchPolicy,
 ) -> PadPlan:
-    """Plan `batching.pad`, and keep the plan only if padded answers equal unpadded ones.
+    """Plan `batching.pad`, and keep the plan only if padding leaves the outputs as they are.
 
-    A model that ignores its mask, or has none, answers differently for a padded request.
+    A model that ignores its mask, or has none, gives others for a padded request.
     """
     plan = plan_padding(inputs, outputs, policy.pad)
     if not plan.inputs or not policy.batches:
@@ -182,12 +168,12 @@ def pad_safely(
 
 
 def _padding_changes(
-    run: Run, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], plan: PadPlan
+    run: RunFeeds, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], plan: PadPlan
 ) -> str:
     longest = max(plan.multiples.values())
     requests = []
     for length in sorted({longest, max(1, longest - 1), longest // 2 + 1}, reverse=True):
-        request = synthetic(inputs, 1, longest)
+        request = synthetic_inputs(inputs, 1, longest)
         for name, (axis, _, symbol) in plan.inputs.items():
             own = length * plan.multiples[symbol] // longest or 1
             request[name] = request[name][(slice(None),) * axis + (slice(own),)]
@@ -213,9 +199,9 @@ def _changed(outputs: Sequence[TensorSpec], expected: Outputs, got: Outputs) -> 
     return next((one.output for one in differences if one.disagrees), "")
 
 
-def measure(
-    run: Run,
-    trial: Callable[[int], Arrays],
+def time_runs(
+    run: RunFeeds,
+    trial: Trial,
     largest: int,
     latency_budget: float,
     budget: float,
@@ -227,7 +213,7 @@ def measure(
     until = perf_counter() + budget
     seconds: dict[int, float] = {}
     for rows in sizes_up_to(largest):
-        feeds = trial(rows)
+        feeds = trial.feeds(rows)
         try:
             _seconds(run, feeds, repeats=1)  # the first run of a shape allocates
             seconds[rows] = _seconds(run, feeds, repeats=5, until=until)
@@ -249,7 +235,7 @@ def sizes_up_to(largest: int) -> Iterator[int]:
     yield largest
 
 
-def _seconds(run: Run, feeds: Arrays, *, repeats: int, until: float = float("inf")) -> float:
+def _seconds(run: RunFeeds, feeds: Arrays, *, repeats: int, until: float = float("inf")) -> float:
     """Time the fastest of `repeats` runs: what disturbs a run only ever makes it longer."""
     best = float("inf")
     for _ in range(repeats):
@@ -260,60 +246,3 @@ def _seconds(run: Run, feeds: Arrays, *, repeats: int, until: float = float("inf
         if ended > until:
             break
     return best
-
-
-def find_trial(run: Run, inputs: Sequence[TensorSpec]) -> Callable[[int], Arrays]:
-    """Find inputs the model accepts; returns a function from a number of rows to such inputs.
-
-    Raises the model's own error where none of `LENGTHS` fits its open dimensions.
-    """
-    failures: list[CohortError] = []
-    for length in LENGTHS if any(_open_dimensions(spec) for spec in inputs) else LENGTHS[:1]:
-        try:
-            for spec in inputs:
-                _check_size(spec, length)
-            run(synthetic(inputs, 1, length))
-        except CohortError as error:
-            failures.append(error)
-        else:
-            return lambda rows, length=length: synthetic(inputs, rows, length)  # type: ignore[misc]
-    raise failures[0]
-
-
-def _open_dimensions(spec: TensorSpec) -> bool:
-    return any(not isinstance(size, int) for size in (spec.shape or ())[1:])
-
-
-def _check_size(spec: TensorSpec, length: int) -> None:
-    sizes = [size if isinstance(size, int) else length for size in spec.shape or ()]
-    elements = prod([1, *sizes[1:]] if spec.rows_vary else sizes)
-    if elements > LARGEST:
-        raise InvalidInput(f"one row of input {quoted(spec.name)} would take {elements} elements")
-
-
-def synthetic(inputs: Sequence[TensorSpec], rows: int, length: int) -> Arrays:
-    """Make inputs of `rows` rows, the same every time, each row's values of another scale.
-
-    Whole numbers are 0 or 1, since most are indices or masks; a row's first is always 1.
-    """
-    random = np.random.default_rng(0)
-    return {spec.name: _synthetic(spec, rows, length, random) for spec in inputs}
-
-
-def _synthetic(spec: TensorSpec, rows: int, length: int, random: np.random.Generator) -> Array:
-    shape = [size if isinstance(size, int) else length for size in spec.shape or ()]
-    if spec.rows_vary:
-        shape[0] = rows
-    dtype = spec.dtype  # raises for what is no tensor
-    kind = BY_NAME[spec.datatype].kind
-    array: Array
-    if kind == "text":
-        array = np.asarray(random.integers(0, 100, shape)).astype(str).astype(object)
-    elif kind in {"int", "bool"}:
-        array = np.asarray(random.integers(0, 2, shape)).astype(dtype)
-        if array.ndim > 1 and array.size:
-            array.reshape(len(array), -1)[:, 0] = 1
-    else:
-        scales = np.resize(SCALES, shape[0]).reshape(-1, *[1] * (len(shape) - 1)) if shape else 1.0
-        array = np.asarray(random.standard_normal(shape) * scales).astype(dtype)
-    return array

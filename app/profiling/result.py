@@ -1,33 +1,32 @@
-"""All that is found out about a version at load, or was found out before."""
+"""The profile of a version: measured at load, or recalled from an earlier one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from app.batching import BatchPolicy, PadPlan, plan_padding
-from app.profiling.concurrency import Together
-from app.profiling.measurement import FAILED, PADDED_FAILED, Profile, pad_safely, profile
-from app.profiling.store import Store, log
-from app.profiling.threads import ONE, Reopen, Threads, find_threads
-from app.session import (
-    Provider,
-    ProviderPolicy,
-    Session,
-    SessionOptions,
-    digest_model,
-    machine,
-    runtime_build,
+from app.profiling.concurrency import ConcurrentRuns
+from app.profiling.measurement import (
+    FAILED,
+    PADDED_FAILED,
+    Profile,
+    measure_profile,
+    pad_safely,
 )
+from app.profiling.store import Store, log
+from app.profiling.threads import ONE, Reopen, Threads, find_threads, small_enough
+from app.profiling.trial import Trial
+from app.session import Opener, Session, machine, runtime_build
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptProfile:
     """The content of a kept profile, as its file has it besides its format and key."""
 
     measured: str  # when, in UTC
@@ -37,7 +36,7 @@ class Kept:
     padding_off: str
     row_elements: int = 0
     threads: Threads = ONE
-    together: tuple[Together, ...] = ()
+    concurrency: tuple[ConcurrentRuns, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,61 +46,60 @@ class ProfileResult:
     profile: Profile
     padding: PadPlan
     threads: Threads = ONE
-    together: tuple[Together, ...] = ()
+    concurrency: tuple[ConcurrentRuns, ...] = ()
     measured: str = ""
     kept: bool = False
 
 
-def key_for(
-    path: Path,
-    session: Session,
-    batching: BatchPolicy,
-    *,
-    chain: Sequence[Provider],
-    policy: ProviderPolicy,
-    options: SessionOptions,
-) -> dict[str, str]:
-    """Everything that what is found out depends on, in words.
+def key_for(opener: Opener, session: Session, batching: BatchPolicy) -> dict[str, str]:
+    """Everything that the profile of `session`, which `opener` opened, depends on, in words.
 
-    The model and its external data are read for it, at about 0.7 ms per MB. Raises OSError.
+    Raises OSError where the files cannot be read any more.
     """
     batching_key = (
         f"max_batch_size={batching.max_batch_size} latency_budget_ms={batching.latency_budget_ms} "
         f"trust={batching.trust} pad={sorted(batching.pad.items())!r}"
     )
     return {
-        "model": digest_model(path, options),
+        "model": opener.digest(),
         "machine": machine(),
         "runtime": runtime_build(),
         "provider": f"{session.placement.active} {session.device}",
-        "providers": f"{policy} {list(chain)!r}",
-        "session": repr(options),
+        "providers": f"{opener.policy} {list(opener.chain)!r}",
+        "session": repr(opener.options),
         "batching": batching_key,
     }
 
 
+def reopening(opener: Opener) -> Reopen | None:
+    """What opens the model again for exclusive runs; None where config or size rule that out."""
+    ruled_out = opener.options.intra_op_threads is not None or not small_enough(opener.path)
+    return None if ruled_out else opener.open
+
+
 def profile_model(
+    opener: Opener,
     session: Session,
+    trial: Trial,
     batching: BatchPolicy,
     store: Store | None = None,
-    key: Mapping[str, str] | None = None,
     *,
     fresh: bool = False,
-    reopen: Reopen | None = None,
 ) -> ProfileResult:
-    """What `session` is like: as `store` kept it for `key`, or else measured now, and kept.
+    """Recall the profile of `session`, which `opener` opened, from `store`, or measure it.
 
-    Of several processes that ask at the same time one measures. `fresh` measures in any case.
-    `reopen` is given where more threads than the session has may be tried and chosen.
+    Of several processes that ask at the same time one measures, and keeps the result. `fresh`
+    measures in any case.
     """
+    key = None if store is None else _key(opener, session, batching)
     if store is None or key is None:
-        return _measure(session, batching, reopen)
+        return _measure(opener, session, trial, batching)
     if not fresh and (found := _recall(store, key, session, batching)):
         return found
     with store.locked(key):
         if not fresh and (found := _recall(store, key, session, batching)):
             return found
-        found = _measure(session, batching, reopen)
+        found = _measure(opener, session, trial, batching)
         keep(store, key, found)
     return found
 
@@ -111,7 +109,7 @@ def keep(store: Store, key: Mapping[str, str], found: ProfileResult) -> None:
     failed = found.profile.reason.startswith(FAILED)
     if failed or not found.profile.seconds or found.padding.reason.startswith(PADDED_FAILED):
         return
-    kept = Kept(
+    kept = KeptProfile(
         found.measured,
         dict(found.profile.seconds),
         found.profile.max_batch_size,
@@ -119,19 +117,31 @@ def keep(store: Store, key: Mapping[str, str], found: ProfileResult) -> None:
         found.padding.reason,
         found.profile.row_elements,
         found.threads,
-        found.together,
+        found.concurrency,
     )
     store.write(key, asdict(kept))
 
 
-def _measure(session: Session, batching: BatchPolicy, reopen: Reopen | None) -> ProfileResult:
-    model = (session.run, session.inputs, session.outputs)
-    found_out, padding = profile(*model, batching), pad_safely(*model, batching)
+def _key(opener: Opener, session: Session, batching: BatchPolicy) -> dict[str, str] | None:
+    """The key, None where it would not be that of the files that were opened."""
+    with suppress(OSError):  # of a model deleted meanwhile, say
+        key = key_for(opener, session, batching)
+        return key if opener.unchanged() else None
+    return None
+
+
+def _measure(
+    opener: Opener, session: Session, trial: Trial, batching: BatchPolicy
+) -> ProfileResult:
+    inputs, outputs = session.inputs, session.outputs
+    profile = measure_profile(session.run, trial, inputs, outputs, batching)
+    padding = pad_safely(session.run, inputs, outputs, batching)
     threads = ONE
-    if reopen is not None and found_out.seconds:
-        threads = find_threads(session, found_out.seconds_for(1), reopen)
+    reopen = reopening(opener)
+    if reopen is not None and profile.seconds:
+        threads = find_threads(session, trial, profile.seconds_for(1), reopen)
     return ProfileResult(
-        found_out, padding, threads, measured=datetime.now(UTC).isoformat(timespec="seconds")
+        profile, padding, threads, measured=datetime.now(UTC).isoformat(timespec="seconds")
     )
 
 
@@ -148,14 +158,14 @@ def _recall(
         return None
     plan = plan_padding(session.inputs, session.outputs, batching.pad)
     padding = PadPlan(reason=kept.padding_off) if kept.padding_off else plan
-    found_out = Profile(kept.seconds, kept.max_batch_size, kept.reason, kept.row_elements)
-    return ProfileResult(found_out, padding, kept.threads, kept.together, kept.measured, kept=True)
+    profile = Profile(kept.seconds, kept.max_batch_size, kept.reason, kept.row_elements)
+    return ProfileResult(profile, padding, kept.threads, kept.concurrency, kept.measured, kept=True)
 
 
-def _validate(content: dict[str, Any]) -> Kept:
+def _validate(content: dict[str, Any]) -> KeptProfile:
     fields = {name: value for name, value in content.items() if name not in ("format", "key")}
     kept = _KEPT.validate_python(fields)
     return replace(kept, seconds=dict(sorted(kept.seconds.items())))
 
 
-_KEPT = TypeAdapter(Kept)
+_KEPT = TypeAdapter(KeptProfile)

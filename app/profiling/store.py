@@ -1,4 +1,4 @@
-"""What was found out about models, kept in files between starts and shared by processes.
+"""Profiles in files, kept between starts and shared by processes.
 
 A file is named after the model's digest and that of everything else the numbers depend on, which
 it also holds in words, so that one can say why another was not used. Files are replaced whole;
@@ -23,7 +23,7 @@ import structlog
 
 log = structlog.get_logger("cohort.profiling")
 
-FORMAT = 2
+FORMAT = 3
 """Raised whenever what is kept, or how it is measured, changes."""
 
 PATIENCE = 30.0  # seconds to wait for another process that measures the same

@@ -1,9 +1,9 @@
-"""How many threads a run takes that nothing else runs beside.
+"""How many threads an exclusive run takes: one that starts while nothing else runs or waits.
 
-With a run on every core, one thread each is best: more would only wait for each other. A exclusive
-run leaves the other cores idle, and a second session, on several threads, gives it those. It is
-measured whether that pays, on one thread and on more turn by turn, since the machine may be doing
-something else as well.
+With a run on every core, one thread each is best: more would only wait for each other. An exclusive
+run leaves the other cores idle, and a second session, on several threads, gives it those. Whether
+that pays is measured, on one thread and on more by turns, since the machine may be doing something
+else as well.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.errors import CohortError
-from app.profiling.concurrency import run_together
-from app.profiling.measurement import Run, find_trial
+from app.profiling.concurrency import run_concurrently
+from app.profiling.trial import RunFeeds, Trial
 from app.session import Session, cores
 from app.tensors import Arrays
 
 Reopen = Callable[[int], Session]
 """Opens the model once more, for exclusive runs on so many threads. Raises LoadFailed."""
 
-WORTH_A_LOOK = 0.001
+MIN_RUN_SECONDS = 0.001
 """Seconds: waking other threads for a shorter run takes about what it saves."""
 
 GAIN = 1.1
-"""More threads are chosen where a exclusive run is this much faster."""
+"""More threads are chosen where an exclusive run is this much faster."""
 
-LARGEST = 1 << 29
+MAX_BYTES = 1 << 29
 """Bytes of a version's folder: a second session has the weights in memory a second time."""
 
 TURNS, COALESCED_RUN_SECONDS = 3, 0.12
@@ -36,10 +36,10 @@ TURNS, COALESCED_RUN_SECONDS = 3, 0.12
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """The threads `chosen` for a exclusive run; on `tried` ones it was `gain` times as fast as on
-    one.
+    """The threads `chosen` for an exclusive run.
 
-    `tried` is 1 where nothing was measured.
+    On `tried` threads it was `gain` times as fast as on one; `tried` is 1 where nothing was
+    measured.
     """
 
     chosen: int = 1
@@ -54,21 +54,22 @@ def small_enough(path: Path) -> bool:
     """Whether the model at `path`, with what lies beside it, may be in memory twice."""
     with suppress(OSError):
         files = [file.stat() for file in path.parent.rglob("*")]
-        return bool(files) and sum(file.st_size for file in files) <= LARGEST
+        return bool(files) and sum(file.st_size for file in files) <= MAX_BYTES
     return False
 
 
-def find_threads(session: Session, seconds: float, reopen: Reopen) -> Threads:
+def find_threads(session: Session, trial: Trial, seconds: float, reopen: Reopen) -> Threads:
     """Choose the threads for exclusive runs of a model that takes `seconds` on `session`'s one."""
     most = cores()
-    if session.device != "cpu" or most < 2 or seconds < WORTH_A_LOOK:
+    if session.device != "cpu" or most < 2 or seconds < MIN_RUN_SECONDS:
         return ONE
     found = ONE
     with suppress(CohortError):  # of a run or of opening: then it stays at one
         for count in counts_up_to(most):
             other = reopen(count)
             try:
-                feeds = find_trial(other.run, session.inputs)(1)  # its first run, which allocates
+                feeds = trial.feeds(1)
+                other.run(feeds)  # the first run allocates
                 gain = measure_gain(session.run, other.run, feeds, seconds)
             finally:
                 other.close()
@@ -88,7 +89,7 @@ def counts_up_to(most: int) -> list[int]:
     return counts
 
 
-def measure_gain(one: Run, more: Run, feeds: Arrays, seconds: float) -> float:
+def measure_gain(one: RunFeeds, more: RunFeeds, feeds: Arrays, seconds: float) -> float:
     """How many times as fast exclusive runs of `more` are as those of `one`, which take `seconds`.
 
     Each at the best of its turns: what disturbs a run only ever makes it longer. Long runs, which
@@ -101,10 +102,10 @@ def measure_gain(one: Run, more: Run, feeds: Arrays, seconds: float) -> float:
         of_one = max(of_one, _speed(one, feeds))
         of_more = max(of_more, _speed(more, feeds))
         if turn >= TURNS and of_more >= GAIN * of_one:
-            break  # else something may have had the other cores: look on for a while
+            break  # else something may have had the other cores: go on for a while
     return of_more / of_one
 
 
-def _speed(run: Run, feeds: Arrays) -> float:
-    done, taken = run_together(run, feeds, 1, COALESCED_RUN_SECONDS)
+def _speed(run: RunFeeds, feeds: Arrays) -> float:
+    done, taken = run_concurrently(run, feeds, 1, COALESCED_RUN_SECONDS)
     return done / taken

@@ -20,7 +20,6 @@ lists.
 
 from __future__ import annotations
 
-import hashlib
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, Valida
 from app.codec import from_bytes, to_bytes
 from app.comparing import SAME_MODEL, Pair, Tolerance, explain
 from app.errors import CohortError, InvalidInput, LoadFailed, quoted
+from app.session import Digests
 from app.tensors import BY_DTYPE, Array, Arrays, TensorSpec, check_inputs
 
 FILE = "manifest.json"
@@ -199,20 +199,14 @@ def _explain(error: ValidationError) -> str:
     return "; ".join(problems[:5])
 
 
-def digest(path: Path) -> str:
-    """The SHA-256 of a file, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def verify_digests(folder: Path, manifest: Manifest) -> None:
+def verify_digests(folder: Path, manifest: Manifest, digests: Digests) -> None:
     """Raise LoadFailed, naming the file, unless all files are those that were published."""
     for name, published in manifest.files.items():
         path = PurePosixPath(name)
         if not name or "\0" in name or "\\" in name or path.is_absolute() or ".." in path.parts:
             raise LoadFailed(f"{FILE}: {quoted(name)} is not a file inside the version's folder")
         try:
-            found = digest(folder / path)
+            found = digests.of(folder / path)
         except OSError as error:
             reason = "is missing" if isinstance(error, FileNotFoundError) else error.strerror
             raise LoadFailed(f"{quoted(name)} was published and cannot be read: {reason}") from None

@@ -1,11 +1,12 @@
 """Open ONNX models on a provider chain, and run them.
 
-`open_session` is the way in; a `Session` has specs, metadata, a truthful `placement`, and `run`.
+An `Opener` opens a model file; a `Session` has specs, metadata, a truthful `placement`, and `run`.
 """
 
-from app.session.identity import digest_model, machine, runtime_build
+from app.session.digests import Digests
+from app.session.identity import machine, runtime_build
 from app.session.memory import give_back_memory
-from app.session.opening import SessionOptions, open_session
+from app.session.opening import Opener, SessionOptions, open_session
 from app.session.processor import cores
 from app.session.protobuf import Metadata
 from app.session.providers import (
@@ -21,8 +22,10 @@ from app.session.thread_priority import lower_priority
 __all__ = [
     "DEFAULT_CHAIN",
     "Control",
+    "Digests",
     "Fallback",
     "Metadata",
+    "Opener",
     "Placement",
     "Provider",
     "ProviderInvalid",
@@ -30,7 +33,6 @@ __all__ = [
     "Session",
     "SessionOptions",
     "cores",
-    "digest_model",
     "give_back_memory",
     "lower_priority",
     "machine",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,8 +12,9 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal
 
 from app.errors import LoadFailed
+from app.session.digests import Digests, Stamp, stamp
 from app.session.failures import sentence
-from app.session.optimized_graph import LARGEST, OptimizedGraph
+from app.session.optimized_graph import MAX_BYTES, OptimizedGraph
 from app.session.protobuf import ModelFile, Shape, read_model
 from app.session.providers import (
     CPU,
@@ -35,12 +37,97 @@ SPIN_MICROSECONDS = "50"
 class SessionOptions:
     """config.yaml's `session:`."""
 
-    intra_op_threads: int | None = (
-        None  # per run; None is 1, and more for exclusive runs where it pays
-    )
+    # Per run; None is 1, and more for exclusive runs where it pays.
+    intra_op_threads: int | None = None
     graph_optimization: Literal["all", "extended", "basic", "none"] = "all"
     optimized_cache: bool = True  # keep the optimized graph between starts (CPU only)
     custom_op_libraries: tuple[str, ...] = ()  # relative ones start at the model's folder
+
+
+class Opener:
+    """Opens one model file, once or several times, and knows its digest.
+
+    path: the model, `…/<model>/<version>/model.onnx`.
+    chain: providers in order of preference; the first that can serve the model does. Default: CUDA,
+        then the CPU.
+    policy: `prefer` (default) tries the chain in order and says why in the session's `placement`;
+        under `require` the first link must take at least one node, under `require_all` every node.
+        Nodes that the active provider leaves go to later links, and at last to the CPU.
+    options: `session:` of the model's config.
+    cache: the folder for optimized graphs; None (default) keeps none.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        chain: Sequence[Provider] = DEFAULT_CHAIN,
+        policy: ProviderPolicy = "prefer",
+        options: SessionOptions = SessionOptions(),
+        cache: Path | None = None,
+    ) -> None:
+        self.path, self.chain, self.policy = path, tuple(chain), policy
+        self.options, self.cache, self.digests = options, cache, Digests()
+        self._model: ModelFile | None = None
+        self._stamps: dict[Path, Stamp] = {}
+
+    def open(self, exclusive_threads: int = 0) -> Session:
+        """Open a session on the first link of the chain that can serve the model.
+
+        With `exclusive_threads`, runs take as many threads, which spin between a run's nodes: for
+        runs that start while nothing else runs. Raises LoadFailed, and nothing else, with a
+        sentence for the operator.
+        """
+        chain, policy = self.chain, self.policy
+        if not chain:
+            raise LoadFailed("the provider chain is empty")
+        model = self._read()
+        runtime = _Runtime(self, external=bool(model.external), exclusive_threads=exclusive_threads)
+        fallbacks: list[Fallback] = []
+        for place, link in enumerate(chain):
+            raw, reason = None, refusal(link)
+            if not reason:
+                try:
+                    raw = runtime.open(_links(chain[place:], policy), policy)
+                except Exception as error:
+                    reason = sentence(str(error)) or type(error).__name__
+                    if policy == "require_all":
+                        reason = runtime.left_over(link) or reason
+                    if link.name == CPU:
+                        raise LoadFailed(reason) from error
+            if raw is not None:
+                nodes = _nodes(raw)
+                reason = _shortfall(raw, link, nodes, policy)
+                if not reason:
+                    wanted = tuple(one.name for one in chain)
+                    placement = Placement(wanted, link.name, tuple(fallbacks), nodes)
+                    return _session(raw, model, placement, link.device)
+            if policy != "prefer":
+                raise LoadFailed(f"provider_policy {policy} asks for {link.name}: {reason}")
+            fallbacks.append(Fallback(link.name, reason))
+        reasons = "; ".join(f"{fallback.provider}: {fallback.reason}" for fallback in fallbacks)
+        raise LoadFailed(f"no provider of the chain can serve it ({reasons})")
+
+    def digest(self) -> str:
+        """The digest of the model, its external data and its custom operators.
+
+        Raises LoadFailed or OSError where they cannot be read.
+        """
+        self._read()
+        return hashlib.sha256("\n".join(map(self.digests.of, self._stamps)).encode()).hexdigest()
+
+    def unchanged(self) -> bool:
+        """Whether all files are still as they were just before the model was first opened."""
+        return all(stamp(path) == before for path, before in self._stamps.items())
+
+    def _read(self) -> ModelFile:
+        if self._model is None:
+            before = stamp(self.path)
+            self._model = _read(self.path)
+            beside = [self.path.parent / location for location in sorted(self._model.external)]
+            beside += custom_op_libraries(self.path, self.options)
+            self._stamps = {self.path: before, **{path: stamp(path) for path in beside}}
+        return self._model
 
 
 def open_session(
@@ -52,43 +139,15 @@ def open_session(
     cache: Path | None = None,
     exclusive_threads: int = 0,
 ) -> Session:
-    """Open the model at `path` on the first link of `chain` that will have it.
+    """Open the model at `path` once, as an `Opener` does. Raises LoadFailed, and nothing else."""
+    opener = Opener(path, chain=chain, policy=policy, options=options, cache=cache)
+    return opener.open(exclusive_threads)
 
-    `prefer` falls along the chain and says why in the session's `placement`; under `require` the
-    first link must take at least one node, under `require_all` every node. Nodes that the active
-    provider leaves go to later links, and at last to the CPU. Optimized graphs are kept under
-    `cache`. With `exclusive_threads`, runs take as many threads, which spin between a run's nodes:
-    for runs that nothing else runs beside. Raises LoadFailed, and nothing else, with a sentence
-    for the operator.
-    """
-    if not chain:
-        raise LoadFailed("the provider chain is empty")
-    model = _read(path)
-    opener = _Opener(path, model, options, cache, exclusive_threads)
-    fallbacks: list[Fallback] = []
-    for place, link in enumerate(chain):
-        raw, reason = None, refusal(link)
-        if not reason:
-            try:
-                raw = opener.open(_links(chain[place:], policy), policy)
-            except Exception as error:
-                reason = sentence(str(error)) or type(error).__name__
-                if policy == "require_all":
-                    reason = opener.left_over(link) or reason
-                if link.name == CPU:
-                    raise LoadFailed(reason) from error
-        if raw is not None:
-            nodes = _nodes(raw)
-            reason = _shortfall(raw, link, nodes, policy)
-            if not reason:
-                wanted = tuple(one.name for one in chain)
-                placement = Placement(wanted, link.name, tuple(fallbacks), nodes)
-                return _session(raw, model, placement, link.device)
-        if policy != "prefer":
-            raise LoadFailed(f"provider_policy {policy} asks for {link.name}: {reason}")
-        fallbacks.append(Fallback(link.name, reason))
-    said = "; ".join(f"{fallback.provider}: {fallback.reason}" for fallback in fallbacks)
-    raise LoadFailed(f"no provider of the chain can serve it ({said})")
+
+def custom_op_libraries(path: Path, options: SessionOptions) -> list[Path]:
+    """The libraries of `options`; relative ones start at the folder that has the config."""
+    folder = path.absolute().parent.parent
+    return [folder / library for library in options.custom_op_libraries]
 
 
 def _links(chain: Sequence[Provider], policy: ProviderPolicy) -> list[Provider]:
@@ -165,24 +224,13 @@ def _check_external(folder: Path, location: str) -> None:
         raise LoadFailed(f"its external data {location!r} is missing")
 
 
-class _Opener:
+class _Runtime:
     """Opens one model file, with the same options, on one list of providers after another."""
 
-    def __init__(
-        self,
-        path: Path,
-        model: ModelFile,
-        options: SessionOptions,
-        cache: Path | None,
-        exclusive_threads: int,
-    ) -> None:
-        self._path, self._options, self._cache, self._exclusive_threads = (
-            path,
-            options,
-            cache,
-            exclusive_threads,
-        )
-        self._external = bool(model.external)
+    def __init__(self, opener: Opener, *, external: bool, exclusive_threads: int) -> None:
+        self._path, self._options, self._cache = opener.path, opener.options, opener.cache
+        self._digests, self._external = opener.digests, external
+        self._exclusive_threads = exclusive_threads
 
     def open(self, links: Sequence[Provider], policy: ProviderPolicy) -> Any:
         """ONNX Runtime's session on `links`; raises whatever it raises."""
@@ -223,25 +271,25 @@ class _Opener:
         if wanted.graph_optimization == "none":
             return None
         try:
-            if self._path.stat().st_size > LARGEST:
+            if self._path.stat().st_size > MAX_BYTES:
                 return None
             # Whatever the threads, the graph is the same.
             wanted = replace(wanted, intra_op_threads=None)
-            return OptimizedGraph(self._cache, self._path, repr(wanted))
+            return OptimizedGraph(self._cache, self._path, repr(wanted), self._digests)
         except OSError:
             return None
 
     def _keep(self, graph: OptimizedGraph, opening: float) -> None:
         if not graph.worth_keeping(opening):
             return
-        room = graph.room()
+        file = graph.reserve()
         try:
             options = self._runtime_options()
-            options.optimized_model_filepath = str(room)
+            options.optimized_model_filepath = str(file)
             _open(self._path, options, [Provider(CPU)])
-            graph.keep(room)
+            graph.keep(file)
         finally:
-            graph.discard(room)
+            graph.discard(file)
 
     def _runtime_options(self, *, optimized: bool = False) -> Any:
         wanted = self._options
@@ -259,9 +307,8 @@ class _Opener:
         options.add_session_config_entry("session.intra_op.spin_duration_us", SPIN_MICROSECONDS)
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-        folder = self._path.absolute().parent.parent  # the model's, where config.yaml lies
-        for library in wanted.custom_op_libraries:
-            options.register_custom_ops_library(str(folder / library))
+        for library in custom_op_libraries(self._path, wanted):
+            options.register_custom_ops_library(str(library))
         return options
 
 

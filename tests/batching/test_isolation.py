@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from app.batching import Batcher, BatchPolicy, Outputs, Run
 from app.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput
-from app.profiling import profile
+from app.profiling import find_trial, measure_profile
 from app.scheduling import Scheduler
 from app.session import Provider, Session, open_session
 from app.tensors import Arrays
@@ -234,7 +234,10 @@ def test_models_answer_each_caller_as_if_alone(name: str, seconds: float, tmp_pa
     """What ONNX Runtime says to one caller it says to many; where rows would mix, none share."""
     proto, inputs = ONNX[name]
     session = opened(tmp_path, proto)
-    found = profile(session.run, session.inputs, session.outputs, BatchPolicy(), budget=0.01)
+    trial = find_trial(session.run, session.inputs)
+    found = measure_profile(
+        session.run, trial, session.inputs, session.outputs, BatchPolicy(), budget=0.01
+    )
     mixes = name in {"dynamically quantized", "rows influence each other"} or "follow" in name
     assert not mixes or found.max_batch_size == 1, found.reason
     model = Model(session.run, inputs, session.run, tolerance=1e-5)

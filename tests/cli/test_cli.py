@@ -255,10 +255,10 @@ def test_profile_in_json_has_these_fields(models: Path, tmp_path: Path) -> None:
         "measured",
         "kept",
         "threads",
-        "together",
+        "concurrency",
     ]
     assert list(described["profile"]["threads"]) == ["chosen", "tried", "gain"]
-    assert list(described["profile"]["together"][0]) == [
+    assert list(described["profile"]["concurrency"][0]) == [
         "threads",
         "rows",
         "at_once",

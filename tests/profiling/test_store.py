@@ -13,12 +13,21 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.batching import BatchPolicy, Padding
-from app.profiling import ProfileResult, Store, best, key_for, profile_model, together
-from app.profiling.concurrency import Together
+from app.errors import InferenceFailed
+from app.profiling import (
+    ConcurrentRuns,
+    ProfileResult,
+    Store,
+    best_concurrency,
+    find_trial,
+    key_for,
+    measure_concurrency,
+    profile_model,
+)
 from app.registry.catalog import Source
 from app.registry.preparation import prepare_version
 from app.repository import ModelConfig
-from app.session import Provider, Session, SessionOptions, identity, open_session
+from app.session import Opener, Provider, Session, SessionOptions, identity, open_session
 from app.tensors import Array
 from tests import onnx_models
 
@@ -33,6 +42,7 @@ class Counted:
     def __init__(self, session: Session) -> None:
         self._session, self.runs = session, 0
         self.inputs, self.outputs = session.inputs, session.outputs
+        self.placement, self.device = session.placement, session.device
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         self.runs += 1
@@ -56,22 +66,29 @@ def key_of(
     options: SessionOptions = DEFAULTS,
     chain: tuple[Provider, ...] = CHAIN,
 ) -> dict[str, str]:
-    return key_for(path, session, batching, chain=chain, policy="prefer", options=options)
+    return key_for(Opener(path, chain=chain, options=options), session, batching)
 
 
 def find(
-    session: Session, store: Store, key: Mapping[str, str], *, fresh: bool = False
+    path: Path,
+    session: Session,
+    store: Store,
+    batching: BatchPolicy = PLAIN,
+    *,
+    fresh: bool = False,
 ) -> tuple[ProfileResult, int]:
-    """What is found out, and in how many runs."""
+    """The profile, and in how many runs it was measured."""
+    trial = find_trial(session.run, session.inputs)
     counted: Any = Counted(session)
-    return profile_model(counted, BatchPolicy(), store, key, fresh=fresh), counted.runs
+    opener = Opener(path, chain=CHAIN)
+    return profile_model(opener, counted, trial, batching, store, fresh=fresh), counted.runs
 
 
 def test_kept_profile_takes_no_run(tmp_path: Path, path: Path, session: Session) -> None:
     """A second start recalls the times, the choice and the verdicts of the first."""
-    store, key = Store(tmp_path / "cache"), key_of(path, session)
-    first, runs = find(session, store, key)
-    second, later = find(session, store, key)
+    store = Store(tmp_path / "cache")
+    first, runs = find(path, session, store)
+    second, later = find(path, session, store)
     assert (runs > 0, later, first.kept, second.kept) == (True, 0, False, True)
     assert second == replace(first, kept=True)
 
@@ -80,9 +97,9 @@ def test_fresh_measures_although_a_profile_is_kept(
     tmp_path: Path, path: Path, session: Session
 ) -> None:
     """And keeps what it measured."""
-    store, key = Store(tmp_path / "cache"), key_of(path, session)
-    find(session, store, key)
-    found, runs = find(session, store, key, fresh=True)
+    store = Store(tmp_path / "cache")
+    find(path, session, store)
+    found, runs = find(path, session, store, fresh=True)
     assert runs > 0
     assert not found.kept
 
@@ -92,9 +109,8 @@ def test_verdict_on_padding_is_kept(tmp_path: Path) -> None:
     path = onnx_models.save(onnx_models.variable_length(), tmp_path / "m" / "1" / "model.onnx")
     session = open_session(path, chain=CHAIN)
     policy = BatchPolicy(pad={session.inputs[0].name: Padding(axis=1, multiple=8)})
-    store, key = Store(tmp_path / "cache"), key_of(path, session, policy)
-    first = profile_model(session, policy, store, key)
-    second = profile_model(session, policy, store, key)
+    store = Store(tmp_path / "cache")
+    first, second = (find(path, session, store, policy)[0] for _ in range(2))
     assert second.kept
     assert second.padding == first.padding
 
@@ -149,16 +165,16 @@ def test_torn_or_foreign_file_is_measured_anew(
     tmp_path: Path, path: Path, session: Session, damage: Any
 ) -> None:
     """It is said in the log, and the file is whole afterwards."""
-    store, key = Store(tmp_path / "cache"), key_of(path, session)
-    find(session, store, key)
+    store = Store(tmp_path / "cache")
+    find(path, session, store)
     (file,) = (tmp_path / "cache" / "profiles").glob("*.json")
     file.write_text(damage(file.read_text()))
     with capture_logs() as logs:
-        found, runs = find(session, store, key)
+        found, runs = find(path, session, store)
     assert runs > 0
     assert not found.kept
     assert any("not usable" in entry["event"] for entry in logs)
-    assert find(session, store, key)[1] == 0
+    assert find(path, session, store)[1] == 0
 
 
 def test_folder_that_cannot_be_written_is_told_once(
@@ -166,28 +182,24 @@ def test_folder_that_cannot_be_written_is_told_once(
 ) -> None:
     """Each start measures, as it would without a cache."""
     (tmp_path / "file").touch()
-    store, key = Store(tmp_path / "file"), key_of(path, session)
+    store = Store(tmp_path / "file")
     with capture_logs() as logs:
         for _ in range(2):
-            assert find(session, store, key)[1] > 0
+            assert find(path, session, store)[1] > 0
     assert [entry["log_level"] for entry in logs] == ["warning"]
 
 
 MEASURE = """
 import sys
-from app.batching import BatchPolicy
-from app.profiling import Store, profile_model
+from app.profiling import Store
 from app.session import open_session
 from pathlib import Path
-from tests.profiling.test_store import CHAIN, Counted, key_of
+from tests.profiling.test_store import CHAIN, find
 path, cache = map(Path, sys.argv[1:])
 session = open_session(path, chain=CHAIN)
-key = key_of(path, session)
-counted = Counted(session)
 print("ready", flush=True)
 sys.stdin.readline()
-profile_model(counted, BatchPolicy(), Store(cache), key)
-print(counted.runs)
+print(find(path, session, Store(cache))[1])
 """
 
 
@@ -258,14 +270,12 @@ def test_failures_are_not_kept(tmp_path: Path, path: Path, session: Session) -> 
 
     class Fails(Counted):
         def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-            from app.errors import InferenceFailed
-
             if len(next(iter(feeds.values()))) > 1:
                 raise InferenceFailed("no memory")
             return super().run(feeds)
 
     fails: Any = Fails(session)
-    assert "failed" in profile_model(fails, BatchPolicy(), store, key).profile.reason
+    assert "failed" in find(path, fails, store)[0].profile.reason
     assert store.read(key) is None
 
 
@@ -273,7 +283,7 @@ def test_every_way_to_run_is_tried(session: Session) -> None:
     """Each number of threads with each number of rows and of runs at once; all of them run."""
     counted = Counted(session)
     feeds = {1: {"x": _ones(1)}, 4: {"x": _ones(4)}}
-    found = together({1: counted.run, 2: session.run}, feeds, [1, 2], budget=0.01)
+    found = measure_concurrency({1: counted.run, 2: session.run}, feeds, [1, 2], budget=0.01)
     assert [(one.threads, one.rows, one.at_once) for one in found] == [
         (threads, rows, at_once) for threads in (1, 2) for rows in (1, 4) for at_once in (1, 2)
     ]
@@ -288,11 +298,13 @@ def _ones(rows: int) -> Array:
 
 def test_more_threads_are_best_only_where_clearly_faster() -> None:
     """Of nearly equal ways that with the fewest threads, then with the fewest runs at once."""
-    one = Together(1, 8, 2, 0.01, 1000.0)
-    assert best([]) is None
-    assert best([one, Together(2, 8, 1, 0.01, 1050.0), Together(1, 1, 1, 0.01, 5000.0)]) == one
-    faster = Together(2, 8, 1, 0.01, 1500.0)
-    assert best([one, faster]) == faster
+    one = ConcurrentRuns(1, 8, 2, 0.01, 1000.0)
+    assert best_concurrency([]) is None
+    hardly_faster = ConcurrentRuns(2, 8, 1, 0.01, 1050.0)
+    fewer_rows = ConcurrentRuns(1, 1, 1, 0.01, 5000.0)
+    assert best_concurrency([one, hardly_faster, fewer_rows]) == one
+    faster = ConcurrentRuns(2, 8, 1, 0.01, 1500.0)
+    assert best_concurrency([one, faster]) == faster
 
 
 def test_load_recalls_what_an_earlier_one_kept(tmp_path: Path, path: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,20 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.errors import InferenceFailed, LoadFailed
-from app.profiling import Threads, result, small_enough, threads
+from app.profiling import Threads, Trial, result, small_enough, threads
 from app.profiling.threads import counts_up_to, find_threads, measure_gain
 from app.registry.catalog import Source
 from app.registry.preparation import prepare_version
 from app.repository import Manifest, ModelConfig
-from app.session import Provider, Session, SessionOptions, open_session
+from app.session import Opener, Provider, Session, SessionOptions, open_session
 from app.session.thread_priority import NICENESS, with_low_priority
-from app.tensors import Array, Arrays
+from app.tensors import Array, Arrays, TensorSpec
 from tests import onnx_models
 
 CHAIN = (Provider("cpu"),)
 PROMISE = Manifest(1)
 TWO = Threads(2, 2, 1.7)
+TRIAL = Trial((TensorSpec("x", "FP32", ("N", 4)),), 16)
 
 
 @pytest.fixture
@@ -85,7 +87,7 @@ def test_the_first_number_of_threads_that_gains_is_chosen(
     monkeypatch.setattr(threads, "cores", lambda: 8)
     monkeypatch.setattr(threads, "measure_gain", lambda *_: next(left))
     found = find_threads(
-        session, 1.0, lambda count: open_session(path, chain=CHAIN, exclusive_threads=count)
+        session, TRIAL, 1.0, lambda count: open_session(path, chain=CHAIN, exclusive_threads=count)
     )
     assert found == Threads(chosen, tried, gains[-1])
 
@@ -96,7 +98,7 @@ def test_one_thread_stays_where_none_gains(path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(threads, "measure_gain", lambda *_: 1.05)
     session = open_session(path, chain=CHAIN)
     found = find_threads(
-        session, 1.0, lambda count: open_session(path, chain=CHAIN, exclusive_threads=count)
+        session, TRIAL, 1.0, lambda count: open_session(path, chain=CHAIN, exclusive_threads=count)
     )
     assert found == Threads(1, 2, 1.05)
 
@@ -107,7 +109,7 @@ def test_large_models_are_not_opened_twice(tmp_path: Path, monkeypatch: pytest.M
     assert small_enough(tmp_path / "model.onnx")
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "a.bin").write_bytes(bytes(600))
-    monkeypatch.setattr(threads, "LARGEST", 5000)
+    monkeypatch.setattr(threads, "MAX_BYTES", 5000)
     (tmp_path / "weights" / "b.bin").write_bytes(bytes(5000))
     assert not small_enough(tmp_path / "model.onnx")
     assert not small_enough(tmp_path / "gone" / "model.onnx")
@@ -119,7 +121,7 @@ def test_short_runs_are_not_tried(path: Path) -> None:
     def reopen(count: int) -> Session:
         raise AssertionError
 
-    assert find_threads(open_session(path, chain=CHAIN), 0.0001, reopen) == Threads()
+    assert find_threads(open_session(path, chain=CHAIN), TRIAL, 0.0001, reopen) == Threads()
 
 
 def test_model_that_does_not_open_again_keeps_one_thread(
@@ -131,7 +133,7 @@ def test_model_that_does_not_open_again_keeps_one_thread(
         raise LoadFailed("no memory")
 
     monkeypatch.setattr(threads, "cores", lambda: 2)
-    assert find_threads(open_session(path, chain=CHAIN), 1.0, reopen) == Threads()
+    assert find_threads(open_session(path, chain=CHAIN), TRIAL, 1.0, reopen) == Threads()
 
 
 def test_low_priority_is_handed_on_and_errors_come_back() -> None:
@@ -172,11 +174,12 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """For each session that a load opens, its threads for exclusive runs; two are the best."""
     asked: list[int] = []
 
-    def watched(path: Path, *, exclusive_threads: int, **others: Any) -> Session:
-        asked.append(exclusive_threads)
-        return open_session(path, exclusive_threads=exclusive_threads, **others)
+    class Watched(Opener):
+        def open(self, exclusive_threads: int = 0) -> Session:
+            asked.append(exclusive_threads)
+            return super().open(exclusive_threads)
 
-    monkeypatch.setattr("app.registry.preparation.open_session", watched)
+    monkeypatch.setattr("app.registry.preparation.Opener", Watched)
     monkeypatch.setattr(result, "find_threads", lambda *_: TWO)
     return asked
 
@@ -214,7 +217,7 @@ def test_lone_sessions_answers_are_compared_with_the_examples(
     """They go to callers as well."""
     compared: list[Session] = []
     monkeypatch.setattr("app.registry.preparation.read_manifest", lambda folder: PROMISE)
-    monkeypatch.setattr("app.registry.preparation.verify_digests", lambda folder, manifest: None)
+    monkeypatch.setattr("app.registry.preparation.verify_digests", lambda *_: None)
     monkeypatch.setattr(
         "app.registry.preparation._compare_examples",
         lambda session, manifest: compared.append(session),
@@ -223,7 +226,7 @@ def test_lone_sessions_answers_are_compared_with_the_examples(
     assert compared == [found.session, found.exclusive]
 
 
-@pytest.mark.parametrize("step", ["open_session", "_compare_examples"])
+@pytest.mark.parametrize("step", ["Opener.open", "_compare_examples"])
 def test_version_serves_without_a_second_session(
     path: Path, opened: list[int], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -231,8 +234,8 @@ def test_version_serves_without_a_second_session(
     from app.registry import preparation
 
     monkeypatch.setattr(preparation, "read_manifest", lambda folder: PROMISE)
-    monkeypatch.setattr(preparation, "verify_digests", lambda folder, manifest: None)
-    real, calls = getattr(preparation, step), []
+    monkeypatch.setattr(preparation, "verify_digests", lambda *_: None)
+    real, calls = attrgetter(step)(preparation), []
 
     def fail_the_second_time(*arguments: Any, **named: Any) -> Any:
         calls.append(named)
@@ -240,7 +243,7 @@ def test_version_serves_without_a_second_session(
             raise LoadFailed("no memory")
         return real(*arguments, **named)
 
-    monkeypatch.setattr(preparation, step, fail_the_second_time)
+    monkeypatch.setattr(f"app.registry.preparation.{step}", fail_the_second_time)
     with capture_logs() as logs:
         found = prepare_version(Source(path, "", ModelConfig(providers=CHAIN)), None)
     assert found.exclusive is None

@@ -23,9 +23,10 @@ from app.repository.manifest import (
     Example,
     Measured,
     Source,
-    digest,
     dump_manifest,
 )
+from app.session import Digests
+from app.session.digests import hash_file
 from app.tensors import DATATYPES, Array, Datatype, TensorSpec
 
 
@@ -206,36 +207,36 @@ def test_digests_of_untouched_files_are_right(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"onnx")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "weights.bin").write_bytes(b"1234")
-    files = {name: digest(tmp_path / name) for name in ("model.onnx", "data/weights.bin")}
-    verify_digests(tmp_path, Manifest(format=1, files=files))
-    verify_digests(tmp_path, Manifest(format=1))
+    files = {name: hash_file(tmp_path / name) for name in ("model.onnx", "data/weights.bin")}
+    verify_digests(tmp_path, Manifest(format=1, files=files), Digests())
+    verify_digests(tmp_path, Manifest(format=1), Digests())
 
 
 def test_changed_or_missing_file_is_named(tmp_path: Path) -> None:
     """One flipped bit is enough."""
     (tmp_path / "model.onnx").write_bytes(b"onnx")
-    manifest = Manifest(format=1, files={"model.onnx": digest(tmp_path / "model.onnx")})
+    manifest = Manifest(format=1, files={"model.onnx": hash_file(tmp_path / "model.onnx")})
     (tmp_path / "model.onnx").write_bytes(b"onny")
     with pytest.raises(LoadFailed, match=r"'model\.onnx' is not the file that was published"):
-        verify_digests(tmp_path, manifest)
+        verify_digests(tmp_path, manifest, Digests())
     (tmp_path / "model.onnx").unlink()
     with pytest.raises(LoadFailed, match=r"'model\.onnx' was published .* is missing"):
-        verify_digests(tmp_path, manifest)
+        verify_digests(tmp_path, manifest, Digests())
 
 
 @pytest.mark.parametrize("name", ["../model.onnx", "/etc/passwd", "a/../../b", "", "a\\b", "a\0b"])
 def test_digests_reach_no_file_elsewhere(tmp_path: Path, name: str) -> None:
     """A manifest may come with a model from anywhere."""
     with pytest.raises(LoadFailed, match="not a file inside"):
-        verify_digests(tmp_path, Manifest(format=1, files={name: "0" * 64}))
+        verify_digests(tmp_path, Manifest(format=1, files={name: "0" * 64}), Digests())
 
 
 def test_digests_without_the_model_promise_nothing(tmp_path: Path) -> None:
     """A manifest that leaves out the one file that matters is a mistake."""
     (tmp_path / "labels.txt").write_text("a")
-    manifest = Manifest(format=1, files={"labels.txt": digest(tmp_path / "labels.txt")})
+    manifest = Manifest(format=1, files={"labels.txt": hash_file(tmp_path / "labels.txt")})
     with pytest.raises(LoadFailed, match=r"none for model\.onnx"):
-        verify_digests(tmp_path, manifest)
+        verify_digests(tmp_path, manifest, Digests())
 
 
 def floats(*values: float) -> dict[str, Array]:

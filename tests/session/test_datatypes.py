@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from app.comparing import ROUNDING, Pair, explain
 from app.errors import InferenceFailed, InvalidInput
-from app.profiling import synthetic
+from app.profiling import synthetic_inputs
 from app.session import Provider, Session, open_session
 from app.tensors import BY_NAME, DATATYPES, EXTENSION, Array, TensorSpec, pack, unpack
 from tests import onnx_models
@@ -203,7 +203,7 @@ def test_ranks_up_to_numpys(opened: Opener, datatype: str, rank: int) -> None:
 @pytest.mark.parametrize("datatype", [datatype.name for datatype in DATATYPES])
 def test_rows_are_put_together(datatype: str) -> None:
     """Batching's concatenation and cutting keep every datatype and value."""
-    array = synthetic([TensorSpec("x", datatype, ("N", 5))], 4, 16)["x"]
+    array = synthetic_inputs([TensorSpec("x", datatype, ("N", 5))], 4, 16)["x"]
     whole = np.concatenate([array[:1], array[1:4]])
     assert _same(whole[1:], array[1:]) or np.isnan(array.astype("f4")).any()
     assert whole.dtype == BY_NAME[datatype].dtype

@@ -1,0 +1,163 @@
+"""What a load does once, however many parts of it need the result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.batching import BatchPolicy
+from app.errors import LoadFailed
+from app.profiling import Threads, Trial, find_trial, result
+from app.registry import preparation
+from app.registry.catalog import Source
+from app.registry.preparation import PreparedVersion, prepare_version
+from app.repository import Manifest, ModelConfig, verify_digests
+from app.repository.manifest import Example, dump_manifest
+from app.session import Provider, Session, digests, open_session, optimized_graph
+from app.session.digests import hash_file
+from tests import onnx_models
+
+CHAIN = (Provider("cpu"),)
+CONFIG = ModelConfig(providers=CHAIN, batching=BatchPolicy(max_batch_size=2))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A model with a manifest: digests, and an example that it fulfils."""
+    path = onnx_models.save(onnx_models.mlp(), tmp_path / "mlp" / "1" / "model.onnx")
+    publish(path)
+    return path
+
+
+def publish(path: Path) -> None:
+    session = open_session(path, chain=CHAIN)
+    feeds = {"x": np.ones((2, 4), "f4")}
+    outputs = dict(zip([spec.name for spec in session.outputs], session.run(feeds), strict=True))
+    manifest = Manifest(1, {path.name: hash_file(path)}, examples=(Example(feeds, outputs),))
+    (path.parent / "manifest.json").write_bytes(dump_manifest(manifest))
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often files were hashed, by name, and inputs looked for (`trial`).
+
+    Every graph is kept, and two threads are the best for exclusive runs, so that all that needs a
+    digest or a trial takes part.
+    """
+    counter: Counter[str] = Counter()
+
+    def counted_hash(file: Path) -> str:
+        counter["graph" if "optimized" in file.parts else file.name] += 1
+        return hash_file(file)
+
+    def counted_search(*arguments: Any) -> Trial:
+        counter["trial"] += 1
+        return find_trial(*arguments)
+
+    def find_threads(session: Session, trial: Trial, seconds: float, reopen: Any) -> Threads:
+        with_two = reopen(2)
+        with_two.run(trial.feeds(1))
+        with_two.close()
+        return Threads(2, 2, 1.5)
+
+    monkeypatch.setattr(digests, "hash_file", counted_hash)
+    monkeypatch.setattr(preparation, "find_trial", counted_search)
+    monkeypatch.setattr(result, "find_threads", find_threads)
+    monkeypatch.setattr(optimized_graph, "pays", lambda opening, hashing: True)
+    return counter
+
+
+def load(path: Path, cache: Path | None, config: ModelConfig = CONFIG) -> PreparedVersion:
+    prepared = prepare_version(Source(path, "", config), cache)
+    prepared.close()
+    return prepared
+
+
+def test_cold_load_hashes_the_model_once_and_looks_for_inputs_once(
+    path: Path, tmp_path: Path, counts: Counter[str]
+) -> None:
+    """For the manifest, the optimized graph, the profile, threads and the exclusive session."""
+    first = load(path, tmp_path / "cache")
+    assert (counts["model.onnx"], counts["trial"]) == (1, 1)
+    assert (first.found.kept, first.exclusive is not None) == (False, True)
+
+
+def test_warm_load_hashes_the_model_and_the_kept_graph_once_each(
+    path: Path, tmp_path: Path, counts: Counter[str]
+) -> None:
+    """The kept profile and the kept graph are both known by the model's digest."""
+    load(path, tmp_path / "cache")
+    counts.clear()
+    assert load(path, tmp_path / "cache").found.kept
+    assert counts == {"model.onnx": 1, "graph": 1, "trial": 1}
+
+
+def test_load_without_a_manifest_or_cache_hashes_nothing(path: Path, counts: Counter[str]) -> None:
+    """There is nothing to compare a digest with."""
+    (path.parent / "manifest.json").unlink()
+    load(path, None)
+    assert counts == {"trial": 1}
+
+
+def test_file_that_changes_before_it_is_opened_fails_the_load(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was verified is not what was opened."""
+    swapped: list[bool] = []
+
+    def verify_and_swap(*arguments: Any) -> None:
+        verify_digests(*arguments)
+        if not swapped:
+            swapped.append(True)
+            onnx_models.save(onnx_models.mlp(seed=1), path)
+
+    monkeypatch.setattr(preparation, "verify_digests", verify_and_swap)
+    with pytest.raises(LoadFailed, match="is not the file that was published"):
+        load(path, None)
+
+
+@pytest.mark.parametrize("moment", ["hash", "search"])
+def test_file_that_changes_during_a_load_leaves_no_profile_behind(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Its digest would be that of other weights than those that were measured."""
+    (path.parent / "manifest.json").unlink()
+    cache = tmp_path / "cache"
+
+    def change() -> None:
+        onnx_models.save(onnx_models.mlp(seed=1), path)
+
+    def hash_and_change(file: Path) -> str:
+        found = hash_file(file)
+        change()
+        return found
+
+    def change_and_search(*arguments: Any) -> Trial:
+        change()
+        return find_trial(*arguments)
+
+    with monkeypatch.context() as patched:
+        if moment == "hash":
+            patched.setattr(digests, "hash_file", hash_and_change)
+        else:
+            patched.setattr(preparation, "find_trial", change_and_search)
+        assert not load(path, cache).found.kept
+    assert not list(cache.rglob("*.json"))
+    assert not load(path, cache).found.kept
+    assert load(path, cache).found.kept
+
+
+def test_model_that_refuses_synthetic_inputs_is_served_with_a_reason(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is neither warmed up nor measured, and has the manifest's example to show."""
+    monkeypatch.setattr(preparation, "find_trial", lambda *_: Trial(problem="only ISO dates"))
+    prepared = load(path, None)
+    assert "only ISO dates" in prepared.found.profile.reason
+    assert prepared.example is not None
+    (path.parent / "manifest.json").unlink()
+    assert load(path, None).example is None
