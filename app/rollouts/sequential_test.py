@@ -121,9 +121,11 @@ def weigh_two_samples(
 
 def weigh_one_sample(evidence: Evidence, variant: Counts, limit: float) -> Evidence:
     """Add new outcomes of the variant, against "a share of at most `limit`"."""
-    limit = min(max(limit, 1e-6), 0.98)
+    limit = max(limit, 1e-6)
     log_wealths = tuple(
-        wealth + _likelihood(variant, min(times * limit, 0.99)) - _likelihood(variant, limit)
+        wealth
+        + _likelihood(variant, max(min(times * limit, 0.99), limit))
+        - _likelihood(variant, limit)
         for wealth, times in zip(evidence.log_wealths, ALTERNATIVES, strict=True)
     )
     return Evidence(evidence.baseline, evidence.variant + variant, log_wealths, evidence.restarts)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import comb, inf
 
 import numpy as np
 import pytest
@@ -11,11 +12,15 @@ from hypothesis import strategies as st
 
 from app.rollouts import Guard
 from app.rollouts.sequential_test import (
+    ALTERNATIVES,
+    RESTART_BELOW,
     Counts,
     Evidence,
     Reason,
+    Verdict,
     judge,
     renew,
+    threshold_of,
     weigh_one_sample,
     weigh_two_samples,
 )
@@ -154,16 +159,201 @@ def test_one_block_has_no_expected_gain_at_the_limit(low: int, bad: int, increas
 
 
 def _binomial(n: int, k: int, p: float) -> float:
-    from math import comb
-
     return comb(n, k) * p**k * (1 - p) ** (n - k)
 
 
-def test_the_budget_is_split_among_the_limits_that_are_set() -> None:
-    """Three limits need stronger evidence each than one."""
-    assert EVERYTHING.threshold > ERRORS.threshold
-    reasons: dict[Reason, Evidence] = {"errors": Evidence(), "latency": Evidence()}
-    assert judge(reasons, EVERYTHING) is None
+# -- the same in numbers, against the formulas of the papers
+
+
+def likelihood(counts: Counts, rate: float) -> float:
+    """The probability of outcomes in one order."""
+    return float(rate**counts.bad * (1 - rate) ** (counts.total - counts.bad))
+
+
+def divergence(rate: float, null: float) -> float:
+    """Kullback and Leibler's, of one outcome of each."""
+    good, bad = (1 - rate) * np.log((1 - rate) / (1 - null)), rate * np.log(rate / null)
+    return float(good + bad)
+
+
+def expected_log_e(
+    before: Counts, baseline: Counts, variant: Counts, increase: float, already: float = 1.0
+) -> float:
+    """One block's e-value by search: the null's nearest point is looked for on a fine grid."""
+    known = (before.bad + 0.5) / (before.total + 50)
+    e_values = []
+    for times in ALTERNATIVES:
+        high = min(times * (known + increase), 0.99)
+        if high <= known + increase:
+            e_values.append(1.0)
+            continue
+        start, end = known, high - increase
+        for _ in range(4):  # finer each time
+            grid = np.linspace(start, end, 1001)
+            distances = [
+                baseline.total * divergence(known, null)
+                + variant.total * divergence(high, null + increase)
+                for null in grid
+            ]
+            place = int(np.argmin(distances))
+            nearest, start, end = grid[place], grid[max(place - 1, 0)], grid[min(place + 1, 1000)]
+        e_values.append(
+            already
+            * (likelihood(baseline, known) / likelihood(baseline, nearest))
+            * (likelihood(variant, high) / likelihood(variant, nearest + increase))
+        )
+    return float(np.log(np.mean(e_values)))
+
+
+@pytest.mark.parametrize(
+    ("before", "baseline", "variant", "increase"),
+    [
+        (Counts(), Counts(30, 1), Counts(10, 2), 0.01),
+        (Counts(), Counts(10, 2), Counts(30, 1), 0.01),
+        (Counts(400, 20), Counts(5, 0), Counts(20, 7), 0.02),
+        (Counts(400, 20), Counts(50, 30), Counts(20, 1), 0.02),
+        (Counts(100, 90), Counts(10, 9), Counts(10, 10), 0.05),
+        (Counts(100, 20), Counts(10, 1), Counts(10, 3), 0.0),
+    ],
+)
+def test_a_block_of_two_streams_has_the_e_value_of_the_paper(
+    before: Counts, baseline: Counts, variant: Counts, increase: float
+) -> None:
+    """The alternative is estimated from earlier blocks, the null's point lies nearest to it."""
+    after = weigh_two_samples(Evidence(before, Counts(7, 1)), baseline, variant, increase)
+    assert after.log_e == pytest.approx(
+        expected_log_e(before, baseline, variant, increase), abs=1e-5
+    )
+    assert after.baseline == Counts(before.total + baseline.total, before.bad + baseline.bad)
+    assert after.variant == Counts(7 + variant.total, 1 + variant.bad)
+
+
+def test_blocks_multiply() -> None:
+    """The wealth of each bet goes from block to block."""
+    first = weigh_two_samples(Evidence(), Counts(30, 1), Counts(10, 2), 0.01)
+    both = weigh_two_samples(first, Counts(30, 0), Counts(10, 1), 0.01)
+    alone = weigh_two_samples(
+        Evidence(first.baseline, first.variant), Counts(30, 0), Counts(10, 1), 0.01
+    )
+    assert both.log_wealths == pytest.approx(
+        [one + other for one, other in zip(first.log_wealths, alone.log_wealths, strict=True)]
+    )
+    assert both.variant == Counts(20, 3)
+
+
+@pytest.mark.parametrize(
+    ("variant", "limit"), [(Counts(20, 3), 0.02), (Counts(20, 0), 0.1), (Counts(9, 9), 0.5)]
+)
+def test_one_stream_has_the_e_value_of_a_likelihood_ratio(variant: Counts, limit: float) -> None:
+    """Of each alternative against the limit; the mean counts, and restarts stay known."""
+    before = Evidence(Counts(), Counts(5, 1), restarts=2)
+    after = weigh_one_sample(before, variant, limit)
+    e_values = [
+        likelihood(variant, min(times * limit, 0.99)) / likelihood(variant, limit)
+        for times in ALTERNATIVES
+    ]
+    assert after.log_e == pytest.approx(float(np.log(np.mean(e_values))))
+    assert (after.variant, after.restarts) == (Counts(5 + variant.total, 1 + variant.bad), 2)
+    twice = weigh_one_sample(after, variant, limit)
+    assert twice.log_wealths == pytest.approx([2 * one for one in after.log_wealths])
+
+
+@pytest.mark.parametrize(
+    ("limit", "broken"), [(0.0, True), (0.98, True), (0.99, False), (1.0, False)]
+)
+def test_a_limit_at_either_end_is_judged(limit: float, broken: bool) -> None:
+    """Nothing may disagree, or everything may: then there is nothing beyond the limit to bet on."""
+    evidence = weigh_one_sample(Evidence(), Counts(1000, 1000), limit)
+    verdict = judge({"disagreement": evidence}, Guard(max_disagreement=limit))
+    assert (verdict is not None) is broken
+
+
+# -- the false-alarm budget
+
+
+@pytest.mark.parametrize(
+    ("guard", "limits"),
+    [
+        (Guard(confidence=0.9), 1),
+        (Guard(max_error_rate_increase=0.01, confidence=0.9), 1),
+        (Guard(max_latency_ratio=1.5, confidence=0.9), 1),
+        (Guard(max_disagreement=0.0, confidence=0.9), 1),
+        (Guard(max_error_rate_increase=0.0, max_disagreement=0.1, confidence=0.9), 2),
+        (Guard(0.01, 1.5, 0.02, confidence=0.9), 3),
+    ],
+)
+def test_the_budget_is_split_among_the_limits_that_are_set(guard: Guard, limits: int) -> None:
+    """A limit of zero is set, too; three limits need stronger evidence each than one."""
+    assert np.exp(-guard.threshold) == pytest.approx(0.1 / limits)
+
+
+def test_all_bets_together_keep_within_the_budget() -> None:
+    """The first has nine tenths of it; those that follow share the last, however many."""
+    shares = [
+        float(np.exp(-threshold_of(Evidence(restarts=restarts), ERRORS)))
+        for restarts in range(20_000)
+    ]
+    assert shares[0] == pytest.approx(0.9 * 0.05)
+    assert shares[2] == pytest.approx(shares[1] / 4)
+    assert sum(shares) == pytest.approx(0.05, rel=1e-4)
+    assert sum(shares) <= 0.05
+
+
+def test_certainty_is_never_reached() -> None:
+    """A confidence of 1 leaves no budget to be wrong with."""
+    guard = Guard(max_error_rate_increase=0.0, confidence=1.0)
+    assert guard.threshold == inf
+    assert judge({"errors": Evidence(variant=Counts(500, 500))}, guard) is None
+
+
+def evidence_of(log_e: float, requests: int = 200) -> Evidence:
+    """Evidence of a known strength."""
+    return Evidence(Counts(900, 9), Counts(requests, 8), (log_e,) * len(ALTERNATIVES))
+
+
+def test_a_limit_is_broken_from_the_threshold_on() -> None:
+    """Not below it, by however little."""
+    threshold = threshold_of(evidence_of(0), ERRORS)
+    broken, kept = evidence_of(threshold + 1e-9), evidence_of(threshold - 1e-9)
+    assert judge({"errors": broken}, ERRORS) == Verdict("errors", broken)
+    assert judge({"errors": kept}, ERRORS) is None
+
+
+def test_a_verdict_comes_from_min_requests_on() -> None:
+    """Of the variant; the baseline's do not count."""
+    assert judge({"errors": evidence_of(99, 199)}, ERRORS) is None
+    assert judge({"errors": evidence_of(99, 200)}, ERRORS) is not None
+
+
+def test_the_limit_that_is_broken_is_told() -> None:
+    """Among those that hold."""
+    reasons: dict[Reason, Evidence] = {"errors": evidence_of(0), "latency": evidence_of(99)}
+    verdict = judge(reasons, EVERYTHING)
+    assert verdict is not None
+    assert verdict.reason == "latency"
+    assert judge({"errors": evidence_of(0), "latency": evidence_of(0)}, EVERYTHING) is None
+
+
+def test_a_bet_that_is_all_but_lost_starts_anew() -> None:
+    """Below the bound and not at it; the counts stay."""
+    kept = evidence_of(RESTART_BELOW)
+    assert renew(kept) is kept
+    renewed = renew(evidence_of(RESTART_BELOW - 1e-9))
+    assert renewed == Evidence(kept.baseline, kept.variant, restarts=1)
+    assert renewed.log_e == 0
+    lost = replace(renewed, log_wealths=(-9.0,) * len(ALTERNATIVES))
+    assert renew(lost).restarts == 2
+
+
+def test_a_verdict_of_one_stream_names_no_baseline() -> None:
+    """A shadow has none."""
+    assert str(Verdict("disagreement", Evidence(variant=Counts(40, 3)))) == (
+        "disagreement: 7.50% of 40 requests"
+    )
+    assert Counts().rate == 0
+
+
+# -- over time
 
 
 def test_a_variant_that_turns_bad_late_is_caught_as_soon() -> None:

@@ -1,0 +1,228 @@
+"""Whose outcomes count against whom, and when a version is judged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.rollouts import Guard, Rollout, Variant
+from app.rollouts.evidence import MIN_BASELINE_REQUESTS, OutcomeStream, RolloutEvidence
+from app.rollouts.sequential_test import Counts, Verdict
+
+ROLLOUT = Rollout(
+    "m",
+    {
+        "stable": Variant("stable", 1, 1),
+        "canary": Variant("canary", 2, 1),
+        "other": Variant("other", 3, 1),
+    },
+    "stable",
+)
+ERRORS = Guard(max_error_rate_increase=0.01, min_requests=50)
+LATENCY = Guard(max_latency_ratio=2.0, min_requests=50)
+
+
+def count(evidence: RolloutEvidence, variant: str, good: int, bad: int = 0) -> None:
+    """Count outcomes of a variant."""
+    for _ in range(good):
+        evidence.count_outcome(variant, bad=False)
+    for _ in range(bad):
+        evidence.count_outcome(variant, bad=True)
+
+
+def reasons(broken: dict[int, Verdict]) -> dict[int, str]:
+    """The limit that each version broke."""
+    return {version: verdict.reason for version, verdict in broken.items()}
+
+
+def errors(evidence: RolloutEvidence, name: str) -> tuple[Counts, Counts]:
+    """What is weighed of the baseline and of a candidate."""
+    weighed = evidence.candidates[name].errors.evidence
+    return weighed.baseline, weighed.variant
+
+
+def test_outcomes_of_one_side_wait_for_the_other() -> None:
+    """Then both are one block; what was weighed is not weighed again."""
+    stream = OutcomeStream()
+    for bad in (False, True, True):
+        stream.count(baseline=True, bad=bad)
+    stream.weigh(0.01)
+    assert stream.evidence.baseline == Counts()
+    stream.count(baseline=False, bad=True)
+    for _ in range(2):
+        stream.weigh(0.01)
+        assert (stream.evidence.baseline, stream.evidence.variant) == (Counts(3, 2), Counts(1, 1))
+
+
+def test_outcomes_of_a_candidate_alone_wait_as_well() -> None:
+    """A canary without a baseline beside it is not judged."""
+    stream = OutcomeStream()
+    stream.count(baseline=False, bad=True)
+    stream.weigh(0.01)
+    assert stream.evidence.variant == Counts()
+
+
+def test_the_baselines_outcomes_count_for_everyone_a_candidates_for_itself() -> None:
+    """Each with its own sort, and none of a variant that is unknown by now."""
+    evidence = RolloutEvidence(ROLLOUT, ERRORS)
+    count(evidence, "stable", 9, 1)
+    count(evidence, "canary", 6, 1)
+    count(evidence, "other", 5)
+    count(evidence, "gone", 5, 5)
+    assert evidence.judge(()) == {}
+    assert errors(evidence, "canary") == (Counts(10, 1), Counts(7, 1))
+    assert errors(evidence, "other") == (Counts(10, 1), Counts(5, 0))
+
+
+def test_the_candidate_that_fails_more_often_is_told_with_its_reason() -> None:
+    """And no other; a failing baseline speaks against nobody."""
+    evidence = RolloutEvidence(ROLLOUT, ERRORS)
+    count(evidence, "stable", 200)
+    count(evidence, "canary", 30, 30)
+    count(evidence, "other", 60)
+    assert reasons(evidence.judge(())) == {2: "errors"}
+    evidence = RolloutEvidence(ROLLOUT, ERRORS)
+    count(evidence, "stable", 30, 30)
+    count(evidence, "canary", 200)
+    count(evidence, "other", 200)
+    assert evidence.judge(()) == {}
+
+
+def test_no_verdict_comes_before_min_requests_of_the_candidate() -> None:
+    """Many of the baseline do not make up for them."""
+    evidence = RolloutEvidence(ROLLOUT, ERRORS)
+    count(evidence, "stable", 500)
+    count(evidence, "canary", 0, 49)
+    assert evidence.judge(()) == {}
+    count(evidence, "stable", 1)
+    count(evidence, "canary", 0, 1)
+    assert reasons(evidence.judge(())) == {2: "errors"}
+
+
+def test_without_a_limit_nothing_is_weighed() -> None:
+    """Errors are not judged by a guard on latency, nor the other way round."""
+    evidence = RolloutEvidence(ROLLOUT, LATENCY)
+    count(evidence, "stable", 200)
+    count(evidence, "canary", 0, 200)
+    assert evidence.judge(()) == {}
+    assert errors(evidence, "canary") == (Counts(), Counts())
+
+
+@pytest.mark.parametrize("versions", [(2,), (2, 3)])
+def test_versions_that_are_rolled_back_are_not_judged_again(versions: tuple[int, ...]) -> None:
+    """Else each tick would decide the same once more."""
+    evidence = RolloutEvidence(ROLLOUT, ERRORS)
+    count(evidence, "stable", 200)
+    for name in ("canary", "other"):
+        count(evidence, name, 0, 100)
+    assert evidence.judge(versions).keys() == {2, 3} - set(versions)
+
+
+def test_a_candidate_of_the_baselines_version_is_not_judged() -> None:
+    """To roll it back would take the baseline's version out."""
+    variants = {**ROLLOUT.variants, "canary": Variant("canary", 1, 1)}
+    evidence = RolloutEvidence(replace(ROLLOUT, variants=variants), ERRORS)
+    count(evidence, "stable", 200)
+    count(evidence, "canary", 0, 100)
+    assert evidence.judge(()) == {}
+
+
+# -- latency
+
+
+def answer(evidence: RolloutEvidence, variant: str, seconds: float, times: int) -> None:
+    """Count so many requests of one latency."""
+    for _ in range(times):
+        evidence.count_latency(variant, seconds)
+
+
+def test_slow_is_relative_to_the_baselines_p95_once_that_means_something() -> None:
+    """Not before the baseline has answered often enough, and fixed between two looks."""
+    evidence = RolloutEvidence(ROLLOUT, LATENCY)
+    answer(evidence, "stable", 0.01, MIN_BASELINE_REQUESTS - 1)
+    answer(evidence, "canary", 1.0, 500)
+    evidence.judge(())
+    assert evidence.slow_from is None
+    answer(evidence, "stable", 0.01, 1)
+    assert evidence.slow_from is None
+    evidence.judge(())
+    assert evidence.slow_from == pytest.approx(0.02, rel=0.06)
+    answer(evidence, "stable", 1.0, 500)
+    assert evidence.slow_from == pytest.approx(0.02, rel=0.06)
+    assert evidence.candidates["canary"].slow.evidence.variant == Counts()
+
+
+def test_a_candidate_that_is_slow_more_often_is_told() -> None:
+    """Beyond the limit counts as slow, at the limit does not."""
+    evidence = RolloutEvidence(ROLLOUT, LATENCY)
+    answer(evidence, "stable", 0.01, 200)
+    evidence.judge(())
+    limit = evidence.slow_from
+    assert limit is not None
+    answer(evidence, "stable", 0.01, 200)
+    answer(evidence, "canary", limit * 1.01, 100)
+    answer(evidence, "other", limit, 100)
+    assert reasons(evidence.judge(())) == {2: "latency"}
+    assert evidence.candidates["other"].slow.evidence.variant == Counts(100, 0)
+
+
+def test_what_makes_everybody_slow_speaks_against_nobody() -> None:
+    """The baseline is slow as often."""
+    evidence = RolloutEvidence(ROLLOUT, LATENCY)
+    answer(evidence, "stable", 0.01, 200)
+    evidence.judge(())
+    for name in ROLLOUT.variants:
+        answer(evidence, name, 1.0, 200)
+    assert evidence.judge(()) == {}
+    assert evidence.candidates["canary"].slow.evidence.baseline == Counts(200, 200)
+
+
+def test_without_a_limit_on_latency_nothing_is_slow() -> None:
+    """However many answers there are."""
+    evidence = RolloutEvidence(ROLLOUT, ERRORS)
+    answer(evidence, "stable", 0.01, 500)
+    evidence.judge(())
+    assert evidence.slow_from is None
+
+
+# -- what forgets
+
+
+def test_an_edit_keeps_the_evidence_of_versions_that_stay() -> None:
+    """Weights do not matter; another version, a new variant and a new baseline begin anew."""
+    evidence = RolloutEvidence(ROLLOUT, ERRORS)
+    before = dict(evidence.candidates)
+    variants = {
+        "stable": Variant("stable", 1, 7),
+        "canary": Variant("canary", 2, 9),
+        "other": Variant("other", 4, 1),
+        "new": Variant("new", 3, 1),
+    }
+    evidence.follow(replace(ROLLOUT, variants=variants))
+    assert evidence.candidates.keys() == {"canary", "other", "new"}
+    assert evidence.candidates["canary"] is before["canary"]
+    assert evidence.candidates["other"] is not before["other"]
+    assert evidence.candidates["new"] not in before.values()
+
+
+def test_a_variant_that_leaves_takes_its_evidence_along() -> None:
+    """Coming back, it begins anew."""
+    evidence = RolloutEvidence(ROLLOUT, ERRORS)
+    before = evidence.candidates["canary"]
+    variants = {name: one for name, one in ROLLOUT.variants.items() if name != "canary"}
+    evidence.follow(replace(ROLLOUT, variants=variants))
+    assert evidence.candidates.keys() == {"other"}
+    count(evidence, "canary", 0, 5)
+    evidence.follow(ROLLOUT)
+    assert evidence.candidates["canary"] is not before
+    assert evidence.judge(()) == {}
+
+
+def test_a_version_that_is_let_back_in_is_judged_anew() -> None:
+    """And no other."""
+    evidence = RolloutEvidence(ROLLOUT, ERRORS)
+    before = dict(evidence.candidates)
+    evidence.restart(2)
+    assert evidence.candidates["canary"] is not before["canary"]
+    assert evidence.candidates["other"] is before["other"]
