@@ -7,7 +7,7 @@ import rich_click as click
 from app.cli.check_command import check
 from app.cli.profile_command import profile
 from app.cli.rollout_commands import rollout
-from app.cli.serve_command import serve
+from app.cli.serve_command import serve_models
 
 __all__ = ["cli", "main"]
 
@@ -52,7 +52,7 @@ def cli() -> None:
     """
 
 
-cli.add_command(serve)
+cli.add_command(serve_models)
 cli.add_command(check)
 cli.add_command(rollout)
 cli.add_command(profile)

@@ -34,7 +34,7 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
 
     Prints every problem with its file and key, and exits with 1 where there is one.
     """
-    settings = options.read(context)
+    settings = options.settings_from(context)
     from app.repository import scan
 
     # As it stands now: a check is no reason to wait for a copy to end.

@@ -68,7 +68,7 @@ METAVARS: Mapping[str, str] = {
 }
 
 
-def read(context: click.Context) -> Settings:
+def settings_from(context: click.Context) -> Settings:
     from app.settings import Settings, SettingsInvalid, read_settings, unknown_variables, variable
 
     for warning in unknown_variables(os.environ):

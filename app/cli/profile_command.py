@@ -50,7 +50,7 @@ def profile(
     A server measures the same at load, and keeps and uses the same profile, but for the table of
     concurrent runs, which only this command measures. Best on a machine that does nothing else.
     """
-    settings = options.read(context)
+    settings = options.settings_from(context)
     from app.errors import CohortError
 
     try:

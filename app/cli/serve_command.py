@@ -5,15 +5,15 @@ import rich_click as click
 from app.cli import options
 
 
-@click.command(cls=options.settings_command())
+@click.command("serve", cls=options.settings_command())
 @click.pass_context
-def serve(context: click.RichContext, /, **_: object) -> None:
+def serve_models(context: click.RichContext, /, **_: object) -> None:
     """Serve the models until told to stop.
 
     SIGTERM makes readiness answer 503, waits for balancers to notice, finishes what is in flight
     and exits with 0.
     """
-    settings = options.read(context)
-    from app.main import serve as serve_until_stopped
+    settings = options.settings_from(context)
+    from app.main import serve
 
-    serve_until_stopped(settings)
+    serve(settings)

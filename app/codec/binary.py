@@ -18,14 +18,14 @@ from app.codec.json_tensors import Shape, checked_shape
 from app.errors import InvalidInput, quoted
 from app.tensors import BY_NAME, DATATYPES, Array, pack, unpack
 
-Buffer = bytes | bytearray | memoryview
+BytesLike = bytes | bytearray | memoryview
 
 _LENGTH = Struct("<I")
 _PACKED = {row.dtype: row.bits for row in DATATYPES if row.packed}
 _SWAPPED = sys.byteorder != "little"
 
 
-def from_bytes(buffer: Buffer, datatype: str, shape: Sequence[int], *, name: str = "") -> Array:
+def from_bytes(buffer: BytesLike, datatype: str, shape: Sequence[int], *, name: str = "") -> Array:
     """Make an array over `buffer` without copying it; of BYTES, an object array of str.
 
     `name` is the input's, for what is said of it. Raises InvalidInput.

@@ -1,8 +1,8 @@
 """Arrays to and from the values JSON has: numbers, booleans and strings in nested lists.
 
-`from_lists` is the authority: it takes every value apart and says what is wrong and where. The
-quick ways, `pack` for short lists and `app.codec.simdjson_reader` for long text, give the same
-array or None, and None means: ask the authority.
+`from_lists` decides: it checks every value and says what is wrong and where. The fast paths,
+`pack_short` for short lists and `app.codec.simdjson_reader` for long text, give the same array or
+None, and None means: use `from_lists`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def decode_tensor(name: str, datatype: str, shape: Sequence[int], data: object) 
     Raises InvalidInput.
     """
     wanted = checked_shape(name, datatype, shape)
-    array = pack(datatype, data, booleans=True)
+    array = pack_short(datatype, data, booleans=True)
     if array is not None and (array.shape == wanted or array.shape == (prod(wanted),)):
         return array.reshape(wanted)
     found, leaves = _take_apart(name, data)
@@ -254,7 +254,7 @@ PACKERS: Mapping[str, tuple[_Packers, np.dtype[np.generic]]] = {
 }
 
 
-def pack(datatype: str, value: object, *, booleans: bool) -> Array | None:
+def pack_short(datatype: str, value: object, *, booleans: bool) -> Array | None:
     """Make a read-only array of short nested lists, or None where there is any doubt.
 
     `booleans` is false where the sender is known to have written neither `true` nor `false`.

@@ -10,8 +10,8 @@ from typing import Any, Self
 import orjson
 from simdjson import Array as JsonArray
 
-from app.codec import simdjson_reader as long_json
-from app.codec.json_tensors import from_lists, pack, shown
+from app.codec import simdjson_reader
+from app.codec.json_tensors import from_lists, pack_short, shown
 from app.errors import InvalidInput, did_you_mean, quoted
 from app.tensors import Array, Arrays, TensorSpec, check_names
 
@@ -39,7 +39,7 @@ class PredictRequest:
         inputs: Mapping[str, Any],
         single: bool = False,
         booleans: bool = True,
-        body: long_json.Held | None = None,
+        body: simdjson_reader.HeldDocument | None = None,
     ) -> None:
         self.inputs = inputs
         self.single = single
@@ -52,7 +52,10 @@ class PredictRequest:
 
         A key given twice counts as given last.
         """
-        if len(body) >= long_json.SHORTEST and (parsed := long_json.parse(body)) is not None:
+        if (
+            len(body) >= simdjson_reader.MIN_BODY_BYTES
+            and (parsed := simdjson_reader.read_document(body)) is not None
+        ):
             document, held = parsed
             return cls._read(document, booleans=True, held=held)
         return cls.from_document(parse_document(body), body)
@@ -66,7 +69,9 @@ class PredictRequest:
         return cls._read(document, booleans=booleans, held=None)
 
     @classmethod
-    def _read(cls, document: Any, *, booleans: bool, held: long_json.Held | None) -> Self:
+    def _read(
+        cls, document: Any, *, booleans: bool, held: simdjson_reader.HeldDocument | None
+    ) -> Self:
         if document.__class__ is not dict:
             raise InvalidInput(f"the body must be a JSON object, got {shown(document)}")
         inputs = document.get("inputs")
@@ -86,7 +91,7 @@ class PredictRequest:
             raise InvalidInput("the body has neither 'inputs' nor 'input'")
         raise InvalidInput(
             "'inputs' must be an object of arrays by input name, "
-            f"got {shown(long_json.plain(inputs))}; "
+            f"got {shown(simdjson_reader.plain(inputs))}; "
             "'input' takes the array of a model's only input"
         )
 
@@ -202,7 +207,7 @@ def decode_inputs(request: PredictRequest, specs: Sequence[TensorSpec]) -> Array
         except KeyError:
             check_names(specs, inputs)
             raise
-        array = pack(spec.datatype, value, booleans=request._booleans)
+        array = pack_short(spec.datatype, value, booleans=request._booleans)
         arrays[spec.name] = array if array is not None else _from_lists(spec, value)
     return arrays
 
@@ -215,16 +220,16 @@ def _decode_long(
     lists = 0 if request.outputs is None else 1
     for spec in specs:
         value = inputs[spec.name]
-        array = long_json.read(spec, value) if isinstance(value, JsonArray) else None
+        array = simdjson_reader.read_array(spec, value) if isinstance(value, JsonArray) else None
         if array is None:
-            array = _from_lists(spec, long_json.plain(value))
+            array = _from_lists(spec, simdjson_reader.plain(value))
         else:
             unproven.append(spec)
         arrays[spec.name] = array
-        lists += long_json.lists_in(array.shape)
-    if unproven and lists != long_json.lists_at_most(body):
+        lists += simdjson_reader.lists_in(array.shape)
+    if unproven and lists != simdjson_reader.lists_at_most(body):
         for spec in unproven:
-            arrays[spec.name] = _from_lists(spec, long_json.plain(inputs[spec.name]))
+            arrays[spec.name] = _from_lists(spec, simdjson_reader.plain(inputs[spec.name]))
     return arrays
 
 

@@ -20,22 +20,22 @@ from simdjson import Parser
 from app.codec.json_tensors import FLOATS, INTEGERS, narrowed
 from app.tensors import BY_NAME, Array, TensorSpec
 
-SHORTEST = 3000  # bytes; below, orjson and struct are as quick or quicker
+MIN_BODY_BYTES = 3000  # bytes; below, orjson and struct are as quick or quicker
 # simdjson counts an array's elements up to 2**24 - 1 and then stops, which `as_list` does not
 # know; no array can be that long in a body of this many bytes.
-LONGEST = 2 * 0xFFFFFF
+MAX_BODY_BYTES = 2 * 0xFFFFFF
 
 _BOM = b"\xef\xbb\xbf"  # simdjson skips it, orjson refuses it
 
 
 # A parser keeps its buffers, some 14 bytes for each of the longest body it read, of which memory is
 # touched for a third: asking the system for them anew costs as much again as parsing does.
-_KEEPS = 4 << 20  # bytes of body
+_MAX_KEPT_BYTES = 4 << 20  # bytes of body
 _idle: deque[Parser] = deque(maxlen=2)  # the interpreter's lock lets few decode at once
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldDocument:
     """The body whose values simdjson holds, and the parser it holds them in."""
 
     body: bytes
@@ -43,16 +43,16 @@ class Held:
 
     def release(self) -> None:
         """Let the next body have the parser. Does no harm while a value of this one is left."""
-        if len(self.body) <= _KEEPS:
+        if len(self.body) <= _MAX_KEPT_BYTES:
             _idle.append(self.parser)
 
 
-def parse(body: bytes) -> tuple[dict[str, Any], Held] | None:
+def read_document(body: bytes) -> tuple[dict[str, Any], HeldDocument] | None:
     """Give a request's members, with `inputs` and `input` unread; None where orjson should look.
 
     Thread-safe: a document has its parser to itself. Its JsonArrays are for one thread at a time.
     """
-    if len(body) > LONGEST or body.startswith(_BOM):
+    if len(body) > MAX_BODY_BYTES or body.startswith(_BOM):
         return None
     try:
         parser, document = _parse(body)
@@ -68,7 +68,7 @@ def parse(body: bytes) -> tuple[dict[str, Any], Held] | None:
                 members[key] = plain(value)
     except (ValueError, RuntimeError, KeyError):  # what simdjson's own refusals come as
         return None
-    return members, Held(body, parser)
+    return members, HeldDocument(body, parser)
 
 
 def _parse(body: bytes) -> tuple[Parser, object]:
@@ -104,7 +104,7 @@ def plain(value: object) -> object:
     return value
 
 
-def read(spec: TensorSpec, value: JsonArray) -> Array | None:
+def read_array(spec: TensorSpec, value: JsonArray) -> Array | None:
     """Make an array of a JSON array, or None where there is any doubt.
 
     One doubt is left to the caller: an element may be a list itself where others are numbers

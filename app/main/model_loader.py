@@ -10,7 +10,7 @@ import structlog
 
 from app.main.startup import announce
 from app.registry import Registry
-from app.repository import QUIET, Problem, Snapshot, scan
+from app.repository import QUIET_SECONDS, Problem, Snapshot, scan
 from app.rollouts import Rollouts
 from app.rollouts.watcher import RolloutWatcher
 from app.settings import Settings
@@ -54,7 +54,7 @@ class ModelLoader:
         await self.reconcile()
         until = monotonic() + SETTLING_SECONDS
         while self._snapshot is not None and self._snapshot.settling and monotonic() < until:
-            await asyncio.sleep(QUIET / 4)
+            await asyncio.sleep(QUIET_SECONDS / 4)
             await self.reconcile()
 
     async def _reconcile(self) -> None:

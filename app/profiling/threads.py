@@ -28,7 +28,7 @@ MIN_RUN_SECONDS = 0.001
 GAIN = 1.1
 """More threads are chosen where an exclusive run is this much faster."""
 
-MAX_BYTES = 1 << 29
+MAX_VERSION_BYTES = 1 << 29
 """Bytes of a version's folder: a second session has the weights in memory a second time."""
 
 TURNS, COALESCED_RUN_SECONDS = 3, 0.12
@@ -54,7 +54,7 @@ def small_enough(path: Path) -> bool:
     """Whether the model at `path`, with what lies beside it, may be in memory twice."""
     with suppress(OSError):
         files = [file.stat() for file in path.parent.rglob("*")]
-        return bool(files) and sum(file.st_size for file in files) <= MAX_BYTES
+        return bool(files) and sum(file.st_size for file in files) <= MAX_VERSION_BYTES
     return False
 
 

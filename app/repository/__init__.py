@@ -1,11 +1,13 @@
 """What is on disk: versions, the operator's model configs, and what publishers promised.
 
-`scan` looks at the models folder and gives a `Snapshot`. A config is read whole before anybody is
-told: all problems of a file come at once. The policies are fields of `ModelConfig` as the modules
-they govern declare them, so that every option is declared once.
+`scan` looks at the models folder and gives a `Snapshot`, with each model's `ModelConfig`. All
+problems of a config are reported at once. The policies are fields of `ModelConfig` as the modules
+they govern declare them, so that every option is declared once. `read_manifest` reads what
+`cohort publish` wrote beside a version. The YAML reader is for other files of an operator's, too:
+`parse_yaml` and `validate_tree` make dataclasses of them, or raise `ConfigProblems`.
 """
 
-from app.repository.manifest import Manifest, read_manifest, verify_digests
+from app.repository.manifest import Example, Manifest, dump_manifest, read_manifest, verify_digests
 from app.repository.model_config import (
     ModelConfig,
     VersionPolicy,
@@ -13,13 +15,14 @@ from app.repository.model_config import (
     load_model_config,
     parse_model_config,
 )
-from app.repository.schema import Range, check, sentence
-from app.repository.snapshot import QUIET, Found, FoundModel, Snapshot, scan
+from app.repository.schema import Range, invalid, validate_tree
+from app.repository.snapshot import QUIET_SECONDS, Found, FoundModel, Snapshot, scan
 from app.repository.yaml_files import ConfigProblems, Problem, parse_yaml, read_text
 
 __all__ = [
-    "QUIET",
+    "QUIET_SECONDS",
     "ConfigProblems",
+    "Example",
     "Found",
     "FoundModel",
     "Manifest",
@@ -29,13 +32,14 @@ __all__ = [
     "Snapshot",
     "VersionPolicy",
     "WarmUp",
-    "check",
+    "dump_manifest",
+    "invalid",
     "load_model_config",
     "parse_model_config",
     "parse_yaml",
     "read_manifest",
     "read_text",
     "scan",
-    "sentence",
+    "validate_tree",
     "verify_digests",
 ]

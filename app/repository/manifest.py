@@ -35,7 +35,7 @@ from app.errors import CohortError, InvalidInput, LoadFailed, quoted
 from app.session import Digests
 from app.tensors import BY_DTYPE, Array, Arrays, TensorSpec, check_inputs
 
-FILE = "manifest.json"
+MANIFEST_FILE = "manifest.json"
 
 
 def _write_tensor(array: Array) -> dict[str, object]:
@@ -110,7 +110,9 @@ class Example:
         try:
             check_inputs(specs, self.inputs)
         except CohortError as error:
-            raise LoadFailed(f"an example of {FILE} does not fit the model: {error}") from error
+            raise LoadFailed(
+                f"an example of {MANIFEST_FILE} does not fit the model: {error}"
+            ) from error
         return dict(self.inputs)
 
     def mismatch(self, got: Mapping[str, Array]) -> str:
@@ -122,7 +124,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceFramework:
     """What the model was made with."""
 
     framework: str
@@ -130,7 +132,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class SourceDifference:
     """How far the published model was from its source when it was made."""
 
     max_absolute: float
@@ -153,9 +155,9 @@ class Manifest:
     files: Mapping[str, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = field(
         default_factory=dict
     )
-    source: Source | None = None
+    source: SourceFramework | None = None
     opset: int | None = None
-    difference: Measured | None = None
+    difference: SourceDifference | None = None
     size_bytes: Change | None = None
     latency_ms: Change | None = None
     examples: tuple[Example, ...] = ()
@@ -171,17 +173,17 @@ def read_manifest(folder: Path) -> Manifest | None:
 
     Raises LoadFailed where it cannot be understood.
     """
-    path = folder / FILE
+    path = folder / MANIFEST_FILE
     try:
         if not path.is_file() and (path.exists() or path.is_symlink()):
-            raise LoadFailed(f"{FILE} is not a file")
+            raise LoadFailed(f"{MANIFEST_FILE} is not a file")
         return _manifest().validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise LoadFailed(f"{FILE} cannot be read: {error.strerror}") from error
+        raise LoadFailed(f"{MANIFEST_FILE} cannot be read: {error.strerror}") from error
     except ValidationError as error:
-        raise LoadFailed(f"{FILE}: {_explain(error)}") from None
+        raise LoadFailed(f"{MANIFEST_FILE}: {_explain(error)}") from None
 
 
 def dump_manifest(manifest: Manifest) -> bytes:
@@ -204,7 +206,9 @@ def verify_digests(folder: Path, manifest: Manifest, digests: Digests) -> None:
     for name, published in manifest.files.items():
         path = PurePosixPath(name)
         if not name or "\0" in name or "\\" in name or path.is_absolute() or ".." in path.parts:
-            raise LoadFailed(f"{FILE}: {quoted(name)} is not a file inside the version's folder")
+            raise LoadFailed(
+                f"{MANIFEST_FILE}: {quoted(name)} is not a file inside the version's folder"
+            )
         try:
             found = digests.of(folder / path)
         except OSError as error:
@@ -213,7 +217,7 @@ def verify_digests(folder: Path, manifest: Manifest, digests: Digests) -> None:
         if found != published:
             raise LoadFailed(
                 f"{quoted(name)} is not the file that was published: its SHA-256 starts with "
-                f"{found[:12]}, {FILE} says {published[:12]}"
+                f"{found[:12]}, {MANIFEST_FILE} says {published[:12]}"
             )
     if manifest.files and "model.onnx" not in manifest.files:
-        raise LoadFailed(f"{FILE} has digests, but none for model.onnx")
+        raise LoadFailed(f"{MANIFEST_FILE} has digests, but none for model.onnx")

@@ -11,11 +11,11 @@ from pydantic import AfterValidator, ConfigDict, PlainValidator, with_config
 
 from app.batching import BatchPolicy
 from app.errors import CohortError
-from app.repository.schema import Range, check, sentence, show
+from app.repository.schema import Range, invalid, show, validate_tree
 from app.repository.yaml_files import parse_yaml, read_text
 from app.session import DEFAULT_CHAIN, Provider, ProviderPolicy, SessionOptions, parse_provider
 
-FILE = "config.yaml"
+CONFIG_FILE = "config.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ def _parse_versions(value: object) -> VersionPolicy:
     if isinstance(value, dict) and list(value) == ["latest"]:
         if _is_version(value["latest"]):
             return VersionPolicy(latest=value["latest"])
-        raise sentence(f"latest must be a whole number from 1, not {show(value['latest'])}")
+        raise invalid(f"latest must be a whole number from 1, not {show(value['latest'])}")
     if isinstance(value, list) and value:
         for one in value:
             if not _is_version(one):
-                raise sentence(f"a version is a whole number from 1, not {show(one)}")
+                raise invalid(f"a version is a whole number from 1, not {show(one)}")
         return VersionPolicy(only=tuple(sorted(set(value))))
-    raise sentence(
+    raise invalid(
         f"must be {{latest: 2}}, all, or a list of versions such as [1, 3], not {show(value)}"
     )
 
@@ -67,12 +67,12 @@ def _parse_link(value: object) -> Provider:
     try:
         return parse_provider(value)
     except CohortError as error:
-        raise sentence(getattr(error, "problem", "") or str(error)) from None
+        raise invalid(getattr(error, "problem", "") or str(error)) from None
 
 
 def _check_chain(chain: tuple[Provider, ...]) -> tuple[Provider, ...]:
     if not chain:
-        raise sentence("must name at least one, such as [cpu]")
+        raise invalid("must name at least one, such as [cpu]")
     return chain
 
 
@@ -115,12 +115,12 @@ def load_model_config(folder: Path) -> ModelConfig:
 
     Raises ConfigProblems, a ConfigInvalid that holds all problems of the file.
     """
-    file = f"{folder.name}/{FILE}"
-    text = read_text(folder / FILE, file)
+    file = f"{folder.name}/{CONFIG_FILE}"
+    text = read_text(folder / CONFIG_FILE, file)
     return ModelConfig() if text is None else parse_model_config(text, file)
 
 
 def parse_model_config(text: str, file: str) -> ModelConfig:
     """Read the text of a config; `file` is what messages call it. Raises ConfigProblems."""
     tree = parse_yaml(text, file)
-    return ModelConfig() if tree is None else check(tree, ModelConfig, file, RANGES)
+    return ModelConfig() if tree is None else validate_tree(tree, ModelConfig, file, RANGES)

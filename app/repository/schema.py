@@ -26,7 +26,7 @@ class Range(NamedTuple):
     why: str = ""
 
 
-def check(tree: object, kind: type[T], file: str, ranges: Mapping[str, Range]) -> T:
+def validate_tree(tree: object, kind: type[T], file: str, ranges: Mapping[str, Range]) -> T:
     """Make a `kind`, a dataclass, of what stands in a file.
 
     `ranges` has the numbers' limits by path, where `*` is any name or position. Raises
@@ -151,7 +151,7 @@ def _dotted(path: tuple[object, ...]) -> str:
     return "".join(steps).removeprefix(".")
 
 
-def sentence(text: str) -> PydanticCustomError:
+def invalid(text: str) -> PydanticCustomError:
     """What a validator raises to say just this."""
     return PydanticCustomError("said", "{text}", {"text": text})
 

@@ -1,7 +1,7 @@
 """What is on disk: `models/<name>/<version>/model.onnx`, as plain data.
 
-A version counts once it is complete. Nobody tells the server when a copy is over, so it takes
-files that have been quiet for `QUIET` seconds: by their own times, or because they are what they
+A version counts once it is complete. Nobody tells the server when a copy is over, so files count
+once they have not changed for `QUIET_SECONDS`: by their own times, or because they are what they
 were that long ago (a file server's clock may be ahead of ours). Until then the version is left for
 the next scan, or stays as it was found before. The first scan waits out that time itself if it
 must, so that a server started right after a copy has its models; where nothing is fresh, it does
@@ -23,18 +23,18 @@ from operator import itemgetter
 from pathlib import Path
 
 from app.errors import did_you_mean, quoted
-from app.repository.model_config import FILE, ModelConfig, load_model_config
+from app.repository.model_config import CONFIG_FILE, ModelConfig, load_model_config
 from app.repository.yaml_files import ConfigProblems, Problem
 
-QUIET = 1.0
+QUIET_SECONDS = 1.0
 """How long nothing may have changed, in seconds, for a version to be complete."""
 
-MOST_FILES = 10_000
+MAX_FILES = 10_000
 """In one version; a link to a whole disk must not be walked."""
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-NUMBER = re.compile(r"[1-9][0-9]{0,17}")
-NOT_OURS = frozenset({"__pycache__", "lost+found"})
+MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+VERSION_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
+IGNORED_FOLDERS = frozenset({"__pycache__", "lost+found"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,14 @@ class Snapshot:
     configs: Mapping[str, _Config] = field(default_factory=dict, compare=False, repr=False)
 
 
-def scan(models: Path, previous: Snapshot | None = None, *, quiet: float = QUIET) -> Snapshot:
-    """Look at the models folder; give the last snapshot as `previous`. Nothing raises.
+def scan(
+    models: Path, previous: Snapshot | None = None, *, quiet: float = QUIET_SECONDS
+) -> Snapshot:
+    """Look at the models folder. Never raises: what is wrong is among the snapshot's problems.
 
-    `quiet` 0 takes everything as it stands.
+    models: the folder, holding `<name>/<version>/model.onnx`.
+    previous: the last snapshot; None (default) at the first look.
+    quiet: seconds for which nothing may have changed in a version; 0 takes everything as it stands.
     """
     if previous is not None:
         return _Scan(models, previous, quiet).snapshot()
@@ -126,7 +130,7 @@ class _Scan:
             self._say(str(self._folder), f"{reason}; put models/<name>/1/model.onnx there")
             folders = []
         for folder in folders:
-            if not NAME.fullmatch(folder.name):
+            if not MODEL_NAME.fullmatch(folder.name):
                 self._say(
                     ascii(folder.name)[1:-1],
                     "cannot be a model's name: that takes letters, digits, '.', '_' and '-', "
@@ -147,7 +151,7 @@ class _Scan:
         self._problems += config.problems
         versions: dict[int, Found] = {}
         for version in inside:
-            if not NUMBER.fullmatch(version.name):
+            if not VERSION_NUMBER.fullmatch(version.name):
                 self._say(f"{name}/{ascii(version.name)[1:-1]}", _bad_number(version.name))
             elif (found := self._version(name, version)) is not None:
                 versions[int(version.name)] = found
@@ -168,11 +172,11 @@ class _Scan:
             if number not in versions and (name, number) not in self._settling:
                 there = did_you_mean(str(number), map(str, versions)) if versions else ""
                 sentence = f"there is no version {number} on disk{there}"
-                self._problems.append(Problem(f"{name}/{FILE}", "versions", sentence))
+                self._problems.append(Problem(f"{name}/{CONFIG_FILE}", "versions", sentence))
 
     def _config(self, folder: Path) -> _Config:
         before = self._previous.configs.get(folder.name)
-        stamp = _file_stamp(folder / FILE)
+        stamp = _file_stamp(folder / CONFIG_FILE)
         if before is None or not stamp or before.stamp != stamp or self._is_fresh(stamp):
             try:
                 before = _Config(stamp, load_model_config(folder), ())
@@ -184,7 +188,7 @@ class _Scan:
 
     def _is_fresh(self, stamp: tuple[int, ...]) -> bool:
         """A file that changed just now may change again within the clock's resolution."""
-        return bool(stamp) and self._wall - max(stamp[:2]) / 1e9 < QUIET
+        return bool(stamp) and self._wall - max(stamp[:2]) / 1e9 < QUIET_SECONDS
 
     def _version(self, name: str, folder: Path) -> Found | None:
         number = int(folder.name)
@@ -230,7 +234,7 @@ def _folders(folder: Path) -> list[Path]:
     found = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith(".") or entry.name in NOT_OURS:
+            if entry.name.startswith(".") or entry.name in IGNORED_FOLDERS:
                 continue
             try:
                 is_ours = entry.is_dir() or not Path(entry.path).exists()
@@ -262,9 +266,9 @@ def _stamp(folder: Path) -> tuple[str, float]:
     """
     digest = blake2b(digest_size=12)
     changed = 0.0
-    files = list(islice(_walk(folder), MOST_FILES + 1))
-    if len(files) > MOST_FILES:
-        raise OSError(EFBIG, f"it holds more than {MOST_FILES} files")
+    files = list(islice(_walk(folder), MAX_FILES + 1))
+    if len(files) > MAX_FILES:
+        raise OSError(EFBIG, f"it holds more than {MAX_FILES} files")
     for name, found in sorted(files, key=itemgetter(0)):
         changed = max(changed, found.st_mtime, found.st_ctime)
         if not stat.S_ISDIR(found.st_mode):

@@ -20,10 +20,10 @@ from ruamel.yaml.events import (
 
 from app.errors import ConfigInvalid, quoted
 
-MOST_BYTES = 64 * 1024
+MAX_FILE_BYTES = 64 * 1024
 """A config is a page; reading YAML is slow enough that a larger file would hold the server up."""
 
-MOST_VALUES = 10_000
+MAX_VALUES = 10_000
 """With every alias written out, against files that grow a billion values from ten lines."""
 
 
@@ -52,7 +52,7 @@ class ConfigProblems(ConfigInvalid):
         self.message = "\n".join(str(problem) for problem in self.problems)
 
 
-def read_text(path: Path, file: str, *, most: int = MOST_BYTES) -> str | None:
+def read_text(path: Path, file: str, *, most: int = MAX_FILE_BYTES) -> str | None:
     """Read an operator's file, None where there is none; `file` is what messages call it.
 
     Raises ConfigProblems for anything that is no readable UTF-8 text of at most `most` bytes.
@@ -81,7 +81,7 @@ def parse_yaml(text: str, file: str) -> object:
     Raises ConfigProblems; nothing else leaves here, whatever the text is.
     """
     try:
-        if "*" in text and _count_values(YAML(typ="safe", pure=True).parse(text)) > MOST_VALUES:
+        if "*" in text and _count_values(YAML(typ="safe", pure=True).parse(text)) > MAX_VALUES:
             raise _whole(file, "its aliases refer to themselves or grow without bounds")
         return _named(YAML(typ="safe", pure=True).load(text))
     except ConfigProblems:

@@ -11,8 +11,15 @@ from typing import Annotated
 from pydantic import AfterValidator, ConfigDict, with_config
 
 from app.errors import did_you_mean, quoted
-from app.repository.schema import Range, check, sentence
-from app.repository.yaml_files import ConfigProblems, Problem, parse_yaml, read_text
+from app.repository import (
+    ConfigProblems,
+    Problem,
+    Range,
+    invalid,
+    parse_yaml,
+    read_text,
+    validate_tree,
+)
 from app.rollouts.rollout import Rollout, Shadow, Sticky, Variant
 from app.rollouts.sequential_test import Guard
 
@@ -40,23 +47,23 @@ class _WrittenVariant:
 
 def _check_sticky(sticky: Sticky) -> Sticky:
     if bool(sticky.header) == bool(sticky.parameter):
-        raise sentence("must be one of {header: x-user-id} and {parameter: user}")
+        raise invalid("must be one of {header: x-user-id} and {parameter: user}")
     if sticky.header and not HEADER_NAME.fullmatch(sticky.header):
-        raise sentence(f"{quoted(sticky.header)} is not a valid header name")
+        raise invalid(f"{quoted(sticky.header)} is not a valid header name")
     return Sticky(sticky.header.lower(), sticky.parameter)
 
 
 def _check_variants(variants: dict[str, _WrittenVariant]) -> dict[str, _WrittenVariant]:
     for name in variants:
         if not VARIANT_NAME.fullmatch(name):
-            raise sentence(
+            raise invalid(
                 f"{quoted(name)} is not a valid variant name: it must have at most 64 letters, "
                 "digits, '.', '_' and '-', and start with a letter or digit"
             )
     if not variants:
-        raise sentence("must have at least one variant, such as stable: {version: 1, weight: 100}")
+        raise invalid("must have at least one variant, such as stable: {version: 1, weight: 100}")
     if not any(variant.weight for variant in variants.values()):
-        raise sentence("must not all have weight 0")
+        raise invalid("must not all have weight 0")
     return variants
 
 
@@ -103,7 +110,7 @@ def parse_rollouts(text: str, file: str) -> Mapping[str, RolloutConfig]:
     tree = parse_yaml(text, file)
     if tree is None:
         return {}
-    written = check(tree, dict[str, _Written], file, ROLLOUT_RANGES)
+    written = validate_tree(tree, dict[str, _Written], file, ROLLOUT_RANGES)
     problems = [
         Problem(file, f"{model}.{key}", said)
         for model, one in written.items()

@@ -16,16 +16,16 @@ from app.session.providers import (
     ProviderPolicy,
     parse_provider,
 )
-from app.session.running import Control, Fallback, Placement, Session
+from app.session.running import Fallback, OrtRunControl, Placement, Session
 from app.session.thread_priority import lower_priority
 
 __all__ = [
     "DEFAULT_CHAIN",
-    "Control",
     "Digests",
     "Fallback",
     "Metadata",
     "Opener",
+    "OrtRunControl",
     "Placement",
     "Provider",
     "ProviderInvalid",

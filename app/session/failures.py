@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from app.errors import CohortError, InferenceFailed, InvalidInput
-from app.session.runtime import VERSION, ort
+from app.session.runtime import ORT_VERSION, ort
 
 # Words of a run that no other input would have saved.
 _STOPPED = re.compile(r"terminate flag")
@@ -50,7 +50,9 @@ def sentence(text: str) -> str:
     text = text[text.rfind(_STATUS) + len(_STATUS) :] if _STATUS in text else text
     if opset := _OPSET.search(text):
         version, domain, latest = opset.groups()
-        return f"it uses opset {version} of {domain}; ONNX Runtime {VERSION} takes up to {latest}"
+        return (
+            f"it uses opset {version} of {domain}; ONNX Runtime {ORT_VERSION} takes up to {latest}"
+        )
     for noise in _NOISE:
         text = noise.sub("", text)
     while source := _SOURCE.search(text):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from app.session.optimized_graph import cpu
 from app.session.processor import cores
-from app.session.runtime import VERSION, ort
+from app.session.runtime import ORT_VERSION, ort
 
 DRIVER = Path("/proc/driver/nvidia")
 
@@ -26,4 +26,4 @@ def machine() -> str:
 
 def runtime_build() -> str:
     """ONNX Runtime's version and build, with the providers it has."""
-    return f"{VERSION} {ort.get_build_info()} {ort.get_available_providers()}"
+    return f"{ORT_VERSION} {ort.get_build_info()} {ort.get_available_providers()}"

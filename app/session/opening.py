@@ -14,8 +14,8 @@ from typing import Any, Literal
 from app.errors import LoadFailed
 from app.session.digests import Digests, Stamp, stamp
 from app.session.failures import sentence
-from app.session.optimized_graph import MAX_BYTES, OptimizedGraph
-from app.session.protobuf import ModelFile, Shape, read_model
+from app.session.optimized_graph import MAX_MODEL_BYTES, OptimizedGraph
+from app.session.protobuf import DeclaredShape, ModelFile, read_model
 from app.session.providers import (
     CPU,
     DEFAULT_CHAIN,
@@ -25,7 +25,7 @@ from app.session.providers import (
     refusal,
 )
 from app.session.running import Fallback, Placement, Session
-from app.session.runtime import QUIET, ort
+from app.session.runtime import FATAL_ONLY, ort
 from app.session.thread_priority import with_low_priority
 from app.tensors import BY_ORT, TensorSpec
 
@@ -271,7 +271,7 @@ class _Runtime:
         if wanted.graph_optimization == "none":
             return None
         try:
-            if self._path.stat().st_size > MAX_BYTES:
+            if self._path.stat().st_size > MAX_MODEL_BYTES:
                 return None
             # Whatever the threads, the graph is the same.
             wanted = replace(wanted, intra_op_threads=None)
@@ -294,7 +294,7 @@ class _Runtime:
     def _runtime_options(self, *, optimized: bool = False) -> Any:
         wanted = self._options
         options = ort.SessionOptions()
-        options.log_severity_level = QUIET
+        options.log_severity_level = FATAL_ONLY
         threads = self._exclusive_threads or wanted.intra_op_threads
         options.intra_op_num_threads = 1 if threads is None else threads
         options.inter_op_num_threads = 1
@@ -346,9 +346,9 @@ def _session(raw: Any, model: ModelFile, placement: Placement, device: str) -> S
     )
 
 
-def _spec(argument: Any, shapes: Mapping[str, Shape]) -> TensorSpec:
+def _spec(argument: Any, shapes: Mapping[str, DeclaredShape]) -> TensorSpec:
     kind: str = argument.type
-    shape: Shape = tuple(argument.shape)
+    shape: DeclaredShape = tuple(argument.shape)
     if not kind.startswith("tensor("):
         shape = None
     elif not shape:  # a scalar or of unknown rank: only the file tells

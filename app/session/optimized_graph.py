@@ -16,10 +16,10 @@ from functools import cache
 from pathlib import Path
 
 from app.session.digests import Digests, hashing_seconds
-from app.session.runtime import VERSION
+from app.session.runtime import ORT_VERSION
 
 SLOW = 0.25  # seconds; a model that opens faster is opened from its own file each time
-MAX_BYTES = 1 << 29  # of a model; keeping a graph opens the model a second time, in memory too
+MAX_MODEL_BYTES = 1 << 29  # keeping a graph opens the model a second time, in memory too
 
 
 def pays(opening: float, hashing: float) -> bool:
@@ -46,7 +46,7 @@ class OptimizedGraph:
 
     def __init__(self, folder: Path, model: Path, settings: str, digests: Digests) -> None:
         self._size = model.stat().st_size
-        known = (str(model.resolve()), str(self._size), VERSION, cpu(), settings)
+        known = (str(model.resolve()), str(self._size), ORT_VERSION, cpu(), settings)
         self._folder, self._model, self._digests = folder / "optimized", model, digests
         self._key = hashlib.sha256("\n".join(known).encode()).hexdigest()[:24]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, overload
 
-Shape = tuple[int | str | None, ...] | None
+DeclaredShape = tuple[int | str | None, ...] | None
 
 _VARINT, _FIXED64, _BYTES, _START_GROUP, _END_GROUP, _FIXED32 = range(6)
 
@@ -35,18 +35,18 @@ class ModelFile:
     """`shapes` by the name of the graph's input or output; tensors only."""
 
     metadata: Metadata
-    shapes: Mapping[str, Shape]
+    shapes: Mapping[str, DeclaredShape]
     external: frozenset[str]  # where weights lie outside the file, as the file words it
 
 
-class Stretch:
+class FileSlice:
     """Part of a file that slices like bytes: short slices are read, long ones stay on disk.
 
     So weights cost no memory; and where a file is cut while it is read, that is an error, whereas
     a memory map would end the process.
     """
 
-    SHORT = 1 << 16
+    MAX_READ_BYTES = 1 << 16
 
     def __init__(self, file: BinaryIO, start: int, length: int) -> None:
         self._file, self._start, self._length = file, start, length
@@ -57,12 +57,12 @@ class Stretch:
     @overload
     def __getitem__(self, at: int) -> int: ...
     @overload
-    def __getitem__(self, at: slice) -> Buffer: ...
-    def __getitem__(self, at: int | slice) -> int | Buffer:
+    def __getitem__(self, at: slice) -> MessageBytes: ...
+    def __getitem__(self, at: int | slice) -> int | MessageBytes:
         if isinstance(at, int):
             return self._read(at, 1)[0]
-        if at.stop - at.start > self.SHORT:
-            return Stretch(self._file, self._start + at.start, at.stop - at.start)
+        if at.stop - at.start > self.MAX_READ_BYTES:
+            return FileSlice(self._file, self._start + at.start, at.stop - at.start)
         return memoryview(self._read(at.start, at.stop - at.start))
 
     def __bytes__(self) -> bytes:
@@ -76,7 +76,7 @@ class Stretch:
         return content
 
 
-Buffer = memoryview | Stretch
+MessageBytes = memoryview | FileSlice
 
 
 def read_model(path: Path) -> ModelFile:
@@ -87,19 +87,19 @@ def read_model(path: Path) -> ModelFile:
             raise ValueError("the file is empty")
         if file.read(len(_LFS)) == _LFS:
             raise ValueError("it is a Git LFS pointer; `git lfs pull` fetches the model")
-        return parse_model(Stretch(file, 0, size))
+        return parse_model(FileSlice(file, 0, size))
 
 
 _LFS = b"version https://git-lfs"
 
 
-def parse_model(model: Buffer) -> ModelFile:
+def parse_model(model: MessageBytes) -> ModelFile:
     """The same from bytes."""
     numbers = {1: 0}
     texts = {2: "", 3: "", 4: "", 6: ""}
     opsets: dict[str, int] = {}
     properties: dict[str, str] = {}
-    graph_name, shapes, external = "", dict[str, Shape](), set[str]()
+    graph_name, shapes, external = "", dict[str, DeclaredShape](), set[str]()
     has_graph = False
     for number, value in fields(model):
         if number in numbers and isinstance(value, int):
@@ -136,7 +136,7 @@ def parse_model(model: Buffer) -> ModelFile:
     return ModelFile(metadata, shapes, frozenset(external))
 
 
-def fields(message: Buffer) -> Iterator[tuple[int, int | Buffer]]:
+def fields(message: MessageBytes) -> Iterator[tuple[int, int | MessageBytes]]:
     """Each field of a message, in order: its number, and its integer or its bytes.
 
     https://protobuf.dev/programming-guides/encoding/
@@ -168,7 +168,7 @@ def fields(message: Buffer) -> Iterator[tuple[int, int | Buffer]]:
             raise ValueError(f"a field has the unknown kind {kind}")
 
 
-def _after_group(message: Buffer, at: int, number: int) -> int:
+def _after_group(message: MessageBytes, at: int, number: int) -> int:
     """Step over a group, protobuf 1's nesting, which no ONNX file should hold."""
     open_groups = [number]
     while open_groups:
@@ -191,7 +191,7 @@ def _after_group(message: Buffer, at: int, number: int) -> int:
     return at
 
 
-def _varint(message: Buffer, at: int) -> tuple[int, int]:
+def _varint(message: MessageBytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at >= len(message):
@@ -211,11 +211,11 @@ def signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def _text(value: Buffer) -> str:
+def _text(value: MessageBytes) -> str:
     return bytes(value).decode("utf-8", "replace")
 
 
-def _opset(message: Buffer) -> tuple[str, int]:
+def _opset(message: MessageBytes) -> tuple[str, int]:
     domain, version = "", 0
     for number, value in fields(message):
         if number == 1 and not isinstance(value, int):
@@ -225,7 +225,7 @@ def _opset(message: Buffer) -> tuple[str, int]:
     return domain, version
 
 
-def _pair(message: Buffer) -> tuple[str, str]:
+def _pair(message: MessageBytes) -> tuple[str, str]:
     texts = {1: "", 2: ""}
     for number, value in fields(message):
         if number in texts and not isinstance(value, int):
@@ -233,7 +233,7 @@ def _pair(message: Buffer) -> tuple[str, str]:
     return texts[1], texts[2]
 
 
-def _graph(message: Buffer, shapes: dict[str, Shape], external: set[str]) -> str:
+def _graph(message: MessageBytes, shapes: dict[str, DeclaredShape], external: set[str]) -> str:
     name = ""
     for number, value in fields(message):
         if isinstance(value, int):
@@ -253,7 +253,7 @@ def _graph(message: Buffer, shapes: dict[str, Shape], external: set[str]) -> str
     return name
 
 
-def _node(message: Buffer, external: set[str]) -> None:
+def _node(message: MessageBytes, external: set[str]) -> None:
     for number, attribute in fields(message):
         if number != 5 or isinstance(attribute, int):
             continue
@@ -266,7 +266,7 @@ def _node(message: Buffer, external: set[str]) -> None:
                 _graph(value, {}, external)
 
 
-def _tensor(message: Buffer, external: set[str]) -> None:
+def _tensor(message: MessageBytes, external: set[str]) -> None:
     for number, value in fields(message):
         if number == 13 and not isinstance(value, int):
             key, said = _pair(value)
@@ -274,7 +274,7 @@ def _tensor(message: Buffer, external: set[str]) -> None:
                 external.add(said)
 
 
-def _value_info(message: Buffer, shapes: dict[str, Shape]) -> None:
+def _value_info(message: MessageBytes, shapes: dict[str, DeclaredShape]) -> None:
     name, shape, is_tensor = "", None, False
     for number, value in fields(message):
         if isinstance(value, int):
@@ -289,7 +289,7 @@ def _value_info(message: Buffer, shapes: dict[str, Shape]) -> None:
         shapes[name] = shape
 
 
-def _shape_of(tensor: Buffer) -> Shape:
+def _shape_of(tensor: MessageBytes) -> DeclaredShape:
     """None without a shape field: unknown rank. A shape without dimensions: a scalar."""
     found: list[int | str | None] | None = None
     for number, value in fields(tensor):
@@ -303,7 +303,7 @@ def _shape_of(tensor: Buffer) -> Shape:
     return None if found is None else tuple(found)
 
 
-def _dimension(message: Buffer) -> int | str | None:
+def _dimension(message: MessageBytes) -> int | str | None:
     size: int | str | None = None
     for number, value in fields(message):
         if number == 1 and isinstance(value, int):

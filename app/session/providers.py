@@ -18,7 +18,7 @@ from typing import Literal
 
 from app.errors import ConfigInvalid, did_you_mean, quoted
 from app.session.failures import sentence
-from app.session.runtime import QUIET, ort
+from app.session.runtime import FATAL_ONLY, ort
 
 ProviderPolicy = Literal["prefer", "require", "require_all"]
 
@@ -176,7 +176,7 @@ def _find_refusal(provider: Provider) -> str:
 
 def _open_probe(provider: Provider) -> list[str]:
     options = ort.SessionOptions()
-    options.log_severity_level = QUIET
+    options.log_severity_level = FATAL_ONLY
     options.intra_op_num_threads = 1
     session = ort.InferenceSession(
         PROBE,

@@ -58,7 +58,7 @@ class Placement:
 _PLAIN: Any = ort.RunOptions()
 
 
-class Control:
+class OrtRunControl:
     """A hand on one run, or on several that shall stop together."""
 
     __slots__ = ("options",)
@@ -99,7 +99,7 @@ class Session:
         if len(self._names) < len(outputs):
             self._run = _leave_out(self._run, outputs)
 
-    def run(self, feeds: Mapping[str, Array], control: Control | None = None) -> list[Array]:
+    def run(self, feeds: Mapping[str, Array], control: OrtRunControl | None = None) -> list[Array]:
         """Every output, in the order of `outputs`; `LEFT_OUT` for one that is no tensor.
 
         Raises InvalidInput or InferenceFailed, the latter also when `control` stopped the run. The
@@ -115,9 +115,9 @@ class Session:
         except Exception as error:
             raise run_failure(error) from error
 
-    def control(self) -> Control:
-        """A new Control for a run."""
-        return Control()
+    def control(self) -> OrtRunControl:
+        """A new OrtRunControl for a run."""
+        return OrtRunControl()
 
     def close(self) -> None:
         """Let go of the model. Runs in flight finish; later ones raise InferenceFailed."""

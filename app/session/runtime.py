@@ -11,9 +11,9 @@ import onnxruntime as ort
 
 # Every failure reaches us as an exception or is looked for by `providers`, and is then told in our
 # own words; the runtime would print it to stderr in its own (4: fatal only).
-QUIET = 4
-ort.set_default_logger_severity(QUIET)
+FATAL_ONLY = 4
+ort.set_default_logger_severity(FATAL_ONLY)
 
-VERSION: str = ort.__version__
+ORT_VERSION: str = ort.__version__
 
-__all__ = ["QUIET", "VERSION", "ort"]
+__all__ = ["FATAL_ONLY", "ORT_VERSION", "ort"]

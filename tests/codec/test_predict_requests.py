@@ -50,7 +50,7 @@ SMALL = {row.name: _numbers(row.dtype) for row in EXTENSION}
 def long_from(size: int) -> Iterator[None]:
     """Give bodies from `size` bytes to simdjson, whatever the usual threshold."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simdjson_reader, "SHORTEST", size)
+        patch.setattr(simdjson_reader, "MIN_BODY_BYTES", size)
         yield
 
 
@@ -142,11 +142,11 @@ def test_an_integer_version_is_kept_as_its_text() -> None:
         (b'{"input": [1]} x', "line 1 column 16"),
         (b'{"input": NaN}', "not JSON"),
         (b'{"input": "\xff"}', "not JSON"),
-        (b"[1]", "the body is a JSON object, got a list"),
-        (b"null", "the body is a JSON object, got null"),
+        (b"[1]", "the body must be a JSON object, got a list"),
+        (b"null", "the body must be a JSON object, got null"),
         (b"{}", "neither 'inputs' nor 'input'"),
         (b'{"input": [1], "inputs": {"x": [1]}}', "both 'inputs' and 'input'"),
-        (b'{"inputs": [[1]]}', "'inputs' is an object of arrays by input name, got a list"),
+        (b'{"inputs": [[1]]}', "'inputs' must be an object of arrays by input name, got a list"),
         (b'{"input": [1], "ouputs": ["y"]}', "'ouputs' here; did you mean 'outputs'?"),
         (b'{"instances": [1]}', "there is no key 'instances' here"),
         (b'{"input": [1], "model": 1}', "'model' is a string, got 1"),
@@ -485,9 +485,9 @@ def test_nothing_changes_at_the_threshold(array: Array, pad: int) -> None:
     datatype = {"f4": "FP32", "f8": "FP64", "i8": "INT64"}[array.dtype.str[1:]]
     shape = tuple("N" for _ in array.shape)
     body = orjson.dumps({"input": encode_tensor("x", array)}, option=orjson.OPT_SERIALIZE_NUMPY)
-    body += b" " * max(simdjson_reader.SHORTEST + pad - len(body), 0)
+    body += b" " * max(simdjson_reader.MIN_BODY_BYTES + pad - len(body), 0)
     specs = [TensorSpec("x", datatype, shape)]
-    usual = outcome(body, specs, simdjson_reader.SHORTEST)
+    usual = outcome(body, specs, simdjson_reader.MIN_BODY_BYTES)
     assert usual == outcome(body, specs, NEVER) == outcome(body, specs, ALWAYS)
 
 

@@ -131,7 +131,7 @@ def test_key_changes_with_all_that_the_numbers_depend_on(
         assert key_of(path, session, policy)["batching"] != base["batching"]
     assert key_of(path, session, BatchPolicy(max_queue_size=1)) == base
     with monkeypatch.context() as patched:
-        patched.setattr(identity, "VERSION", "0.0")
+        patched.setattr(identity, "ORT_VERSION", "0.0")
         assert key_of(path, session)["runtime"] != base["runtime"]
     onnx_models.save(onnx_models.mlp(seed=1), path)
     assert key_of(path, session)["model"] != base["model"]

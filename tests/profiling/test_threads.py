@@ -109,7 +109,7 @@ def test_large_models_are_not_opened_twice(tmp_path: Path, monkeypatch: pytest.M
     assert small_enough(tmp_path / "model.onnx")
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "a.bin").write_bytes(bytes(600))
-    monkeypatch.setattr(threads, "MAX_BYTES", 5000)
+    monkeypatch.setattr(threads, "MAX_VERSION_BYTES", 5000)
     (tmp_path / "weights" / "b.bin").write_bytes(bytes(5000))
     assert not small_enough(tmp_path / "model.onnx")
     assert not small_enough(tmp_path / "gone" / "model.onnx")

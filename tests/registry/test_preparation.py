@@ -15,8 +15,7 @@ from app.profiling import Threads, Trial, find_trial, result
 from app.registry import preparation
 from app.registry.catalog import Source
 from app.registry.preparation import PreparedVersion, prepare_version
-from app.repository import Manifest, ModelConfig, verify_digests
-from app.repository.manifest import Example, dump_manifest
+from app.repository import Example, Manifest, ModelConfig, dump_manifest, verify_digests
 from app.session import Provider, Session, digests, open_session, optimized_graph
 from app.session.digests import hash_file
 from tests import onnx_models

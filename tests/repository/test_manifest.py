@@ -21,8 +21,8 @@ from app.repository import Manifest, read_manifest, verify_digests
 from app.repository.manifest import (
     Change,
     Example,
-    Measured,
-    Source,
+    SourceDifference,
+    SourceFramework,
     dump_manifest,
 )
 from app.session import Digests
@@ -49,9 +49,9 @@ def test_manifest_that_is_written_is_read_back(tmp_path: Path) -> None:
     manifest = Manifest(
         format=1,
         files={"model.onnx": "0" * 64},
-        source=Source("pytorch", "2.13.0"),
+        source=SourceFramework("pytorch", "2.13.0"),
         opset=20,
-        difference=Measured(1e-7, 2e-6),
+        difference=SourceDifference(1e-7, 2e-6),
         size_bytes=Change(10, 5),
         latency_ms=Change(2.5, 1),
         examples=(example,),

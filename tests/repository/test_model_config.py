@@ -23,7 +23,7 @@ from app.repository import (
     load_model_config,
     parse_model_config,
 )
-from app.repository.yaml_files import MOST_BYTES
+from app.repository.yaml_files import MAX_FILE_BYTES
 from app.session import DEFAULT_CHAIN, Provider, SessionOptions
 
 FILE = "iris/config.yaml"
@@ -215,7 +215,7 @@ def test_what_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
     assert "UTF-8" in sentence()
     path.write_bytes("timeout_ms: 3".encode("utf-16"))
     assert "UTF-8" in sentence()
-    path.write_bytes(b"#" * (MOST_BYTES + 1))
+    path.write_bytes(b"#" * (MAX_FILE_BYTES + 1))
     assert "too large" in sentence()
 
 

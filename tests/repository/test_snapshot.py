@@ -171,7 +171,7 @@ def test_config_is_read_once(models: Path, monkeypatch: pytest.MonkeyPatch) -> N
     put(models, "iris/1")
     config = models / "iris" / "config.yaml"
     config.write_text("timeout_ms: 5")
-    monkeypatch.setattr(snapshot, "QUIET", 0)
+    monkeypatch.setattr(snapshot, "QUIET_SECONDS", 0)
     before = now(models)
     monkeypatch.delattr(snapshot, "load_model_config")
     assert now(models, before) == before
@@ -311,7 +311,7 @@ def test_loops_end(models: Path) -> None:
 
 def test_link_to_a_whole_disk_is_not_walked(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A version of very many files is refused, not counted to the end."""
-    monkeypatch.setattr(snapshot, "MOST_FILES", 3)
+    monkeypatch.setattr(snapshot, "MAX_FILES", 3)
     path = put(models, "iris/1")
     for number in range(3):
         (path.parent / str(number)).touch()

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from app.errors import CohortError, ConfigInvalid, LoadFailed
-from app.repository import Manifest
-from app.repository.manifest import Example, dump_manifest
+from app.repository import Example, Manifest, dump_manifest
 from app.rest.errors import HTTP_STATUS
 from app.rest.openapi.schemas import element
 from app.tensors import DATATYPES

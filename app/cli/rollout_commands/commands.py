@@ -47,7 +47,7 @@ def status_(context: click.RichContext, /, model: str | None, url: str | None, *
       cohort rollout status
       cohort rollout status digits --url http://127.0.0.1:8000
     """
-    settings = options.read(context)
+    settings = options.settings_from(context)
     from app.cli.rollout_commands.display import show_status
     from app.cli.rollout_commands.live_evidence import EvidenceUnavailable, fetch_evidence
 
@@ -99,7 +99,7 @@ def set_(
     """
     given = {name: _weight(text) for name, text in _pairs(weights)}
     numbers = {name: _version(text) for name, text in _pairs(versions)}
-    settings = options.read(context)
+    settings = options.settings_from(context)
     from app.rollouts import Rollout, Variant
 
     file = _read(settings)
@@ -143,7 +143,7 @@ def promote(
       cohort rollout promote digits canary
       cohort rollout promote digits canary --end
     """
-    settings = options.read(context)
+    settings = options.settings_from(context)
     from app.cli.rollout_commands.display import why
 
     file = _read(settings)
@@ -179,7 +179,7 @@ def abort(
       cohort rollout abort digits
       cohort rollout abort digits canary --dry-run
     """
-    settings = options.read(context)
+    settings = options.settings_from(context)
     file = _read(settings)
     before = _rollout_of(file, model)
     if variant is not None and _variant_of(before, variant) == before.baseline:
@@ -201,7 +201,7 @@ def clear(context: click.RichContext, /, model: str, variant: str | None, **_: o
       cohort rollout clear digits canary
       cohort rollout clear digits --state /var/lib/cohort
     """
-    settings = options.read(context)
+    settings = options.settings_from(context)
     from app.cli.rollout_commands.display import why
     from app.rollouts import DecisionStore
 
