@@ -32,6 +32,7 @@ class Start:
 
     command: Sequence[str]
     environment: Mapping[str, str]
+    folder: Path = ROOT
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def launch(server: Server, workload: Workload, models: Path) -> Running:
     with log.open("wb") as stream:
         process = subprocess.Popen(
             start.command, env={**kept, "ORT_DISABLE_TELEMETRY": "1", **start.environment},
-            cwd=ROOT, stdout=stream, stderr=stream, start_new_session=True,
+            cwd=start.folder, stdout=stream, stderr=stream, start_new_session=True,
         )  # fmt: skip
     return Running(server, workload, process, port, log)
 
