@@ -7,8 +7,13 @@ from dataclasses import replace
 import pytest
 
 from app.rollouts import Guard, Rollout, Variant
-from app.rollouts.evidence import MIN_BASELINE_REQUESTS, OutcomeStream, RolloutEvidence
-from app.rollouts.sequential_test import Counts, Verdict
+from app.rollouts.evidence import (
+    MIN_BASELINE_REQUESTS,
+    OutcomeStream,
+    RolloutEvidence,
+    VariantEvidence,
+)
+from app.rollouts.sequential_test import Counts, Evidence, Verdict, weigh_two_samples
 
 ROLLOUT = Rollout(
     "m",
@@ -176,6 +181,17 @@ def test_what_makes_everybody_slow_speaks_against_nobody() -> None:
         answer(evidence, name, 1.0, 200)
     assert evidence.judge(()) == {}
     assert evidence.candidates["canary"].slow.evidence.baseline == Counts(200, 200)
+
+
+def test_a_candidate_may_be_slow_five_percent_more_often() -> None:
+    """So the same block is weighed."""
+    evidence = VariantEvidence()
+    for number in range(100):
+        evidence.slow.count(baseline=True, bad=number < 5)
+        evidence.slow.count(baseline=False, bad=number < 40)
+    evidence.judge(LATENCY)
+    expected = weigh_two_samples(Evidence(), Counts(100, 5), Counts(100, 40), 0.05)
+    assert evidence.slow.evidence == expected
 
 
 def test_without_a_limit_on_latency_nothing_is_slow() -> None:

@@ -22,28 +22,27 @@ from app.rollouts import (
     Restored,
     RolledBack,
     Rollout,
-    RolloutEvent,
     Rollouts,
     parse_rollouts,
 )
-from app.tensors import Array
 from tests import onnx_models
 from tests.fakes import PATIENCE, make_metrics
 from tests.planes import make_control_plane, make_data_plane
 from tests.registry.test_registry import House
+from tests.rollouts.engines import Events
 
 GUARD = "guard: {max_error_rate_increase: 0.01, min_requests: 50}"
 
 
-class Street:
-    """A house with traffic: `gather` models, which fail on indices that they do not have."""
+class Deployment:
+    """A model with rollouts and both planes: `gather`, which fails on indices it does not have."""
 
     def __init__(self, folder: Path) -> None:
         self.house = House(folder)
-        self.events: list[RolloutEvent] = []
+        self.events = Events()
         self.rollouts = Rollouts(
             catalog=lambda: self.house.registry.catalog,
-            observe=self.events.append,
+            observe=self.events.observe,
         )
         self.metrics = make_metrics()
         self.plane = make_data_plane(self.house.registry, self.metrics, self.rollouts)
@@ -82,16 +81,13 @@ class Street:
         return Counter(await asyncio.gather(*(once() for _ in range(times))))
 
     async def settle(self) -> None:
-        """Wait for copies and second opinions."""
+        """Wait until no copy of a request runs or waits to run."""
         async with asyncio.timeout(PATIENCE):
-            loaded = [
-                one.engine
-                for one in self.house.registry.catalog["m"].versions.values()
-                if one.engine
-            ]
-            while any(one.leases.count for one in loaded):
-                await asyncio.sleep(0.001)
-        await asyncio.sleep(0.05)  # what was answered is compared a little later
+            for version in self.house.registry.catalog["m"].versions.values():
+                assert version.engine is not None
+                idle = asyncio.Event()
+                version.engine.leases.when_idle(idle.set)
+                await idle.wait()
 
     def described(self, name: str) -> dict[str, Any]:
         described = self.control.model("m")["rollout"]
@@ -99,254 +95,239 @@ class Street:
 
 
 @pytest.fixture
-async def street(tmp_path: Path) -> AsyncIterator[Street]:
+async def deployment(tmp_path: Path) -> AsyncIterator[Deployment]:
     """Version 1 takes indices to 9, version 2 to 2, and both fail beyond."""
-    street = Street(tmp_path / "models")
-    street.put(1, onnx_models.gather(size=10))
-    street.put(2, onnx_models.gather(size=3))
-    await street.house.reconcile()
-    yield street
-    street.rollouts.close()
-    street.house.registry.close()
-    street.house.scheduler.close()
+    deployment = Deployment(tmp_path / "models")
+    deployment.put(1, onnx_models.gather(size=10))
+    deployment.put(2, onnx_models.gather(size=3))
+    await deployment.house.reconcile()
+    yield deployment
+    deployment.rollouts.close()
+    deployment.house.registry.close()
+    deployment.house.scheduler.close()
 
 
 HALVES = "variants: {stable: {version: 1, weight: 1}, canary: {version: 2, weight: 1}}"
 ALL = "variants: {stable: {version: 1, weight: 0}, canary: {version: 2, weight: 1}}"
 
 
-async def test_without_a_rollout_the_highest_version_answers(street: Street) -> None:
+async def test_without_a_rollout_the_highest_version_answers(deployment: Deployment) -> None:
     """And no variant is named."""
-    assert await street.ask(times=3) == {("", "OK"): 3}
-    assert "rollout" not in street.control.model("m")
+    assert await deployment.ask(times=3) == {("", "OK"): 3}
+    assert "rollout" not in deployment.control.model("m")
 
 
-async def test_callers_are_split_and_stay(street: Street) -> None:
+async def test_callers_are_split_and_stay(deployment: Deployment) -> None:
     """By weight without a key, and by key with one."""
-    street.apply(HALVES + ", sticky: {parameter: user}")
-    split = await street.ask(times=400)
+    deployment.apply(HALVES + ", sticky: {parameter: user}")
+    split = await deployment.ask(times=400)
     assert 140 < split["stable", "OK"] < 260
     for user in map(str, range(20)):
-        assert len(await street.ask(times=5, key=user)) == 1
+        assert len(await deployment.ask(times=5, key=user)) == 1
 
 
-async def test_versions_and_labels_are_pinned_past_the_rollout(street: Street) -> None:
+async def test_versions_and_labels_are_pinned_past_the_rollout(deployment: Deployment) -> None:
     """A label answers with its name, a version without; neither is evidence."""
-    street.apply(f"{HALVES}, {GUARD}")
-    assert await street.ask(times=9, label="canary") == {("canary", "OK"): 9}
-    assert await street.ask(times=9, version="2") == {("", "OK"): 9}
-    street.rollouts.tick()
-    assert street.described("canary")["evidence"]["errors"]["requests"] == 0
+    deployment.apply(f"{HALVES}, {GUARD}")
+    assert await deployment.ask(times=9, label="canary") == {("canary", "OK"): 9}
+    assert await deployment.ask(times=9, version="2") == {("", "OK"): 9}
+    deployment.rollouts.tick()
+    assert deployment.described("canary")["evidence"]["errors"]["requests"] == 0
     with pytest.raises(NotFound, match="did you mean 'canary'"):
-        await street.ask(label="canari")
+        await deployment.ask(label="canari")
 
 
 async def test_a_variant_without_its_version_hands_its_callers_to_the_baseline(
-    street: Street,
+    deployment: Deployment,
 ) -> None:
     """And without the baseline's, its callers hear so."""
-    street.apply(HALVES.replace("version: 2", "version: 7"))
-    assert await street.ask(times=50) == {("stable", "OK"): 50}
-    assert "version 7 of variant canary is not ready" in street.rollouts.problems()[0]
-    street.apply(HALVES.replace("version: 1", "version: 7").replace("weight: 1", "weight: 9"))
+    deployment.apply(HALVES.replace("version: 2", "version: 7"))
+    assert await deployment.ask(times=50) == {("stable", "OK"): 50}
+    assert "version 7 of variant canary is not ready" in deployment.rollouts.problems()[0]
+    deployment.apply(HALVES.replace("version: 1", "version: 7").replace("weight: 1", "weight: 9"))
     with pytest.raises(NotReady, match="baseline"):
-        await street.ask(times=50)
+        await deployment.ask(times=50)
 
 
 async def test_a_variant_that_fails_where_the_baseline_does_not_is_rolled_back(
-    street: Street,
+    deployment: Deployment,
 ) -> None:
     """At once, with the reason; its callers get the baseline; metrics and the page say so."""
-    street.apply(f"{HALVES}, {GUARD}")
+    deployment.apply(f"{HALVES}, {GUARD}")
     while True:
-        answers = await street.ask(5, times=40)
+        answers = await deployment.ask(5, times=40)
         assert set(answers) <= {("stable", "OK"), ("canary", "InvalidInput"),
                                 ("canary", "InferenceFailed")}  # fmt: skip
-        await street.settle()
-        street.rollouts.tick()
-        if street.is_out("canary"):
+        await deployment.settle()
+        deployment.rollouts.tick()
+        if deployment.is_out("canary"):
             break
-    assert await street.ask(5, times=50) == {("stable", "OK"): 50}
-    (event,) = street.events
+    assert await deployment.ask(5, times=50) == {("stable", "OK"): 50}
+    (event,) = deployment.events
     assert isinstance(event, RolledBack)
     assert (event.variants, event.reason, event.ours) == (("canary",), "errors", True)
-    assert street.described("canary")["reason"] == "errors"
-    assert street.described("canary")["share"] == 0
-    assert street.rollouts.pending_records["m", 2].reason == "errors"
+    assert deployment.described("canary")["reason"] == "errors"
+    assert deployment.described("canary")["share"] == 0
+    assert deployment.rollouts.pending_records["m", 2].reason == "errors"
 
 
-async def test_what_fails_on_both_sides_rolls_nothing_back(street: Street) -> None:
+async def test_what_fails_on_both_sides_rolls_nothing_back(deployment: Deployment) -> None:
     """Not even where the caller who sends it sticks to the canary."""
-    street.apply(f"{HALVES}, sticky: {{header: x-user}}, {GUARD}")
-    names = {key: next(iter(await street.ask(key=key)))[0] for key in map(str, range(20))}
+    deployment.apply(f"{HALVES}, sticky: {{header: x-user}}, {GUARD}")
+    names = {key: next(iter(await deployment.ask(key=key)))[0] for key in map(str, range(20))}
     theirs = next(key for key, name in names.items() if name == "canary")
     ours = next(key for key, name in names.items() if name == "stable")
     for _ in range(20):
-        bad = await street.ask(99, times=10, key=theirs)
-        await street.ask(0, times=10, key=ours)
+        bad = await deployment.ask(99, times=10, key=theirs)
+        await deployment.ask(0, times=10, key=ours)
         assert {variant for variant, _ in bad} == {"canary"}
         assert not any(code == "OK" for _, code in bad)
-        await street.settle()
-        street.rollouts.tick()
-    assert not street.events
-    evidence = street.described("canary")["evidence"]["errors"]
+        await deployment.settle()
+        deployment.rollouts.tick()
+    assert not deployment.events
+    evidence = deployment.described("canary")["evidence"]["errors"]
     assert evidence["failed_on_both"] == 200
     assert evidence["bad"] == 0
 
 
-async def test_refusals_before_the_run_are_no_evidence(street: Street) -> None:
+async def test_refusals_before_the_run_are_no_evidence(deployment: Deployment) -> None:
     """Neither good nor bad: nothing ran."""
-    street.apply(f"{HALVES}, {GUARD}")
+    deployment.apply(f"{HALVES}, {GUARD}")
     for _ in range(30):
-        with street.plane.pick("m") as lease, pytest.raises(InvalidInput):
+        with deployment.plane.pick("m") as lease, pytest.raises(InvalidInput):
             await lease.infer({"nonsense": np.zeros(1, np.float32)})
-    await street.ask(0, label="stable")
-    street.rollouts.tick()
-    assert street.described("canary")["evidence"]["errors"]["requests"] == 0
+    await deployment.ask(0, label="stable")
+    deployment.rollouts.tick()
+    assert deployment.described("canary")["evidence"]["errors"]["requests"] == 0
 
 
 async def test_a_rollback_outlives_edits_of_weights_and_ends_when_the_version_leaves(
-    street: Street,
+    deployment: Deployment,
 ) -> None:
     """Coming back, the version starts anew; its file is to be removed."""
-    street.apply(HALVES)
-    street.rollouts.roll_back("m", "canary")
-    street.apply(ALL)
-    assert street.is_out("canary")
-    street.apply("variants: {stable: {version: 1, weight: 1}}")
-    assert street.rollouts.pending_clears == {("m", 2)}
-    street.apply(HALVES)
-    assert not street.is_out("canary")
-    assert isinstance(street.events[-1], Restored)
+    deployment.apply(HALVES)
+    deployment.rollouts.roll_back("m", "canary")
+    deployment.apply(ALL)
+    assert deployment.is_out("canary")
+    deployment.apply("variants: {stable: {version: 1, weight: 1}}")
+    assert deployment.rollouts.pending_clears == {("m", 2)}
+    deployment.apply(HALVES)
+    assert not deployment.is_out("canary")
+    assert isinstance(deployment.events[-1], Restored)
 
 
-async def test_an_operator_rolls_back_and_clears(street: Street) -> None:
+async def test_an_operator_rolls_back_and_clears(deployment: Deployment) -> None:
     """A variant, or all of a model; the baseline has nowhere to go."""
-    street.apply(HALVES)
-    described = await street.control.roll_back("m", "canary")
+    deployment.apply(HALVES)
+    described = await deployment.control.roll_back("m", "canary")
     assert [one["rolled_back"] for one in described["variants"]] == [False, True]
     assert described["saved"] is False  # nobody writes here
-    assert await street.ask(times=20) == {("stable", "OK"): 20}
-    await street.control.clear("m", "canary")
-    assert len(await street.ask(times=50)) == 2
-    await street.control.roll_back("m", "canary")
-    described = await street.control.clear("m")
+    assert await deployment.ask(times=20) == {("stable", "OK"): 20}
+    await deployment.control.clear("m", "canary")
+    assert len(await deployment.ask(times=50)) == 2
+    await deployment.control.roll_back("m", "canary")
+    described = await deployment.control.clear("m")
     assert not any(one["rolled_back"] for one in described["variants"])
     with pytest.raises(InvalidInput, match="baseline"):
-        await street.control.roll_back("m", "stable")
+        await deployment.control.roll_back("m", "stable")
     with pytest.raises(NotFound):
-        await street.control.roll_back("m", "canari")
+        await deployment.control.roll_back("m", "canari")
     with pytest.raises(NotFound):
-        await street.control.clear("n")
+        await deployment.control.clear("n")
 
 
-async def test_what_others_decided_is_followed(street: Street) -> None:
+async def test_what_others_decided_is_followed(deployment: Deployment) -> None:
     """And ends with their file. What is decided here and not yet written stays."""
-    street.apply(HALVES)
+    deployment.apply(HALVES)
     decision = Decision(2, "latency", "", "2026-01-01")
-    street.rollouts.follow({"m": {2: decision}, "other": {1: decision}})
-    assert await street.ask(times=20) == {("stable", "OK"): 20}
-    (event,) = street.events
+    deployment.rollouts.follow({"m": {2: decision}, "other": {1: decision}})
+    assert await deployment.ask(times=20) == {("stable", "OK"): 20}
+    (event,) = deployment.events
     assert isinstance(event, RolledBack)
     assert not event.ours
-    street.rollouts.follow({})
-    assert len(await street.ask(times=50)) == 2
-    street.rollouts.roll_back("m", "canary")
-    street.rollouts.follow({})
-    assert street.is_out("canary")
+    deployment.rollouts.follow({})
+    assert len(await deployment.ask(times=50)) == 2
+    deployment.rollouts.roll_back("m", "canary")
+    deployment.rollouts.follow({})
+    assert deployment.is_out("canary")
 
 
 # -- shadows
 
 
-async def test_a_shadow_sees_what_was_answered_and_answers_nobody(street: Street) -> None:
+async def test_a_shadow_sees_what_was_answered_and_answers_nobody(deployment: Deployment) -> None:
     """What it gives is compared; where it fails, it disagrees."""
-    street.put(3, onnx_models.gather(size=10))
-    await street.house.reconcile()
-    street.apply(
+    deployment.put(3, onnx_models.gather(size=10))
+    await deployment.house.reconcile()
+    deployment.apply(
         "variants: {stable: {version: 1, weight: 1}}, shadow: {version: 3, keep_examples: 2}"
     )
-    assert await street.ask(5, times=30) == {("stable", "OK"): 30}
-    await street.settle()
-    compared = [one for one in street.events if isinstance(one, Compared)]
-    assert (len(compared), any(one.disagrees for one in compared)) == (30, False)
-    assert street.control.shadow_examples("m") == []
+    assert await deployment.ask(5, times=30) == {("stable", "OK"): 30}
+    compared = await deployment.events.wait_for(Compared, 30)
+    assert [one.disagrees for one in compared] == [False] * 30
+    assert deployment.control.shadow_examples("m") == []
 
-    street.apply(
+    deployment.apply(
         "variants: {stable: {version: 1, weight: 1}}, shadow: {version: 2, keep_examples: 2}"
     )
-    street.events.clear()
-    assert await street.ask(5, times=30) == {("stable", "OK"): 30}
-    await street.settle()
-    compared = [one for one in street.events if isinstance(one, Compared)]
+    deployment.events.clear()
+    assert await deployment.ask(5, times=30) == {("stable", "OK"): 30}
+    compared = await deployment.events.wait_for(Compared, 30)
     assert [one.disagrees for one in compared] == [True] * 30
-    examples = street.control.shadow_examples("m")
+    examples = deployment.control.shadow_examples("m")
     assert len(examples) == 2
     assert examples[0]["shadow"] is None
     assert list(examples[0]["inputs"].values()) == [[5]]
 
 
-async def test_what_an_operator_must_not_see_is_not_kept_in_sight(street: Street) -> None:
+async def test_what_an_operator_must_not_see_is_not_kept_in_sight(deployment: Deployment) -> None:
     """Inputs and outputs by name, and the failure, in which a value may stand."""
-    street.apply(
+    deployment.apply(
         "variants: {stable: {version: 1, weight: 1}}, "
         "shadow: {version: 2, keep_examples: 1, redact: [index]}"
     )
-    await street.ask(5)
-    await street.settle()
-    (example,) = street.control.shadow_examples("m")
+    await deployment.ask(5)
+    await deployment.events.wait_for(Compared, 1)
+    (example,) = deployment.control.shadow_examples("m")
     assert example["inputs"] == {"index": "redacted"}
     assert example["failure"] == "redacted"
     assert example["answered"] == {"y": [50.0]}
 
 
-async def test_a_shadow_that_disagrees_is_stopped_with_its_variants(street: Street) -> None:
+async def test_a_shadow_that_disagrees_is_stopped_with_its_variants(deployment: Deployment) -> None:
     """And copies no more, until an operator clears it."""
-    street.apply(
+    deployment.apply(
         "variants: {stable: {version: 1, weight: 9}, canary: {version: 2, weight: 1}}, "
         "shadow: {version: 2}, guard: {max_disagreement: 0.02, min_requests: 20}"
     )
-    while not street.rollout.shadow_stopped:
-        await street.ask(5, times=40)
-        await street.settle()
-        street.rollouts.tick()
-    assert street.is_out("canary")
-    (event,) = [one for one in street.events if isinstance(one, RolledBack)]
+    while not deployment.rollout.shadow_stopped:
+        await deployment.ask(5, times=40)
+        await deployment.settle()
+        deployment.rollouts.tick()
+    assert deployment.is_out("canary")
+    (event,) = [one for one in deployment.events if isinstance(one, RolledBack)]
     assert (event.shadow, event.reason) == (True, "disagreement")
-    street.events.clear()
-    await street.ask(5, times=20)
-    await street.settle()
-    assert street.events == []
-    street.rollouts.clear("m")
-    await street.ask(0, times=40)
-    await street.settle()
-    assert any(isinstance(one, Compared) for one in street.events)
-
-
-async def test_copies_that_find_no_room_are_dropped_and_counted(street: Street) -> None:
-    """Without anything in the callers' way."""
-    street.apply("variants: {stable: {version: 1, weight: 1}}, shadow: {version: 2}")
-    live = street.rollouts.live["m"]
-    assert live.shadow is not None
-    array: Array = np.array([0], np.int64)
-    name = street.plane.pick("m").inputs[0].name
-    for _ in range(100):
-        live.shadow.offer({name: array}, [], [])
-    dropped = sum(isinstance(one, Dropped) for one in street.events)
-    assert dropped == 100 - 64
+    deployment.events.clear()
+    await deployment.ask(5, times=20)
+    await deployment.settle()
+    assert deployment.events == []
+    deployment.rollouts.clear("m")
+    deployment.events.clear()
+    answered = await deployment.ask(0, times=40)
+    compared = await deployment.events.wait_for(Compared, answered["stable", "OK"])
+    assert not any(one.disagrees for one in compared), "of the copies before, none was made"
 
 
 async def test_copies_that_gather_leave_before_their_queue_is_full(
-    street: Street, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half a queue goes at once, however large the model's own batches may be."""
     monkeypatch.setattr("app.registry.batched_session.SHADOW_DELAY_MS", 1e6)
-    loaded = street.house.registry.catalog["m"].versions[2].engine
+    loaded = deployment.house.registry.catalog["m"].versions[2].engine
     assert isinstance(loaded, BatchedSession)
     loaded._batcher.policy = replace(loaded._batcher.policy, max_batch_size=512)
-    street.apply("variants: {stable: {version: 1, weight: 1}}, shadow: {version: 2}")
+    deployment.apply("variants: {stable: {version: 1, weight: 1}}, shadow: {version: 2}")
     for _ in range(128):
-        await street.ask(0)
-    await street.settle()
-    assert sum(isinstance(one, Compared) for one in street.events) == 128
-    assert not any(isinstance(one, Dropped) for one in street.events)
+        await deployment.ask(0)
+    assert len(await deployment.events.wait_for(Compared, 128)) == 128
+    assert not any(isinstance(one, Dropped) for one in deployment.events)

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from app.rollouts import Guard
 from app.rollouts.sequential_test import (
-    ALTERNATIVES,
-    RESTART_BELOW,
     Counts,
     Evidence,
     Reason,
@@ -164,6 +162,8 @@ def _binomial(n: int, k: int, p: float) -> float:
 
 # -- the same in numbers, against the formulas of the papers
 
+BETS = (1.6, 2.2, 4.0)  # times the rate that the limit allows
+
 
 def likelihood(counts: Counts, rate: float) -> float:
     """The probability of outcomes in one order."""
@@ -182,7 +182,7 @@ def expected_log_e(
     """One block's e-value by search: the null's nearest point is looked for on a fine grid."""
     known = (before.bad + 0.5) / (before.total + 50)
     e_values = []
-    for times in ALTERNATIVES:
+    for times in BETS:
         high = min(times * (known + increase), 0.99)
         if high <= known + increase:
             e_values.append(1.0)
@@ -214,6 +214,7 @@ def expected_log_e(
         (Counts(400, 20), Counts(50, 30), Counts(20, 1), 0.02),
         (Counts(100, 90), Counts(10, 9), Counts(10, 10), 0.05),
         (Counts(100, 20), Counts(10, 1), Counts(10, 3), 0.0),
+        (Counts(10_000, 9_990), Counts(10, 1), Counts(10, 10), 0.01),
     ],
 )
 def test_a_block_of_two_streams_has_the_e_value_of_the_paper(
@@ -249,8 +250,7 @@ def test_one_stream_has_the_e_value_of_a_likelihood_ratio(variant: Counts, limit
     before = Evidence(Counts(), Counts(5, 1), restarts=2)
     after = weigh_one_sample(before, variant, limit)
     e_values = [
-        likelihood(variant, min(times * limit, 0.99)) / likelihood(variant, limit)
-        for times in ALTERNATIVES
+        likelihood(variant, min(times * limit, 0.99)) / likelihood(variant, limit) for times in BETS
     ]
     assert after.log_e == pytest.approx(float(np.log(np.mean(e_values))))
     assert (after.variant, after.restarts) == (Counts(5 + variant.total, 1 + variant.bad), 2)
@@ -308,7 +308,7 @@ def test_certainty_is_never_reached() -> None:
 
 def evidence_of(log_e: float, requests: int = 200) -> Evidence:
     """Evidence of a known strength."""
-    return Evidence(Counts(900, 9), Counts(requests, 8), (log_e,) * len(ALTERNATIVES))
+    return Evidence(Counts(900, 9), Counts(requests, 8), (log_e,) * len(BETS))
 
 
 def test_a_limit_is_broken_from_the_threshold_on() -> None:
@@ -336,12 +336,12 @@ def test_the_limit_that_is_broken_is_told() -> None:
 
 def test_a_bet_that_is_all_but_lost_starts_anew() -> None:
     """Below the bound and not at it; the counts stay."""
-    kept = evidence_of(RESTART_BELOW)
+    kept = evidence_of(-3.0)
     assert renew(kept) is kept
-    renewed = renew(evidence_of(RESTART_BELOW - 1e-9))
+    renewed = renew(evidence_of(-3.0 - 1e-9))
     assert renewed == Evidence(kept.baseline, kept.variant, restarts=1)
     assert renewed.log_e == 0
-    lost = replace(renewed, log_wealths=(-9.0,) * len(ALTERNATIVES))
+    lost = replace(renewed, log_wealths=(-9.0,) * len(BETS))
     assert renew(lost).restarts == 2
 
 

@@ -1,0 +1,269 @@
+"""One model's rollout at work, on engines that reply when told."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+import pytest
+
+from app.batching import Outputs
+from app.errors import (
+    CohortError,
+    DeadlineExceeded,
+    InferenceFailed,
+    InvalidInput,
+    NotReady,
+    Overloaded,
+)
+from app.registry import State
+from app.rollouts import Decision
+from app.rollouts.evidence import MIN_BASELINE_REQUESTS
+from app.rollouts.live import MAX_PENDING_CHECKS
+from tests.rollouts.engines import LiveRig, scores
+
+HALVES = "variants: {stable: {version: 1, weight: 1}, canary: {version: 2, weight: 1}}"
+ERRORS = "guard: {max_error_rate_increase: 0.01, min_requests: 50}"
+LATENCY = "guard: {max_latency_ratio: 2, min_requests: 50}"
+
+BAD_INPUT = InferenceFailed("index out of range")
+BROKEN = InferenceFailed("out of memory", blames_input=False)
+
+
+def test_the_caller_is_answered_before_anything_is_learned() -> None:
+    """Exactly once, with what came."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+    calls: list[tuple[Outputs | None, CohortError | None, int]] = []
+    outputs = scores()
+    rig.respond(
+        "canary",
+        error=BAD_INPUT,
+        reply=lambda *of: calls.append((*of, rig.engines[1].copies)),
+    )
+    rig.respond("canary", outputs, reply=lambda *of: calls.append((*of, rig.engines[1].copies)))
+    assert calls == [(None, BAD_INPUT, 0), (outputs, None, 1)]
+
+
+def test_successes_count_on_their_side() -> None:
+    """The baseline's and the candidate's."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+    rig.respond("stable", scores(), times=3)
+    rig.respond("canary", scores(), times=2)
+    assert rig.weighed() == (3, 0, 2, 0)
+
+
+@pytest.mark.parametrize("error", [BROKEN, DeadlineExceeded(1.0)])
+@pytest.mark.parametrize("variant", ["stable", "canary"])
+def test_failures_that_are_no_inputs_fault_count_at_once(variant: str, error: CohortError) -> None:
+    """Nothing is checked on the other side."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+    rig.respond("stable", scores())
+    rig.respond("canary", scores())
+    rig.respond(variant, error=error)
+    assert rig.weighed() == ((2, 1, 1, 0) if variant == "stable" else (1, 0, 2, 1))
+    assert not any(engine.queues for engine in rig.engines.values())
+
+
+@pytest.mark.parametrize("error", [NotReady("closed"), Overloaded("full"), None])
+def test_other_errors_are_no_evidence(error: CohortError | None) -> None:
+    """Whatever they are, the version did not run the input."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+    rig.respond("stable", scores())
+    rig.respond("canary", scores())
+    rig.respond("canary", error=error)
+    assert rig.weighed() == (1, 0, 1, 0)
+
+
+def test_a_deadline_that_the_caller_made_tight_is_no_evidence() -> None:
+    """Neither of errors nor of latency."""
+    rig = LiveRig(f"{HALVES}, {LATENCY}")
+    for variant in ("stable", "canary"):
+        rig.respond(variant, scores(), times=MIN_BASELINE_REQUESTS, started=monotonic())
+    rig.live.tick()
+    rig.respond("stable", scores())
+    rig.respond("canary", error=DeadlineExceeded(1.0), tight_deadline=True)
+    rig.live.tick()
+    assert rig.live.evidence.candidates["canary"].slow.evidence.variant.total == 0
+    rig.respond("canary", error=DeadlineExceeded(1.0))
+    rig.live.tick()
+    assert rig.live.evidence.candidates["canary"].slow.evidence.variant.bad == 1
+
+
+@pytest.mark.parametrize("error", [BAD_INPUT, InvalidInput("no such index")])
+@pytest.mark.parametrize(
+    ("variant", "other", "counted"),
+    [("canary", 1, (1, 0, 2, 1)), ("stable", 2, (2, 1, 1, 0))],
+)
+def test_an_input_that_fails_on_one_side_only_counts_against_it(
+    variant: str, other: int, counted: tuple[int, ...], error: CohortError
+) -> None:
+    """Once the other side has answered it."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+    rig.respond("stable", scores())
+    rig.respond("canary", scores())
+    rig.respond(variant, error=error)
+    assert rig.engines[3 - other].copies == 0
+    assert rig.engines[other].copies == 1
+    assert not rig.engines[other].queue.shadow
+    rig.engines[other].queue.reply(scores())
+    assert rig.weighed() == counted
+    assert rig.live.evidence.candidates["canary"].failed_on_both == 0
+
+
+@pytest.mark.parametrize("variant", ["stable", "canary"])
+@pytest.mark.parametrize(
+    "error", [InferenceFailed("this, too"), InferenceFailed("broken", blames_input=False)]
+)
+def test_an_input_that_fails_on_both_sides_counts_for_neither(
+    variant: str, error: CohortError
+) -> None:
+    """It is a request that neither could answer: good, and counted apart."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+    rig.respond("stable", scores())
+    rig.respond("canary", scores())
+    rig.respond(variant, error=BAD_INPUT)
+    rig.engines[2 if variant == "stable" else 1].queue.reply(error=error)
+    assert rig.weighed() == ((2, 0, 1, 0) if variant == "stable" else (1, 0, 2, 0))
+    assert rig.live.evidence.candidates["canary"].failed_on_both == 1
+
+
+@pytest.mark.parametrize("error", [NotReady("closed"), Overloaded("full"), DeadlineExceeded(1.0)])
+def test_a_check_without_an_outcome_says_nothing(error: CohortError) -> None:
+    """The copy was given up."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+    rig.respond("stable", scores())
+    rig.respond("canary", scores())
+    rig.respond("canary", error=BAD_INPUT)
+    rig.engines[1].queue.reply(error=error)
+    assert rig.weighed() == (1, 0, 1, 0)
+    assert rig.live.evidence.candidates["canary"].failed_on_both == 0
+
+
+def test_a_check_that_the_other_version_refuses_failed_on_both() -> None:
+    """Its inputs are others: nothing runs."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+    rig.engines[1].inputs = []
+    rig.respond("canary", error=BAD_INPUT)
+    assert rig.engines[1].copies == 0
+    assert rig.live.evidence.candidates["canary"].failed_on_both == 1
+
+
+def test_checks_are_bounded_and_those_that_find_no_room_say_nothing() -> None:
+    """An outage does not fill the memory."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+    rig.respond("canary", error=BAD_INPUT, times=MAX_PENDING_CHECKS + 10)
+    assert rig.engines[1].copies == MAX_PENDING_CHECKS
+    rig.states[1] = State.UNLOADING
+    rig.engines[1].queue.reply(scores())
+    rig.respond("canary", error=BAD_INPUT)
+    assert rig.engines[1].copies == 0
+    rig.respond("stable", scores())
+    assert rig.weighed() == (1, 0, MAX_PENDING_CHECKS, MAX_PENDING_CHECKS)
+
+
+def test_a_failure_of_the_baseline_is_checked_on_every_candidate_that_serves() -> None:
+    """One that is rolled back would only cost time."""
+    rig = LiveRig(f"{HALVES[:-1]}, other: {{version: 3, weight: 1}}}}, {ERRORS}")
+    rig.respond("stable", error=BAD_INPUT)
+    assert [engine.copies for engine in rig.engines.values()] == [0, 1, 1]
+    rig.live.decide({2: Decision(2, "operator")})
+    rig.respond("stable", error=BAD_INPUT)
+    assert [engine.copies for engine in rig.engines.values()] == [0, 1, 2]
+
+
+def test_a_failure_of_a_variant_that_left_meanwhile_is_let_go() -> None:
+    """Its reply comes after the edit."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+    wrapped = rig.live.observe_reply(
+        "canary", 2, [], {}, lambda *_: None, started=0.0, tight_deadline=False
+    )
+    rig.configure("variants: {stable: {version: 1, weight: 1}}")
+    wrapped(None, BAD_INPUT)
+    wrapped(scores(), None)
+    assert not any(engine.queues for engine in rig.engines.values())
+
+
+# -- the guard
+
+
+def test_the_candidate_that_fails_is_judged_and_no_verdict_repeats() -> None:
+    """By version; once it is rolled back there is nothing more to say."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+    rig.respond("stable", scores(), times=200)
+    rig.respond("canary", error=BROKEN, times=49)
+    assert rig.live.tick() == {}
+    rig.respond("stable", scores())
+    rig.respond("canary", error=BROKEN)
+    (verdict,) = rig.live.tick().values()
+    assert verdict.reason == "errors"
+    rig.live.decide({2: Decision(2, "errors")})
+    rig.respond("stable", scores(), times=100)
+    rig.respond("canary", error=BROKEN, times=100)
+    assert rig.live.tick() == {}
+
+
+def test_latency_is_from_arrival_to_reply() -> None:
+    """A canary that takes longer than twice the baseline's p95."""
+    rig = LiveRig(f"{HALVES}, {LATENCY}")
+    now = monotonic()
+    rig.respond("stable", scores(), times=MIN_BASELINE_REQUESTS, started=now - 10)
+    assert rig.live.tick() == {}
+    rig.respond("stable", scores(), times=200, started=now - 10)
+    rig.respond("canary", scores(), times=200, started=now - 100)
+    assert {version: one.reason for version, one in rig.live.tick().items()} == {2: "latency"}
+
+
+# -- edits and decisions
+
+
+def test_an_edit_of_a_limit_or_of_the_baseline_begins_the_evidence_anew() -> None:
+    """One of a weight does not, and neither does one of the baseline's name."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+
+    def has_evidence() -> bool:
+        return rig.weighed() != (0, 0, 0, 0)
+
+    def fill() -> None:
+        rig.respond("stable", scores(), times=5)
+        rig.respond("canary", scores(), times=5)
+        assert has_evidence()
+
+    fill()
+    rig.configure(f"{HALVES.replace('weight: 1', 'weight: 3')}, {ERRORS}")
+    assert has_evidence()
+    rig.configure(f"{HALVES}, {ERRORS.replace('50', '60')}")
+    assert not has_evidence()
+    fill()
+    rig.configure(f"{HALVES.replace('version: 1', 'version: 3')}, {ERRORS.replace('50', '60')}")
+    assert not has_evidence()
+
+
+def test_what_was_rolled_back_begins_anew_when_that_ends() -> None:
+    """With its traffic, and without the evidence that spoke against it."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+    rig.respond("stable", scores(), times=100)
+    rig.respond("canary", error=BROKEN, times=100)
+    assert rig.live.tick().keys() == {2}
+    rig.live.decide({2: Decision(2, "errors")})
+    assert {rig.live.choose(None, {1, 2}).name for _ in range(50)} == {"stable"}
+    rig.live.decide({})
+    assert {rig.live.choose(None, {1, 2}).name for _ in range(50)} == {"stable", "canary"}
+    assert rig.weighed() == (0, 0, 0, 0)
+
+
+def test_a_decision_stays_over_an_edit() -> None:
+    """Only `decide` ends it."""
+    rig = LiveRig(HALVES)
+    rig.live.decide({2: Decision(2, "operator")})
+    rig.configure(HALVES.replace("weight: 1", "weight: 9"))
+    assert rig.live.rollout.variants["canary"].rolled_back
+
+
+def test_side_queues_close_with_their_versions_and_at_the_end() -> None:
+    """What waits in them holds a version."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+    rig.respond("canary", error=BAD_INPUT)
+    rig.respond("stable", error=BAD_INPUT)
+    rig.configure(f"variants: {{stable: {{version: 1, weight: 1}}}}, {ERRORS}")
+    assert [rig.engines[number].queue.closed for number in (1, 2)] == [False, True]
+    rig.live.close()
+    assert rig.engines[1].queue.closed

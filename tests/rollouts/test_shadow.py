@@ -1,0 +1,272 @@
+"""A shadow, on engines that reply when told."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from app.batching import Outputs
+from app.errors import CohortError, DeadlineExceeded, InferenceFailed, NotReady, Overloaded
+from app.registry import State
+from app.rollouts import Compared, Decision, Dropped
+from app.rollouts.shadow import QUEUE_SIZE
+from app.rollouts.side_queue import MAX_WAITING_BYTES
+from app.tensors import Arrays
+from tests.rollouts.engines import INPUT, OUTPUT, LiveRig, inputs, scores
+
+ONE = "variants: {stable: {version: 1, weight: 1}}"
+GUARD = "guard: {max_disagreement: 0.02, min_requests: 20}"
+
+
+def rig(shadow: str = "{version: 3}", rest: str = "") -> LiveRig:
+    """Version 1 answers, version 3 is its shadow."""
+    return LiveRig(f"{ONE}, shadow: {shadow}{rest}")
+
+
+async def test_agreement_is_by_output_and_what_differs_is_summed_up() -> None:
+    """Compared together, told one by one, in the order of the requests."""
+    one = rig()
+    one.respond("stable", scores(0), times=3)
+    queue = one.engines[3].queue
+    assert queue.shadow
+    first, *others = queue.waiting
+    queue.waiting = [first]
+    queue.reply(scores(1))
+    queue.waiting = others
+    queue.reply(scores(0))
+    compared = await one.events.wait_for(Compared, 3)
+    assert [event.disagrees for event in compared] == [
+        True,
+        False,
+        False,
+    ]
+    runner = one.live.shadow
+    assert runner is not None
+    assert (runner.compared, runner.disagreed, runner.failed, runner.dropped) == (3, 1, 0, 0)
+    assert (runner.outputs["y"].disagreements, runner.outputs["y"].largest) == (1, 1)
+
+
+@pytest.mark.parametrize("error", [Overloaded(""), NotReady(""), DeadlineExceeded(1.0)])
+def test_a_copy_that_is_given_up_is_dropped_and_no_evidence(error: CohortError) -> None:
+    """No slot was idle in time, or the version left."""
+    one = rig(rest=f", {GUARD}")
+    one.respond("stable", scores())
+    one.engines[3].queue.reply(error=error)
+    assert one.events == [Dropped("m", 3)]
+    assert one.live.shadow is not None
+    assert (one.live.shadow.compared, one.live.shadow.dropped) == (0, 1)
+
+
+def test_a_failure_where_the_caller_got_an_answer_disagrees() -> None:
+    """Without outputs to compare."""
+    one = rig()
+    one.respond("stable", scores())
+    one.engines[3].queue.reply(error=InferenceFailed("no"))
+    assert one.events == [Compared("m", 3, True, [])]
+    assert one.live.shadow is not None
+    assert (one.live.shadow.disagreed, one.live.shadow.failed) == (1, 1)
+
+
+def test_requests_that_failed_or_reached_the_shadows_version_are_not_copied() -> None:
+    """There is nothing to compare with, or it would agree with itself."""
+    one = LiveRig(
+        "variants: {stable: {version: 1, weight: 1}, canary: {version: 3, weight: 1}}, "
+        "shadow: {version: 3}"
+    )
+    one.respond("canary", scores())
+    one.respond("stable", error=InferenceFailed("no", blames_input=False))
+    assert one.engines[3].copies == 0
+
+
+def test_copies_are_bounded_in_number_and_bytes() -> None:
+    """Those that find no room are dropped, and the caller does not notice."""
+    one = rig()
+    one.respond("stable", scores(), times=QUEUE_SIZE + 36)
+    assert one.engines[3].copies == QUEUE_SIZE
+    assert one.events == [Dropped("m", 3)] * 36
+    runner = one.live.shadow
+    assert runner is not None
+    one.engines[3].queue.reply(error=NotReady(""))
+    one.events.clear()
+    large: Arrays = {INPUT.name: np.zeros((MAX_WAITING_BYTES // 4, 1), np.float32)}
+    runner.offer(large, [OUTPUT], scores())
+    assert one.events == []
+    runner.offer(inputs(), [OUTPUT], scores())
+    assert one.events == [Dropped("m", 3)]
+    one.engines[3].queue.reply(error=NotReady(""))
+    one.events.clear()
+    runner.offer(inputs(), [OUTPUT], scores())
+    assert one.events == []
+
+
+def test_a_shadow_that_is_not_ready_drops_its_copies() -> None:
+    """Until it is."""
+    one = rig()
+    one.states[3] = State.LOADING
+    one.respond("stable", scores())
+    assert one.events == [Dropped("m", 3)]
+    one.states[3] = State.READY
+    one.respond("stable", scores())
+    assert one.engines[3].copies == 1
+
+
+def test_a_copy_holds_its_version() -> None:
+    """Unloading waits for it."""
+    one = rig()
+    one.respond("stable", scores(), times=2)
+    assert one.engines[3].leases.count == 2
+    one.engines[3].queue.reply(error=NotReady(""))
+    assert one.engines[3].leases.count == 0
+
+
+async def test_answers_that_wait_to_be_compared_are_bounded() -> None:
+    """Twice a queue of them; what is more is dropped."""
+    one = rig()
+    for _ in range(3):
+        one.respond("stable", scores(), times=QUEUE_SIZE)
+        one.engines[3].queue.reply(scores())
+    assert one.events == [Dropped("m", 3)] * QUEUE_SIZE
+    assert len(await one.events.wait_for(Compared, 2 * QUEUE_SIZE)) == 2 * QUEUE_SIZE
+
+
+async def test_large_outputs_are_compared_on_a_thread() -> None:
+    """With the same outcome."""
+    one = rig()
+    large: Outputs = [np.zeros((1, 300_000), np.float32)]
+    one.respond("stable", large, times=2)
+    one.engines[3].queue.reply(large)
+    compared = await one.events.wait_for(Compared, 2)
+    assert not any(event.disagrees for event in compared)
+
+
+# -- the guard
+
+
+def fail(one: LiveRig, times: int) -> None:
+    """So many copies that disagree."""
+    one.respond("stable", scores(), times=times)
+    one.engines[3].queue.reply(error=InferenceFailed("no"))
+
+
+def test_a_shadow_that_disagrees_is_told_from_min_requests_on() -> None:
+    """And not again once it is stopped: nothing is copied then."""
+    one = rig(rest=f", {GUARD}")
+    fail(one, 19)
+    assert one.live.tick() == {}
+    fail(one, 1)
+    assert {version: verdict.reason for version, verdict in one.live.tick().items()} == {
+        3: "disagreement"
+    }
+    one.live.decide({3: Decision(3, "disagreement")})
+    assert one.live.tick() == {}
+    one.respond("stable", scores())
+    assert one.engines[3].copies == 0
+
+
+def test_what_is_weighed_is_not_weighed_again() -> None:
+    """Each look adds what is new."""
+    one = rig(rest=f", {GUARD}")
+    fail(one, 5)
+    for _ in range(10):
+        assert one.live.tick() == {}
+    runner = one.live.shadow
+    assert runner is not None
+    assert (runner.evidence.variant.total, runner.evidence.variant.bad) == (5, 5)
+
+
+def test_without_a_limit_nothing_is_judged() -> None:
+    """However much it disagrees."""
+    one = rig(rest=", guard: {max_error_rate_increase: 0.01, min_requests: 1}")
+    fail(one, 60)
+    assert one.live.tick() == {}
+
+
+def test_a_changed_guard_forgets_the_evidence_and_not_the_counters() -> None:
+    """Another limit is another question."""
+    one = rig(rest=f", {GUARD}")
+    fail(one, 10)
+    one.live.tick()
+    fail(one, 10)
+    one.configure(f"{ONE}, shadow: {{version: 3}}, {GUARD.replace('0.02', '0.03')}")
+    runner = one.live.shadow
+    assert runner is not None
+    assert one.live.tick() == {}
+    assert (runner.evidence.variant.total, runner.compared) == (0, 20)
+
+
+def test_a_shadow_that_is_let_back_in_begins_anew() -> None:
+    """Counters, examples and evidence."""
+    one = rig(rest=f", {GUARD}")
+    fail(one, 30)
+    one.live.decide({3: Decision(3, "disagreement")})
+    stopped = one.live.shadow
+    one.live.decide({})
+    assert one.live.shadow is not None
+    assert one.live.shadow is not stopped
+    assert one.live.shadow.compared == 0
+    assert one.engines[3].queue.closed
+    one.respond("stable", scores())
+    assert one.engines[3].copies == 1
+
+
+def test_the_decision_about_another_version_leaves_the_shadow_alone() -> None:
+    """And so does its end."""
+    one = LiveRig(
+        "variants: {stable: {version: 1, weight: 1}, canary: {version: 2, weight: 1}}, "
+        "shadow: {version: 3}"
+    )
+    runner = one.live.shadow
+    one.live.decide({2: Decision(2, "errors")})
+    one.live.decide({})
+    assert one.live.shadow is runner
+
+
+# -- edits
+
+
+def test_an_edit_of_the_sample_keeps_the_runner_and_another_version_replaces_it() -> None:
+    """What waited for the old one is given up."""
+    one = rig()
+    one.respond("stable", scores())
+    runner = one.live.shadow
+    one.configure(f"{ONE}, shadow: {{version: 3, sample: 0}}")
+    assert one.live.shadow is runner
+    one.respond("stable", scores(), times=20)
+    assert one.engines[3].copies == 1
+    one.configure(f"{ONE}, shadow: {{version: 2}}")
+    assert one.engines[3].queue.closed
+    assert one.live.shadow is not None
+    assert one.live.shadow.version == 2
+    one.configure(ONE)
+    assert one.live.shadow is None
+
+
+# -- examples
+
+
+async def test_the_last_requests_that_differed_are_kept_newest_first() -> None:
+    """Those that agreed are not."""
+    one = rig("{version: 3, keep_examples: 2}")
+    runner = one.live.shadow
+    assert runner is not None
+    for value, best in [(1.0, 1), (2.0, 2), (3.0, 0), (4.0, 1)]:
+        runner.offer(inputs(value), [OUTPUT], scores(0))
+        one.engines[3].queue.reply(scores(best))
+    await one.events.wait_for(Compared, 4)
+    examples = runner.examples()
+    assert [example["inputs"]["x"] for example in examples] == [[[4.0]], [[2.0]]]
+    assert examples[0]["answered"] == {"y": [[1, 0, 0]]}
+    assert examples[0]["shadow"] == {"y": [[0, 1, 0]]}
+    assert (examples[0]["disagrees"], examples[0]["failure"]) == (["y"], "")
+
+
+def test_examples_of_other_keys_are_forgotten_with_an_edit() -> None:
+    """What must be redacted now was not then."""
+    one = rig("{version: 3, keep_examples: 2}")
+    fail(one, 1)
+    assert one.live.shadow is not None
+    assert len(one.live.shadow.examples()) == 1
+    one.configure(f"{ONE}, shadow: {{version: 3, keep_examples: 2, sample: 0.5}}")
+    assert len(one.live.shadow.examples()) == 1
+    one.configure(f"{ONE}, shadow: {{version: 3, keep_examples: 2, redact: [x]}}")
+    assert one.live.shadow.examples() == []
