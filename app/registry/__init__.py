@@ -8,7 +8,7 @@ serves until the new one is ready, and is closed when the last request that hold
 
 from app.registry.actions import Load, Unload, plan, wanted
 from app.registry.catalog import UNLOADED, Catalog, ModelEntry, Source, State, VersionEntry
-from app.registry.engine import Cancellable, Engine, EngineDescription, RequestQueue
+from app.registry.engine import Cancellable, Engine, EngineDescription, LeaseCount, RequestQueue
 from app.registry.registry import Failed, Opened, Registry, RegistryEvent, TurnedOff, Unloaded
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Engine",
     "EngineDescription",
     "Failed",
+    "LeaseCount",
     "Load",
     "ModelEntry",
     "Opened",

@@ -1,0 +1,190 @@
+"""Engines that need no model: a test decides what each request is answered, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from app.batching import BatchPolicy, Outputs, PadPlan, Reply
+from app.errors import CohortError, NotReady
+from app.profiling import Profile, ProfileResult
+from app.registry import (
+    Engine,
+    EngineDescription,
+    LeaseCount,
+    ModelEntry,
+    Registry,
+    Source,
+    State,
+    VersionEntry,
+)
+from app.repository import ModelConfig
+from app.session import Metadata, Placement
+from app.tensors import Arrays, TensorSpec
+from tests.fakes import double
+
+X = TensorSpec("x", "FP32", (None, 2))
+Y = TensorSpec("y", "FP32", (None, 2))
+
+
+class PuppetRequest:
+    """A request that was submitted: what it holds, and whether it was cancelled or answered."""
+
+    def __init__(self, inputs: Arrays, reply: Reply, deadline: float, requests: int) -> None:
+        self.inputs = inputs
+        self.deadline = deadline
+        self.requests = requests
+        self.cancelled = False
+        self.answered = False
+        self._reply = reply
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it needs an answer."""
+        return not (self.cancelled or self.answered)
+
+    def cancel(self) -> None:
+        """Give its place up; the reply is not called."""
+        self.cancelled = True
+
+    def answer(self, outputs: Outputs | None, error: CohortError | None = None) -> None:
+        """Call its reply, unless it was cancelled; a second answer fails the test."""
+        assert not self.answered
+        if not self.cancelled:
+            self.answered = True
+            self._reply(outputs, error)
+
+
+class PuppetQueue:
+    """Keeps requests until the test answers them. Fulfils `RequestQueue`."""
+
+    def __init__(self, model: Callable[[Arrays], Outputs] = double) -> None:
+        self.model = model
+        self.requests: list[PuppetRequest] = []
+        self.refusal: CohortError | None = None  # raised by `submit` where set
+        self.closed = False
+
+    @property
+    def waiting(self) -> int:
+        """How many requests need an answer."""
+        return sum(one.requests for one in self.requests if one.waiting)
+
+    def submit(
+        self, inputs: Arrays, reply: Reply, *, deadline: float = float("inf"), requests: int = 1
+    ) -> PuppetRequest:
+        """Keep a request. Raises `refusal` where it is set, and NotReady once closed."""
+        if self.closed:
+            raise NotReady("this version is being unloaded")
+        if self.refusal is not None:
+            raise self.refusal
+        request = PuppetRequest(inputs, reply, deadline, requests)
+        self.requests.append(request)
+        return request
+
+    def answer(self, error: CohortError | None = None) -> None:
+        """Answer the oldest request that waits, by the model or with `error`."""
+        request = next(one for one in self.requests if one.waiting)
+        request.answer(None if error else self.model(request.inputs), error)
+
+    def answer_all(self) -> None:
+        """Answer every request that waits by the model."""
+        while self.waiting:
+            self.answer()
+
+    def close(self) -> None:
+        """Refuse those that wait, as an engine does."""
+        self.closed = True
+        for request in self.requests:
+            if request.waiting:
+                request.answer(None, NotReady("this version is being unloaded"))
+
+
+class PuppetEngine(PuppetQueue):
+    """An engine whose requests the test answers. Fulfils `Engine`.
+
+    inputs, outputs: Its specs; default one FP32 input "x" and one output "y" of two columns.
+    model: What gives the outputs; default twice the inputs.
+    labels: The names of its classes; default none.
+    timeout: The longest that a request may take, in seconds; default 30.
+    example: Inputs that it takes; default None: none are known.
+    inline_rows: How many rows `run_now` may take; default 1: none.
+    placement: Where it runs; default on the CPU, as wanted.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[TensorSpec] = (X,),
+        outputs: Sequence[TensorSpec] = (Y,),
+        *,
+        model: Callable[[Arrays], Outputs] = double,
+        labels: Sequence[str] = (),
+        timeout: float = 30.0,
+        example: Arrays | None = None,
+        inline_rows: int = 1,
+        placement: Placement | None = None,
+    ) -> None:
+        super().__init__(model)
+        self.leases = LeaseCount()
+        self.inputs, self.outputs = inputs, outputs
+        self.labels = labels
+        self.timeout = timeout
+        self.example = example
+        self.inline_rows = inline_rows
+        self.inline_runs: list[Arrays] = []
+        self.side_queues: list[PuppetQueue] = []
+        self.metadata = Metadata(producer="puppets", opsets={"": 21})
+        self.placement = placement or Placement(("cpu",), "cpu", (), {"cpu": 3})
+        self.policy = BatchPolicy()
+        self.profile = ProfileResult(Profile({1: 0.0001, 32: 0.001}, 32), PadPlan())
+
+    def run_now(
+        self, inputs: Arrays, reply: Reply, *, arrived: float, rows: int, requests: int
+    ) -> bool:
+        """Answer by the model before returning; False where others wait. Raises NotReady."""
+        if self.closed:
+            raise NotReady("this version is being unloaded")
+        if self.waiting:
+            return False
+        self.inline_runs.append(inputs)
+        try:
+            outputs = self.model(inputs)
+        except CohortError as error:
+            reply(None, error)
+        else:
+            reply(outputs, None)
+        return True
+
+    def side_queue(self, *, max_requests: int, shadow: bool) -> PuppetQueue:
+        """A queue of its own, kept in `side_queues`."""
+        self.side_queues.append(PuppetQueue(self.model))
+        return self.side_queues[-1]
+
+    def describe(self) -> EngineDescription:
+        """What it claims to be made of."""
+        return EngineDescription(self.metadata, self.placement, "cpu", self.policy, self.profile)
+
+
+def make_entry(
+    number: int = 1, engine: Engine | None = None, *, state: State | None = None, reason: str = ""
+) -> VersionEntry:
+    """A catalog entry: READY with an engine, UNAVAILABLE without one, unless `state` says else."""
+    if state is None:
+        state = State.UNAVAILABLE if engine is None else State.READY
+    source = Source(Path("model.onnx"), "stamp", ModelConfig())
+    return VersionEntry(number, state, source, reason, engine)
+
+
+def make_registry(models: Mapping[str, Sequence[VersionEntry]]) -> Registry:
+    """A registry that has looked at its models and holds these versions; it reads no disk."""
+    registry = Registry(
+        wake=lambda batcher: None,
+        count=lambda model, version: lambda event: None,
+        observe=lambda event: None,
+        cache=None,
+    )
+    registry.catalog = {
+        name: ModelEntry(name, {entry.number: entry for entry in entries})
+        for name, entries in models.items()
+    }
+    registry.settled = True
+    return registry
