@@ -1,4 +1,4 @@
-"""The settings of the process: `COHORT_*` variables, and `cohort serve` options named alike.
+"""The settings of the process: `COHORT_*` variables and `cohort serve` options of the same names.
 
 The environment is read when `Settings()` is made, and nowhere else.
 """
@@ -22,7 +22,7 @@ PREFIX = "COHORT_"
 
 
 class SettingsInvalid(ConfigInvalid):
-    """All settings that cannot be used: a sentence for each by its field's name."""
+    """Invalid settings; `problems` has a sentence for each by its field's name."""
 
     def __init__(self, problems: Mapping[str, str]) -> None:
         self.problems = dict(problems)
@@ -44,7 +44,7 @@ def _cache_folder() -> Path:
 
 
 def _user_folder(xdg: str, linux: str, macos: str) -> Path:
-    """https://specifications.freedesktop.org/basedir-spec: a relative path there is ignored."""
+    """https://specifications.freedesktop.org/basedir-spec: a relative path in `xdg` is ignored."""
     if (given := Path(os.environ.get(xdg, ""))).is_absolute():
         return given / "cohort"
     if sys.platform == "win32":
@@ -64,12 +64,12 @@ def _log_format() -> Literal["json", "console"]:
 def _check_token(token: SecretStr | None) -> SecretStr | None:
     text = token.get_secret_value().strip() if token else ""
     if not all("!" <= letter <= "~" for letter in text):
-        raise ValueError("must be plain ASCII without spaces, or no header can carry it")
+        raise ValueError("must be printable ASCII without spaces, to fit in a header")
     return SecretStr(text) if text else None
 
 
 class Settings(BaseSettings):
-    """Everything the operator may set for the process. Options given here beat the environment."""
+    """Everything the operator may set for the process. Arguments override the environment."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -81,7 +81,7 @@ class Settings(BaseSettings):
     )
 
     models: Path = Field(
-        Path("models"), description="The folder with <name>/<version>/model.onnx in it."
+        Path("models"), description="The folder that contains <name>/<version>/model.onnx."
     )
     rollouts: Path = Field(
         default_factory=_sibling,
@@ -90,62 +90,60 @@ class Settings(BaseSettings):
     )
     state: Path = Field(
         default_factory=_state_folder,
-        description="Where the server keeps what it decided, such as rollbacks.",
+        description="The folder in which the server records its decisions, such as rollbacks.",
         json_schema_extra={"default": "cohort in the user's state folder"},
     )
     cache: Path = Field(
         default_factory=_cache_folder,
-        description="Where profiles, optimized graphs and engines are kept; safe to delete.",
+        description="The folder for profiles, optimized graphs and engines; safe to delete.",
         json_schema_extra={"default": "cohort in the user's cache folder"},
     )
     host: str = Field("127.0.0.1", min_length=1, description="The address to listen on.")
-    port: int = Field(
-        8000, ge=0, le=65535, description="The port for HTTP; 0 takes one that is free."
-    )
-    grpc_port: int = Field(8001, ge=0, le=65535, description="The port for gRPC; 0 turns gRPC off.")
+    port: int = Field(8000, ge=0, le=65535, description="The port for HTTP; 0 chooses a free one.")
+    grpc_port: int = Field(8001, ge=0, le=65535, description="The port for gRPC; 0 disables gRPC.")
     default_model: str | None = Field(
         None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$",
-        description="The model that answers requests that name none.",
-        json_schema_extra={"default": "the only model, where there is one"},
+        description="The model for requests that name none.",
+        json_schema_extra={"default": "the only model, if there is just one"},
     )
     watch_seconds: float = Field(
-        2, ge=0, le=86400, description="How often to look for changed files; 0 looks once."
+        2, ge=0, le=86400, description="Seconds between checks for changed files; 0 checks once."
     )
     max_body_mb: int = Field(
-        64, ge=1, le=65536, description="The largest request body taken, in MiB."
+        64, ge=1, le=65536, description="The largest request body accepted, in MiB (2^20 bytes)."
     )
     max_concurrency: int = Field(
-        4096, ge=1, description="How many requests may be under way before others get 429."
+        4096, ge=1, description="How many requests may be in progress; further ones get 429."
     )
     keep_alive_seconds: int = Field(
-        75, ge=1, le=86400, description="How long an idle connection is kept open."
+        75, ge=1, le=86400, description="Seconds until an idle connection is closed."
     )
     admin_token: Annotated[SecretStr | None, AfterValidator(_check_token)] = Field(
         None,
-        description="The bearer token of the admin routes.",
-        json_schema_extra={"default": "unset, and the admin routes answer 403"},
+        description="The bearer token for the admin routes.",
+        json_schema_extra={"default": "unset: the admin routes answer 403"},
     )
     log_format: Literal["json", "console"] = Field(
         default_factory=_log_format,
-        description="One JSON object a line, or text for people.",
-        json_schema_extra={"default": "console on a terminal, else json"},
+        description="The log's format, json (an object per line) or console (text).",
+        json_schema_extra={"default": "console on a terminal, json otherwise"},
     )
     drain_notice_seconds: float = Field(
         5,
         ge=0,
         le=86400,
-        description="How long to answer on after SIGTERM while readiness says 503.",
+        description="Seconds of serving after SIGTERM, while readiness answers 503.",
     )
     drain_seconds: int = Field(
-        30, ge=0, le=86400, description="How long requests in flight may take to finish after that."
+        30, ge=0, le=86400, description="Seconds after that for requests in flight to finish."
     )
 
 
 def read_settings(options: Mapping[str, object] | None = None) -> Settings:
-    """Make the settings from the environment and from `options` by field, which come first.
+    """Read the settings from the environment and from `options` by field, which override it.
 
-    Raises SettingsInvalid with a sentence for every setting that is wrong.
+    Raises SettingsInvalid with a sentence for every invalid setting.
     """
     try:
         settings = Settings(**dict(options or {}))  # type: ignore[arg-type]
@@ -156,26 +154,28 @@ def read_settings(options: Mapping[str, object] | None = None) -> Settings:
                 problems[str(details["loc"][0]).lower().removeprefix("cohort_")] = _explain(details)
         raise SettingsInvalid(problems) from None
     if settings.grpc_port and settings.grpc_port == settings.port:
-        raise SettingsInvalid({"grpc_port": f"is {settings.port}, as {variable('port')} is"})
+        raise SettingsInvalid(
+            {"grpc_port": f"must differ from {variable('port')}, got {settings.port}"}
+        )
     return settings
 
 
 def variable(name: str) -> str:
-    """The environment variable of a field."""
+    """Return the environment variable of a field."""
     return PREFIX + name.upper()
 
 
 def default_in_words(name: str) -> str:
-    """Say what a setting is when nobody sets it, "" where its default says so itself."""
+    """Describe a default that depends on the environment; "" where the value itself says it."""
     extra = Settings.model_fields[name].json_schema_extra
     return str(extra["default"]) if isinstance(extra, dict) else ""
 
 
 def unknown_variables(environ: Iterable[str]) -> list[str]:
-    """A sentence for each `COHORT_*` variable that is no setting: most are slips of the finger."""
+    """Return a sentence for each `COHORT_*` variable that is not a setting, most often a typo."""
     known = [variable(name) for name in Settings.model_fields]
     return [
-        f"{name} is no setting{did_you_mean(name.upper(), known)}"
+        f"{name} is not a setting{did_you_mean(name.upper(), known)}"
         for name in sorted(environ)
         if name.upper().startswith(PREFIX) and name.upper() not in known
     ]
@@ -188,22 +188,22 @@ def _explain(details: ErrorDetails) -> str:
         return str(context["error"])
     shown = quoted(str(value))
     if kind.startswith("int_"):
-        return f"must be a whole number, not {shown}"
+        return f"must be a whole number, got {shown}"
     if kind.startswith("float_") or kind == "finite_number":
-        return f"must be a number, not {shown}"
+        return f"must be a number, got {shown}"
     if kind == "literal_error":
-        return f"must be {context['expected'].replace(chr(39), '')}, not {shown}"
+        return f"must be {context['expected'].replace(chr(39), '')}, got {shown}"
     if kind == "greater_than_equal":
-        return f"must be at least {context['ge']:g}, not {shown}"
+        return f"must be >= {context['ge']:g}, got {shown}"
     if kind == "less_than_equal":
-        return f"must be at most {context['le']:g}, not {shown}"
+        return f"must be <= {context['le']:g}, got {shown}"
     if kind == "string_pattern_mismatch":
         return (
-            "must be a model's name: letters, digits, '.', '_' and '-', 128 at most, a letter or "
-            f"digit first, not {shown}"
+            "must be a model's name (at most 128 letters, digits, '.', '_' and '-', starting with "
+            f"a letter or digit), got {shown}"
         )
     if kind == "path_type":
-        return f"must be a path, not {shown}"
+        return f"must be a path, got {shown}"
     if kind == "extra_forbidden":
-        return "is no setting"
-    return f"cannot be used: {details['msg']}"
+        return "is not a setting"
+    return f"is not valid: {details['msg']}"

@@ -152,26 +152,26 @@ def test_all_wrong_settings_are_told_in_one_sentence_each() -> None:
     with pytest.raises(SettingsInvalid) as caught:
         read_settings({"port": "eighty", "grpc_port": "-1", "watch_seconds": "nan", "models": 3})
     assert str(caught.value).splitlines() == [
-        "COHORT_MODELS: must be a path, not '3'",
-        "COHORT_PORT: must be a whole number, not 'eighty'",
-        "COHORT_GRPC_PORT: must be at least 0, not '-1'",
-        "COHORT_WATCH_SECONDS: must be a number, not 'nan'",
+        "COHORT_MODELS: must be a path, got '3'",
+        "COHORT_PORT: must be a whole number, got 'eighty'",
+        "COHORT_GRPC_PORT: must be >= 0, got '-1'",
+        "COHORT_WATCH_SECONDS: must be a number, got 'nan'",
     ]
 
 
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("port", "65536", "at most 65535"),
+        ("port", "65536", "<= 65535"),
         ("port", "80.5", "whole number"),
         ("grpc_port", "8000", "COHORT_PORT"),
         ("log_format", "xml", "json or console"),
         ("default_model", "../x", "a model's name"),
-        ("host", "", "cannot be used"),
-        ("max_concurrency", "0", "at least 1"),
-        ("drain_seconds", "-1", "at least 0"),
+        ("host", "", "is not valid"),
+        ("max_concurrency", "0", ">= 1"),
+        ("drain_seconds", "-1", ">= 0"),
         ("drain_notice_seconds", "inf", "a number"),
-        ("prot", "1", "no setting"),
+        ("prot", "1", "not a setting"),
     ],
 )
 def test_value_out_of_bounds_is_refused(name: str, value: str, says: str) -> None:
@@ -195,5 +195,5 @@ def test_anything_is_read_or_refused_in_a_sentence(name: str, value: str) -> Non
 def test_misspelt_variable_is_noticed() -> None:
     """A setting that silently does nothing costs an afternoon."""
     assert unknown_variables(["COHORT_PROT", "PATH", "COHORT_PORT", "cohort_port"]) == [
-        "COHORT_PROT is no setting; did you mean 'COHORT_PORT'?"
+        "COHORT_PROT is not a setting; did you mean 'COHORT_PORT'?"
     ]

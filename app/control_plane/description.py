@@ -139,8 +139,8 @@ def describe_statistics(name: str, version: str, counts: VersionMetrics) -> Desc
 
     The runtime takes and gives numpy's own memory, so that input and output take no time to count.
     """
-    succeeded = sum(count for (_, code), count in counts.answered.items() if code == "OK")
-    failed = sum(counts.answered.values()) - succeeded
+    succeeded = sum(count for (_, code), count in counts.outcomes.items() if code == "OK")
+    failed = sum(counts.outcomes.values()) - succeeded
     seconds = sum(durations.total for durations in counts.durations.values())
     none = _duration(0, 0.0)
     return {

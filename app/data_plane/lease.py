@@ -187,7 +187,7 @@ class Lease:
                 if self.variant:
                     error.about = {**error.about, "variant": self.variant}
             if isinstance(error, Overloaded | NotReady):
-                counts.refuse(error.code)
+                counts.reject(error.code)
         engine.leases.release()
 
     def __enter__(self) -> Self:

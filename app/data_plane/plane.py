@@ -165,7 +165,7 @@ class DataPlane:
         counts = self._metrics.version(name, "")
         counts.request("", error.code, 0.0)
         if isinstance(error, Overloaded | NotReady):
-            counts.refuse(error.code)
+            counts.reject(error.code)
 
     def _no_model(self) -> NoReturn:
         names = self._registry.catalog

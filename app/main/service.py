@@ -61,7 +61,7 @@ class Service:
         )
         self.registry = Registry(
             wake=self.scheduler.wake,
-            count=lambda model, version: self.metrics.version(model, version).batcher,
+            count=lambda model, version: self.metrics.version(model, version).observe_batch,
             observe=self._heard,
             cache=settings.cache,
         )

@@ -1,9 +1,9 @@
 """Every metric by name.
 
-Counting happens on the event loop, on the way of every request, so it is plain Python: a list of
-bucket counts and a bisect, about a tenth of what a locking client library takes. prometheus-client
-comes in when somebody scrapes: `Metrics` is one of its collectors and turns the counts into metric
-families. Gauges are read at that moment.
+Every request is counted on the event loop, so counting is plain Python: a list of bucket counts and
+a bisect, about a tenth of the time that a locking client library takes. prometheus_client is used
+at a scrape only: `Metrics` is one of its collectors and turns the counts into metric families.
+Gauges are read at that moment.
 """
 
 from __future__ import annotations
@@ -23,46 +23,55 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from app.batching import Left, Ran
-from app.metrics.histogram import SECONDS, SHARES, SIZES, VERSION, Histogram, Labels
+from app.metrics.histogram import (
+    DURATION_BUCKETS,
+    RATIO_BUCKETS,
+    SIZE_BUCKETS,
+    VERSION_LABELS,
+    Histogram,
+    Labels,
+)
 from app.metrics.rollouts import RolloutMetrics
 from app.registry import ModelEntry, State
 
 
 class VersionMetrics:
-    """What is counted for one version of a model; `version` is "" for requests that got to none."""
+    """The counts of one version of a model, or of a model's requests that reached no version."""
 
     def __init__(self) -> None:
-        self.answered: dict[tuple[str, str], int] = {}  # (variant, code)
+        self.outcomes: dict[tuple[str, str], int] = {}  # (variant, code)
         self.durations: dict[str, Histogram] = {}  # by variant
-        self.queue = Histogram(SECONDS)
-        self.run = Histogram(SECONDS)
-        self.rows = Histogram(SIZES)
-        self.requests = Histogram(SIZES)
-        self.padding = Histogram(SHARES)
+        self.queue = Histogram(DURATION_BUCKETS)
+        self.run = Histogram(DURATION_BUCKETS)
+        self.rows = Histogram(SIZE_BUCKETS)
+        self.requests = Histogram(SIZE_BUCKETS)
+        self.padding = Histogram(RATIO_BUCKETS)
         self.cancelled: dict[str, int] = {}  # by stage
         self.rejected: dict[str, int] = {}  # by reason
-        self.load: Histogram = Histogram(SECONDS)
+        self.load: Histogram = Histogram(DURATION_BUCKETS)
         self.failed_seconds = 0.0
         self.last_run = 0.0  # since the epoch
-        self.runs_by_rows: dict[int, tuple[int, float]] = {}  # count and seconds, to SIZES[-1] rows
+        self.runs_by_rows: dict[
+            int, tuple[int, float]
+        ] = {}  # count and seconds, to SIZE_BUCKETS[-1] rows
 
     def request(self, variant: str, code: str, seconds: float, times: int = 1) -> None:
-        """Count answers that each took `seconds` from arrival to reply."""
+        """Count `times` responses of a variant and code, each `seconds` from arrival to reply."""
         try:
-            self.answered[variant, code] += times
+            self.outcomes[variant, code] += times
             self.durations[variant].observe(seconds, times)
         except KeyError:  # the first of its kind
-            self.answered[variant, code] = times
-            self.durations.setdefault(variant, Histogram(SECONDS)).observe(seconds, times)
+            self.outcomes[variant, code] = times
+            self.durations.setdefault(variant, Histogram(DURATION_BUCKETS)).observe(seconds, times)
         if code != "OK":
             self.failed_seconds += seconds * times
 
-    def refuse(self, reason: str) -> None:
-        """Count a request turned away before it reached a queue."""
+    def reject(self, reason: str) -> None:
+        """Count a request that was rejected before queuing."""
         self.rejected[reason] = self.rejected.get(reason, 0) + 1
 
-    def batcher(self, event: object) -> None:
-        """Count what a batcher reports."""
+    def observe_batch(self, event: object) -> None:
+        """Count an event of the batcher."""
         if event.__class__ is Ran:
             self._ran(event)
         elif isinstance(event, Left):
@@ -71,7 +80,7 @@ class VersionMetrics:
     def _ran(self, ran: Ran) -> None:
         self.run.observe(ran.seconds)
         self.last_run = time()
-        if ran.rows <= SIZES[-1]:  # callers choose this number: bounded
+        if ran.rows <= SIZE_BUCKETS[-1]:  # callers choose this number: bounded
             count, seconds = self.runs_by_rows.get(ran.rows, (0, 0.0))
             self.runs_by_rows[ran.rows] = (count + 1, seconds + ran.seconds)
         self.rows.observe(ran.rows)
@@ -102,7 +111,7 @@ class Metrics(Collector):
         self.rollouts = rollouts
         self._hot_requests = hot_requests
         self._versions: dict[Labels, VersionMetrics] = {}
-        self.loop_lag = Histogram(SECONDS)
+        self.loop_lag = Histogram(DURATION_BUCKETS)
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -110,14 +119,14 @@ class Metrics(Collector):
         GCCollector(registry=self._registry)
 
     def version(self, model: str, version: str) -> VersionMetrics:
-        """The counts of one version, made when first asked for. Not for names callers made up."""
+        """The counts of a version, created at first use: for known names only, never a caller's."""
         labels = (model, version)
         if labels not in self._versions:
             self._versions[labels] = VersionMetrics()
         return self._versions[labels]
 
     def text(self, accept: str) -> tuple[bytes, str]:
-        """The exposition in the format `accept` prefers, and its content type."""
+        """The metrics in the format that an `accept` header prefers, and its content type."""
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
 
@@ -130,7 +139,7 @@ class Metrics(Collector):
         yield from _gauges(list(self._models()))
         yield from self.rollouts.collect()
         lag = HistogramMetricFamily(
-            "event_loop_lag_seconds", "How late the event loop gets to what is due."
+            "event_loop_lag_seconds", "How late the event loop runs what is due."
         )
         self.loop_lag.add_to(lag, ())
         yield lag
@@ -138,22 +147,26 @@ class Metrics(Collector):
     def _counters(self) -> Iterator[Metric]:
         inference = CounterMetricFamily(
             "model_inference",
-            "Answers given, by outcome: OK or the error's name.",
-            labels=(*VERSION, "variant", "code"),
+            "Responses by outcome: OK or the error's name.",
+            labels=(*VERSION_LABELS, "variant", "code"),
         )
         rejected = CounterMetricFamily(
-            "model_rejected", "Requests turned away before a queue.", labels=(*VERSION, "reason")
+            "model_rejected",
+            "Requests rejected before queuing.",
+            labels=(*VERSION_LABELS, "reason"),
         )
         cancelled = CounterMetricFamily(
-            "model_cancelled", "Callers who left before the answer.", labels=(*VERSION, "stage")
+            "model_cancelled",
+            "Requests that the caller cancelled.",
+            labels=(*VERSION_LABELS, "stage"),
         )
         for labels, counts in self._versions.items():
-            for (variant, code), count in counts.answered.items():
+            for (variant, code), count in counts.outcomes.items():
                 inference.add_metric((*labels, variant, code), count)
             _add(rejected, labels, counts.rejected)
             _add(cancelled, labels, counts.cancelled)
         hot = CounterMetricFamily(
-            "http_hot_requests", "Answers given by the fast HTTP protocol, not by FastAPI."
+            "http_hot_requests", "Responses of the fast HTTP protocol, not of FastAPI."
         )
         hot.add_metric((), self._hot_requests())
         yield from (inference, rejected, cancelled, hot)
@@ -162,14 +175,14 @@ class Metrics(Collector):
         durations = HistogramMetricFamily(
             "model_inference_duration_seconds",
             "From a request's arrival to its reply.",
-            labels=(*VERSION, "variant"),
+            labels=(*VERSION_LABELS, "variant"),
         )
         for labels, counts in self._versions.items():
             for variant, histogram in counts.durations.items():
                 histogram.add_to(durations, (*labels, variant))
         yield durations
         for name, help_text, of in _PER_VERSION:
-            family = HistogramMetricFamily(name, help_text, labels=VERSION)
+            family = HistogramMetricFamily(name, help_text, labels=VERSION_LABELS)
             for labels, counts in self._versions.items():
                 histogram = of(counts)
                 if histogram.count:
@@ -178,12 +191,12 @@ class Metrics(Collector):
 
 
 _PER_VERSION: tuple[tuple[str, str, Callable[[VersionMetrics], Histogram]], ...] = (
-    ("model_queue_duration_seconds", "From a queue's tail to a run.", lambda v: v.queue),
-    ("model_run_duration_seconds", "Runs of the model.", lambda v: v.run),
+    ("model_queue_duration_seconds", "Time in a queue, by request.", lambda v: v.queue),
+    ("model_run_duration_seconds", "Time of a run of the model.", lambda v: v.run),
     ("model_batch_rows", "Rows in a run.", lambda v: v.rows),
     ("model_batch_requests", "Requests in a run.", lambda v: v.requests),
     ("model_padding_ratio", "Padded share of a run's elements.", lambda v: v.padding),
-    ("model_load_duration_seconds", "Loading a version, with its trials.", lambda v: v.load),
+    ("model_load_duration_seconds", "Time to load a version, with its checks.", lambda v: v.load),
 )
 
 
@@ -193,20 +206,24 @@ def _add(family: CounterMetricFamily, labels: Labels, counts: Mapping[str, int])
 
 
 def _gauges(models: Sequence[ModelEntry]) -> Iterator[Metric]:
-    queue = GaugeMetricFamily("model_queue_requests", "Requests that wait.", labels=VERSION)
+    queue = GaugeMetricFamily(
+        "model_queue_requests", "Requests in the queue.", labels=VERSION_LABELS
+    )
     inflight = GaugeMetricFamily(
-        "model_inflight_requests", "Requests being answered.", labels=VERSION
+        "model_inflight_requests", "Requests in progress.", labels=VERSION_LABELS
     )
     state = GaugeMetricFamily(
-        "model_state", "1 for the state a version is in.", labels=(*VERSION, "state")
+        "model_state", "1 for the current state of a version.", labels=(*VERSION_LABELS, "state")
     )
     info = GaugeMetricFamily(
         "model_provider_info",
-        "The execution providers wanted, in order, and the one in use.",
-        labels=(*VERSION, "wanted", "active"),
+        "The execution providers wanted, in order, and the active one.",
+        labels=(*VERSION_LABELS, "wanted", "active"),
     )
     fallback = GaugeMetricFamily(
-        "model_provider_fallback", "1 where the first wanted is not in use.", labels=VERSION
+        "model_provider_fallback",
+        "1 if the first wanted provider is not the active one.",
+        labels=VERSION_LABELS,
     )
     for model in models:
         for number, version in model.versions.items():

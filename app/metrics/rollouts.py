@@ -1,4 +1,4 @@
-"""What is counted of rollouts and their shadows."""
+"""The metrics of rollouts and their shadows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,29 @@ from prometheus_client.core import (
     Metric,
 )
 
-from app.metrics.histogram import VERSION, Histogram, Labels
+from app.metrics.histogram import VERSION_LABELS, Histogram, Labels
 from app.rollouts import Compared, Dropped, RolledBack, Rollout, RolloutEvent
 
-DIFFERENCES = (0.0, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4)
+DIFFERENCE_BUCKETS = (
+    0.0,
+    1e-8,
+    1e-7,
+    1e-6,
+    1e-5,
+    1e-4,
+    1e-3,
+    0.01,
+    0.1,
+    1.0,
+    10.0,
+    100.0,
+    1e3,
+    1e4,
+)
 
 
 class RolloutMetrics:
-    """Counts what happens to rollouts, and exposes it with their weights.
+    """Counts the events of rollouts, and exposes them with the weights.
 
     Args:
         live: Returns the rollouts in use, with the server's decisions applied; called at each
@@ -39,13 +54,15 @@ class RolloutMetrics:
         self._relative: dict[Labels, Histogram] = {}
 
     def observe(self, event: RolloutEvent) -> None:
-        """Count what happened; a rollback in the process that decided it."""
+        """Count an event; a rollback only in the process that decided it."""
         match event:
             case Compared(model, version, disagrees, outputs):
                 labels: Labels = (model, str(version))
                 self._compared[labels] += 1
                 self._disagreed[labels] += disagrees
-                self._dropped[labels] += 0  # shown from the first copy on: a rate begins at 0
+                self._dropped[labels] += (
+                    0  # exposed from the first copy on, so that a rate starts at 0
+                )
                 for one in outputs:
                     of = (*labels, one.output)
                     _observe(self._differences, of, one.largest)
@@ -60,32 +77,42 @@ class RolloutMetrics:
     def collect(self) -> Iterator[Metric]:
         weight = GaugeMetricFamily(
             "rollout_weight",
-            "A variant's weight; 0 once it is rolled back.",
-            labels=(*VERSION, "variant"),
+            "A variant's weight; 0 while it is rolled back.",
+            labels=(*VERSION_LABELS, "variant"),
         )
         for rollout in self._live():
             for name, variant in rollout.variants.items():
                 of = (rollout.model, str(variant.version), name)
                 weight.add_metric(of, 0.0 if variant.rolled_back else variant.weight)
         valid = GaugeMetricFamily(
-            "rollouts_config_valid", "1 while the rollouts file can be read, 0 while it cannot."
+            "rollouts_config_valid", "1 if the rollouts file is valid or missing, else 0."
         )
         valid.add_metric((), float(self._valid()))
         yield from (weight, valid)
         yield _counter(
             "rollout_rollbacks",
-            "Variants this process took out of a rollout; no variant: a shadow.",
+            "Variants that this process rolled back; without a variant, shadows.",
             self._rollbacks,
-            (*VERSION, "variant", "reason"),
+            (*VERSION_LABELS, "variant", "reason"),
         )
-        yield _counter("shadow_compared", "Copies compared with what was answered.", self._compared)
-        yield _counter("shadow_dropped", "Copies given up for want of room.", self._dropped)
-        yield _counter("shadow_disagreement", "Copies answered differently.", self._disagreed)
+        yield _counter(
+            "shadow_compared", "Copies of requests compared with the response.", self._compared
+        )
+        yield _counter(
+            "shadow_dropped",
+            "Copies of requests dropped: no room, or no idle slot in time.",
+            self._dropped,
+        )
+        yield _counter(
+            "shadow_disagreement",
+            "Copies of requests on which the shadow disagreed.",
+            self._disagreed,
+        )
         for kind, histograms in (("absolute", self._differences), ("relative", self._relative)):
             differences = HistogramMetricFamily(
                 f"shadow_max_{kind[:3]}_difference",
                 f"The largest {kind} difference in an output, by request.",
-                labels=(*VERSION, "output"),
+                labels=(*VERSION_LABELS, "output"),
             )
             for labels, histogram in histograms.items():
                 histogram.add_to(differences, labels)
@@ -93,15 +120,15 @@ class RolloutMetrics:
 
 
 def _observe(histograms: dict[Labels, Histogram], of: Labels, value: float | None) -> None:
-    """Count a difference between numbers; text has none, and an infinite one is no number."""
+    """Count a finite difference; text has none, and an infinite one fits no bucket."""
     if value is not None and isfinite(value):
         if of not in histograms:
-            histograms[of] = Histogram(DIFFERENCES)
+            histograms[of] = Histogram(DIFFERENCE_BUCKETS)
         histograms[of].observe(value)
 
 
 def _counter(
-    name: str, help_text: str, counts: Counter[Labels], labels: Labels = VERSION
+    name: str, help_text: str, counts: Counter[Labels], labels: Labels = VERSION_LABELS
 ) -> Metric:
     family = CounterMetricFamily(name, help_text, labels=labels)
     for values, count in counts.items():

@@ -104,7 +104,7 @@ def test_serve_refuses_wrong_settings(served: list[Settings]) -> None:
     done = run("serve", "--drain-seconds", "soon", COHORT_PORT="http")
     assert done.exit_code == 2
     assert served == []
-    assert "COHORT_PORT: must be a whole number, not 'http'" in done.output
+    assert "COHORT_PORT: must be a whole number, got 'http'" in done.output
     assert "--drain-seconds (COHORT_DRAIN_SECONDS): must be a whole number" in done.output
 
 

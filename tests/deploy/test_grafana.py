@@ -23,7 +23,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.metrics import SECONDS
+from app.metrics import DURATION_BUCKETS
 from deploy.grafana import BOARDS
 from tests.deploy.fleet import Asked, Fleet, Timed, ask, ask_one_by_one, fleet, leave, roll_back
 from tests.deploy.prometheus import DEPLOY, RULES, Sample, read_yaml
@@ -396,15 +396,15 @@ def test_quantiles_lie_in_the_clients_bucket(watched: Watched, letter: str, shar
     for instance, timed in watched.timed.items():
         span = watched.one_by_one[instance]
         rank = ceil(share * COUNT) - 1
-        lowest = bisect_left(SECONDS, sorted(one.told for one in timed)[rank])
-        highest = bisect_left(SECONDS, sorted(one.waited for one in timed)[rank])
+        lowest = bisect_left(DURATION_BUCKETS, sorted(one.told for one in timed)[rank])
+        highest = bisect_left(DURATION_BUCKETS, sorted(one.waited for one in timed)[rank])
         for key in (
             ("cohort-model", "Time to answer", letter),
             ("cohort-rollout", "Time to answer", letter),
         ):
             found = watched.ask(key, span, model="slow", instance=instance)
             (quantile,) = (one.value for one in found if isfinite(one.value))
-            assert lowest <= bisect_left(SECONDS, quantile) <= highest, (quantile, timed)
+            assert lowest <= bisect_left(DURATION_BUCKETS, quantile) <= highest, (quantile, timed)
 
 
 def test_times_fit_together(watched: Watched) -> None:

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.batching import Left, Ran
 from app.comparing import OutputDifference
-from app.metrics import SECONDS, Histogram, Metrics
+from app.metrics import DURATION_BUCKETS, Histogram, Metrics
 from app.rollouts import Compared
 from tests.fakes import make_metrics
 
@@ -36,13 +36,13 @@ def labels(**values: str) -> tuple[tuple[str, str], ...]:
 @given(values=st.lists(st.floats(0, 100)))
 def test_a_histogram_counts_each_value_in_its_bucket(values: list[float]) -> None:
     """Cumulative counts, inclusive upper bounds, as Prometheus defines them."""
-    histogram = Histogram(SECONDS)
+    histogram = Histogram(DURATION_BUCKETS)
     for value in values:
         histogram.observe(value)
     family = HistogramMetricFamily("seconds", "")
     histogram.add_to(family, ())
     counts = {s.labels["le"]: s.value for s in family.samples if s.name == "seconds_bucket"}
-    for bound in SECONDS:
+    for bound in DURATION_BUCKETS:
         assert counts[str(bound)] == sum(value <= bound for value in values)
     assert counts["+Inf"] == histogram.count == len(values)
     total = next(s.value for s in family.samples if s.name == "seconds_sum")
@@ -67,8 +67,8 @@ def test_a_run_is_counted_with_its_rows_requests_and_waits() -> None:
     """One run, one observation each; one wait per request; callers who left by stage."""
     metrics = make_metrics()
     counts = metrics.version("iris", "1")
-    counts.batcher(Ran(rows=12, requests=3, seconds=0.01, waits=[(0.001, 2), (0.003, 1)]))
-    counts.batcher(Left("queued"))
+    counts.observe_batch(Ran(rows=12, requests=3, seconds=0.01, waits=[(0.001, 2), (0.003, 1)]))
+    counts.observe_batch(Left("queued"))
     seen = samples(metrics)
     of = labels(model="iris", version="1")
     assert seen["model_run_duration_seconds_count", of] == 1
@@ -97,9 +97,9 @@ def test_process_metrics_and_loop_lag_are_there() -> None:
 
 def test_buckets_reach_from_50_microseconds_to_30_seconds() -> None:
     """Both ends of the design, ascending."""
-    assert (SECONDS[0], SECONDS[-1]) == (50e-6, 30.0)
-    assert list(SECONDS) == sorted(SECONDS)
-    assert bisect_left(SECONDS, 0.0) == 0
+    assert (DURATION_BUCKETS[0], DURATION_BUCKETS[-1]) == (50e-6, 30.0)
+    assert list(DURATION_BUCKETS) == sorted(DURATION_BUCKETS)
+    assert bisect_left(DURATION_BUCKETS, 0.0) == 0
 
 
 def test_openmetrics_is_spoken_to_who_asks_for_it() -> None:
