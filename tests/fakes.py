@@ -1,4 +1,4 @@
-"""Stand-ins that a test holds in its hand: no sleeps, no guesses about time."""
+"""Fakes that a test steps through: no sleeps, no guesses about time."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if sys.platform != "win32":
     LOOPS = {**LOOPS, "uvloop": uvloop.new_event_loop}
 
 PATIENCE = 10.0
-"""Seconds after which a test that waits for what never comes fails, instead of hanging."""
+"""How long a test waits for an event before it fails, in seconds."""
 
 
 def double(inputs: Arrays, control: object = None) -> Outputs:
-    """A model: every input, twice as large."""
+    """A model: twice each input, by the inputs' names."""
     return [inputs[name] + inputs[name] for name in sorted(inputs)]  # type: ignore[operator]
 
 
-class Brake:
-    """A control that remembers being stopped, and lets go of the puppet it belongs to."""
+class PuppetControl:
+    """A RunControl that records whether it was stopped, and releases the runs of its puppet."""
 
     def __init__(self, puppet: Puppet) -> None:
         self.stopped = False
@@ -48,15 +48,15 @@ class Brake:
 
 
 class Puppet:
-    """A `run` that stands still until released. A stopped run raises as ONNX Runtime does.
+    """A `run` that blocks until released. A stopped run raises as ONNX Runtime does.
 
-    Runs happen on threads and are held there; `started(n)` waits on the loop until n runs in all
-    have begun. `release(n)` lets n of them go on. `most` is the largest number there were at once.
+    Runs block on their threads. `started(n)` waits on the loop until n runs in all have begun;
+    `release(n)` lets n of them finish. `most` is the largest number of simultaneous runs.
     """
 
     def __init__(self, model: Callable[[Arrays], Outputs] = double) -> None:
         self.feeds: list[Arrays] = []
-        self.brakes: list[Brake] = []
+        self.controls: list[PuppetControl] = []
         self.most = 0
         self._at_once = 0
         self._model = model
@@ -65,10 +65,10 @@ class Puppet:
         self._loop = asyncio.get_running_loop()
         self._begun = asyncio.Event()
 
-    def make_control(self) -> Brake:
-        brake = Brake(self)
-        self.brakes.append(brake)
-        return brake
+    def make_control(self) -> PuppetControl:
+        control = PuppetControl(self)
+        self.controls.append(control)
+        return control
 
     def __call__(self, inputs: Arrays, control: object) -> Outputs:
         with self._lock:
@@ -78,8 +78,8 @@ class Puppet:
         self._loop.call_soon_threadsafe(self._begun.set)
         try:
             if not self._gate.acquire(timeout=PATIENCE):
-                raise AssertionError("nobody released this run")
-            if isinstance(control, Brake) and control.stopped:
+                raise AssertionError("this run was never released")
+            if isinstance(control, PuppetControl) and control.stopped:
                 raise InferenceFailed("terminated", blames_input=False)
             return self._model(inputs)
         finally:
@@ -105,26 +105,26 @@ class Puppet:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.release(1000)  # let no thread outlive its test
+        self.release(1000)  # no thread outlives its test
 
 
 @dataclass
-class Answers:
-    """Collects every call of a reply, so that a second answer is seen as well as a missing one."""
+class RecordedReply:
+    """Records every call of a reply, so that a second call is seen as well as a missing one."""
 
     calls: list[tuple[Outputs | None, CohortError | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._come = asyncio.Event()
+        self._called = asyncio.Event()
 
     def __call__(self, outputs: Outputs | None, error: CohortError | None) -> None:
         self.calls.append((outputs, error))
-        self._come.set()
+        self._called.set()
 
     async def once(self) -> tuple[Outputs | None, CohortError | None]:
-        """Wait for the answer; a second one fails the test."""
+        """Wait for the call; a second one fails the test."""
         async with asyncio.timeout(PATIENCE):
-            await self._come.wait()
+            await self._called.wait()
         (call,) = self.calls
         return call
 
@@ -141,8 +141,8 @@ class Answers:
         return error
 
 
-class Hand:
-    """Takes the scheduler's place: a batch runs when the test says so, right here."""
+class ManualScheduler:
+    """A scheduler that runs a batch when the test says so, before returning."""
 
     def __init__(self) -> None:
         self.woken = 0
@@ -151,7 +151,7 @@ class Hand:
         self.woken += 1
 
     def run_next(self, batcher: Batcher, now: float | None = None) -> list[Ticket]:
-        """Take, execute and finish one batch; returns whose it was."""
+        """Take, execute and finish one batch; returns its tickets."""
         decision = batcher.next_batch(asyncio.get_running_loop().time() if now is None else now)
         assert not isinstance(decision, float), f"nothing to run for {decision} s"
         batch = batcher.take(decision, decision.arrived)
@@ -165,8 +165,8 @@ class Hand:
 
 
 @dataclass
-class Observed:
-    """An observer that keeps what it is told."""
+class RecordedEvents:
+    """An observer that records every event."""
 
     events: list[Ran | Left | BatchingOff] = field(default_factory=list)
 
@@ -187,7 +187,7 @@ class Observed:
 
 
 def assert_same(got: Array, wanted: Array, tolerance: float = 0.0) -> None:
-    """Datatype and shape are equal, and so are the values; numbers to within `tolerance`."""
+    """Assert equal datatypes, shapes and values; numbers to within `tolerance`."""
     assert got.dtype == wanted.dtype
     assert got.shape == wanted.shape
     if got.dtype.kind == "O" or not tolerance:
@@ -198,7 +198,7 @@ def assert_same(got: Array, wanted: Array, tolerance: float = 0.0) -> None:
 
 
 def assert_empty(batcher: Batcher) -> None:
-    """Nothing is left of any request: no queue, no key, no batch, no count."""
+    """Assert that no request is left in any queue, batch or count."""
     assert batcher.idle
     assert batcher.waiting == 0
     assert not batcher.running

@@ -1,4 +1,4 @@
-"""Queue, cut and answer, one batch at a time in the test's hand."""
+"""Queue, batch and reply, one batch at a time."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ import pytest
 from app.batching import Batcher, BatchPolicy
 from app.errors import DeadlineExceeded, InferenceFailed, NotReady, Overloaded
 from app.tensors import Array, Arrays
-from tests.fakes import Answers, Hand, Observed, assert_empty, double
+from tests.fakes import ManualScheduler, RecordedEvents, RecordedReply, assert_empty, double
 
 ONE = np.ones((1, 2), np.float32)
 
 
-def make(hand: Hand, seen: Observed, policy: BatchPolicy | None = None) -> Batcher:
-    return Batcher(double, policy or BatchPolicy(), wake=hand.wake, observe=seen)
+def make(
+    scheduler: ManualScheduler, seen: RecordedEvents, policy: BatchPolicy | None = None
+) -> Batcher:
+    return Batcher(double, policy or BatchPolicy(), wake=scheduler.wake, observe=seen)
 
 
 async def test_requests_run_together_and_each_gets_its_own_rows() -> None:
     """One run for all who wait, one answer each, of as many rows as were sent."""
-    hand, seen = Hand(), Observed()
-    batcher = make(hand, seen)
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    batcher = make(scheduler, seen)
     sent = [np.full((rows, 2), value, np.float32) for rows, value in [(1, 5), (3, 7), (2, 9)]]
-    answers = [Answers() for _ in sent]
+    answers = [RecordedReply() for _ in sent]
     for array, answer in zip(sent, answers, strict=True):
         batcher.submit({"x": array}, answer)
-    hand.run_next(batcher)
+    scheduler.run_next(batcher)
     for array, answer in zip(sent, answers, strict=True):
         np.testing.assert_array_equal((await answer.outputs())[0], 2 * array)
     (ran,) = seen.runs
@@ -38,8 +40,8 @@ async def test_requests_run_together_and_each_gets_its_own_rows() -> None:
 
 async def test_datatypes_are_never_mixed() -> None:
     """Floats of two sizes, integers and strings wait apart and stay what they are."""
-    hand, seen = Hand(), Observed()
-    batcher = make(hand, seen)
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    batcher = make(scheduler, seen)
     kinds: list[Array] = [
         np.array([[1.5]], np.float32),
         np.array([[2.5]], np.float64),
@@ -48,9 +50,9 @@ async def test_datatypes_are_never_mixed() -> None:
     ]
     answers = []
     for array in [*kinds, *kinds]:
-        answers.append(Answers())
+        answers.append(RecordedReply())
         batcher.submit({"x": array}, answers[-1])
-    hand.run_all(batcher)
+    scheduler.run_all(batcher)
     for array, answer in zip([*kinds, *kinds], answers, strict=True):
         (output,) = await answer.outputs()
         assert output.dtype == array.dtype
@@ -60,66 +62,66 @@ async def test_datatypes_are_never_mixed() -> None:
 
 async def test_inputs_in_another_order_are_the_same_inputs_or_none_of_ours() -> None:
     """Two callers name inputs in different orders: neither is given the other's, nobody fails."""
-    hand, seen = Hand(), Observed()
-    batcher = make(hand, seen)
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    batcher = make(scheduler, seen)
     first: Arrays = {"a": np.full((1, 2), 1.0), "b": np.full((1, 3), 2.0)}
     second: Arrays = {"b": np.full((1, 2), 3.0), "a": np.full((1, 3), 4.0)}
-    answers = [Answers(), Answers()]
+    answers = [RecordedReply(), RecordedReply()]
     batcher.submit(first, answers[0])
     batcher.submit(second, answers[1])
-    hand.run_all(batcher)
+    scheduler.run_all(batcher)
     assert [out.mean() for out in await answers[0].outputs()] == [2.0, 4.0]
     assert [out.mean() for out in await answers[1].outputs()] == [8.0, 6.0]
 
 
 async def test_a_full_queue_refuses() -> None:
     """Beyond max_queue_size a caller is told at once, and when to come back."""
-    hand, seen = Hand(), Observed()
-    batcher = make(hand, seen, BatchPolicy(max_queue_size=2))
-    answers = [Answers(), Answers()]
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    batcher = make(scheduler, seen, BatchPolicy(max_queue_size=2))
+    answers = [RecordedReply(), RecordedReply()]
     for answer in answers:
         batcher.submit({"x": ONE}, answer)
     with pytest.raises(Overloaded, match="max_queue_size") as refused:
-        batcher.submit({"x": ONE}, Answers())
+        batcher.submit({"x": ONE}, RecordedReply())
     assert refused.value.retry_after > 0
-    hand.run_all(batcher)
-    batcher.submit({"x": ONE}, Answers())
+    scheduler.run_all(batcher)
+    batcher.submit({"x": ONE}, RecordedReply())
     for answer in answers:
         await answer.outputs()
 
 
 async def test_a_leaver_makes_room_in_the_queue() -> None:
     """Who leaves while waiting is forgotten at once, and counted as having left the queue."""
-    hand, seen = Hand(), Observed()
-    batcher = make(hand, seen, BatchPolicy(max_queue_size=1))
-    answer = Answers()
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    batcher = make(scheduler, seen, BatchPolicy(max_queue_size=1))
+    answer = RecordedReply()
     ticket = batcher.submit({"x": ONE}, answer)
     ticket.cancel()
     ticket.cancel()
     assert seen.left == ["queued"]
     assert_empty(batcher)
-    batcher.submit({"x": ONE}, Answers())
-    hand.run_all(batcher)
+    batcher.submit({"x": ONE}, RecordedReply())
+    scheduler.run_all(batcher)
     assert answer.calls == []
 
 
 async def test_a_deadline_that_has_passed_is_refused_at_once() -> None:
     """Nothing is queued for a caller who no longer waits."""
-    batcher = make(Hand(), Observed())
+    batcher = make(ManualScheduler(), RecordedEvents())
     with pytest.raises(DeadlineExceeded):
-        batcher.submit({"x": ONE}, Answers(), deadline=monotonic() - 1)
+        batcher.submit({"x": ONE}, RecordedReply(), deadline=monotonic() - 1)
     assert_empty(batcher)
 
 
 async def test_a_deadline_passes_in_the_queue() -> None:
     """Who waits too long is told so, once, and takes part in no run; the others are served."""
-    hand, seen = Hand(), Observed()
-    batcher = make(hand, seen)
-    hasty, patient = Answers(), Answers()
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    batcher = make(scheduler, seen)
+    hasty, patient = RecordedReply(), RecordedReply()
     batcher.submit({"x": ONE}, hasty, deadline=monotonic() + 0.05)
     batcher.submit({"x": ONE}, patient, deadline=monotonic() + 30)
     assert isinstance(await hasty.error(), DeadlineExceeded)
-    hand.run_all(batcher)
+    scheduler.run_all(batcher)
     await patient.outputs()
     assert [ran.requests for ran in seen.runs] == [1]
     assert len(hasty.calls) == 1
@@ -127,10 +129,10 @@ async def test_a_deadline_passes_in_the_queue() -> None:
 
 async def test_deadlines_in_any_order_all_pass() -> None:
     """A later request with an earlier deadline is not forgotten, and no expiry forgets the next."""
-    batcher = make(Hand(), Observed())
+    batcher = make(ManualScheduler(), RecordedEvents())
     answers = []
     for milliseconds in (60, 30, 45, 20, 50):
-        answers.append(Answers())
+        answers.append(RecordedReply())
         batcher.submit({"x": ONE}, answers[-1], deadline=monotonic() + milliseconds / 1000)
     for answer in answers:
         assert isinstance(await answer.error(), DeadlineExceeded)
@@ -140,7 +142,7 @@ async def test_deadlines_in_any_order_all_pass() -> None:
 
 async def test_timers_that_fire_early_do_not_spin() -> None:
     """uvloop fires up to half a millisecond early: the next look is then at least one later."""
-    batcher = make(Hand(), Observed())
+    batcher = make(ManualScheduler(), RecordedEvents())
     looks = 0
     expire = batcher._expire
 
@@ -152,7 +154,7 @@ async def test_timers_that_fire_early_do_not_spin() -> None:
     batcher._expire = counted  # type: ignore[method-assign]
     answers = []
     for number in range(10):  # ends at every tenth of a millisecond
-        answers.append(Answers())
+        answers.append(RecordedReply())
         batcher.submit({"x": ONE}, answers[-1], deadline=monotonic() + 0.03 + number * 0.0021)
     counted()
     for answer in answers:
@@ -162,23 +164,23 @@ async def test_timers_that_fire_early_do_not_spin() -> None:
 
 async def test_closing_answers_those_who_wait() -> None:
     """A version that goes away says so to its queue, takes no more, and leaves no timer behind."""
-    batcher = make(Hand(), Observed())
-    answers = [Answers(), Answers()]
+    batcher = make(ManualScheduler(), RecordedEvents())
+    answers = [RecordedReply(), RecordedReply()]
     for answer in answers:
         batcher.submit({"x": ONE}, answer, deadline=monotonic() + 30)
     batcher.close()
     for answer in answers:
         assert isinstance(await answer.error(), NotReady)
     with pytest.raises(NotReady):
-        batcher.submit({"x": ONE}, Answers())
+        batcher.submit({"x": ONE}, RecordedReply())
     assert_empty(batcher)
     assert batcher._deadline_timer is None
 
 
 async def test_closing_leaves_a_running_batch_its_deadline() -> None:
     """What runs is finished, its callers' deadlines hold, and the timer goes with the last."""
-    batcher = make(Hand(), Observed())
-    hasty, patient = Answers(), Answers()
+    batcher = make(ManualScheduler(), RecordedEvents())
+    hasty, patient = RecordedReply(), RecordedReply()
     batcher.submit({"x": ONE}, hasty, deadline=monotonic() + 0.05)
     batcher.submit({"x": ONE}, patient, deadline=monotonic() + 30)
     cut = batcher.next_batch(monotonic())
@@ -200,21 +202,21 @@ async def test_a_reply_that_raises_harms_nobody_else() -> None:
     asyncio.get_running_loop().set_exception_handler(
         lambda loop, context: reported.append(str(context["exception"]))
     )
-    hand = Hand()
-    batcher = make(hand, Observed())
+    scheduler = ManualScheduler()
+    batcher = make(scheduler, RecordedEvents())
 
     def broken(*_: object) -> None:
         raise ConnectionError("gone")
 
-    rest = [Answers(), Answers()]
+    rest = [RecordedReply(), RecordedReply()]
     batcher.submit({"x": ONE}, rest[0])
     batcher.submit({"x": ONE}, broken)
     batcher.submit({"x": ONE}, rest[1])
-    hand.run_next(batcher)
+    scheduler.run_next(batcher)
     for answer in rest:
         await answer.outputs()
     batcher.submit({"x": ONE}, broken)
-    batcher.submit({"x": ONE}, rest_two := Answers())
+    batcher.submit({"x": ONE}, rest_two := RecordedReply())
     batcher.close()
     assert isinstance(await rest_two.error(), NotReady)
     assert reported == ["gone", "gone"]
@@ -226,25 +228,25 @@ async def test_an_observer_that_raises_harms_nobody() -> None:
     asyncio.get_running_loop().set_exception_handler(
         lambda loop, context: reported.append(context["message"])
     )
-    hand = Hand()
+    scheduler = ManualScheduler()
 
     def observe(_: object) -> None:
         raise ValueError("no such metric")
 
-    batcher = Batcher(double, BatchPolicy(), wake=hand.wake, observe=observe)
-    answer = Answers()
+    batcher = Batcher(double, BatchPolicy(), wake=scheduler.wake, observe=observe)
+    answer = RecordedReply()
     batcher.submit({"x": ONE}, answer)
-    hand.run_next(batcher)
+    scheduler.run_next(batcher)
     await answer.outputs()
     assert reported == ["an observer failed"]
 
 
 async def test_a_reply_may_submit_and_cancel() -> None:
     """Replies run in the middle of answering: what they do to the same batcher is safe."""
-    hand, seen = Hand(), Observed()
-    batcher = make(hand, seen)
-    second = Answers()
-    again = Answers()
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    batcher = make(scheduler, seen)
+    second = RecordedReply()
+    again = RecordedReply()
 
     def reply(*_: object) -> None:
         ticket.cancel()
@@ -252,7 +254,7 @@ async def test_a_reply_may_submit_and_cancel() -> None:
 
     batcher.submit({"x": ONE}, reply)
     ticket = batcher.submit({"x": ONE}, second)
-    hand.run_all(batcher)
+    scheduler.run_all(batcher)
     await again.outputs()
     assert second.calls == []
     assert_empty(batcher)
@@ -260,40 +262,48 @@ async def test_a_reply_may_submit_and_cancel() -> None:
 
 async def test_failing_runs_do_not_count_as_fast_ones() -> None:
     """Bad requests fail in no time; that must not make a slow model look fit for the loop."""
-    hand = Hand()
+    scheduler = ManualScheduler()
 
     def refuse(inputs: Arrays, control: object) -> list[Array]:
         raise InferenceFailed("bad")
 
     batcher = Batcher(
-        refuse, BatchPolicy(), wake=hand.wake, observe=Observed(), seconds_for=lambda rows: 10.0
+        refuse,
+        BatchPolicy(),
+        wake=scheduler.wake,
+        observe=RecordedEvents(),
+        seconds_for=lambda rows: 10.0,
     )
     for _ in range(50):
-        batcher.submit({"x": ONE}, Answers())
-        hand.run_next(batcher)
+        batcher.submit({"x": ONE}, RecordedReply())
+        scheduler.run_next(batcher)
     assert batcher.seconds_for(1) == 10.0
 
 
 async def test_runs_of_late_change_what_the_next_should_take() -> None:
     """The profile was made on an idle machine; a hundred runs say what it is like now."""
-    hand = Hand()
+    scheduler = ManualScheduler()
     batcher = Batcher(
-        double, BatchPolicy(), wake=hand.wake, observe=Observed(), seconds_for=lambda rows: 10.0
+        double,
+        BatchPolicy(),
+        wake=scheduler.wake,
+        observe=RecordedEvents(),
+        seconds_for=lambda rows: 10.0,
     )
     for _ in range(100):
-        batcher.submit({"x": ONE}, Answers())
-        hand.run_next(batcher)
+        batcher.submit({"x": ONE}, RecordedReply())
+        scheduler.run_next(batcher)
     assert batcher.seconds_for(1) < 0.1
 
 
 async def test_a_run_now_lets_those_who_wait_go_first() -> None:
     """With a queue it says so and does nothing; without one it runs, replies and is counted."""
-    hand, seen = Hand(), Observed()
-    batcher = Batcher(double, BatchPolicy(), wake=hand.wake, observe=seen)
-    waiting, answers = Answers(), Answers()
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    batcher = Batcher(double, BatchPolicy(), wake=scheduler.wake, observe=seen)
+    waiting, answers = RecordedReply(), RecordedReply()
     batcher.submit({"x": ONE}, waiting)
     assert not batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
-    hand.run_all(batcher)
+    scheduler.run_all(batcher)
     assert batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=3)
     assert (await answers.outputs())[0].tolist() == double({"x": ONE})[0].tolist()
     assert [(ran.rows, ran.requests) for ran in seen.runs] == [(1, 1), (1, 3)]
@@ -302,15 +312,15 @@ async def test_a_run_now_lets_those_who_wait_go_first() -> None:
 
 async def test_a_run_now_that_fails_is_told_and_teaches_nothing() -> None:
     """As with any other run; a closed version takes none."""
-    hand, seen = Hand(), Observed()
+    scheduler, seen = ManualScheduler(), RecordedEvents()
 
     def refuse(inputs: Arrays, control: object) -> list[Array]:
         raise InferenceFailed("bad")
 
     batcher = Batcher(
-        refuse, BatchPolicy(), wake=hand.wake, observe=seen, seconds_for=lambda work: 10.0
+        refuse, BatchPolicy(), wake=scheduler.wake, observe=seen, seconds_for=lambda work: 10.0
     )
-    answers = Answers()
+    answers = RecordedReply()
     assert batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
     assert isinstance(await answers.error(), InferenceFailed)
     assert batcher.seconds_for(1) == 10.0
@@ -321,11 +331,11 @@ async def test_a_run_now_that_fails_is_told_and_teaches_nothing() -> None:
 
 async def test_a_bug_in_a_run_now_is_answered() -> None:
     """Whatever it raises, the callers hear that the server failed."""
-    hand, seen, answers = Hand(), Observed(), Answers()
+    scheduler, seen, answers = ManualScheduler(), RecordedEvents(), RecordedReply()
 
     def broken(inputs: Arrays, control: object) -> list[Array]:
         raise ZeroDivisionError
 
-    batcher = Batcher(broken, BatchPolicy(), wake=hand.wake, observe=seen)
+    batcher = Batcher(broken, BatchPolicy(), wake=scheduler.wake, observe=seen)
     assert batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
     assert "the server failed" in str(await answers.error())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.batching import Batcher, BatchPolicy, Outputs, Run
 from app.errors import CohortError, InferenceFailed, InvalidInput
 from app.tensors import Arrays
-from tests.fakes import Answers, Hand, Observed, assert_empty, double
+from tests.fakes import ManualScheduler, RecordedEvents, RecordedReply, assert_empty, double
 
 POISON = -1.0
 
@@ -24,13 +24,15 @@ def poisoned(inputs: Arrays, control: object = None) -> Outputs:
     return double(inputs)
 
 
-async def answers_of(run: Run, values: list[float]) -> tuple[list[float | CohortError], Observed]:
-    hand, seen = Hand(), Observed()
-    batcher = Batcher(run, BatchPolicy(max_batch_size=64), wake=hand.wake, observe=seen)
-    answers = [Answers() for _ in values]
+async def answers_of(
+    run: Run, values: list[float]
+) -> tuple[list[float | CohortError], RecordedEvents]:
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    batcher = Batcher(run, BatchPolicy(max_batch_size=64), wake=scheduler.wake, observe=seen)
+    answers = [RecordedReply() for _ in values]
     for value, answer in zip(values, answers, strict=True):
         batcher.submit({"x": np.array([[value]])}, answer)
-    hand.run_all(batcher)
+    scheduler.run_all(batcher)
     assert_empty(batcher)
     got: list[float | CohortError] = []
     for answer in answers:
@@ -105,17 +107,21 @@ async def test_a_bug_of_ours_answers_everyone() -> None:
 
 async def test_a_control_that_cannot_be_made_answers_everyone() -> None:
     """Also what happens before the run must leave nobody waiting."""
-    hand = Hand()
+    scheduler = ManualScheduler()
 
     def make_control() -> None:
         raise MemoryError
 
     batcher = Batcher(
-        double, BatchPolicy(), wake=hand.wake, observe=Observed(), make_control=make_control
+        double,
+        BatchPolicy(),
+        wake=scheduler.wake,
+        observe=RecordedEvents(),
+        make_control=make_control,
     )
-    answer = Answers()
+    answer = RecordedReply()
     batcher.submit({"x": np.ones((1, 1))}, answer)
-    hand.run_next(batcher)
+    scheduler.run_next(batcher)
     assert isinstance(await answer.error(), InferenceFailed)
     assert_empty(batcher)
 
@@ -135,13 +141,13 @@ def row_sequence(inputs: Arrays, control: object = None) -> Outputs:
 @pytest.mark.parametrize("run", [row_sum, row_sequence])
 async def test_outputs_that_do_not_follow_the_rows_turn_batching_off(run: Run) -> None:
     """Everyone still gets the right answer, alone; the observer hears once; nobody shares again."""
-    hand, seen = Hand(), Observed()
-    batcher = Batcher(run, BatchPolicy(), wake=hand.wake, observe=seen)
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    batcher = Batcher(run, BatchPolicy(), wake=scheduler.wake, observe=seen)
     for turn in range(2):
-        answers = [Answers() for _ in range(4)]
+        answers = [RecordedReply() for _ in range(4)]
         for value, answer in enumerate(answers):
             batcher.submit({"x": np.array([[float(value)]])}, answer)
-        hand.run_all(batcher)
+        scheduler.run_all(batcher)
         for value, answer in enumerate(answers):
             doubled, rest = await answer.outputs()
             assert (float(doubled[0, 0]), float(rest[0])) == (2.0 * value, value), turn
@@ -154,12 +160,12 @@ async def test_outputs_that_do_not_follow_the_rows_turn_batching_off(run: Run) -
 
 async def test_those_queued_when_batching_is_turned_off_run_alone() -> None:
     """Requests that waited under a shared key before are not run together after."""
-    hand, seen = Hand(), Observed()
-    batcher = Batcher(row_sum, BatchPolicy(max_batch_size=2), wake=hand.wake, observe=seen)
-    answers = [Answers() for _ in range(6)]
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    batcher = Batcher(row_sum, BatchPolicy(max_batch_size=2), wake=scheduler.wake, observe=seen)
+    answers = [RecordedReply() for _ in range(6)]
     for value, answer in enumerate(answers):
         batcher.submit({"x": np.array([[float(value)]])}, answer)
-    hand.run_all(batcher)
+    scheduler.run_all(batcher)
     for value, answer in enumerate(answers):
         assert float((await answer.outputs())[1][0]) == value
     assert [ran.requests for ran in seen.runs] == [2, 1, 1, 1, 1, 1, 1]

@@ -26,7 +26,7 @@ from app.scheduling import Scheduler
 from app.session import Provider, Session, open_session
 from app.tensors import Arrays
 from tests import onnx_models
-from tests.fakes import LOOPS, Answers, Loop, Observed, assert_empty, assert_same
+from tests.fakes import LOOPS, Loop, RecordedEvents, RecordedReply, assert_empty, assert_same
 
 ONLOOP, THREADED = 1e-5, 1.0
 
@@ -71,14 +71,14 @@ class Model:
 
 async def serve(
     model: Model, requests: Sequence[Asked], policy: BatchPolicy, seconds: float, slots: int
-) -> Observed:
+) -> RecordedEvents:
     """Send everything, wait for everyone and check every answer."""
-    scheduler, seen = Scheduler(default_slots=slots), Observed()
+    scheduler, seen = Scheduler(default_slots=slots), RecordedEvents()
     batcher = Batcher(
         model.run, policy, wake=scheduler.wake, observe=seen, seconds_for=lambda rows: seconds
     )
     first = count(1, 1000)
-    sent: list[tuple[Asked, Arrays, Answers]] = []
+    sent: list[tuple[Asked, Arrays, RecordedReply]] = []
     leaving = []
 
     async def leave(cancel: Callable[[], None], turns: int) -> None:
@@ -91,7 +91,7 @@ async def serve(
             await asyncio.sleep(0)
         inputs = model.inputs(one, next(first))
         copy = {name: array.copy() for name, array in inputs.items()}
-        answer = Answers()
+        answer = RecordedReply()
         deadline = monotonic() + (0.002 if one.tight_deadline else 60)
         sent.append((one, copy, answer))
         try:

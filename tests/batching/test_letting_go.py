@@ -15,7 +15,14 @@ from app.batching import Batcher, BatchPolicy, Outputs, Ticket
 from app.errors import InvalidInput
 from app.scheduling import Scheduler
 from app.tensors import Arrays
-from tests.fakes import PATIENCE, Answers, Hand, Observed, Puppet, assert_empty
+from tests.fakes import (
+    PATIENCE,
+    ManualScheduler,
+    Puppet,
+    RecordedEvents,
+    RecordedReply,
+    assert_empty,
+)
 
 
 class Payload(np.ndarray[tuple[int, ...], np.dtype[np.float64]]):
@@ -42,19 +49,19 @@ def no_collector() -> Iterator[None]:
     gc.enable()
 
 
-Ending = Callable[[Batcher, Hand, list[Ticket]], None]
+Ending = Callable[[Batcher, ManualScheduler, list[Ticket]], None]
 
 
-def answered(batcher: Batcher, hand: Hand, tickets: list[Ticket]) -> None:
-    hand.run_all(batcher)
+def answered(batcher: Batcher, scheduler: ManualScheduler, tickets: list[Ticket]) -> None:
+    scheduler.run_all(batcher)
 
 
-def cancelled(batcher: Batcher, hand: Hand, tickets: list[Ticket]) -> None:
+def cancelled(batcher: Batcher, scheduler: ManualScheduler, tickets: list[Ticket]) -> None:
     for ticket in tickets:
         ticket.cancel()
 
 
-def closed(batcher: Batcher, hand: Hand, tickets: list[Ticket]) -> None:
+def closed(batcher: Batcher, scheduler: ManualScheduler, tickets: list[Ticket]) -> None:
     batcher.close()
 
 
@@ -64,8 +71,10 @@ async def test_inputs_are_let_go_of_with_the_answer(
     no_collector: None, values: list[float], end: Ending
 ) -> None:
     """However it ends, a caller that keeps its ticket does not keep anybody's inputs alive."""
-    hand = Hand()
-    batcher = Batcher(fail_on_negative, BatchPolicy(), wake=hand.wake, observe=Observed())
+    scheduler = ManualScheduler()
+    batcher = Batcher(
+        fail_on_negative, BatchPolicy(), wake=scheduler.wake, observe=RecordedEvents()
+    )
     watched = []
     tickets = []
     for value in values:
@@ -74,7 +83,7 @@ async def test_inputs_are_let_go_of_with_the_answer(
         tickets.append(batcher.submit({"x": array}, lambda outputs, error: None))
     del array
     assert all(one() is not None for one in watched)
-    end(batcher, hand, tickets)
+    end(batcher, scheduler, tickets)
     assert [one() for one in watched] == [None] * len(watched)
     assert_empty(batcher)
 
@@ -86,11 +95,11 @@ async def test_threads_hold_nothing_between_runs(no_collector: None) -> None:
         fail_on_negative,
         BatchPolicy(),
         wake=scheduler.wake,
-        observe=Observed(),
+        observe=RecordedEvents(),
         seconds_for=lambda rows: 1.0,
     )
     for value in (1.0, -1.0):
-        answer = Answers()
+        answer = RecordedReply()
         array = payload(value)
         watched = weakref.ref(array)
         batcher.submit({"x": array}, answer)
@@ -114,10 +123,10 @@ async def test_threads_do_not_keep_a_version_that_has_gone(no_collector: None) -
         fail_on_negative,
         BatchPolicy(),
         wake=scheduler.wake,
-        observe=Observed(),
+        observe=RecordedEvents(),
         seconds_for=lambda rows: 1.0,
     )
-    answer = Answers()
+    answer = RecordedReply()
     batcher.submit({"x": payload()}, answer, deadline=monotonic() + 30)
     await answer.once()
     batcher.close()
@@ -138,13 +147,13 @@ async def test_a_caller_who_left_mid_run_is_let_go_of_after_it(no_collector: Non
             puppet,
             BatchPolicy(),
             wake=scheduler.wake,
-            observe=Observed(),
+            observe=RecordedEvents(),
             seconds_for=lambda rows: 1.0,
         )
         array = payload()
         watched = weakref.ref(array)
-        ticket = batcher.submit({"x": array}, Answers())
-        stays = Answers()
+        ticket = batcher.submit({"x": array}, RecordedReply())
+        stays = RecordedReply()
         batcher.submit({"x": payload()}, stays)
         del array
         await puppet.started(1)
@@ -162,10 +171,10 @@ async def test_a_caller_who_left_mid_run_is_let_go_of_after_it(no_collector: Non
 
 async def test_many_shapes_leave_no_queues() -> None:
     """A thousand shapes, a thousand keys: none stays."""
-    hand = Hand()
+    scheduler = ManualScheduler()
     policy = BatchPolicy(max_queue_size=2000)
-    batcher = Batcher(fail_on_negative, policy, wake=hand.wake, observe=Observed())
+    batcher = Batcher(fail_on_negative, policy, wake=scheduler.wake, observe=RecordedEvents())
     for length in range(1000):
-        batcher.submit({"x": np.ones((1, length))}, Answers())
-    hand.run_all(batcher)
+        batcher.submit({"x": np.ones((1, length))}, RecordedReply())
+    scheduler.run_all(batcher)
     assert_empty(batcher)

@@ -21,7 +21,7 @@ from app.batching import (
 from app.batching.policy import count_elements
 from app.errors import InvalidInput
 from app.tensors import Array, Arrays, TensorSpec
-from tests.fakes import Answers, Hand, Observed, assert_empty, assert_same
+from tests.fakes import ManualScheduler, RecordedEvents, RecordedReply, assert_empty, assert_same
 
 IDS = TensorSpec("ids", "INT64", ("N", "L"))
 MASK = TensorSpec("mask", "INT64", ("N", "L"))
@@ -61,19 +61,21 @@ def text(rows: int, length: int, *, first: int = 1) -> Arrays:
     return {"ids": ids, "mask": np.ones_like(ids)}
 
 
-def make(hand: Hand, seen: Observed, plan: PadPlan | None = PLAN, most: int = 32) -> Batcher:
+def make(
+    scheduler: ManualScheduler, seen: RecordedEvents, plan: PadPlan | None = PLAN, most: int = 32
+) -> Batcher:
     policy = BatchPolicy(max_batch_size=most)
-    return Batcher(masked_mean, policy, wake=hand.wake, observe=seen, padding=plan)
+    return Batcher(masked_mean, policy, wake=scheduler.wake, observe=seen, padding=plan)
 
 
-async def answers_of(requests: list[Arrays], plan: PadPlan | None = PLAN) -> Observed:
+async def answers_of(requests: list[Arrays], plan: PadPlan | None = PLAN) -> RecordedEvents:
     """Run all and compare each answer with the same request's alone."""
-    hand, seen = Hand(), Observed()
-    batcher = make(hand, seen, plan)
-    answers = [Answers() for _ in requests]
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    batcher = make(scheduler, seen, plan)
+    answers = [RecordedReply() for _ in requests]
     for inputs, answer in zip(requests, answers, strict=True):
         batcher.submit(inputs, answer)
-    hand.run_all(batcher)
+    scheduler.run_all(batcher)
     for inputs, answer in zip(requests, answers, strict=True):
         for got, expected in zip(await answer.outputs(), masked_mean(inputs), strict=True):
             assert_same(got, expected, 1e-12)
@@ -144,17 +146,17 @@ def test_an_unnamed_axis_is_padded_where_no_output_can_follow() -> None:
 
 async def test_lengths_of_one_bucket_run_together_padded_to_the_longest() -> None:
     """Three lengths of the bucket up to 8 make one run 7 long; the share of padding is told."""
-    hand, seen = Hand(), Observed()
+    scheduler, seen = ManualScheduler(), RecordedEvents()
     fed: list[Arrays] = []
 
     def run(inputs: Arrays, control: object) -> Outputs:
         fed.append(inputs)
         return masked_mean(inputs)
 
-    batcher = Batcher(run, BatchPolicy(), wake=hand.wake, observe=seen, padding=PLAN)
+    batcher = Batcher(run, BatchPolicy(), wake=scheduler.wake, observe=seen, padding=PLAN)
     for length in (3, 5, 7):
-        batcher.submit(text(2, length), Answers())
-    hand.run_all(batcher)
+        batcher.submit(text(2, length), RecordedReply())
+    scheduler.run_all(batcher)
     assert [inputs["ids"].shape for inputs in fed] == [(6, 7)]
     assert fed[0]["ids"][0].tolist() == [1, 2, 3, 0, 0, 0, 0]
     (ran,) = seen.runs
@@ -183,12 +185,12 @@ async def test_without_a_plan_lengths_stay_apart() -> None:
 
 async def test_lengths_that_disagree_within_a_request_run_alone() -> None:
     """A request whose ids and mask differ in length fails by itself."""
-    hand, seen = Hand(), Observed()
-    batcher = make(hand, seen)
-    good, bad = Answers(), Answers()
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    batcher = make(scheduler, seen)
+    good, bad = RecordedReply(), RecordedReply()
     batcher.submit({"ids": np.ones((1, 3), int), "mask": np.ones((1, 4), int)}, bad)
     batcher.submit(text(1, 4), good)
-    hand.run_all(batcher)
+    scheduler.run_all(batcher)
     assert isinstance(await bad.error(), InvalidInput)
     await good.outputs()
     assert [ran.requests for ran in seen.runs] == [1, 1]
@@ -198,33 +200,35 @@ async def test_strings_are_padded_with_empty_ones() -> None:
     """The pad value is a number; a string tensor takes none."""
     words = TensorSpec("words", "BYTES", ("N", "L"))
     plan = plan_padding([words], [TensorSpec("same", "BYTES", ("N", "L"))], pad("words"))
-    hand = Hand()
+    scheduler = ManualScheduler()
 
     def same(inputs: Arrays, control: object) -> Outputs:
         assert all(isinstance(word, str) for word in inputs["words"].ravel())
         return [inputs["words"]]
 
-    batcher = Batcher(same, BatchPolicy(), wake=hand.wake, observe=Observed(), padding=plan)
-    answers = [Answers(), Answers()]
+    batcher = Batcher(
+        same, BatchPolicy(), wake=scheduler.wake, observe=RecordedEvents(), padding=plan
+    )
+    answers = [RecordedReply(), RecordedReply()]
     batcher.submit({"words": np.array([["a", "b"]], object)}, answers[0])
     batcher.submit({"words": np.array([["c"]], object)}, answers[1])
-    hand.run_next(batcher)
+    scheduler.run_next(batcher)
     assert [(await one.outputs())[0].tolist() for one in answers] == [[["a", "b"]], [["c"]]]
 
 
 async def test_an_output_that_breaks_its_promise_turns_batching_off() -> None:
     """A model said to give one vector per word gives another number: everyone is served alone."""
-    hand, seen = Hand(), Observed()
+    scheduler, seen = ManualScheduler(), RecordedEvents()
 
     def halves(inputs: Arrays, control: object) -> Outputs:
         return [inputs["ids"][:, ::2]]
 
     plan = plan_padding([IDS], [TensorSpec("y", "INT64", ("N", "L"))], pad("ids"))
-    batcher = Batcher(halves, BatchPolicy(), wake=hand.wake, observe=seen, padding=plan)
-    answers = [Answers(), Answers()]
+    batcher = Batcher(halves, BatchPolicy(), wake=scheduler.wake, observe=seen, padding=plan)
+    answers = [RecordedReply(), RecordedReply()]
     batcher.submit({"ids": np.array([[1, 2, 3]])}, answers[0])
     batcher.submit({"ids": np.array([[4, 5]])}, answers[1])
-    hand.run_all(batcher)
+    scheduler.run_all(batcher)
     assert [(await one.outputs())[0].tolist() for one in answers] == [[[1, 3]], [[4]]]
     assert "padded to L = 3" in seen.off[0]
 
@@ -248,18 +252,18 @@ async def test_nobody_sees_padding(
         ],
         {"ids": Padding(1, max(value, 0), multiple), "mask": Padding(1, 0, multiple)},
     )
-    hand, seen = Hand(), Observed()
-    batcher = make(hand, seen, plan, most)
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    batcher = make(scheduler, seen, plan, most)
     sent = []
     for number, (rows, length, poison) in enumerate(sizes):
         inputs = text(rows, length, first=1000 * number + 1)
         bad = poison and inputs["ids"].size > 0
         if bad:
             inputs["ids"][0, 0] = -1
-        answer = Answers()
+        answer = RecordedReply()
         batcher.submit(inputs, answer)
         sent.append((inputs, answer, bad))
-    hand.run_all(batcher)
+    scheduler.run_all(batcher)
     for inputs, answer, bad in sent:
         if bad:
             assert isinstance(await answer.error(), InvalidInput)
@@ -280,12 +284,12 @@ async def test_length_of_rows_is_counted_in_rows_as_profiled(
     batcher = Batcher(
         masked_mean,
         BatchPolicy(),
-        wake=Hand().wake,
-        observe=Observed(),
+        wake=ManualScheduler().wake,
+        observe=RecordedEvents(),
         padding=PLAN,
         row_cost=RowCost(count_elements(text(1, 8)), 8),
     )
-    ticket = batcher.submit(text(rows, length), Answers())
+    ticket = batcher.submit(text(rows, length), RecordedReply())
     assert ticket.length == relative
     assert batcher.seconds_for(0.0) > 0
 
@@ -294,6 +298,10 @@ async def test_requests_without_rows_are_of_usual_length() -> None:
     """There is nothing to count."""
     row_cost = RowCost(16, 8)
     batcher = Batcher(
-        masked_mean, BatchPolicy(), wake=Hand().wake, observe=Observed(), row_cost=row_cost
+        masked_mean,
+        BatchPolicy(),
+        wake=ManualScheduler().wake,
+        observe=RecordedEvents(),
+        row_cost=row_cost,
     )
-    assert batcher.submit(text(0, 8), Answers()).length == 1.0
+    assert batcher.submit(text(0, 8), RecordedReply()).length == 1.0

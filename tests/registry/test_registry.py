@@ -11,17 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import BatchPolicy, Outputs, Ran
-from app.errors import CohortError, ModelNotFound, NotReady, VersionNotFound
+from app.batching import BatchPolicy, Ran
+from app.errors import ModelNotFound, NotReady, VersionNotFound
 from app.registry import (
     Catalog,
-    Engine,
     Failed,
     Load,
     ModelEntry,
     Opened,
-    Registry,
-    RegistryEvent,
     Source,
     State,
     Unload,
@@ -31,10 +28,9 @@ from app.registry import (
     wanted,
 )
 from app.registry.batched_session import BatchedSession
-from app.repository import Found, FoundModel, ModelConfig, Snapshot, VersionPolicy, scan
-from app.scheduling import Scheduler
-from app.tensors import Arrays
+from app.repository import Found, FoundModel, ModelConfig, Snapshot, VersionPolicy
 from tests import onnx_models
+from tests.registry.on_disk import RegistryOnDisk, infer
 
 # -- the plan, without a file or a clock
 
@@ -136,153 +132,96 @@ def snapshot(config: ModelConfig, **stamps: str) -> Snapshot:
 def test_a_failed_version_makes_way_for_the_next_older() -> None:
     """With `latest: 1`, a broken newest version does not leave the model without one."""
     config = ModelConfig(versions=VersionPolicy(latest=1))
-    disk = snapshot(config, v1="a", v2="a", v3="a")
+    found = snapshot(config, v1="a", v2="a", v3="a")
     failed = VersionEntry(3, UNAVAILABLE, Source(Path("model.onnx"), "a", config))
-    assert set(wanted(disk, {})["m"]) == {3}
-    assert set(wanted(disk, {"m": ModelEntry("m", {3: failed})})["m"]) == {2, 3}
+    assert set(wanted(found, {})["m"]) == {3}
+    assert set(wanted(found, {"m": ModelEntry("m", {3: failed})})["m"]) == {2, 3}
 
 
 def test_a_failed_version_whose_files_changed_is_wanted_alone_again() -> None:
     """It is tried anew before the next older one is asked for."""
     config = ModelConfig(versions=VersionPolicy(latest=1))
     failed = VersionEntry(2, UNAVAILABLE, Source(Path("model.onnx"), "old", config))
-    disk = snapshot(config, v1="a", v2="new")
-    assert set(wanted(disk, {"m": ModelEntry("m", {2: failed})})["m"]) == {2}
+    found = snapshot(config, v1="a", v2="new")
+    assert set(wanted(found, {"m": ModelEntry("m", {2: failed})})["m"]) == {2}
 
 
 def test_versions_that_a_rollout_names_are_wanted_besides() -> None:
     """Those that are on disk, whatever the policy says."""
-    disk = snapshot(ModelConfig(versions=VersionPolicy(latest=1)), v1="a", v2="a", v3="a")
-    assert set(wanted(disk, {}, pinned={"m": {1, 9}, "other": {2}})["m"]) == {1, 3}
+    found = snapshot(ModelConfig(versions=VersionPolicy(latest=1)), v1="a", v2="a", v3="a")
+    assert set(wanted(found, {}, pinned={"m": {1, 9}, "other": {2}})["m"]) == {1, 3}
 
 
-# -- the doer, on real files and real sessions
+# -- the registry, on real files and real sessions
 
 
-class House:
-    """A registry over a folder, with everything it reports."""
-
-    def __init__(self, models: Path) -> None:
-        self.models = models
-        self.scheduler = Scheduler()
-        self.events: list[RegistryEvent] = []
-        self.batch_events: list[object] = []
-        self.registry = Registry(
-            wake=self.scheduler.wake,
-            count=lambda model, version: self.batch_events.append,
-            observe=self.events.append,
-            cache=None,
-        )
-
-    async def reconcile(self) -> None:
-        """Scan and make it so."""
-        await self.registry.reconcile(await asyncio.to_thread(scan, self.models, None, quiet=0))
-
-    def states(self, model: str) -> dict[int, State]:
-        """The states of a model's versions."""
-        entry = self.registry.catalog.get(model)
-        return {} if entry is None else {n: one.state for n, one in entry.versions.items()}
-
-    async def ask(self, model: str, row: list[float]) -> Outputs:
-        """Run one row through the model's batcher."""
-        loaded = self.registry.find(model).engine
-        assert loaded is not None
-        return await infer(loaded, {"x": np.array([row], np.float32)})
-
-
-async def infer(loaded: Engine, inputs: Arrays) -> Outputs:
-    """Run `inputs` through a version's batcher."""
-    answer: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
-
-    def reply(outputs: Outputs | None, error: CohortError | None) -> None:
-        if outputs is None:
-            answer.set_exception(error or AssertionError("neither outputs nor an error"))
-        else:
-            answer.set_result(outputs)
-
-    loaded.submit(inputs, reply)
-    return await answer
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    """A registry over an empty folder."""
-    (tmp_path / "models").mkdir()
-    return House(tmp_path / "models")
-
-
-def put(house: House, version: int, name: str = "m") -> None:
-    """Put a good model on disk."""
-    onnx_models.save(onnx_models.mlp(), house.models / name / str(version) / "model.onnx")
-
-
-async def test_what_is_on_disk_gets_ready_and_answers(house: House) -> None:
+async def test_what_is_on_disk_gets_ready_and_answers(disk: RegistryOnDisk) -> None:
     """And the observer hears of it once."""
-    put(house, 1)
-    await house.reconcile()
-    assert house.registry.settled
-    assert house.states("m") == {1: READY}
-    assert [type(event) for event in house.events] == [Opened]
-    assert (await house.ask("m", [0.0] * 4))[0].shape[0] == 1
-    assert house.batch_events, "the batcher reports to the version's own observer"
+    disk.put(1)
+    await disk.reconcile()
+    assert disk.registry.settled
+    assert disk.states("m") == {1: READY}
+    assert [type(event) for event in disk.events] == [Opened]
+    assert (await disk.infer("m", [0.0] * 4))[0].shape[0] == 1
+    assert disk.batch_events, "the batcher reports to the version's own observer"
 
 
-async def test_a_lease_keeps_a_version_open_until_it_is_given_back(house: House) -> None:
+async def test_a_lease_keeps_a_version_open_until_it_is_given_back(disk: RegistryOnDisk) -> None:
     """A version that is replaced serves those who hold it, and closes after the last."""
-    put(house, 1)
-    await house.reconcile()
-    old = house.registry.find("m").engine
+    disk.put(1)
+    await disk.reconcile()
+    old = disk.registry.find("m").engine
     assert old is not None
     old.leases.count += 1
-    put(house, 2)
-    await house.reconcile()
-    assert house.states("m") == {1: State.UNLOADING, 2: READY}
+    disk.put(2)
+    await disk.reconcile()
+    assert disk.states("m") == {1: State.UNLOADING, 2: READY}
     assert await infer(old, {"x": np.zeros((1, 4), np.float32)}), "still open"
     old.leases.release()
-    assert house.states("m") == {2: READY}
-    assert isinstance(house.events[-1], Unloaded)
+    assert disk.states("m") == {2: READY}
+    assert isinstance(disk.events[-1], Unloaded)
     with pytest.raises(NotReady):
         await infer(old, {"x": np.zeros((1, 4), np.float32)})
 
 
-async def test_changed_files_are_swapped_in_under_the_same_number(house: House) -> None:
+async def test_changed_files_are_swapped_in_under_the_same_number(disk: RegistryOnDisk) -> None:
     """The new session answers, the old one is closed."""
-    put(house, 1)
-    await house.reconcile()
-    before = house.registry.find("m").engine
-    (house.models / "m/1/notes.txt").write_text("something changed")
-    await house.reconcile()
-    after = house.registry.find("m").engine
+    disk.put(1)
+    await disk.reconcile()
+    before = disk.registry.find("m").engine
+    (disk.models / "m/1/notes.txt").write_text("something changed")
+    await disk.reconcile()
+    after = disk.registry.find("m").engine
     assert after is not None
     assert after is not before
-    assert house.states("m") == {1: READY}
+    assert disk.states("m") == {1: READY}
 
 
-async def test_a_broken_replacement_leaves_the_old_files_serving(house: House) -> None:
+async def test_a_broken_replacement_leaves_the_old_files_serving(disk: RegistryOnDisk) -> None:
     """READY still, with the reason why the newer files are not used; not tried over and over."""
-    put(house, 1)
-    await house.reconcile()
-    before = house.registry.find("m").engine
-    (house.models / "m/1/model.onnx").write_bytes(b"broken")
-    await house.reconcile()
-    await house.reconcile()
-    entry = house.registry.version("m", "1")
+    disk.put(1)
+    await disk.reconcile()
+    before = disk.registry.find("m").engine
+    (disk.models / "m/1/model.onnx").write_bytes(b"broken")
+    await disk.reconcile()
+    await disk.reconcile()
+    entry = disk.registry.version("m", "1")
     assert entry.engine is before
     assert (entry.state, bool(entry.reason)) == (READY, True)
-    assert [type(event) for event in house.events] == [Opened, Failed]
+    assert [type(event) for event in disk.events] == [Opened, Failed]
 
 
 async def test_requests_of_different_lengths_share_a_run_where_config_pads_them(
-    house: House,
+    disk: RegistryOnDisk,
 ) -> None:
     """Each gets the answer it would have got alone."""
-    model = house.models / "m"
+    model = disk.models / "m"
     onnx_models.save(onnx_models.variable_length(), model / "1/model.onnx")
     (model / "config.yaml").write_text(
         "batching: {pad: {input_ids: {axis: 1, value: 0, multiple: 8}}}"
     )
-    await house.reconcile()
-    loaded = house.registry.find("m").engine
+    await disk.reconcile()
+    loaded = disk.registry.find("m").engine
     assert isinstance(loaded, BatchedSession)
     loaded._batcher.policy = BatchPolicy()  # whatever batch size paid on this machine
     requests = [np.arange(1, 1 + length, dtype=np.int64)[None] for length in (3, 8, 5, 12)]
@@ -290,30 +229,30 @@ async def test_requests_of_different_lengths_share_a_run_where_config_pads_them(
     together = await asyncio.gather(*(infer(loaded, {"input_ids": one}) for one in requests))
     for one, other in zip(alone, together, strict=True):
         np.testing.assert_allclose(one.astype("f4"), other[0].astype("f4"), atol=1e-5)
-    runs = [event for event in house.batch_events if isinstance(event, Ran)]
+    runs = [event for event in disk.batch_events if isinstance(event, Ran)]
     assert sorted(run.requests for run in runs) == [1, 3], "12 is in another bucket"
     assert max(run.padding for run in runs) == pytest.approx(1 - 16 / 24)
 
 
-async def test_a_model_gone_dark_is_named(house: House) -> None:
+async def test_a_model_gone_dark_is_named(disk: RegistryOnDisk) -> None:
     """Only one that was READY, is still there, and has no READY version."""
-    put(house, 1, "good")
-    put(house, 1, "bad")
-    (house.models / "bad/1/model.onnx").write_bytes(b"never was good")
-    await house.reconcile()
-    assert house.registry.unavailable == []
+    disk.put(1, "good")
+    disk.put(1, "bad")
+    (disk.models / "bad/1/model.onnx").write_bytes(b"never was good")
+    await disk.reconcile()
+    assert disk.registry.unavailable == []
     with pytest.raises(NotReady):
-        house.registry.find("bad")
+        disk.registry.find("bad")
     with pytest.raises(ModelNotFound):
-        house.registry.find("nobody")
+        disk.registry.find("nobody")
     with pytest.raises(VersionNotFound):
-        house.registry.find("good", "2")
+        disk.registry.find("good", "2")
 
 
-async def test_unknown_names_are_not_ready_before_the_first_pass(house: House) -> None:
+async def test_unknown_names_are_not_ready_before_the_first_pass(disk: RegistryOnDisk) -> None:
     """Until the disk was looked at nobody can say that a model is not here."""
     with pytest.raises(NotReady):
-        house.registry.find("m")
+        disk.registry.find("m")
 
 
 def test_loads_come_before_unloads() -> None:
@@ -322,13 +261,13 @@ def test_loads_come_before_unloads() -> None:
     assert [type(one) for one in planned] == [Load, Unload]
 
 
-async def test_closing_lets_everything_go(house: House) -> None:
+async def test_closing_lets_everything_go(disk: RegistryOnDisk) -> None:
     """Nothing is left in the catalog, and every engine refuses."""
-    put(house, 1)
-    await house.reconcile()
-    engine = house.registry.find("m").engine
+    disk.put(1)
+    await disk.reconcile()
+    engine = disk.registry.find("m").engine
     assert engine is not None
-    house.registry.close()
-    assert house.registry.catalog == {}
+    disk.registry.close()
+    assert disk.registry.catalog == {}
     with pytest.raises(NotReady):
         engine.submit({"x": np.zeros((1, 4), np.float32)}, lambda outputs, error: None)

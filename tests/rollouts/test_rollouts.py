@@ -28,7 +28,7 @@ from app.rollouts import (
 from tests import onnx_models
 from tests.fakes import PATIENCE, make_metrics
 from tests.planes import make_control_plane, make_data_plane
-from tests.registry.test_registry import House
+from tests.registry.on_disk import RegistryOnDisk
 from tests.rollouts.engines import Events
 
 GUARD = "guard: {max_error_rate_increase: 0.01, min_requests: 50}"
@@ -38,19 +38,19 @@ class Deployment:
     """A model with rollouts and both planes: `gather`, which fails on indices it does not have."""
 
     def __init__(self, folder: Path) -> None:
-        self.house = House(folder)
+        self.disk = RegistryOnDisk(folder)
         self.events = Events()
         self.rollouts = Rollouts(
-            catalog=lambda: self.house.registry.catalog,
+            catalog=lambda: self.disk.registry.catalog,
             observe=self.events.observe,
         )
         self.metrics = make_metrics()
-        self.plane = make_data_plane(self.house.registry, self.metrics, self.rollouts)
-        self.control = make_control_plane(self.house.registry, self.metrics, self.rollouts)
+        self.plane = make_data_plane(self.disk.registry, self.metrics, self.rollouts)
+        self.control = make_control_plane(self.disk.registry, self.metrics, self.rollouts)
 
     def put(self, version: int, model: onnx.ModelProto) -> None:
-        onnx_models.save(model, self.house.models / "m" / str(version) / "model.onnx")
-        (self.house.models / "m" / "config.yaml").write_text("versions: all\nproviders: [cpu]\n")
+        onnx_models.save(model, self.disk.models / "m" / str(version) / "model.onnx")
+        (self.disk.models / "m" / "config.yaml").write_text("versions: all\nproviders: [cpu]\n")
 
     def apply(self, text: str) -> None:
         self.rollouts.apply(parse_rollouts(f"m: {{{text}}}" if text else "", "rollouts.yaml"))
@@ -83,7 +83,7 @@ class Deployment:
     async def settle(self) -> None:
         """Wait until no copy of a request runs or waits to run."""
         async with asyncio.timeout(PATIENCE):
-            for version in self.house.registry.catalog["m"].versions.values():
+            for version in self.disk.registry.catalog["m"].versions.values():
                 assert version.engine is not None
                 idle = asyncio.Event()
                 version.engine.leases.when_idle(idle.set)
@@ -100,11 +100,11 @@ async def deployment(tmp_path: Path) -> AsyncIterator[Deployment]:
     deployment = Deployment(tmp_path / "models")
     deployment.put(1, onnx_models.gather(size=10))
     deployment.put(2, onnx_models.gather(size=3))
-    await deployment.house.reconcile()
+    await deployment.disk.reconcile()
     yield deployment
     deployment.rollouts.close()
-    deployment.house.registry.close()
-    deployment.house.scheduler.close()
+    deployment.disk.registry.close()
+    deployment.disk.scheduler.close()
 
 
 HALVES = "variants: {stable: {version: 1, weight: 1}, canary: {version: 2, weight: 1}}"
@@ -258,7 +258,7 @@ async def test_what_others_decided_is_followed(deployment: Deployment) -> None:
 async def test_a_shadow_sees_what_was_answered_and_answers_nobody(deployment: Deployment) -> None:
     """What it gives is compared; where it fails, it disagrees."""
     deployment.put(3, onnx_models.gather(size=10))
-    await deployment.house.reconcile()
+    await deployment.disk.reconcile()
     deployment.apply(
         "variants: {stable: {version: 1, weight: 1}}, shadow: {version: 3, keep_examples: 2}"
     )
@@ -323,7 +323,7 @@ async def test_copies_that_gather_leave_before_their_queue_is_full(
 ) -> None:
     """Half a queue goes at once, however large the model's own batches may be."""
     monkeypatch.setattr("app.registry.batched_session.SHADOW_DELAY_MS", 1e6)
-    loaded = deployment.house.registry.catalog["m"].versions[2].engine
+    loaded = deployment.disk.registry.catalog["m"].versions[2].engine
     assert isinstance(loaded, BatchedSession)
     loaded._batcher.policy = replace(loaded._batcher.policy, max_batch_size=512)
     deployment.apply("variants: {stable: {version: 1, weight: 1}}, shadow: {version: 2}")

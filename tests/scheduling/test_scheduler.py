@@ -14,7 +14,7 @@ from app.batching import Batcher, BatchPolicy, Outputs
 from app.errors import DeadlineExceeded
 from app.scheduling import Scheduler
 from app.tensors import Arrays
-from tests.fakes import PATIENCE, Answers, Observed, Puppet, assert_empty, double
+from tests.fakes import PATIENCE, Puppet, RecordedEvents, RecordedReply, assert_empty, double
 
 TINY, SHORT, LONG = 1e-5, 0.01, 1.0
 POLICY = BatchPolicy(max_batch_size=4)
@@ -39,13 +39,13 @@ def make(
     policy: BatchPolicy = POLICY,
     device: str = "cpu",
     shadow: bool = False,
-    seen: Observed | None = None,
+    seen: RecordedEvents | None = None,
 ) -> Batcher:
     return Batcher(
         puppet,
         policy,
         wake=scheduler.wake,
-        observe=seen or Observed(),
+        observe=seen or RecordedEvents(),
         make_control=puppet.make_control,
         seconds_for=lambda rows: seconds,
         device=device,
@@ -60,18 +60,18 @@ def tiny(scheduler: Scheduler, threads: list[str] | None = None) -> Batcher:
         return double(inputs)
 
     return Batcher(
-        run, POLICY, wake=scheduler.wake, observe=Observed(), seconds_for=lambda rows: TINY
+        run, POLICY, wake=scheduler.wake, observe=RecordedEvents(), seconds_for=lambda rows: TINY
     )
 
 
-def send(batcher: Batcher, requests: int) -> list[Answers]:
-    answers = [Answers() for _ in range(requests)]
+def send(batcher: Batcher, requests: int) -> list[RecordedReply]:
+    answers = [RecordedReply() for _ in range(requests)]
     for answer in answers:
         batcher.submit(row(), answer)
     return answers
 
 
-async def all_of(answers: list[Answers]) -> None:
+async def all_of(answers: list[RecordedReply]) -> None:
     for answer in answers:
         await answer.outputs()
 
@@ -83,7 +83,7 @@ async def turns(count: int = 5) -> None:
 
 async def test_what_is_parsed_in_one_turn_runs_together(scheduler: Scheduler) -> None:
     """Nobody waits on purpose, and still one run serves all who came at once."""
-    seen = Observed()
+    seen = RecordedEvents()
     with Puppet() as puppet:
         puppet.release(10)
         answers = send(make(scheduler, puppet, seen=seen), 4)
@@ -212,10 +212,14 @@ async def test_a_long_batch_of_a_tiny_model_leaves_the_loop(
         return double(inputs)
 
     batcher = Batcher(
-        run, policy, wake=scheduler.wake, observe=Observed(), seconds_for=lambda rows: rows * TINY
+        run,
+        policy,
+        wake=scheduler.wake,
+        observe=RecordedEvents(),
+        seconds_for=lambda rows: rows * TINY,
     )
     for inputs in ({"x": np.ones((1000, 1))}, row()):
-        answer = Answers()
+        answer = RecordedReply()
         batcher.submit(inputs, answer)  # type: ignore[arg-type]
         await answer.outputs()
     assert inline == [False, True]
@@ -247,7 +251,7 @@ async def test_an_inline_shadow_waits_too_and_is_not_forgotten(scheduler: Schedu
             double,
             POLICY,
             wake=scheduler.wake,
-            observe=Observed(),
+            observe=RecordedEvents(),
             seconds_for=lambda rows: TINY,
             shadow=True,
         )
@@ -287,14 +291,14 @@ async def test_the_next_batch_starts_before_replies(scheduler: Scheduler) -> Non
 
 async def test_a_caller_who_leaves_mid_run_does_not_hold_up_the_rest(scheduler: Scheduler) -> None:
     """When one of three leaves, the run goes on and the others get their answers."""
-    seen = Observed()
+    seen = RecordedEvents()
     with Puppet() as puppet:
         batcher = make(scheduler, puppet, seen=seen)
-        answers = [Answers() for _ in range(3)]
+        answers = [RecordedReply() for _ in range(3)]
         tickets = [batcher.submit(row(i), answer) for i, answer in enumerate(answers)]
         await puppet.started(1)
         tickets[1].cancel()
-        assert not puppet.brakes[0].stopped
+        assert not puppet.controls[0].stopped
         puppet.release()
         assert (await answers[0].outputs())[0].tolist() == [[0.0]]
         assert (await answers[2].outputs())[0].tolist() == [[4.0]]
@@ -307,13 +311,13 @@ async def test_a_run_nobody_waits_for_is_stopped(scheduler: Scheduler) -> None:
     """When the last caller has left, the slot is given back at once and nobody is answered."""
     with Puppet() as puppet:
         batcher = make(scheduler, puppet)
-        answers = [Answers() for _ in range(3)]
+        answers = [RecordedReply() for _ in range(3)]
         tickets = [batcher.submit(row(), answer) for answer in answers]
         await puppet.started(1)
         for ticket in tickets:
-            assert not puppet.brakes[0].stopped
+            assert not puppet.controls[0].stopped
             ticket.cancel()
-        assert puppet.brakes[0].stopped
+        assert puppet.controls[0].stopped
         async with asyncio.timeout(PATIENCE):
             while not batcher.idle:
                 await asyncio.sleep(0)
@@ -325,7 +329,7 @@ async def test_a_batch_everyone_left_before_it_began_is_not_run(scheduler: Sched
     """Between being cut and being run there is a moment; who leaves then costs no run."""
     with Puppet() as puppet:
         batcher = make(scheduler, puppet)
-        ticket = batcher.submit(row(), Answers())
+        ticket = batcher.submit(row(), RecordedReply())
         cut = batcher.next_batch(monotonic())
         assert not isinstance(cut, float)
         batch = batcher.take(cut, monotonic())
@@ -340,12 +344,12 @@ async def test_a_deadline_passes_during_the_run(scheduler: Scheduler) -> None:
     """Who is out of time is told so, once, while the run goes on for the others."""
     with Puppet() as puppet:
         batcher = make(scheduler, puppet)
-        hasty, patient = Answers(), Answers()
+        hasty, patient = RecordedReply(), RecordedReply()
         batcher.submit(row(), hasty, deadline=monotonic() + 0.2)
         batcher.submit(row(), patient, deadline=monotonic() + 30)
         await puppet.started(1)
         assert isinstance(await hasty.error(), DeadlineExceeded)
-        assert not puppet.brakes[0].stopped
+        assert not puppet.controls[0].stopped
         puppet.release()
         await patient.outputs()
         assert len(hasty.calls) == 1
@@ -355,16 +359,16 @@ async def test_a_run_whose_callers_are_all_out_of_time_is_stopped(scheduler: Sch
     """A deadline is a way of leaving."""
     with Puppet() as puppet:
         batcher = make(scheduler, puppet)
-        answers = [Answers(), Answers()]
+        answers = [RecordedReply(), RecordedReply()]
         for answer in answers:
             batcher.submit(row(), answer, deadline=monotonic() + 0.2)
         await puppet.started(1)
         for answer in answers:
             assert isinstance(await answer.error(), DeadlineExceeded)
-        assert puppet.brakes[0].stopped
+        assert puppet.controls[0].stopped
 
 
-def delayed(scheduler: Scheduler, seconds: float, delay: float, seen: Observed) -> Batcher:
+def delayed(scheduler: Scheduler, seconds: float, delay: float, seen: RecordedEvents) -> Batcher:
     policy = BatchPolicy(max_batch_size=4, max_queue_delay_ms=delay)
     return Batcher(
         double, policy, wake=scheduler.wake, observe=seen, seconds_for=lambda rows: seconds
@@ -374,7 +378,7 @@ def delayed(scheduler: Scheduler, seconds: float, delay: float, seen: Observed) 
 @pytest.mark.parametrize("seconds", [TINY, LONG], ids=["on the loop", "on threads"])
 async def test_a_delay_holds_and_ripens(scheduler: Scheduler, seconds: float) -> None:
     """With max_queue_delay_ms, requests of later turns join those that are held."""
-    seen = Observed()
+    seen = RecordedEvents()
     batcher = delayed(scheduler, seconds, 100, seen)
     answers = send(batcher, 1)
     await turns()
@@ -388,7 +392,7 @@ async def test_a_delay_holds_and_ripens(scheduler: Scheduler, seconds: float) ->
 @pytest.mark.parametrize("seconds", [TINY, LONG], ids=["on the loop", "on threads"])
 async def test_a_full_batch_is_not_held(scheduler: Scheduler, seconds: float) -> None:
     """There is nothing to wait for when no more would fit."""
-    seen = Observed()
+    seen = RecordedEvents()
     batcher = delayed(scheduler, seconds, 1000 * PATIENCE, seen)
     await all_of(send(batcher, 4))
     assert [ran.requests for ran in seen.runs] == [4]
@@ -440,7 +444,7 @@ async def test_only_a_run_with_nothing_beside_it_is_alone(scheduler: Scheduler) 
                 puppet,
                 POLICY,
                 wake=scheduler.wake,
-                observe=Observed(),
+                observe=RecordedEvents(),
                 run_exclusively=exclusive,
                 seconds_for=lambda work: LONG,
             )
@@ -466,7 +470,7 @@ async def test_lone_runs_teach_nothing_about_the_others(scheduler: Scheduler) ->
         lambda inputs, control: double(inputs),
         POLICY,
         wake=scheduler.wake,
-        observe=Observed(),
+        observe=RecordedEvents(),
         run_exclusively=lambda inputs, control: double(inputs),
         seconds_for=lambda work: LONG,
     )

@@ -1,0 +1,65 @@
+"""A registry over a folder of real models, for tests of what becomes of files."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+
+from app.batching import Outputs
+from app.errors import CohortError
+from app.registry import Engine, Registry, RegistryEvent, State
+from app.repository import scan
+from app.scheduling import Scheduler
+from app.tensors import Arrays
+from tests import onnx_models
+
+
+class RegistryOnDisk:
+    """A registry over the folder `models`, with every event that it reported."""
+
+    def __init__(self, models: Path) -> None:
+        self.models = models
+        self.scheduler = Scheduler()
+        self.events: list[RegistryEvent] = []
+        self.batch_events: list[object] = []
+        self.registry = Registry(
+            wake=self.scheduler.wake,
+            count=lambda model, version: self.batch_events.append,
+            observe=self.events.append,
+            cache=None,
+        )
+
+    def put(self, version: int, name: str = "m") -> None:
+        """Put a good model on disk."""
+        onnx_models.save(onnx_models.mlp(), self.models / name / str(version) / "model.onnx")
+
+    async def reconcile(self) -> None:
+        """Scan the folder; load and unload what changed."""
+        await self.registry.reconcile(await asyncio.to_thread(scan, self.models, None, quiet=0))
+
+    def states(self, model: str) -> dict[int, State]:
+        """The states of a model's versions."""
+        entry = self.registry.catalog.get(model)
+        return {} if entry is None else {n: one.state for n, one in entry.versions.items()}
+
+    async def infer(self, model: str, row: list[float]) -> Outputs:
+        """Run one row on the model's default version."""
+        engine = self.registry.find(model).engine
+        assert engine is not None
+        return await infer(engine, {"x": np.array([row], np.float32)})
+
+
+async def infer(engine: Engine, inputs: Arrays) -> Outputs:
+    """Submit `inputs` and wait for the outputs. Raises the error of the reply."""
+    answer: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
+
+    def reply(outputs: Outputs | None, error: CohortError | None) -> None:
+        if outputs is None:
+            answer.set_exception(error or AssertionError("neither outputs nor an error"))
+        else:
+            answer.set_result(outputs)
+
+    engine.submit(inputs, reply)
+    return await answer
