@@ -1,7 +1,6 @@
 """Between arrays and what travels: JSON text and raw bytes."""
 
 from app.codec.binary import from_bytes, to_bytes
-from app.codec.classification import classify
 from app.codec.json_tensors import decode_tensor, encode_tensor
 from app.codec.predict_request import PredictRequest, decode_inputs, parse_document
 from app.codec.predict_response import LARGE_BYTES, are_large, encode_prediction, encode_simple
@@ -15,7 +14,6 @@ __all__ = [
     "PredictRequest",
     "V1Request",
     "are_large",
-    "classify",
     "decode_inputs",
     "decode_tensor",
     "encode_prediction",

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from app.metrics import VersionMetrics
 from app.profiling import ProfileResult
 from app.registry import Catalog, ModelEntry, State, VersionEntry
 from app.scheduling import INLINE_SECONDS
@@ -88,6 +87,7 @@ def describe_version(entry: VersionEntry) -> Description:
         "providers": {
             "wanted": list(placement.wanted),
             "active": placement.active,
+            "device": description.device,
             "fallbacks": [
                 {"provider": one.provider, "reason": one.reason} for one in placement.fallbacks
             ],
@@ -132,44 +132,3 @@ def _specs(specs: Sequence[TensorSpec]) -> list[Description]:
         }
         for spec in specs
     ]
-
-
-def describe_statistics(name: str, version: str, counts: VersionMetrics) -> Description:
-    """https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_statistics.md
-
-    The runtime takes and gives numpy's own memory, so that input and output take no time to count.
-    """
-    succeeded = sum(count for (_, code), count in counts.outcomes.items() if code == "OK")
-    failed = sum(counts.outcomes.values()) - succeeded
-    seconds = sum(durations.total for durations in counts.durations.values())
-    none = _duration(0, 0.0)
-    return {
-        "name": name,
-        "version": version,
-        "last_inference": round(counts.last_run * 1000),
-        "inference_count": round(counts.rows.total),
-        "execution_count": counts.run.count,
-        "inference_stats": {
-            "success": _duration(succeeded, seconds - counts.failed_seconds),
-            "fail": _duration(failed, counts.failed_seconds),
-            "queue": _duration(counts.queue.count, counts.queue.total),
-            "compute_input": none,
-            "compute_infer": _duration(counts.run.count, counts.run.total),
-            "compute_output": none,
-            "cache_hit": none,
-            "cache_miss": none,
-        },
-        "batch_stats": [
-            {
-                "batch_size": rows,
-                "compute_input": none,
-                "compute_infer": _duration(count, seconds),
-                "compute_output": none,
-            }
-            for rows, (count, seconds) in sorted(counts.runs_by_rows.items())
-        ],
-    }
-
-
-def _duration(count: int, seconds: float) -> Description:
-    return {"count": count, "ns": max(0, round(seconds * 1e9))}

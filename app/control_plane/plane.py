@@ -11,13 +11,12 @@ from app.control_plane.description import (
     Description,
     ServedModel,
     describe_model,
-    describe_statistics,
     describe_version,
     served_by,
     states,
 )
 from app.errors import NotFound, NotReady, quoted
-from app.metrics import Metrics
+from app.metrics import Metrics, VersionMetrics
 from app.registry import UNLOADED, Catalog, Registry, State
 from app.rollouts import Rollouts
 
@@ -144,8 +143,10 @@ class ControlPlane:
             for entry in model.versions.values()
         ]
 
-    def statistics(self, name: str | None = None, version: str | None = None) -> list[Description]:
-        """What READY versions have done, in the words of Triton's statistics extension.
+    def usage(
+        self, name: str | None = None, version: str | None = None
+    ) -> list[tuple[str, str, VersionMetrics]]:
+        """What READY versions have done, each with its model and version.
 
         Of all models, of one, or of one version. Raises ModelNotFound, VersionNotFound or NotReady.
         """
@@ -155,9 +156,7 @@ class ControlPlane:
             self._registry.find(name, version)
             models = [self._registry.model(name)]
         return [
-            describe_statistics(
-                model.name, str(number), self._metrics.version(model.name, str(number))
-            )
+            (model.name, str(number), self._metrics.version(model.name, str(number)))
             for model in models
             for number, entry in model.versions.items()
             if entry.state is State.READY and version in {None, str(number)}

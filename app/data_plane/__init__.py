@@ -10,6 +10,16 @@ from app.batching import Outputs, Reply
 from app.data_plane.coalescing import SmallRequest
 from app.data_plane.lease import Lease
 from app.data_plane.plane import DataPlane, KeyOf
+from app.data_plane.sticky import sticky_key
 from app.rollouts import Sticky
 
-__all__ = ["DataPlane", "KeyOf", "Lease", "Outputs", "Reply", "SmallRequest", "Sticky"]
+__all__ = [
+    "DataPlane",
+    "KeyOf",
+    "Lease",
+    "Outputs",
+    "Reply",
+    "SmallRequest",
+    "Sticky",
+    "sticky_key",
+]

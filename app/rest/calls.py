@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from fastapi import Request, Response
 
 from app.codec import LARGE_BYTES, are_large
-from app.data_plane import DataPlane, Lease, Outputs, Sticky
+from app.data_plane import DataPlane, Lease, Outputs, Sticky, sticky_key
 from app.errors import Cancelled, CohortError
 from app.rest.codec_thread import codec_thread
 from app.tensors import Arrays
@@ -80,13 +80,8 @@ def is_large(headers: Headers, body: bytes) -> bool:
 
 
 def find_key(headers: Headers, call: Call, sticky: Sticky) -> str | None:
-    """What a request has where a rollout looks; a number or a boolean as JSON writes it."""
-    if sticky.header:
-        return headers.get(sticky.header)
-    value = call.parameters.get(sticky.parameter)
-    if value is None or isinstance(value, str):
-        return value
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """What a request has where a rollout looks."""
+    return sticky_key(sticky, headers.get, call.parameters)
 
 
 async def ask(plane: DataPlane, request: Request, route: Route, body: bytes) -> Encoded:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from app.auth import Authority
 from app.control_plane import ControlPlane
-from app.errors import InvalidInput
+from app.open_inference import load_model
 from app.rpc.calls import Context, find_metadata
+from app.rpc.contents import read_parameters
 from app.rpc.inference_pb2 import (
     RepositoryModelLoadRequest,
     RepositoryModelLoadResponse,
@@ -14,7 +15,7 @@ from app.rpc.inference_pb2 import (
 )
 
 
-class Admin:
+class AdminCalls:
     """Answers the calls that change something, where `authority` lets the caller."""
 
     def __init__(self, plane: ControlPlane, authority: Authority) -> None:
@@ -26,9 +27,7 @@ class Admin:
     ) -> RepositoryModelLoadResponse:
         """Answers once the model serves, or with the reason why it does not."""
         self._check(context)
-        if request.parameters:
-            raise InvalidInput("a model is loaded as its folder has it: there are no parameters")
-        await self._plane.load(request.model_name)
+        await load_model(self._plane, request.model_name, read_parameters(request.parameters))
         return RepositoryModelLoadResponse()
 
     async def unload(

@@ -1,20 +1,28 @@
-"""Tensors in messages: raw bytes, or values in the field that fits their datatype."""
+"""Inference messages to and from plain values: tensors raw, or in the field of their datatype."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
-from app.codec import from_bytes, to_bytes
-from app.codec.json_tensors import checked_shape
-from app.errors import InvalidInput, quoted
-from app.rpc.inference_pb2 import InferTensorContents, ModelInferRequest, ModelInferResponse
-from app.tensors import Array, Arrays, TensorSpec, check_names
-
-Input = ModelInferRequest.InferInputTensor
+from app.codec import to_bytes
+from app.errors import InvalidInput
+from app.open_inference import (
+    NO_PARAMETERS,
+    InferRequest,
+    InferResponse,
+    InputTensor,
+    OutputTensor,
+    Parameters,
+    make_request,
+)
+from app.rpc.inference_pb2 import (
+    InferParameter,
+    InferTensorContents,
+    ModelInferRequest,
+    ModelInferResponse,
+    ModelRepositoryParameter,
+)
+from app.tensors import BY_NAME
 
 FIELDS: Mapping[str, str] = {
     "BOOL": "bool_contents",
@@ -33,117 +41,96 @@ FIELDS: Mapping[str, str] = {
 """Where a datatype's values go; one that is missing here travels raw."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamedTensor:
-    """An output as it is answered, under the datatype it goes by."""
-
-    name: str
-    datatype: str
-    array: Array
-
-
-def read_inputs(request: ModelInferRequest, specs: Sequence[TensorSpec]) -> Arrays:
-    """The request's tensors by name. Raises InvalidInput naming what is wrong.
+def read_request(message: ModelInferRequest) -> InferRequest:
+    """Give the request as plain values. Raises InvalidInput with the place of what is wrong.
 
     Either every tensor is raw, in the order of `inputs`, or none is.
     """
-    inputs, raw = request.inputs, request.raw_input_contents
-    if raw and len(raw) != len(inputs):
+    raw = message.raw_input_contents
+    if raw and len(raw) != len(message.inputs):
         raise InvalidInput(
-            f"raw_input_contents has {len(raw)} entries and inputs has {len(inputs)}: "
+            f"raw_input_contents has {len(raw)} entries and inputs has {len(message.inputs)}: "
             "there must be one for each input, or none at all"
         )
-    by_name = {spec.name: spec for spec in specs}
-    arrays: Arrays = {}
-    for position, tensor in enumerate(inputs):
-        name = tensor.name
-        spec = by_name.get(name)
-        if spec is None:
-            check_names(specs, {name: None})
-            raise InvalidInput(f"there is no input {quoted(name)}")
-        if name in arrays:
-            raise InvalidInput(f"input {quoted(name)} is there twice")
-        _check_head(tensor, spec)
-        if not raw:
-            arrays[name] = _read_typed(tensor, spec)
-        elif tensor.HasField("contents"):
-            raise InvalidInput(
-                f"input {quoted(name)} has contents beside raw_input_contents: use one of them"
-            )
-        else:
-            arrays[name] = from_bytes(raw[position], spec.datatype, tensor.shape[:], name=name)
-    return arrays
-
-
-def _check_head(tensor: Input, spec: TensorSpec) -> None:
-    name = quoted(spec.name)
-    if tensor.datatype != spec.datatype:
-        spec.dtype  # noqa: B018 - raises for what cannot be sent at all
-        raise InvalidInput(
-            f"input {name} is {spec.datatype}, the request says {quoted(tensor.datatype)}"
+    inputs = [
+        InputTensor(
+            tensor.name,
+            tensor.datatype,
+            tensor.shape[:],
+            read_parameters(tensor.parameters),
+            raw=_raw(position, tensor, raw[position]) if raw else None,
+            values=None if raw else _values(position, tensor),
         )
-    if "shared_memory_region" in tensor.parameters:
-        raise InvalidInput(f"input {name} is in shared memory, which this server does not read")
+        for position, tensor in enumerate(message.inputs)
+    ]
+    return make_request(
+        inputs,
+        ((output.name, read_parameters(output.parameters)) for output in message.outputs),
+        id=message.id,
+        parameters=read_parameters(message.parameters),
+    )
 
 
-def _read_typed(tensor: Input, spec: TensorSpec) -> Array:
-    name = quoted(spec.name)
-    field = FIELDS.get(spec.datatype)
+def read_parameters(
+    parameters: Mapping[str, InferParameter] | Mapping[str, ModelRepositoryParameter],
+) -> Parameters:
+    """Give each parameter's value, whichever of its fields holds it; None where none does."""
+    if not parameters:
+        return NO_PARAMETERS
+    values: dict[str, object] = {}
+    for name, parameter in parameters.items():
+        field = parameter.WhichOneof("parameter_choice")
+        values[name] = None if field is None else getattr(parameter, field)
+    return values
+
+
+def _raw(position: int, tensor: ModelInferRequest.InferInputTensor, content: bytes) -> bytes:
+    if tensor.HasField("contents"):
+        raise InvalidInput(
+            f"inputs[{position}] has contents beside raw_input_contents: use one of them"
+        )
+    return content
+
+
+def _values(position: int, tensor: ModelInferRequest.InferInputTensor) -> Sequence[object]:
+    datatype = tensor.datatype
+    field = FIELDS.get(datatype)
     if field is None:
-        raise InvalidInput(
-            f"input {name} is {spec.datatype}, which travels in raw_input_contents only"
-        )
+        if datatype in BY_NAME:
+            raise InvalidInput(
+                f"inputs[{position}] is {datatype}, which travels in raw_input_contents only"
+            )
+        return ()  # no model takes it
     for used, _ in tensor.contents.ListFields():
         if used.name != field:
             raise InvalidInput(
-                f"input {name} is {spec.datatype}: its values belong in {field}, not {used.name}"
+                f"inputs[{position}] is {datatype}: its values belong in {field}, not {used.name}"
             )
-    shape = checked_shape(spec.name, spec.datatype, tensor.shape[:])
-    values = getattr(tensor.contents, field)
-    if len(values) != prod(shape):
-        raise InvalidInput(
-            f"input {name} has {len(values)} values in {field}, its shape {list(shape)} takes "
-            f"{prod(shape)}"
-        )
-    return _values(values, spec, name).reshape(shape)
+    values: Sequence[object] = getattr(tensor.contents, field)
+    return values
 
 
-def _values(values: Sequence[object], spec: TensorSpec, name: str) -> Array:
-    if spec.datatype == "BYTES":
-        return np.array([_text(value, name) for value in values], np.object_)  # type: ignore[arg-type]
-    if spec.datatype in {"INT8", "INT16", "UINT8", "UINT16"}:  # sent wider than they are
-        wide = np.array(values, np.int64)
-        limits = np.iinfo(spec.dtype)  # type: ignore[type-var]
-        if wide.size and (wide.min() < limits.min or wide.max() > limits.max):
-            raise InvalidInput(f"input {name} has a value that is no {spec.datatype}")
-        return wide.astype(spec.dtype)
-    return np.array(values, spec.dtype)
-
-
-def _text(value: bytes, name: str) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise InvalidInput(f"input {name} has a value that is not UTF-8") from None
-
-
-def write_outputs(
-    response: ModelInferResponse, tensors: Sequence[NamedTensor], *, typed: bool
-) -> None:
-    """Put `tensors` into `response`: raw, or `typed` where every one of them has a field for it."""
-    typed = typed and all(tensor.datatype in FIELDS for tensor in tensors)
-    for tensor in tensors:
+def write_response(response: InferResponse, *, typed: bool) -> ModelInferResponse:
+    """Give the message: raw, or `typed` where every output has a field for its datatype."""
+    message = ModelInferResponse(
+        model_name=response.model, model_version=response.version, id=response.id
+    )
+    if response.variant:
+        message.parameters["variant"].string_param = response.variant
+    typed = typed and all(tensor.datatype in FIELDS for tensor in response.outputs)
+    for tensor in response.outputs:
         array = tensor.array
-        output = response.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=array.shape)
+        output = message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=array.shape)
         if typed:
             _write_typed(output.contents, tensor)
         else:
-            response.raw_output_contents.append(bytes(to_bytes(array)))  # it takes no view
+            message.raw_output_contents.append(bytes(to_bytes(array)))  # it takes no view
+    return message
 
 
-def _write_typed(contents: InferTensorContents, tensor: NamedTensor) -> None:
+def _write_typed(contents: InferTensorContents, tensor: OutputTensor) -> None:
     field = getattr(contents, FIELDS[tensor.datatype])
-    values = tensor.array.ravel().tolist()
+    values: Iterable[object] = tensor.array.ravel().tolist()
     if tensor.datatype == "BYTES":
         values = [value.encode() if isinstance(value, str) else value for value in values]
     field.extend(values)

@@ -1,23 +1,25 @@
-"""One inference, from message to message, by the way of every face."""
+"""One inference, from message to message, by the way of every call."""
 
 from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Callable
+from functools import partial
 
-from app.codec import classify
-from app.data_plane import DataPlane, Lease, Outputs, Sticky
-from app.errors import Cancelled, DeadlineExceeded, InvalidInput, TooLarge, quoted
+from app.data_plane import DataPlane, Sticky, sticky_key
+from app.errors import Cancelled, CohortError, DeadlineExceeded, TooLarge
+from app.open_inference import Inference
 from app.rpc.calls import CallMetadata, find_metadata
-from app.rpc.contents import NamedTensor, read_inputs, write_outputs
+from app.rpc.contents import read_request, write_response
 from app.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse
-from app.rpc.parameters import text_of, timeout_of, whole
-
-RequestedOutput = ModelInferRequest.InferRequestedOutputTensor
 
 
-class Inference:
-    """Answers requests from `plane`; `limit` is the largest answer in bytes."""
+class InferCalls:
+    """Answers inference calls.
+
+    plane: picks the version that answers, and runs it.
+    limit: the most bytes of a response.
+    """
 
     def __init__(self, plane: DataPlane, limit: int) -> None:
         self._plane = plane
@@ -25,7 +27,7 @@ class Inference:
 
     async def answer(
         self,
-        request: ModelInferRequest,
+        message: ModelInferRequest,
         remaining: Callable[[], float | None],
         metadata: Callable[[], CallMetadata] = tuple,
     ) -> ModelInferResponse:
@@ -33,29 +35,28 @@ class Inference:
 
         `metadata()` gives the call's pairs, where a rollout may look for its sticky key.
 
-        Raises what a caller should hear. Where the task is cancelled, the caller is gone, and the
+        Raises what a caller is told. Where the task is cancelled, the caller is gone, and the
         request leaves its batch.
         """
-        plane = self._plane
+        model = message.model_name or None
+        try:
+            request = read_request(message)
+        except CohortError as error:
+            self._plane.refused(model, error)
+            raise
 
         def key_of(sticky: Sticky) -> str | None:
-            if sticky.header:
-                return find_metadata(metadata(), sticky.header)
-            return text_of(request.parameters, sticky.parameter)
+            return sticky_key(sticky, partial(find_metadata, metadata()), request.parameters)
 
-        lease = plane.pick(request.model_name or None, request.model_version or None, key_of=key_of)
+        lease = self._plane.pick(model, message.model_version or None, key_of=key_of)
         try:
-            arrays = read_inputs(request, lease.inputs)
-            names = [output.name for output in request.outputs]
-            if len(set(names)) < len(names):
-                twice = next(name for name in names if names.count(name) > 1)
-                raise InvalidInput(f"output {quoted(twice)} is asked for twice")
-            positions = lease.select(names or None)
-            classes = [_classes(output) for output in request.outputs] or [0] * len(positions)
-            wanted = list(zip(positions, classes, strict=True))
-            timeout = timeout_of(request.parameters, remaining())
+            inference = Inference(request)
+            arrays = inference.decode(lease)
+            timeout = _smaller(request.timeout, remaining())
             outputs = await lease.infer(arrays, timeout=timeout)
-            response = self._encode(request, lease, outputs, wanted)
+            typed = bool(message.inputs) and not message.raw_input_contents
+            response = write_response(inference.respond(lease, outputs), typed=typed)
+            self._check_size(response)
         except CancelledError:
             left = remaining()
             late = left is not None and left <= 0
@@ -67,40 +68,13 @@ class Inference:
         lease.close()
         return response
 
-    def _encode(
-        self,
-        request: ModelInferRequest,
-        lease: Lease,
-        outputs: Outputs,
-        wanted: list[tuple[int, int]],
-    ) -> ModelInferResponse:
-        response = ModelInferResponse(
-            model_name=lease.model, model_version=lease.version, id=request.id
-        )
-        if lease.variant:
-            response.parameters["variant"].string_param = lease.variant
-        tensors = []
-        for position, classes in wanted:
-            spec, array = lease.outputs[position], outputs[position]
-            if classes:
-                best = classify(spec, array, classes, lease.labels)
-                tensors.append(NamedTensor(spec.name, "BYTES", best))
-            else:
-                tensors.append(NamedTensor(spec.name, spec.datatype, array))
-        typed = bool(request.inputs) and not request.raw_input_contents
-        write_outputs(response, tensors, typed=typed)
+    def _check_size(self, response: ModelInferResponse) -> None:
         if (size := response.ByteSize()) > self._limit:
             raise TooLarge(
-                f"the answer has {size} bytes, and this server sends {self._limit} at most: ask "
-                "for fewer rows or outputs"
+                f"the response has {size} bytes, and this server sends {self._limit} at most: "
+                "request fewer rows or outputs"
             )
-        return response
 
 
-def _classes(output: RequestedOutput) -> int:
-    """How many best classes are asked for in place of the values; 0: the values."""
-    if "shared_memory_region" in output.parameters:
-        raise InvalidInput(
-            f"output {quoted(output.name)} is to go to shared memory, which this server does not do"
-        )
-    return whole(output.parameters, "classification") or 0
+def _smaller(timeout: float | None, remaining: float | None) -> float | None:
+    return min([limit for limit in (timeout, remaining) if limit is not None], default=None)

@@ -11,12 +11,12 @@ from app.auth import Authority
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
 from app.rpc import inference_pb2 as messages
-from app.rpc.admin import Admin
+from app.rpc.admin import AdminCalls
 from app.rpc.calls import CallMetadata, Context, unary
 from app.rpc.descriptor_pool import POOL, add
 from app.rpc.health import Health
-from app.rpc.infer import Inference
-from app.rpc.metadata import About
+from app.rpc.infer import InferCalls
+from app.rpc.metadata import MetadataCalls
 from app.rpc.streams import Streams
 
 SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
@@ -38,12 +38,12 @@ class RpcServer:
     def __init__(
         self, data: DataPlane, control: ControlPlane, *, limit: int, authority: Authority
     ) -> None:
-        self._inference = Inference(data, limit)
+        self._infer_calls = InferCalls(data, limit)
         self._streams = Streams("ModelStreamInfer", self._infer)
         self._health = Health(lambda: control.readiness().ready, {SERVICE})
         self._server = aio.server(
             handlers=(
-                self._calls(About(control), Admin(control, authority)),
+                self._calls(MetadataCalls(control), AdminCalls(control, authority)),
                 self._health.handlers(),
             ),
             options=(
@@ -79,9 +79,9 @@ class RpcServer:
         def metadata() -> CallMetadata:
             return context.invocation_metadata() or ()
 
-        return await self._inference.answer(request, context.time_remaining, metadata)
+        return await self._infer_calls.answer(request, context.time_remaining, metadata)
 
-    def _calls(self, about: About, admin: Admin) -> grpc.GenericRpcHandler:
+    def _calls(self, about: MetadataCalls, admin: AdminCalls) -> grpc.GenericRpcHandler:
         handlers = [
             unary("ServerLive", messages.ServerLiveRequest, about.live),
             unary("ServerReady", messages.ServerReadyRequest, about.ready),

@@ -68,7 +68,13 @@ def test_a_model_says_what_it_takes(client: Any) -> None:
     assert client.is_model_ready("digits", "2")
     assert not client.is_model_ready("nobody")
     assert not client.is_model_ready("digits", "9")
-    assert client.get_model_metadata("iris") == {
+    metadata = client.get_model_metadata("iris")
+    assert json.loads(metadata.pop("properties")["classes"]) == [
+        "setosa",
+        "versicolor",
+        "virginica",
+    ]
+    assert metadata == {
         "name": "iris",
         "versions": ["1"],
         "platform": "onnxruntime_onnx",

@@ -171,7 +171,7 @@ async def test_an_answer_over_the_limit_is_told(client: Client) -> None:
     with pytest.raises(aio.AioRpcError) as caught:
         await client.call("ModelInfer", request)
     assert caught.value.code() is StatusCode.INVALID_ARGUMENT
-    assert "the answer has" in (caught.value.details() or "")
+    assert "the response has" in (caught.value.details() or "")
     request.outputs.add(name="same")
     assert await client.call("ModelInfer", request)
 

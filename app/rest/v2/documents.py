@@ -8,24 +8,22 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.rest.predict import ErrorBody
 
-Parameters = dict[str, Any]
 
-
-class InferInput(BaseModel):
+class InferInputBody(BaseModel):
     """An input. Its `data` is flat or nested, or absent where binary data follows the JSON."""
 
     name: str
     datatype: str = Field(description="FP32, INT64, BYTES …: the model's own")
     shape: list[int]
     data: list[Any] | None = None
-    parameters: Parameters | None = Field(None, description="binary_data_size")
+    parameters: dict[str, Any] | None = Field(None, description="binary_data_size")
 
 
-class InferOutput(BaseModel):
-    """An output asked for."""
+class RequestedOutputBody(BaseModel):
+    """A requested output."""
 
     name: str
-    parameters: Parameters | None = Field(None, description="binary_data, classification")
+    parameters: dict[str, Any] | None = Field(None, description="binary_data, classification")
 
 
 class InferBody(BaseModel):
@@ -51,31 +49,31 @@ class InferBody(BaseModel):
     )
 
     id: str | int | None = None
-    parameters: Parameters | None = Field(
+    parameters: dict[str, Any] | None = Field(
         None, description="timeout (microseconds), binary_data_output"
     )
-    inputs: list[InferInput]
-    outputs: list[InferOutput] | None = Field(None, description="all where left out or empty")
+    inputs: list[InferInputBody]
+    outputs: list[RequestedOutputBody] | None = Field(None, description="all if left out or empty")
 
 
-class AnsweredOutput(BaseModel):
+class InferOutputTensor(BaseModel):
     """An output; its `data` is flat, or follows the JSON as `binary_data_size` bytes."""
 
     name: str
     datatype: str
     shape: list[int]
     data: list[Any] | None = None
-    parameters: Parameters | None = None
+    parameters: dict[str, Any] | None = None
 
 
-class InferAnswer(BaseModel):
-    """An inference's answer."""
+class InferResponseBody(BaseModel):
+    """The response to an inference."""
 
     model_name: str
     model_version: str
     id: str | None = None
-    parameters: Parameters | None = Field(None, description="variant, where there is a rollout")
-    outputs: list[AnsweredOutput]
+    parameters: dict[str, Any] | None = Field(None, description="variant, where there is a rollout")
+    outputs: list[InferOutputTensor]
 
 
 def _inlined(schema: Any, parts: dict[str, Any]) -> Any:
@@ -96,7 +94,7 @@ def _body() -> dict[str, Any]:
 
 INFER: dict[str, Any] = {
     "responses": {
-        200: {"model": InferAnswer},
+        200: {"model": InferResponseBody},
         **{status: {"model": ErrorBody} for status in (400, 404, 413, 415, 429, 500, 503, 504)},
     },
     "openapi_extra": {

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.codec import classify
 from app.errors import InvalidInput
+from app.open_inference.classification import classify
 from app.tensors import BY_NAME, TensorSpec
 
 

@@ -1,0 +1,34 @@
+"""The Open Inference Protocol's rules, said once for REST and gRPC, with Triton's extensions.
+
+The adapters translate: JSON and binary data, or protobuf, to an `InferRequest` and from an
+`InferResponse`, and to and from plain documents for everything else. What is allowed, what it means
+and what is said of what is not is here, so that a request means the same over both.
+
+https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol
+https://github.com/triton-inference-server/server/tree/main/docs/protocol
+"""
+
+from app.open_inference.configuration import model_config
+from app.open_inference.inference import Inference, InferResponse, OutputTensor
+from app.open_inference.inference_statistics import model_statistics
+from app.open_inference.metadata import model_metadata, server_metadata
+from app.open_inference.parameters import NO_PARAMETERS, Parameters
+from app.open_inference.repository import load_model, repository_index
+from app.open_inference.request import InferRequest, InputTensor, make_request
+
+__all__ = [
+    "NO_PARAMETERS",
+    "InferRequest",
+    "InferResponse",
+    "Inference",
+    "InputTensor",
+    "OutputTensor",
+    "Parameters",
+    "load_model",
+    "make_request",
+    "model_config",
+    "model_metadata",
+    "model_statistics",
+    "repository_index",
+    "server_metadata",
+]

@@ -1,0 +1,128 @@
+"""One inference, from a request in plain values to a response in plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from app.codec import decode_tensor, from_bytes
+from app.codec.json_tensors import checked_shape
+from app.data_plane import Lease, Outputs
+from app.errors import InvalidInput, quoted
+from app.open_inference.classification import classify
+from app.open_inference.request import InferRequest, InputTensor, RequestedOutput
+from app.tensors import BY_NAME, Array, Arrays, TensorSpec, check_names
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTensor:
+    """An output as it is sent, under the datatype it goes by."""
+
+    name: str
+    datatype: str
+    array: Array
+    binary: bool
+
+
+@dataclass(frozen=True, slots=True)
+class InferResponse:
+    """What is sent back. `id` and `variant` are empty where there is none."""
+
+    model: str
+    version: str
+    id: str
+    variant: str
+    outputs: Sequence[OutputTensor]
+
+
+class Inference:
+    """What a version makes of a request: `decode` first, then `respond`, both with its lease."""
+
+    __slots__ = ("_wanted", "request")
+
+    def __init__(self, request: InferRequest) -> None:
+        self.request = request
+        self._wanted: Sequence[tuple[int, RequestedOutput]] = ()
+
+    def decode(self, lease: Lease) -> Arrays:
+        """Make arrays as the version takes them. Raises InvalidInput for what does not fit it."""
+        request, specs = self.request, lease.inputs
+        self._wanted = _select(request, lease)
+        check_names(specs, request.inputs)
+        return {spec.name: decode_input(spec, request.inputs[spec.name]) for spec in specs}
+
+    def respond(self, lease: Lease, outputs: Outputs) -> InferResponse:
+        """Select what was requested of `outputs`, which are in the model's order.
+
+        Raises InvalidInput for classes of an output that has none.
+        """
+        return InferResponse(
+            lease.model,
+            lease.version,
+            self.request.id,
+            lease.variant,
+            [
+                _output(lease, position, outputs[position], wanted)
+                for position, wanted in self._wanted
+            ],
+        )
+
+
+def _select(request: InferRequest, lease: Lease) -> Sequence[tuple[int, RequestedOutput]]:
+    outputs = request.outputs
+    if outputs is not None:
+        return list(zip(lease.select([one.name for one in outputs]), outputs, strict=True))
+    return [
+        (position, RequestedOutput(lease.outputs[position].name, request.binary))
+        for position in lease.select(None)
+    ]
+
+
+def _output(lease: Lease, position: int, array: Array, wanted: RequestedOutput) -> OutputTensor:
+    spec = lease.outputs[position]
+    if wanted.classes:
+        best = classify(spec, array, wanted.classes, lease.labels)
+        return OutputTensor(spec.name, "BYTES", best, wanted.binary)
+    return OutputTensor(spec.name, spec.datatype, array, wanted.binary)
+
+
+def decode_input(spec: TensorSpec, sent: InputTensor) -> Array:
+    """Make the array that `spec` takes of an input, in whichever form its elements were sent.
+
+    Nothing is converted: the datatype is the model's own. Raises InvalidInput.
+    """
+    spec.dtype  # noqa: B018 - raises for what cannot be sent
+    if sent.datatype != spec.datatype:
+        raise InvalidInput(
+            f"input {quoted(spec.name)} is {spec.datatype}, "
+            f"the request says datatype {quoted(sent.datatype)}"
+        )
+    if sent.raw is not None:
+        return from_bytes(sent.raw, sent.datatype, sent.shape, name=sent.name)
+    if sent.values is not None:
+        return _from_values(sent.name, sent.datatype, sent.shape, sent.values)
+    return decode_tensor(sent.name, sent.datatype, sent.shape, sent.data)
+
+
+WIDENED = frozenset({"INT8", "INT16", "UINT8", "UINT16"})
+"""Sent in wider fields over gRPC, so that a value may be out of range."""
+
+
+def _from_values(name: str, datatype: str, shape: Sequence[int], values: Sequence[object]) -> Array:
+    wanted = checked_shape(name, datatype, shape)
+    if datatype in WIDENED or len(values) != prod(wanted):
+        return decode_tensor(name, datatype, shape, list(values))  # which says what is wrong
+    if datatype != "BYTES":
+        return np.array(values, BY_NAME[datatype].dtype).reshape(wanted)
+    array = np.empty(len(values), np.object_)
+    for index, value in enumerate(values):
+        try:
+            array[index] = str(value, "utf-8")  # type: ignore[call-overload]
+        except UnicodeDecodeError:
+            raise InvalidInput(
+                f"input {quoted(name)} has an element that is no UTF-8, number {index}"
+            ) from None
+    return array.reshape(wanted)

@@ -1,0 +1,61 @@
+"""What the server and its models say of themselves."""
+
+from __future__ import annotations
+
+from importlib.metadata import version as distribution_version
+
+from app.control_plane import ControlPlane, Description
+
+SERVER_NAME = "cohort"
+SERVER_VERSION = distribution_version("cohort")
+
+EXTENSIONS = (
+    "binary_tensor_data",
+    "classification",
+    "model_configuration",
+    "model_repository",
+    "parameters",
+    "statistics",
+)
+"""As Triton, the same over REST and gRPC."""
+
+PLATFORM = "onnxruntime_onnx"
+
+
+def server_metadata() -> Description:
+    """Name, version and extensions."""
+    return {"name": SERVER_NAME, "version": SERVER_VERSION, "extensions": list(EXTENSIONS)}
+
+
+def model_metadata(plane: ControlPlane, model: str, version: str | None = None) -> Description:
+    """What a version takes and gives: `version`, or the one that answers where it is None.
+
+    `versions` are those that may be asked for: the one that was named, as Triton has it, or all
+    that are ready. Raises ModelNotFound, VersionNotFound or NotReady.
+    """
+    described = plane.version(model, plane.ready(model, version))
+    ready = [one["version"] for one in plane.model(model)["versions"] if one["state"] == "READY"]
+    metadata: Description = {
+        "name": model,
+        "versions": ready if version is None else [described["version"]],
+        "platform": PLATFORM,
+        "inputs": [_tensor(spec) for spec in described["inputs"]],
+        "outputs": [_tensor(spec) for spec in described["outputs"]],
+    }
+    if properties := described["metadata"]["properties"]:
+        metadata["properties"] = properties
+    return metadata
+
+
+def _tensor(spec: Description) -> Description:
+    return {"name": spec["name"], "datatype": spec["datatype"], "shape": list(dims_of(spec))}
+
+
+def dims_of(spec: Description) -> list[int]:
+    """A described tensor's shape; -1 for a dimension of any length.
+
+    An unknown rank reads as one dimension of any length: the protocol has no form for it.
+    """
+    if spec["shape"] is None:
+        return [-1]
+    return [size if isinstance(size, int) else -1 for size in spec["shape"]]

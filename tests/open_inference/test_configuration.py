@@ -1,0 +1,105 @@
+"""A version's settings in Triton's form, from what the control plane says of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.control_plane import ControlPlane
+from app.errors import InvalidInput
+from app.open_inference import load_model, model_config, model_metadata
+
+
+class Plane(ControlPlane):
+    """Describes one version of one model, without a registry."""
+
+    def __init__(self, **described: Any) -> None:
+        self.described = {
+            "version": "2",
+            "inputs": [{"name": "x", "datatype": "FP32", "shape": ["N", 3]}],
+            "outputs": [{"name": "y", "datatype": "BYTES", "shape": ["N"]}],
+            "metadata": {"properties": {}},
+            "providers": {"active": "cpu", "device": "cpu"},
+            "batching": {"on": True, "max_batch_size": 8, "max_queue_delay_ms": 1.5},
+            **described,
+        }
+        self.loaded: list[str] = []
+
+    def ready(self, name: str, version: str | None = None) -> str:
+        return version or "2"
+
+    def version(self, name: str, version: str) -> dict[str, Any]:
+        return self.described
+
+    def model(self, name: str) -> dict[str, Any]:
+        states = {"1": "READY", "2": "READY", "3": "LOADING"}
+        return {"versions": [{"version": one, "state": states[one]} for one in states]}
+
+    async def load(self, name: str) -> None:
+        self.loaded.append(name)
+
+
+@pytest.mark.parametrize(
+    ("active", "device", "kind"),
+    [
+        ("cpu", "cpu", "KIND_CPU"),
+        ("acl", "cpu", "KIND_CPU"),
+        ("armnn", "cpu", "KIND_CPU"),
+        ("openvino", "cpu", "KIND_CPU"),
+        ("openvino", "openvino:gpu", "KIND_GPU"),
+        ("cuda", "cuda:1", "KIND_GPU"),
+    ],
+)
+def test_the_kind_is_where_it_runs(active: str, device: str, kind: str) -> None:
+    """By the device, whatever the provider is called."""
+    plane = Plane(providers={"active": active, "device": device})
+    assert model_config(plane, "m")["instance_group"] == [{"name": "m", "kind": kind, "count": 1}]
+
+
+def test_rows_are_left_out_where_requests_are_batched() -> None:
+    """An output of rows alone has no dimension left: one, reshaped to none."""
+    config = model_config(Plane(), "m")
+    assert config["max_batch_size"] == 8
+    assert config["input"] == [{"name": "x", "data_type": "TYPE_FP32", "dims": [3]}]
+    assert config["output"] == [
+        {"name": "y", "data_type": "TYPE_STRING", "dims": [1], "reshape": {"shape": []}}
+    ]
+    assert config["dynamic_batching"] == {"max_queue_delay_microseconds": 1500}
+    assert config["version_policy"] == {"specific": {"versions": [2]}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"batching": {"on": False, "max_batch_size": 8, "max_queue_delay_ms": 0}},
+        {"outputs": [{"name": "y", "datatype": "FP8E4M3FN", "shape": None}]},
+    ],
+)
+def test_without_batching_every_dimension_is_there(changes: dict[str, Any]) -> None:
+    """Also where a rank is unknown; a datatype that Triton lacks is invalid."""
+    config = model_config(Plane(**changes), "m")
+    assert config["max_batch_size"] == 0
+    assert config["input"][0]["dims"] == [-1, 3]
+    assert "dynamic_batching" not in config
+    if "outputs" in changes:
+        assert config["output"] == [{"name": "y", "data_type": "TYPE_INVALID", "dims": [-1]}]
+
+
+def test_versions_are_those_that_may_be_asked_for() -> None:
+    """The one that was named, or all that are ready; properties where there are some."""
+    assert model_metadata(Plane(), "m")["versions"] == ["1", "2"]
+    assert model_metadata(Plane(), "m", "2")["versions"] == ["2"]
+    assert "properties" not in model_metadata(Plane(), "m")
+    named = Plane(metadata={"properties": {"a": "b"}})
+    assert model_metadata(named, "m")["properties"] == {"a": "b"}
+
+
+async def test_a_model_is_loaded_as_the_repository_has_it() -> None:
+    """A config or files in the request are refused, and other parameters change nothing."""
+    plane = Plane()
+    await load_model(plane, "m", {"unload_dependents": False})
+    for name in ("config", "file:1/model.onnx"):
+        with pytest.raises(InvalidInput, match=f"parameters.{name} is not supported"):
+            await load_model(plane, "m", {name: "x"})
+    assert plane.loaded == ["m"]
