@@ -37,8 +37,11 @@ class Cohort:
         self.process.send_signal(kill)
         return self.process.wait(timeout)
 
-    def wait_for(self, path: str, status: int = 200, *, seconds: float = 60) -> httpx.Response:
-        """Ask for `path` until it answers with `status`."""
+    def wait_for(self, path: str, status: int = 200, *, seconds: float = 300) -> httpx.Response:
+        """Ask for `path` until it answers with `status`.
+
+        `seconds` is how long a busy machine may take: profiling a slow model at low priority does.
+        """
         until = time.monotonic() + seconds
         last: object = None
         while time.monotonic() < until:
