@@ -18,6 +18,7 @@ import numpy as np
 import orjson
 
 from app.codec.json_tensors import BY_ITSELF, PACKERS
+from app.codec.predict_request import parse_document
 from app.tensors import Array, TensorSpec
 
 LONGEST_BODY = 1024
@@ -26,32 +27,39 @@ LONGEST_BODY = 1024
 Row = list[float]
 
 
-def read_row(document: object) -> tuple[str | None, str | None, Row] | None:
-    """Read a parsed body that holds one row for one input, and at most a model's name beside it.
+Asked = tuple[str | None, str | None, Row]
+"""The model, the input's name (None in the tutorials' form, which has none) and the row."""
 
-    Gives the model, the input's name (None in the tutorials' form, which has none) and the row;
-    None for any other body. The document is left as it is.
+
+def read_row(body: bytes) -> tuple[Any, Asked | None]:
+    """Parse a body that may hold one row for one input, and at most a model's name beside it.
+
+    Gives the document, and what it asks for; None in the place of that for any other body. Raises
+    InvalidInput where the body is not JSON.
     """
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return parse_document(body), None  # which says what is wrong
     if document.__class__ is not dict:
-        return None
-    body: dict[str, Any] = document
+        return document, None
     model = name = None
-    if len(body) != 1:
-        model = body.get("model")
-        if len(body) != 2 or model.__class__ is not str:
-            return None
-    rows = body.get("input")
+    if len(document) != 1:
+        model = document.get("model")
+        if len(document) != 2 or model.__class__ is not str:
+            return document, None
+    rows = document.get("input")
     if rows is None:
-        inputs = body.get("inputs")
+        inputs = document.get("inputs")
         if inputs.__class__ is not dict or len(inputs) != 1:
-            return None
+            return document, None
         ((name, rows),) = inputs.items()
     if rows.__class__ is not list or len(rows) != 1:
-        return None
+        return document, None
     row = rows[0]
     if row.__class__ is not list or not row:
-        return None
-    return model, name, row
+        return document, None
+    return document, (model, name, row)
 
 
 def is_coalescible(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> bool:

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from app.batching import Outputs
-from app.codec import are_large, pack_rows, parse_document, read_row, write_rows
+from app.codec import are_large, pack_rows, read_row, write_rows
 from app.data_plane.lease import GroupLease, ServedVersion
 from app.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput
 from app.scheduling import INLINE_SECONDS
@@ -29,10 +29,6 @@ COALESCED_RUN_SECONDS = INLINE_SECONDS
 
 class SmallRequest(Protocol):
     """A request that may be coalesced, as its connection holds it."""
-
-    @property
-    def model(self) -> str | None:
-        """The model that the path names; None where the body may."""
 
     @property
     def response_complete(self) -> bool:
@@ -54,24 +50,18 @@ class SmallRequest(Protocol):
         """Answer with an error."""
 
 
-class Member(NamedTuple):
-    """A request that may be coalesced, what its body holds, and its row."""
+Waiting = tuple[SmallRequest, str | None, bytes]
+"""A request, the model that its path names (None where the body may), and its body."""
 
-    request: SmallRequest
-    body: bytes
-    document: object
-    row: list[float]
+Member = tuple[SmallRequest, bytes, object, list[float]]
+"""A request that may be coalesced, its body, what that was parsed to, and the row in it."""
 
+Form = tuple[str | None, str | None, int]
+"""What requests must have in common to be coalesced.
 
-class Form(NamedTuple):
-    """What requests must have in common to be coalesced.
-
-    The model, the input's name (None in the `{"input": ...}` form) and the width of the row.
-    """
-
-    model: str | None
-    input: str | None
-    width: int
+The model, the input's name (None in the `{"input": ...}` form) and the width of the row. These
+three are plain tuples since one of each is made per request.
+"""
 
 
 class Coalescer:
@@ -94,46 +84,52 @@ class Coalescer:
         self._target = target
         self._lease = lease
         self._gather = gather
-        self._waiting: list[tuple[SmallRequest, bytes]] = []
+        self._waiting: list[Waiting] = []
         self._since = 0.0  # when the first of them was read
         self._until = 0.0  # until when groups may run in this iteration
 
-    def add(self, request: SmallRequest, body: bytes) -> None:
-        """Keep a request until the end of the iteration. Its headers have been checked."""
+    def add(self, request: SmallRequest, model: str | None, body: bytes) -> None:
+        """Keep a request until the end of the iteration. Its headers have been checked.
+
+        `model` is the one that its path names; None where the body may name one.
+        """
         if not self._waiting:
             self._since = monotonic()
             self._gather(self._answer_all)
-        self._waiting.append((request, body))
+        self._waiting.append((request, model, body))
 
     def _answer_all(self) -> None:
         waiting, self._waiting = self._waiting, []
         self._until = monotonic() + COALESCED_RUN_SECONDS
         try:
-            for form, members in self._group(waiting).items():
-                self._run(form, members)
+            for (model, name, _), members in self._group(waiting).items():
+                self._run(model, name, members)
         except Exception as bug:  # noqa: BLE001 - whatever it is, the callers get a response
-            _fail([request for request, _ in waiting], bug)
+            _fail([request for request, _, _ in waiting], bug)
 
-    def _group(self, waiting: Sequence[tuple[SmallRequest, bytes]]) -> dict[Form, list[Member]]:
+    def _group(self, waiting: Sequence[Waiting]) -> dict[Form, list[Member]]:
         """Parse each body, once; those that cannot be coalesced go on singly at once."""
         groups: dict[Form, list[Member]] = {}
-        last: tuple[str | None, str | None, int] | None = None
+        last: Form | None = None
         members: list[Member] = []
-        for request, body in waiting:
-            path_model = request.model
-            if path_model is not None and self._target(path_model) is None:
-                request.proceed(body)
-                continue
+        checked: str | None = None  # the path's model that was asked about last
+        singly = False
+        for request, path_model, body in waiting:
+            if path_model is not None:
+                if path_model != checked:
+                    checked, singly = path_model, self._limit_of(path_model)[0] is None
+                if singly:
+                    request.proceed(body)
+                    continue
             try:
-                document = parse_document(body)
+                document, asked = read_row(body)
             except InvalidInput as error:
                 request.refuse(error)
                 continue
-            read = read_row(document)
-            if read is None:
+            if asked is None:
                 request.proceed_parsed(document, body)
                 continue
-            model, name, row = read
+            model, name, row = asked
             if path_model is not None:
                 if model is not None and model != path_model:
                     request.proceed_parsed(document, body)
@@ -142,22 +138,29 @@ class Coalescer:
             form = (model, name, len(row))
             if form != last:
                 last = form
-                members = groups.setdefault(Form(*form), [])
-            members.append(Member(request, body, document, row))
+                members = groups.setdefault(form, [])
+            members.append((request, body, document, row))
         return groups
 
-    def _run(self, form: Form, members: list[Member]) -> None:
-        served = self._target(form.model)
-        limit = 1 if served is None or not served.coalescible else served.engine.inline_rows
-        if served is None or limit == 1 or form.input not in {None, served.inputs[0].name}:
+    def _run(self, model: str | None, name: str | None, members: list[Member]) -> None:
+        served, limit = self._limit_of(model)
+        if served is None or (name is not None and name != served.inputs[0].name):
             _proceed(members)
             return
         for first in range(0, len(members), limit):
-            self._run_group(served, members[first : first + limit], single=form.input is None)
+            self._run_group(served, members[first : first + limit], single=name is None)
+
+    def _limit_of(self, model: str | None) -> tuple[ServedVersion | None, int]:
+        """Who answers a model's coalesced requests, and how many at once; None: each singly."""
+        served = self._target(model)
+        if served is None or not served.coalescible:
+            return None, 1
+        limit = served.engine.inline_rows
+        return (served, limit) if limit > 1 else (None, 1)
 
     def _run_group(self, served: ServedVersion, members: Sequence[Member], *, single: bool) -> None:
         spec = served.inputs[0]
-        bodies, rows = [one.body for one in members], [one.row for one in members]
+        bodies, rows = [body for _, body, _, _ in members], [row for _, _, _, row in members]
         array = pack_rows(bodies, rows, spec.datatype)
         if array is None:
             _proceed(members)
@@ -168,7 +171,7 @@ class Coalescer:
                 _reply(lease, members, outputs, error, single=single)
             except Exception as bug:  # noqa: BLE001 - whatever it is, the callers get a response
                 lease.close(bug)
-                _fail([one.request for one in members], bug)
+                _fail([request for request, *_ in members], bug)
 
         try:
             lease = self._lease(served, self._since, len(members))
@@ -195,15 +198,15 @@ def _reply(
     """Answer each of a group whose run is over; where one may have spoilt it, each goes singly."""
     if error is not None and not _may_be_one_rows_fault(error):
         lease.close(error)
-        _fail([one.request for one in members], error)
+        _fail([request for request, *_ in members], error)
         return
     bodies = None if outputs is None else _write(lease, outputs, single=single)
     if bodies is None or len(bodies) != len(members):
         lease.release()
         _proceed(members)
         return
-    lease.close(left=sum([one.request.response_complete for one in members]))
-    for (request, *_), body in zip(members, bodies, strict=True):
+    lease.close(left=sum([request.response_complete for request, _, _, _ in members]))
+    for (request, _, _, _), body in zip(members, bodies, strict=True):
         if not request.response_complete:
             request.succeed(body)
 

@@ -135,11 +135,6 @@ class HotCycle:
         self._body = b""
 
     @property
-    def model(self) -> str | None:
-        """The model that the path names."""
-        return self.head.route.model
-
-    @property
     def path(self) -> str:
         """The address asked for, as far as a log line shows it."""
         return self.head.url.decode("latin-1")[:200]
@@ -271,8 +266,7 @@ class HotCycle:
 
     def succeed(self, body: bytes) -> None:
         """Answer with the body of a good response, whose request has been counted."""
-        protocol = self.protocol
-        if protocol.hot.lifecycle.draining or not protocol.send_usual(self, body):
+        if not self.protocol.send_usual(self, body):
             self.end(200, Encoded(body, JSON))
 
     def _succeed(self, encoded: Encoded) -> None:

@@ -109,7 +109,7 @@ class HotProtocol(HttpToolsProtocol):
                 self._queue(cycle)
                 if head.coalescible and cycle.at_front:
                     cycle.more_body = False
-                    hot.coalescer.add(cycle, data[end:])
+                    hot.coalescer.add(cycle, head.route.model, data[end:])
                     return
                 cycle.arrive(data[end:])
                 if self.pipeline:
@@ -311,7 +311,7 @@ class HotProtocol(HttpToolsProtocol):
         if cycle.request_id or self.pipeline or self._ended or not cycle.keep_alive:
             return False
         hot, transport = self.hot, self.transport
-        if transport.is_closing():
+        if hot.lifecycle.draining or transport.is_closing():
             return False
         cycle.response_complete = True
         hot.answered += 1
