@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
+from unittest import mock
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from app.errors import CohortError, InferenceFailed
 from app.metrics import Metrics, RolloutMetrics
 from app.registry import ModelEntry
 from app.tensors import Array, Arrays
+from tests.waiting import PATIENCE
 
 Loop = asyncio.AbstractEventLoop
 
@@ -25,9 +27,6 @@ if sys.platform != "win32":
     import uvloop
 
     LOOPS = {**LOOPS, "uvloop": uvloop.new_event_loop}
-
-PATIENCE = 10.0
-"""How long a test waits for an event before it fails, in seconds."""
 
 
 def double(inputs: Arrays, control: object = None) -> Outputs:
@@ -184,6 +183,12 @@ class RecordedEvents:
     @property
     def off(self) -> list[str]:
         return [event.reason for event in self.events if isinstance(event, BatchingOff)]
+
+
+def let_pass(batcher: Batcher, deadline: float) -> None:
+    """Make it `deadline` for the batcher, and let its timer fire."""
+    with mock.patch("app.batching.batcher.monotonic", return_value=deadline + 1e-3):
+        batcher._expire()
 
 
 def assert_same(got: Array, wanted: Array, tolerance: float = 0.0) -> None:

@@ -63,6 +63,8 @@ OWNERS: Mapping[str, frozenset[str]] = {
 
 LONGEST_MODULE = 400  # lines
 
+MAY_SLEEP = frozenset({"waiting", "rollouts.test_rollouts"})  # of the tests
+
 # Newer Pythons may take a name that was ours first; inside `app` it hides nothing.
 OURS_FIRST = frozenset({"profiling"})  # the standard library's arrives in 3.15
 
@@ -196,6 +198,17 @@ def too_long(modules: Iterable[Module]) -> list[str]:
     ]
 
 
+def sleeps(modules: Iterable[Module]) -> list[str]:
+    return [
+        f"{module.name}:{node.lineno} sleeps; tests.waiting has ways to wait"
+        for module in modules
+        for node in ast.walk(ast.parse(module.source))
+        if isinstance(node, ast.Call)
+        if getattr(node.func, "attr", getattr(node.func, "id", None)) == "sleep"
+        if module.name not in MAY_SLEEP
+    ]
+
+
 # --- The rules, held to the code
 
 
@@ -245,6 +258,11 @@ def test_no_module_is_named_after_the_standard_library(modules: list[Module]) ->
 def test_no_module_is_too_long(modules: list[Module]) -> None:
     """A module is read in one sitting; past 400 lines it becomes a package of the same name."""
     assert not too_long(modules)
+
+
+def test_no_test_sleeps() -> None:
+    """A test waits for what it needs, however long that takes, and no longer."""
+    assert not sleeps(read_modules(ROOT / "tests"))
 
 
 # --- The rules, shown to bite
@@ -347,6 +365,14 @@ def test_long_module_is_caught() -> None:
     """Four hundred lines are fine, one more is not."""
     assert not too_long(module("session", "x = 1\n" * LONGEST_MODULE))
     assert too_long(module("session", "x = 1\n" * (LONGEST_MODULE + 1)))
+
+
+@pytest.mark.parametrize("call", ["time.sleep(1)", "await asyncio.sleep(0)", "sleep(0.1)"])
+def test_sleep_is_caught(call: str) -> None:
+    """For no time at all, too; the helper that waits may."""
+    source = f"async def wait():\n    {call}"
+    assert sleeps(module("rest.test_v2", source))
+    assert not sleeps(module("waiting", source))
 
 
 def test_modules_are_found_in_packages_and_named(tmp_path: Path) -> None:

@@ -11,7 +11,14 @@ import pytest
 from app.batching import Batcher, BatchPolicy
 from app.errors import DeadlineExceeded, InferenceFailed, NotReady, Overloaded
 from app.tensors import Array, Arrays
-from tests.fakes import ManualScheduler, RecordedEvents, RecordedReply, assert_empty, double
+from tests.fakes import (
+    ManualScheduler,
+    RecordedEvents,
+    RecordedReply,
+    assert_empty,
+    double,
+    let_pass,
+)
 
 ONE = np.ones((1, 2), np.float32)
 
@@ -181,12 +188,14 @@ async def test_closing_leaves_a_running_batch_its_deadline() -> None:
     """What runs is finished, its callers' deadlines hold, and the timer goes with the last."""
     batcher = make(ManualScheduler(), RecordedEvents())
     hasty, patient = RecordedReply(), RecordedReply()
-    batcher.submit({"x": ONE}, hasty, deadline=monotonic() + 0.05)
-    batcher.submit({"x": ONE}, patient, deadline=monotonic() + 30)
+    deadline = monotonic() + 1000
+    batcher.submit({"x": ONE}, hasty, deadline=deadline)
+    batcher.submit({"x": ONE}, patient, deadline=deadline + 1000)
     cut = batcher.next_batch(monotonic())
     assert not isinstance(cut, float)
     batch = batcher.take(cut, monotonic())
     batcher.close()
+    let_pass(batcher, deadline)
     assert isinstance(await hasty.error(), DeadlineExceeded)
     assert not batcher.idle
     batch.execute()

@@ -27,6 +27,7 @@ from app.session import Provider, Session, open_session
 from app.tensors import Arrays
 from tests import onnx_models
 from tests.fakes import LOOPS, Loop, RecordedEvents, RecordedReply, assert_empty, assert_same
+from tests.waiting import iterations, until
 
 ONLOOP, THREADED = 1e-5, 1.0
 
@@ -81,14 +82,12 @@ async def serve(
     sent: list[tuple[Asked, Arrays, RecordedReply]] = []
     leaving = []
 
-    async def leave(cancel: Callable[[], None], turns: int) -> None:
-        for _ in range(turns):
-            await asyncio.sleep(0)
+    async def leave(cancel: Callable[[], None], count: int) -> None:
+        await iterations(count)
         cancel()
 
     for one in requests:
-        for _ in range(one.pause):
-            await asyncio.sleep(0)
+        await iterations(one.pause)
         inputs = model.inputs(one, next(first))
         copy = {name: array.copy() for name, array in inputs.items()}
         answer = RecordedReply()
@@ -109,8 +108,7 @@ async def serve(
             assert len(answer.calls) == 1
         outputs, error = await answer.once()
         check(model, one, inputs, outputs, error)
-    while not batcher.idle:
-        await asyncio.sleep(0)
+    await until(lambda: batcher.idle)
     for one, _, answer in sent:
         assert len(answer.calls) <= 1
         assert one.leaves or answer.calls

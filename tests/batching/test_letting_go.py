@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import weakref
 from collections.abc import Callable, Iterator
@@ -15,14 +14,8 @@ from app.batching import Batcher, BatchPolicy, Outputs, Ticket
 from app.errors import InvalidInput
 from app.scheduling import Scheduler
 from app.tensors import Arrays
-from tests.fakes import (
-    PATIENCE,
-    ManualScheduler,
-    Puppet,
-    RecordedEvents,
-    RecordedReply,
-    assert_empty,
-)
+from tests.fakes import ManualScheduler, Puppet, RecordedEvents, RecordedReply, assert_empty
+from tests.waiting import until
 
 
 class Payload(np.ndarray[tuple[int, ...], np.dtype[np.float64]]):
@@ -106,12 +99,8 @@ async def test_threads_hold_nothing_between_runs(no_collector: None) -> None:
         del array
         await answer.once()
         answer.calls.clear()  # an error holds its traceback, and that the frames of the run
-        # The thread lets go a moment after it handed the batch over; nothing tells us when.
-        for _ in range(1000):
-            if watched() is None:
-                break
-            await asyncio.sleep(0)
-        assert watched() is None
+        # The thread lets go a moment after it handed the batch over; no event tells when.
+        await until(lambda: watched() is None)  # noqa: B023
     assert not scheduler._work
     scheduler.close()
 
@@ -132,10 +121,7 @@ async def test_threads_do_not_keep_a_version_that_has_gone(no_collector: None) -
     batcher.close()
     watched = weakref.ref(batcher)
     del batcher
-    until = monotonic() + PATIENCE  # the thread, at a low priority, may not have had its turn yet
-    while watched() is not None and monotonic() < until:
-        await asyncio.sleep(0.001)
-    assert watched() is None
+    await until(lambda: watched() is None)  # a thread lets go of it, at a low priority
     scheduler.close()
 
 
@@ -161,11 +147,7 @@ async def test_a_caller_who_left_mid_run_is_let_go_of_after_it(no_collector: Non
         puppet.feeds.clear()
         puppet.release()
         await stays.once()
-        for _ in range(1000):
-            if watched() is None:
-                break
-            await asyncio.sleep(0)
-        assert watched() is None
+        await until(lambda: watched() is None)
     scheduler.close()
 
 

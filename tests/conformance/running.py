@@ -80,7 +80,7 @@ def over_the_wire(cases: Sequence[Case], folder: Path) -> Iterator[Result]:
             (version.parent / "config.yaml").write_text(CONFIG)
         settings = {"watch_seconds": 0, "grpc_port": free_port()}
         with cohort(models, place, ready=False, **settings) as server:
-            server.wait_for("/health/ready", seconds=300)
+            server.wait_for("/health/ready")
             clients = Clients(server.url, server.grpc)
             try:
                 for case in some:

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
@@ -20,6 +19,7 @@ import httpx
 from tests.deploy.test_files import PATH
 from tests.e2e.processes import ROOT, Cohort, cohort, end, free_port
 from tests.e2e.scrape import Scrape
+from tests.waiting import wait_until
 
 MISSING = "this test needs {}: apt-get install --no-install-recommends nginx-light haproxy"
 
@@ -103,17 +103,18 @@ def running(command: Sequence[str], port: int, log: Path) -> Iterator[Balancer]:
     with (log if log.name == "log" else printed).open("wb") as out, printed.open("ab") as errors:
         process = subprocess.Popen(command, stdout=out, stderr=errors)
     try:
-        until = time.monotonic() + 20
-        while True:
+
+        def answers() -> bool:
             assert process.poll() is None, printed.read_text()
             try:
                 # Nobody behind it needs to answer this one.
-                answer = httpx.get(f"http://127.0.0.1:{port}/metrics")
-                assert answer.status_code == 404
-                break
+                response = httpx.get(f"http://127.0.0.1:{port}/metrics")
             except httpx.TransportError:
-                assert time.monotonic() < until, printed.read_text()
-                time.sleep(0.05)
+                return False
+            assert response.status_code == 404
+            return True
+
+        wait_until(answers)
         yield Balancer(process, port, log)
     finally:
         end(process)
@@ -206,7 +207,6 @@ class Calls:
             if streams and not again:
                 await close(streams[1])
                 streams = None
-            await asyncio.sleep(0.002)
         if streams:
             await close(streams[1])
 

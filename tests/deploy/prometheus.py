@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import httpx
 from ruamel.yaml import YAML
 
 from tests.e2e.processes import ROOT, end, free_port
+from tests.waiting import wait_until
 
 DEPLOY = ROOT / "deploy"
 PACKAGES = {
@@ -83,14 +83,14 @@ class Prometheus:
         """The sum of the vector, 0 where it is empty."""
         return sum(sample.value for sample in self.query(expression))
 
-    def wait_for(self, expression: str, *, seconds: float = 30) -> list[Sample]:
+    def wait_for(self, expression: str) -> list[Sample]:
         """Ask until the vector is not empty."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            if found := self.query(expression):
-                return found
-            time.sleep(0.1)
-        raise AssertionError(f"never came to hold: {expression}; log:\n{self.log.read_text()}")
+        try:
+            return wait_until(lambda: self.query(expression))
+        except TimeoutError:
+            raise AssertionError(
+                f"never came to hold: {expression}; log:\n{self.log.read_text()}"
+            ) from None
 
 
 def configuration(
@@ -161,11 +161,12 @@ def _running(command: Sequence[str], log: Path, ready: str) -> Iterator[None]:
     with log.open("wb") as stderr:
         process = subprocess.Popen(command, stdout=stderr, stderr=stderr)
     try:
-        until = time.monotonic() + 30
-        while not _answers(ready):
+
+        def is_ready() -> bool:
             assert process.poll() is None, f"{command[0]} ended:\n{log.read_text()}"
-            assert time.monotonic() < until, f"{command[0]} is not ready:\n{log.read_text()}"
-            time.sleep(0.05)
+            return _answers(ready)
+
+        wait_until(is_ready)
         yield
     finally:
         end(process)

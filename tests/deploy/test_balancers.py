@@ -19,6 +19,7 @@ import pytest
 
 from tests import onnx_models
 from tests.deploy.balancers import Balancer, Fleet, calling, fleet, haproxy, nginx, swap
+from tests.waiting import until, wait_until
 
 Start = Callable[..., AbstractContextManager[Balancer]]
 
@@ -51,9 +52,7 @@ def replicas(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 async def until_asked(replicas: Fleet, number: int) -> None:
     """Wait until the balancer sends requests to a replica that has just started."""
-    async with asyncio.timeout(20):
-        while await asyncio.to_thread(replicas.asked, number) < 10:
-            await asyncio.sleep(0.05)
+    await asyncio.to_thread(wait_until, lambda: replicas.asked(number) >= 10)
 
 
 @both
@@ -76,9 +75,7 @@ async def test_callers_notice_nothing(
                 await asyncio.to_thread(replicas.start, number)
                 await until_asked(replicas, number)
             publish(models, new)
-            async with asyncio.timeout(20):
-                while calls.versions[str(new)] < 200:
-                    await asyncio.sleep(0.05)
+            await until(lambda: calls.versions[str(new)] >= 200)
     assert calls.failed == Counter()
     assert calls.versions.keys() == {str(new - 1), str(new)}
     assert len(calls.kinds) == 4

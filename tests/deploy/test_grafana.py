@@ -28,6 +28,7 @@ from deploy.grafana import BOARDS
 from tests.deploy.fleet import Asked, Fleet, Timed, ask, ask_one_by_one, fleet, leave, roll_back
 from tests.deploy.prometheus import DEPLOY, RULES, Sample, read_yaml
 from tests.deploy.promql import OF_PROMETHEUS, documented_metrics, metrics_in, metrics_of
+from tests.waiting import wait_until
 
 FOLDER = DEPLOY / "grafana"
 FILES: dict[str, dict[str, Any]] = {
@@ -113,10 +114,13 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 def scraped(running: Fleet) -> dict[str, float]:
     """When each replica is scraped next, and rules have taken that in."""
+
+    def enough(samples: list[Sample]) -> list[Sample]:
+        return samples if len(samples) == len(running.replicas) else []
+
     now = time.time()
     query = f'timestamp(up{{job="cohort"}}) > {now + 1:.3f}'
-    while len(found := running.watched.wait_for(query)) < len(running.replicas):
-        time.sleep(0.05)
+    found = wait_until(lambda: enough(running.watched.wait_for(query)))
     times = {sample.labels["instance"]: sample.value for sample in found}
     running.watched.wait_for(
         f"count(timestamp(instance_model:valid_requests:sum) > {max(times.values())})"

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,8 +14,13 @@ from pathlib import Path
 
 import httpx
 
+from tests.waiting import wait_until
+
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "models"
+
+STARTING = 300.0
+"""Seconds that a server may take to start: models are profiled at a low priority."""
 
 
 @dataclass
@@ -37,27 +41,30 @@ class Cohort:
         self.process.send_signal(kill)
         return self.process.wait(timeout)
 
-    def wait_for(self, path: str, status: int = 200, *, seconds: float = 300) -> httpx.Response:
-        """Ask for `path` until it answers with `status`.
-
-        `seconds` is how long a busy machine may take: profiling a slow model at low priority does.
-        """
-        until = time.monotonic() + seconds
+    def wait_for(self, path: str, status: int = 200) -> httpx.Response:
+        """Ask for `path` until it answers with `status`."""
         last: object = None
-        while time.monotonic() < until:
+
+        def wanted() -> httpx.Response | None:
+            nonlocal last
             if self.process.poll() is not None:
                 raise AssertionError(
                     f"the server ended with {self.process.returncode}:\n{self.logged}"
                 )
             try:
-                answer = httpx.get(self.url + path)
-                if answer.status_code == status:
-                    return answer
-                last = answer.text
+                last = response = httpx.get(self.url + path)
             except httpx.TransportError as error:
                 last = error
-            time.sleep(0.05)
-        raise AssertionError(f"{path} never gave {status}, last {last!r}; log:\n{self.logged}")
+                return None
+            return response if response.status_code == status else None
+
+        try:
+            return wait_until(wanted, seconds=STARTING)
+        except TimeoutError:
+            text = last.text if isinstance(last, httpx.Response) else repr(last)
+            raise AssertionError(
+                f"{path} never gave {status}, last {text}; log:\n{self.logged}"
+            ) from None
 
 
 @contextmanager

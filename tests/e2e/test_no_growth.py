@@ -19,6 +19,7 @@ from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.rest.wire import request
 from tests.rpc.client import Client, connected, raw_request
+from tests.waiting import iterations, until
 
 CONNECTIONS = 8
 ROUNDS, RPC_ROUNDS = 8, 1
@@ -150,9 +151,7 @@ def descriptors(server: Cohort) -> int:
 
 async def until_closed(server: Cohort, idle: int) -> None:
     """Wait until it has no more open than `idle`; the last to leave are noticed a little later."""
-    async with asyncio.timeout(30):
-        while descriptors(server) > idle:
-            await asyncio.sleep(0.05)
+    await until(lambda: descriptors(server) <= idle)
 
 
 async def flood(server: Cohort) -> None:
@@ -218,7 +217,7 @@ async def messages(client: Client) -> None:
         answered = [one async for one in client.stream(many(), timeout=30)]
         assert len(answered) == len(bad)
         call = client.raw("ModelInfer", good)
-        await asyncio.sleep(0)
+        await iterations(1)
         call.cancel()
         with suppress(asyncio.CancelledError):
             await call

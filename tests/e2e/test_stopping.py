@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.e2e.processes import MODELS, Cohort, cohort
+from tests.waiting import until
 
 BODY = {"model": "iris", "inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 
@@ -39,8 +40,7 @@ async def test_sigterm_under_load_loses_no_request(tmp_path: Path, keep_alive: b
         async with asyncio.TaskGroup() as callers:
             for _ in range(16):
                 callers.create_task(call_until_refused(server, log, keep_alive=keep_alive))
-            while log["200"] < 200:
-                await asyncio.sleep(0.01)
+            await until(lambda: log["200"] >= 200)
             server.process.send_signal(signal.SIGTERM)
         status = await asyncio.to_thread(server.process.wait, 60)
     assert status == 0, server.logged

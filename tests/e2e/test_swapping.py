@@ -14,6 +14,7 @@ import onnx
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort
 from tests.e2e.scrape import Scrape
+from tests.waiting import until
 
 ASK = {"inputs": {"x": [[0.0] * 4]}}
 
@@ -28,9 +29,12 @@ def publish(model: onnx.ModelProto, version: Path, aside: Path) -> None:
 
 async def until_answered_by(client: httpx.AsyncClient, version: str) -> None:
     """Wait until `version` answers."""
-    async with asyncio.timeout(30):
-        while (await client.post("/predict", json=ASK)).json().get("version") != version:
-            await asyncio.sleep(0.05)
+
+    async def answered() -> bool:
+        response = await client.post("/predict", json=ASK)
+        return bool(response.json().get("version") == version)
+
+    await until(answered)
 
 
 async def test_swaps_under_load_fail_no_request(models: Path, tmp_path: Path) -> None:
@@ -50,6 +54,10 @@ async def test_swaps_under_load_fail_no_request(models: Path, tmp_path: Path) ->
 
     with cohort(models, tmp_path) as server:
         async with asyncio.TaskGroup() as callers, httpx.AsyncClient(base_url=server.url) as client:
+
+            async def third_is_known() -> bool:
+                return (await client.get("/models/mlp/versions/3")).is_success
+
             for _ in range(16):
                 callers.create_task(caller(server))
             for _ in range(2):
@@ -58,9 +66,7 @@ async def test_swaps_under_load_fail_no_request(models: Path, tmp_path: Path) ->
                 (models / "mlp/3").mkdir()
                 (models / "mlp/3/model.onnx").write_bytes(b"broken")
                 (models / "mlp/config.yaml").write_text("timeout_ms: 20000\n")
-                async with asyncio.timeout(30):
-                    while (await client.get("/models/mlp/versions/3")).is_error:
-                        await asyncio.sleep(0.05)
+                await until(third_is_known)
                 shutil.rmtree(models / "mlp/3")
                 shutil.rmtree(models / "mlp/2")
                 (models / "mlp/config.yaml").unlink()

@@ -40,7 +40,7 @@ RAN = 10
 """What a process adds to pytest's exit code; 1 is that of one that did not come so far."""
 
 PATIENCE = 5.0
-"""Seconds that a test waits for what a mutant never lets come, in place of tests.fakes.PATIENCE."""
+"""Seconds that a test waits for what a mutant never lets come, for tests.waiting.PATIENCE."""
 
 SLOW = 1.0
 """Seconds from which a test runs after all faster ones."""
@@ -184,7 +184,7 @@ def _child(
 
 
 def _pytest(copy: Path, paths: list[str], tests: Sequence[str] | None, result: Path | None) -> int:
-    importlib.import_module("tests.fakes").PATIENCE = PATIENCE  # type: ignore[attr-defined]
+    importlib.import_module("tests.waiting").PATIENCE = PATIENCE  # type: ignore[attr-defined]
     options = ["-q", "-n0", "--assert=plain", "-p", "no:cacheprovider"]
     if result is None:
         return pytest.main([*options, "-x", *paths], plugins=[_Selection(tests or ())])

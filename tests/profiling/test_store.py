@@ -30,6 +30,7 @@ from app.repository import ModelConfig
 from app.session import Opener, Provider, Session, SessionOptions, identity, open_session
 from app.tensors import Array
 from tests import onnx_models
+from tests.waiting import PATIENCE
 
 CHAIN = (Provider("cpu"),)
 PLAIN, DEFAULTS = BatchPolicy(), SessionOptions()
@@ -222,24 +223,28 @@ def test_processes_that_start_together_measure_once(tmp_path: Path, path: Path) 
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-    runs = [int(process.communicate(timeout=60)[0]) for process in processes]
+    runs = [int(process.communicate(timeout=PATIENCE)[0]) for process in processes]
     assert sorted(count > 0 for count in runs) == [False, True]
 
 
 HOLD = """
-import sys, time
+import sys
 from pathlib import Path
 from app.profiling import Store
 with Store(Path(sys.argv[1])).locked({"model": "m"}):
     print("held", flush=True)
-    time.sleep(600)
+    sys.stdin.read()
 """
 
 
 def test_lock_of_a_process_that_died_or_hangs_is_no_obstacle(tmp_path: Path) -> None:
     """The wait for one that hangs is bounded; a dead one's lock is free."""
     with subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        [sys.executable, "-c", HOLD, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -17,13 +15,14 @@ from structlog.testing import capture_logs
 
 from app.errors import InferenceFailed, LoadFailed
 from app.profiling import Threads, Trial, result, small_enough, threads
-from app.profiling.threads import counts_up_to, find_threads, measure_gain
+from app.profiling.threads import TURNS, counts_up_to, find_threads, measure_gain
+from app.profiling.trial import RunFeeds
 from app.registry.catalog import Source
 from app.registry.preparation import prepare_version
 from app.repository import Manifest, ModelConfig
 from app.session import Opener, Provider, Session, SessionOptions, open_session
 from app.session.thread_priority import NICENESS, with_low_priority
-from app.tensors import Array, Arrays, TensorSpec
+from app.tensors import Arrays, TensorSpec
 from tests import onnx_models
 
 CHAIN = (Provider("cpu"),)
@@ -37,14 +36,22 @@ def path(tmp_path: Path) -> Path:
     return onnx_models.save(onnx_models.mlp(), tmp_path / "mlp" / "1" / "model.onnx")
 
 
-def sleeping(seconds: float) -> Callable[[Arrays], list[Array]]:
-    """A run that takes `seconds`."""
+def takes(seconds: float) -> RunFeeds:
+    """A run that takes `seconds`, by the clock of `timed`."""
+    return lambda feeds: [np.array(seconds)]
 
-    def run(feeds: Arrays) -> list[Array]:
-        time.sleep(seconds)
-        return []
 
-    return run
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> list[RunFeeds]:
+    """Runs are timed by what they give; those made are kept."""
+    made: list[RunFeeds] = []
+
+    def run_once(run: RunFeeds, feeds: Arrays, at_once: int, budget: float) -> tuple[int, float]:
+        made.append(run)
+        return 1, float(run(feeds)[0])
+
+    monkeypatch.setattr(threads, "run_concurrently", run_once)
+    return made
 
 
 @pytest.mark.parametrize(
@@ -56,26 +63,19 @@ def test_all_cores_are_tried_first_then_fewer(cores: int, counts: list[int]) -> 
     assert counts_up_to(cores) == counts
 
 
-def test_gain_of_more_threads_is_that_of_lone_runs() -> None:
-    """Four times as fast is told from four times as slow, whatever else the machine does."""
-    assert measure_gain(sleeping(0.02), sleeping(0.005), {}, 0.02) > 1.1
-    assert measure_gain(sleeping(0.005), sleeping(0.02), {}, 0.005) < 1.0
+def test_gain_of_more_threads_is_that_of_exclusive_runs(timed: list[RunFeeds]) -> None:
+    """How many times as fast they are as runs on one thread, each several times."""
+    one, four = takes(0.02), takes(0.005)
+    assert measure_gain(one, four, {}, 0.02) == pytest.approx(4)
+    assert timed == [one, four] * TURNS
+    assert measure_gain(four, one, {}, 0.005) == pytest.approx(0.25)
 
 
-def test_long_runs_are_not_repeated() -> None:
+def test_long_runs_are_not_repeated(timed: list[RunFeeds]) -> None:
     """What they take on one thread is known; one run on more says the rest."""
-    runs: list[Arrays] = []
-
-    def once(feeds: Arrays) -> list[Array]:
-        runs.append(feeds)
-        time.sleep(0.2)
-        return []
-
-    def never(feeds: Arrays) -> list[Array]:
-        raise AssertionError
-
-    assert measure_gain(never, once, {}, 2.0) > 1.1
-    assert len(runs) == 1
+    one, more = takes(2.0), takes(0.2)
+    assert measure_gain(one, more, {}, 2.0) == pytest.approx(10)
+    assert timed == [more]
 
 
 @pytest.mark.parametrize(("gains", "chosen", "tried"), [([3.0], 8, 8), ([0.9, 1.5], 2, 2)])

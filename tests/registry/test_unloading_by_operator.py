@@ -13,9 +13,10 @@ from app.errors import ModelNotFound, NotReady
 from app.registry import UNLOADED, Source, State
 from app.registry.preparation import PreparedVersion, prepare_version
 from tests import onnx_models
-from tests.fakes import PATIENCE, make_metrics
+from tests.fakes import make_metrics
 from tests.planes import make_control_plane
 from tests.registry.on_disk import RegistryOnDisk
+from tests.waiting import PATIENCE
 
 READY, UNAVAILABLE, UNLOADING = State.READY, State.UNAVAILABLE, State.UNLOADING
 

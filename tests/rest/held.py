@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -17,6 +16,7 @@ from app.rest.calls import JSON, Encoded, Route
 from app.rest.hot import Hot, protocol_factory
 from app.rest.hot.protocol import HotProtocol
 from tests.rest.wire import Answer, answers, request
+from tests.waiting import iterations
 
 
 class Transport(asyncio.Transport):
@@ -210,7 +210,7 @@ class Held:
     async def answer_all(self) -> None:
         """Answer in turn until nobody waits any more."""
         while True:
-            await turns()
+            await iterations()
             open_ones = [lease for lease in self.plane.waiting if lease.reply is not None]
             if not open_ones:
                 return
@@ -226,19 +226,6 @@ def read(body: bytes) -> Any:
     if body == b"bad":
         raise InvalidInput("it is bad")
     return HeldCall(body)
-
-
-async def turns(count: int = 5) -> None:
-    """Let the loop take some turns: what is ready then has happened."""
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Let the loop turn until `condition` holds."""
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 def hot(body: bytes = b"1", *headers: str) -> bytes:

@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort
 from tests.e2e.scrape import Scrape
-from tests.fakes import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 TOKEN = "open-sesame"
 ADMIN = {"authorization": f"Bearer {TOKEN}"}
@@ -59,7 +59,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 @pytest.fixture(scope="module")
 def client(server: Cohort) -> Iterator[httpx.Client]:
     """One client for all tests, its connections kept between them."""
-    with httpx.Client(base_url=server.url, timeout=PATIENCE * 3) as client:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
         yield client
 
 
@@ -482,9 +482,10 @@ def test_a_caller_who_hangs_up_is_forgotten(server: Cohort) -> None:
             b"POST /v2/models/slow/infer HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b"
             % (len(body), body)
         )
-        until(lambda: Scrape(server.url).value("model_inflight_requests", model="slow") == 1)
-    until(lambda: Scrape(server.url).value("model_cancelled_total", model="slow") == before + 1)
-    until(lambda: Scrape(server.url).value("model_inflight_requests", model="slow") == 0)
+        wait_until(lambda: Scrape(server.url).value("model_inflight_requests", model="slow") == 1)
+    cancelled = "model_cancelled_total"
+    wait_until(lambda: Scrape(server.url).value(cancelled, model="slow") == before + 1)
+    wait_until(lambda: Scrape(server.url).value("model_inflight_requests", model="slow") == 0)
 
 
 def test_who_is_in_flight_is_answered_before_a_model_goes(
@@ -494,16 +495,16 @@ def test_who_is_in_flight_is_answered_before_a_model_goes(
     answers: list[httpx.Response] = []
     caller = threading.Thread(
         target=lambda: answers.append(
-            httpx.post(f"{server.url}/v2/models/slow/infer", json=SLOW, timeout=PATIENCE * 3)
+            httpx.post(f"{server.url}/v2/models/slow/infer", json=SLOW, timeout=PATIENCE)
         )
     )
     caller.start()
-    until(lambda: Scrape(server.url).value("model_inflight_requests", model="slow") == 1)
+    wait_until(lambda: Scrape(server.url).value("model_inflight_requests", model="slow") == 1)
     assert client.post("/v2/repository/models/slow/unload", headers=ADMIN).is_success
     assert infer(client, "slow", SLOW).status_code == 503
-    caller.join(PATIENCE * 3)
+    caller.join(PATIENCE)
     assert answers[0].json()["outputs"][0]["data"] == [1, 2, 3, 4]
-    until(lambda: state(client, "slow") == ("UNAVAILABLE", "unloaded"))
+    wait_until(lambda: state(client, "slow") == ("UNAVAILABLE", "unloaded"))
     assert client.post("/admin/models/slow/load", headers=ADMIN).is_success
     assert state(client, "slow") == ("READY", "")
 
@@ -533,14 +534,6 @@ def state(client: httpx.Client, model: str) -> tuple[str, str]:
     """What the index says of a model with one version."""
     (one,) = [x for x in client.post("/v2/repository/index").json() if x["name"] == model]
     return one["state"], one["reason"]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Look until it is so."""
-    for _ in range(2000):
-        if condition():
-            return
-    raise AssertionError("it never came true")
 
 
 # --- Whatever may come

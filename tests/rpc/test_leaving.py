@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,23 +13,23 @@ from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.e2e.scrape import Scrape
 from tests.rpc.client import Client, connected, raw_request
+from tests.waiting import wait_until
 
 X = {"x": np.array([[1, 2, 3, 4]], "f4")}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The profile of the slow model, which takes a while, is measured once for all tests."""
+    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture
 def slow(models: Path) -> Path:
     """A model whose run takes longer than any caller here will wait."""
     onnx_models.save(onnx_models.slow(nodes=1000, size=384), models / "slow/1/model.onnx")
+    (models / "slow/config.yaml").write_text("batching: {max_batch_size: 1}\n")
     return models
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Ask again until it holds."""
-    for _ in range(2000):
-        if await asyncio.to_thread(condition):
-            return
-    raise AssertionError("it never came true")
 
 
 def counts(server: Cohort, name: str, **labels: str) -> float:
@@ -38,41 +37,44 @@ def counts(server: Cohort, name: str, **labels: str) -> float:
     return Scrape(server.url).value(name, model="slow", **labels)
 
 
-async def running(server: Cohort) -> None:
-    """Until a request is under way."""
-    await until(lambda: counts(server, "model_inflight_requests") == 1)
+async def reached(server: Cohort, name: str, count: int) -> None:
+    """Wait until a metric of the slow model is `count`."""
+    await asyncio.to_thread(wait_until, lambda: counts(server, name) == count)
 
 
-async def gone(server: Cohort) -> None:
-    """Until nobody is left in hand: the run was stopped, for it would take much longer."""
-    await until(lambda: counts(server, "model_inflight_requests") == 0)
-
-
-async def test_a_client_that_cancels_leaves_its_batch(slow: Path, tmp_path: Path) -> None:
+async def test_a_client_that_cancels_leaves_its_batch(
+    slow: Path, cache: Path, tmp_path: Path
+) -> None:
     """Its run stops, for nobody else waits for it, and the metrics have it as cancelled."""
-    with cohort(slow, tmp_path, grpc_port=free_port()) as server:
+    with cohort(slow, tmp_path, grpc_port=free_port(), cache=cache) as server:
         async with connected(server.grpc) as client:
             call = client.call("ModelInfer", raw_request("slow", X))
-            await running(server)
+            await reached(server, "model_inflight_requests", 1)
             call.cancel()
-            await until(lambda: counts(server, "model_cancelled_total") == 1)
-            await gone(server)
+            await asyncio.to_thread(
+                wait_until, lambda: counts(server, "model_cancelled_total") == 1
+            )
+            await reached(server, "model_inflight_requests", 0)
             assert counts(server, "model_inference_total", code="Cancelled") == 1
 
 
 async def test_a_client_that_closes_a_stream_takes_its_requests_along(
-    slow: Path, tmp_path: Path
+    slow: Path, cache: Path, tmp_path: Path
 ) -> None:
     """Those that run and those that wait: none of them is run for nobody."""
-    with cohort(slow, tmp_path, grpc_port=free_port()) as server:
+    with cohort(slow, tmp_path, grpc_port=free_port(), cache=cache) as server:
         async with connected(server.grpc) as client:
             stream = client.stream()
             for _ in range(3):
                 await stream.write(raw_request("slow", X).SerializeToString())
-            await until(lambda: counts(server, "model_inflight_requests") == 3)
+            await asyncio.to_thread(
+                wait_until, lambda: counts(server, "model_inflight_requests") == 3
+            )
             stream.cancel()
-            await until(lambda: counts(server, "model_cancelled_total") == 3)
-            await gone(server)
+            await asyncio.to_thread(
+                wait_until, lambda: counts(server, "model_cancelled_total") == 3
+            )
+            await reached(server, "model_inflight_requests", 0)
 
 
 async def late(client: Client, *, parameter: float, deadline: float) -> aio.AioRpcError:
@@ -85,16 +87,19 @@ async def late(client: Client, *, parameter: float, deadline: float) -> aio.AioR
     return caught.value
 
 
-async def test_the_smaller_limit_wins_and_reaches_the_batcher(slow: Path, tmp_path: Path) -> None:
+async def test_the_smaller_limit_wins_and_reaches_the_batcher(
+    slow: Path, cache: Path, tmp_path: Path
+) -> None:
     """The `timeout` parameter in microseconds, the call's deadline and the model's own."""
-    (slow / "slow/config.yaml").write_text("timeout_ms: 150\n")
-    with cohort(slow, tmp_path, grpc_port=free_port()) as server:
+    with (slow / "slow/config.yaml").open("a") as config:
+        config.write("timeout_ms: 150\n")
+    with cohort(slow, tmp_path, grpc_port=free_port(), cache=cache) as server:
         async with connected(server.grpc) as client:
             told = await late(client, parameter=0.05, deadline=60)
             assert told.details() == "no answer within 50 ms"
             told = await late(client, parameter=60, deadline=60)
             assert told.details() == "no answer within 150 ms"
             await late(client, parameter=60, deadline=0.05)
-            await gone(server)
+            await reached(server, "model_inflight_requests", 0)
             assert counts(server, "model_inference_total", code="DeadlineExceeded") == 3
             assert counts(server, "model_inference_total") == 3

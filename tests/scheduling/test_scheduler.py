@@ -14,7 +14,8 @@ from app.batching import Batcher, BatchPolicy, Outputs
 from app.errors import DeadlineExceeded
 from app.scheduling import Scheduler
 from app.tensors import Arrays
-from tests.fakes import PATIENCE, Puppet, RecordedEvents, RecordedReply, assert_empty, double
+from tests.fakes import Puppet, RecordedEvents, RecordedReply, assert_empty, double, let_pass
+from tests.waiting import PATIENCE, iterations, until
 
 TINY, SHORT, LONG = 1e-5, 0.01, 1.0
 POLICY = BatchPolicy(max_batch_size=4)
@@ -76,11 +77,6 @@ async def all_of(answers: list[RecordedReply]) -> None:
         await answer.outputs()
 
 
-async def turns(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
 async def test_what_is_parsed_in_one_turn_runs_together(scheduler: Scheduler) -> None:
     """Nobody waits on purpose, and still one run serves all who came at once."""
     seen = RecordedEvents()
@@ -100,9 +96,9 @@ async def test_the_rest_gathers_while_a_batch_runs(scheduler: Scheduler) -> None
             answers += send(batcher, 1)
             await puppet.started(runs)
         answers += send(batcher, 2)
-        await turns()
+        await iterations()
         answers += send(batcher, 1)
-        await turns()
+        await iterations()
         assert len(puppet.feeds) == 2
         puppet.release(1)
         await puppet.started(3)
@@ -146,7 +142,7 @@ async def test_the_oldest_request_goes_first_across_models(scheduler: Scheduler)
         await busy.started(2)
         answers += send(other, 1)
         answers += send(one, 8)
-        await turns()
+        await iterations()
         busy.release(1)
         await busy.started(3)
         busy.release(1)
@@ -166,7 +162,7 @@ async def test_a_short_run_passes_long_ones(scheduler: Scheduler) -> None:
         first = send(quick, 4)
         await short.started(1)
         second = send(quick, 1)
-        await turns()
+        await iterations()
         assert len(short.feeds) == 1
         short.release(2)
         await all_of(first + second)
@@ -256,7 +252,7 @@ async def test_an_inline_shadow_waits_too_and_is_not_forgotten(scheduler: Schedu
             shadow=True,
         )
         mirrored = send(shadow, 1)
-        await turns()
+        await iterations()
         assert not mirrored[0].calls
         slow.release(1)
         await slow.started(3)
@@ -284,8 +280,7 @@ async def test_the_next_batch_starts_before_replies(scheduler: Scheduler) -> Non
         puppet.release(1)
         await puppet.started(3)
         puppet.release(10)
-        while not batcher.idle:
-            await asyncio.sleep(0)
+        await until(lambda: batcher.idle)
         assert order[:2] == ["dispatched", "replied"]
 
 
@@ -318,9 +313,7 @@ async def test_a_run_nobody_waits_for_is_stopped(scheduler: Scheduler) -> None:
             assert not puppet.controls[0].stopped
             ticket.cancel()
         assert puppet.controls[0].stopped
-        async with asyncio.timeout(PATIENCE):
-            while not batcher.idle:
-                await asyncio.sleep(0)
+        await until(lambda: batcher.idle)
         assert [answer.calls for answer in answers] == [[], [], []]
         assert len(puppet.feeds) == 1
 
@@ -345,9 +338,11 @@ async def test_a_deadline_passes_during_the_run(scheduler: Scheduler) -> None:
     with Puppet() as puppet:
         batcher = make(scheduler, puppet)
         hasty, patient = RecordedReply(), RecordedReply()
-        batcher.submit(row(), hasty, deadline=monotonic() + 0.2)
-        batcher.submit(row(), patient, deadline=monotonic() + 30)
+        deadline = monotonic() + 1000
+        batcher.submit(row(), hasty, deadline=deadline)
+        batcher.submit(row(), patient, deadline=deadline + 1000)
         await puppet.started(1)
+        let_pass(batcher, deadline)
         assert isinstance(await hasty.error(), DeadlineExceeded)
         assert not puppet.controls[0].stopped
         puppet.release()
@@ -360,9 +355,11 @@ async def test_a_run_whose_callers_are_all_out_of_time_is_stopped(scheduler: Sch
     with Puppet() as puppet:
         batcher = make(scheduler, puppet)
         answers = [RecordedReply(), RecordedReply()]
+        deadline = monotonic() + 1000
         for answer in answers:
-            batcher.submit(row(), answer, deadline=monotonic() + 0.2)
+            batcher.submit(row(), answer, deadline=deadline)
         await puppet.started(1)
+        let_pass(batcher, deadline)
         for answer in answers:
             assert isinstance(await answer.error(), DeadlineExceeded)
         assert puppet.controls[0].stopped
@@ -379,14 +376,14 @@ def delayed(scheduler: Scheduler, seconds: float, delay: float, seen: RecordedEv
 async def test_a_delay_holds_and_ripens(scheduler: Scheduler, seconds: float) -> None:
     """With max_queue_delay_ms, requests of later turns join those that are held."""
     seen = RecordedEvents()
-    batcher = delayed(scheduler, seconds, 100, seen)
+    batcher = delayed(scheduler, seconds, 300, seen)
     answers = send(batcher, 1)
-    await turns()
+    await iterations()
     answers += send(batcher, 1)
     await all_of(answers)
     (ran,) = seen.runs
     assert ran.requests == 2
-    assert max(ran.waits)[0] >= 0.098
+    assert max(ran.waits)[0] >= 0.298
 
 
 @pytest.mark.parametrize("seconds", [TINY, LONG], ids=["on the loop", "on threads"])
@@ -426,7 +423,7 @@ async def test_nothing_is_left_to_do_when_all_is_answered(scheduler: Scheduler) 
         batchers.append(tiny(scheduler))
         answers = [answer for batcher in batchers for answer in send(batcher, 10)]
         await all_of(answers)
-        await turns()
+        await iterations()
         for batcher in batchers:
             assert_empty(batcher)
         assert not scheduler._work

@@ -29,8 +29,9 @@ from app.rest.hot.protocol import HotProtocol
 from app.settings import read_settings
 from app.tensors import TensorSpec
 from tests import onnx_models
-from tests.rest.held import Transport, application, until
+from tests.rest.held import Transport, application
 from tests.rest.wire import TIMES, Answer, request
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")

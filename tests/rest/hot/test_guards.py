@@ -13,7 +13,7 @@ import json
 import signal
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,9 @@ from app.rest.hot.shared import READ_AHEAD
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort
 from tests.e2e.scrape import Scrape
-from tests.rest.held import Held, asgi, hot, read, turns, until
+from tests.rest.held import Held, asgi, hot, read
 from tests.rest.wire import LAST, Answer, answers, chunked, connect, exchange, read_all, request
+from tests.waiting import iterations, until, wait_until
 
 # ---- order
 
@@ -37,7 +38,7 @@ async def test_answers_keep_the_order_of_requests() -> None:
     """Only one of a connection is under way; the next starts when it is answered."""
     held = Held()
     held.send(hot(b"1") + asgi(b"2") + hot(b"bad") + hot(b"3") + asgi(b"4"))
-    await turns()
+    await iterations()
     assert [lease.inputs for lease in held.plane.waiting] == [b"1"]
     assert held.transport.written == b""
     await held.answer_all()
@@ -62,7 +63,7 @@ async def test_what_follows_the_end_is_not_run() -> None:
     held = Held(max_body=10)
     held.send(hot(b"x" * 11) + hot(b"2") + hot(b"3"))
     held.send(hot(b"4"))
-    await turns()
+    await iterations()
     assert held.plane.waiting == []
     assert [one.code for one in held.transport.answers] == ["TooLarge"]
 
@@ -76,9 +77,9 @@ async def test_a_broken_request_of_uvicorns_own_is_refused_in_its_turn() -> None
     assert [one.status for one in held.transport.answers] == [200, 400]
     held.connect()
     held.send(broken[:-4])
-    await turns()
+    await iterations()
     held.send(b"zz\r\n")
-    await turns()
+    await iterations()
     assert [one.status for one in held.transport.answers] == [400]
     assert held.state["gone"] == ["/asgi"]
     assert held.transport.closes()
@@ -90,7 +91,7 @@ async def test_after_the_last_answer_nothing_else_is_said() -> None:
     held.send(hot(b"", "content-length: 1000000") + b"a" * 100)
     assert [one.code for one in held.transport.answers] == ["TooLarge"]
     held.send(b"a" * 100_000, hot(b"2"), asgi(b"3"))
-    await turns()
+    await iterations()
     assert len(held.transport.answers) == 1
     assert held.plane.waiting == []
     assert held.transport.reads()
@@ -177,14 +178,14 @@ async def test_a_caller_who_does_not_read_is_not_answered_on() -> None:
     held.send(hot(b"1") + hot(b"2") + asgi(b"3") + hot(b"4"))
     held.protocol.pause_writing()
     held.plane.waiting[0].answer()
-    await turns()
+    await iterations()
     assert len(held.plane.waiting) == 1
     assert not held.transport.reads()
     held.protocol.resume_writing()
     assert held.transport.reads()
     held.protocol.pause_writing()
     held.protocol.resume_writing()
-    await turns()
+    await iterations()
     assert len(held.plane.waiting) == 2, "the next is started once"
     await held.answer_all()
     assert [one.body for one in held.transport.answers] == [b"1", b"2", b"3", b"4"]
@@ -196,7 +197,7 @@ async def test_uvicorns_own_requests_do_not_lift_the_bounds() -> None:
     held.state["gate"] = asyncio.get_running_loop().create_future()
     for _ in range(100):
         held.send(asgi(b"x" * 1000))
-        await turns(2)
+        await iterations(2)
     assert not held.transport.reads()
     held.state["gate"].set_result(None)
     held.state["gate"] = None
@@ -212,7 +213,7 @@ async def test_the_next_request_is_read_on_while_its_body_is_missing() -> None:
         held.send(hot(b"1") + sent[:80_000])
         assert not held.transport.reads()
         held.plane.waiting[0].answer()
-        await turns()
+        await iterations()
         assert held.transport.reads()
         held.send(sent[80_000:])
         await held.answer_all()
@@ -227,7 +228,7 @@ async def test_idle_connections_are_closed() -> None:
     for sent in (b"", hot(b"bad"), hot()[:10], hot(b"12")[:-1], asgi(b"12")[:-1], asgi(b"12")):
         held = Held(keep_alive=10)
         held.send(sent)
-        await turns()
+        await iterations()
         held.sweep(after=9)
         assert not held.transport.closes()
         held.sweep(after=11)
@@ -250,7 +251,7 @@ async def test_who_waits_for_an_answer_is_not_idle() -> None:
         held = Held(keep_alive=10)
         held.state["gate"] = asyncio.get_running_loop().create_future()
         held.send(first(b"1") + hot(b"2")[:-1])
-        await turns()
+        await iterations()
         held.sweep(after=1000)
         held.sweep(after=1009)
         assert not held.transport.closes()
@@ -300,7 +301,7 @@ async def test_a_leaving_caller_is_dropped_with_all_it_had_asked() -> None:
     held.send(hot(b"1") + hot(b"2") + asgi(b"3"))
     (lease,) = held.plane.waiting
     held.lose()
-    await turns()
+    await iterations()
     assert lease.left
     assert [type(error) for error in lease.closed] == [Cancelled]
     assert len(held.plane.waiting) == 1
@@ -312,9 +313,9 @@ async def test_an_application_hears_of_leaving_with_others_behind_it() -> None:
     held = Held()
     held.state["gate"] = asyncio.get_running_loop().create_future()
     held.send(asgi(b"1") + hot(b"2"))
-    await turns()
+    await iterations()
     held.lose()
-    await turns()
+    await iterations()
     assert held.state["gone"] == ["/asgi"]
     assert held.plane.waiting == []
 
@@ -338,7 +339,7 @@ async def test_who_leaves_while_a_large_body_waits_for_the_codec_is_not_read() -
         gate.set()
     await asyncio.wrap_future(blocked)
     await asyncio.get_running_loop().run_in_executor(codec_thread.begins, int)
-    await turns()
+    await iterations()
     assert held.plane.waiting == []
     assert held.plane.reading == 0
 
@@ -481,7 +482,7 @@ async def test_nothing_is_left_of_answered_requests_and_lost_connections() -> No
         gone = weakref.ref(held.protocol)
         held.lose()
         held.connect()
-        await turns()
+        await iterations()
         assert gone() is None
         assert gc.collect() < 50
     finally:
@@ -512,21 +513,13 @@ def resident(server: Cohort, name: str = "VmRSS") -> float:
     return int(status.split(f"{name}:")[1].split()[0]) / 1024
 
 
-def eventually(condition: Callable[[], object]) -> None:
-    """Ask again and again, each time over the network, until `condition` holds."""
-    for _ in range(3000):
-        if condition():
-            return
-    raise AssertionError("it never came true")
-
-
 def test_over_the_concurrency_limit_is_429(server: Cohort) -> None:
     """COHORT_MAX_CONCURRENCY requests are under way; the next is refused; they are answered."""
     with contextlib.ExitStack() as stack:
         waiting = [stack.enter_context(connect(server.url)) for _ in range(2)]
         for one in waiting:
             one.sendall(request("/models/slow/predict", SLOW, "connection: close"))
-        eventually(lambda: Scrape(server.url).value("model_inflight_requests") == 2)
+        wait_until(lambda: Scrape(server.url).value("model_inflight_requests") == 2)
         (refused,) = exchange(
             server.url, [request("/models/mlp/predict", QUICK, "connection: close")]
         )
@@ -541,8 +534,8 @@ def test_who_hangs_up_is_dropped_with_what_it_had_pipelined(server: Cohort) -> N
     before = Scrape(server.url)
     with connect(server.url) as caller:
         caller.sendall(request("/models/slow/predict", SLOW) * 5)
-        eventually(lambda: Scrape(server.url).value("model_inflight_requests", model="slow") == 1)
-    eventually(
+        wait_until(lambda: Scrape(server.url).value("model_inflight_requests", model="slow") == 1)
+    wait_until(
         lambda: Scrape(server.url).value(name, model="slow") == before.value(name, model="slow") + 1
     )
     after = Scrape(server.url)

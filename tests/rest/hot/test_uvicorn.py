@@ -20,6 +20,8 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import Server, ServerState
 
+from tests.waiting import until
+
 METHODS = {
     "__init__": (
         ["self", "config", "server_state", "app_state", "_loop"],
@@ -193,9 +195,7 @@ async def test_order_of_callbacks(connection: Noted) -> None:
 
 
 async def _complete(cycle: RequestResponseCycle) -> None:
-    async with asyncio.timeout(10):
-        while not cycle.response_complete:
-            await asyncio.sleep(0)
+    await until(lambda: cycle.response_complete)
 
 
 async def test_attributes_of_a_cycle(connection: Noted) -> None:

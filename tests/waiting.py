@@ -1,0 +1,60 @@
+"""How tests wait. A test that waits for something else than these waits for an event of its own.
+
+Nothing here takes a moment for an event: each wait ends when what it waits for is so, and fails
+after PATIENCE. Only what an outside process does is polled, and what no event tells of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PATIENCE = 60.0
+"""Seconds after which a test that waits for what never comes fails, instead of hanging."""
+
+POLL = 0.02
+"""Seconds between two looks at an outside process."""
+
+
+async def iterations(count: int = 5) -> None:
+    """Let the event loop go round `count` times: what was ready has then happened."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def until(
+    condition: Callable[[], object | Awaitable[object]], *, seconds: float = PATIENCE
+) -> None:
+    """Let the event loop go on until `condition` holds, which may be a coroutine function.
+
+    The first thousand looks follow one another at once, later ones every POLL seconds. Raises
+    TimeoutError after `seconds`.
+    """
+    looks = 0
+    async with asyncio.timeout(seconds):
+        while True:
+            found = condition()
+            if inspect.isawaitable(found):
+                found = await found
+            if found:
+                return
+            looks += 1
+            await asyncio.sleep(0 if looks < 1000 else POLL)
+
+
+def wait_until(condition: Callable[[], T | None], *, seconds: float = PATIENCE) -> T:
+    """Look at an outside process until `condition` holds, and give what it said.
+
+    Raises TimeoutError after `seconds`.
+    """
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(POLL)
+    raise TimeoutError(f"not so within {seconds:g} s")
