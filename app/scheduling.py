@@ -41,7 +41,7 @@ class Head(NamedTuple):
     arrived: float
     seconds: float
     device: str
-    shadow: bool = False
+    shadow: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,8 @@ def next_run(heads: Sequence[Head], slots: Mapping[str, Slots]) -> Choice | None
     one.
     """
     ordered = sorted(range(len(heads)), key=lambda i: (heads[i].shadow, heads[i].arrived))
-    waiting = {heads[index].device for index in ordered if not heads[index].shadow}
     for index in ordered:
-        head = heads[index]
-        if head.shadow and head.device in waiting:
-            continue
-        if slots[head.device].free > 0:
+        if slots[heads[index].device].free > 0:
             return Choice(index, express=False)
     for index in ordered:
         head = heads[index]

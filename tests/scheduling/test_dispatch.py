@@ -1,0 +1,296 @@
+"""What the scheduler does at each look: who is looked at, when, on which thread and how often."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from time import monotonic
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from app.batching import Batcher, BatchPolicy, Outputs
+from app.scheduling import INLINE_SECONDS, Scheduler
+from app.session.thread_priority import NICENESS
+from app.tensors import Arrays
+from tests.fakes import Puppet, RecordedEvents, RecordedReply, double
+from tests.waiting import PATIENCE, iterations, until, wait_until
+
+TINY, SHORT, LONG = 1e-5, 0.01, 1.0
+Run = Callable[[Arrays, object], Outputs]
+
+
+@pytest.fixture
+async def scheduler() -> AsyncIterator[Scheduler]:
+    scheduler = Scheduler(default_slots=2)
+    yield scheduler
+    scheduler.close()
+
+
+def make(
+    scheduler: Scheduler,
+    run: Run,
+    seconds: float,
+    *,
+    shadow: bool = False,
+    size: int = 4,
+    delay_ms: float = 0.0,
+    exclusively: Run | None = None,
+) -> Batcher:
+    return Batcher(
+        run,
+        BatchPolicy(max_batch_size=size, max_queue_delay_ms=delay_ms),
+        wake=scheduler.wake,
+        observe=RecordedEvents(),
+        seconds_for=lambda work: seconds,
+        shadow=shadow,
+        run_exclusively=exclusively,
+    )
+
+
+def send(batcher: Batcher, requests: int = 1) -> list[RecordedReply]:
+    answers = [RecordedReply() for _ in range(requests)]
+    for answer in answers:
+        batcher.submit({"x": np.ones((1, 1))}, answer)
+    return answers
+
+
+async def all_of(answers: list[RecordedReply]) -> None:
+    for answer in answers:
+        await answer.outputs()
+
+
+class Noted:
+    """A run on the loop that notes whose it was."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+
+    def run(self, name: str) -> Run:
+        def run(inputs: Arrays, control: object) -> Outputs:
+            self.order.append(name)
+            return double(inputs)
+
+        return run
+
+
+# --- Slots and threads
+
+
+async def test_a_device_has_the_slots_it_was_given() -> None:
+    """One that is not named has two."""
+    scheduler = Scheduler({"cpu": 1})
+    for batcher_slots, device in ((1, "cpu"), (2, "cuda")):
+        with Puppet() as puppet:
+            batcher = Batcher(
+                puppet,
+                BatchPolicy().unbatched(),
+                wake=scheduler.wake,
+                observe=RecordedEvents(),
+                seconds_for=lambda work: LONG,
+                device=device,
+            )
+            answers = send(batcher, 5)
+            await puppet.started(batcher_slots)
+            puppet.release(5)
+            await all_of(answers)
+            assert puppet.most == batcher_slots
+    scheduler.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities on Linux only")
+async def test_short_runs_have_the_loops_priority_and_others_give_way(scheduler: Scheduler) -> None:
+    """A run in the express slot is over before anybody would notice."""
+    niceness: dict[str, int] = {}
+
+    def noting(name: str) -> Callable[[Arrays], Outputs]:
+        def run(inputs: Arrays) -> Outputs:
+            niceness[name] = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+            return double(inputs)
+
+        return run
+
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    with Puppet(noting("long")) as long, Puppet(noting("short")) as short:
+        answers = send(make(scheduler, long, LONG), 8)
+        await long.started(2)
+        answers += send(make(scheduler, short, SHORT))
+        await short.started(1)
+        short.release()
+        long.release(2)
+        await all_of(answers)
+    assert niceness == {"long": NICENESS, "short": own}
+
+
+async def test_one_thread_does_all_short_runs_and_ends_with_the_others() -> None:
+    """The express slot has one; closing ends it, too."""
+    scheduler, before = Scheduler(default_slots=1), set(threading.enumerate())
+    with Puppet() as long, Puppet() as short:
+        answers = send(make(scheduler, long, LONG))
+        await long.started(1)
+        quick = make(scheduler, short, SHORT)
+        for count in (1, 2):
+            once = send(quick)
+            await short.started(count)
+            short.release()
+            await all_of(once)
+        started = set(threading.enumerate()) - before
+        threads = [one for one in started if one.name == "cohort-run"]
+        assert len(threads) == 2
+        long.release()
+        await all_of(answers)
+        scheduler.close()
+        for thread in threads:
+            await asyncio.to_thread(thread.join, PATIENCE)
+            assert not thread.is_alive()
+
+
+async def test_a_run_with_more_to_come_is_not_exclusive(scheduler: Scheduler) -> None:
+    """The rest of its queue runs beside it; the last of all may have every core."""
+    with Puppet() as puppet, Puppet() as exclusive:
+        batcher = make(scheduler, puppet, LONG, exclusively=exclusive)
+        answers = send(batcher, 5)
+        await puppet.started(2)
+        puppet.release(2)
+        await all_of(answers)
+        answers = send(batcher, 4)
+        await exclusive.started(1)
+        exclusive.release()
+        await all_of(answers)
+        assert (len(puppet.feeds), len(exclusive.feeds)) == (2, 1)
+
+
+async def test_many_runs_that_end_at_once_are_collected_together(scheduler: Scheduler) -> None:
+    """One wake-up of the loop for all that threads have done meanwhile."""
+    collect, collected = scheduler._collect, 0
+
+    def counted() -> None:
+        nonlocal collected
+        collected += 1
+        collect()
+
+    scheduler._collect = counted  # type: ignore[method-assign]
+    with Puppet() as puppet:
+        answers = send(make(scheduler, puppet, LONG), 8)
+        await puppet.started(2)
+        puppet.release(2)
+        wait_until(lambda: len(scheduler._done) == 2)  # without the loop, which does not go on
+        await all_of(answers)
+    assert collected == 1
+
+
+# --- On the loop
+
+
+async def test_a_shadow_runs_on_the_loop_after_all_others(scheduler: Scheduler) -> None:
+    """Also where it was the first to come."""
+    noted = Noted()
+    shadow = make(scheduler, noted.run("shadow"), TINY, shadow=True)
+    answers = send(shadow)
+    answers += send(make(scheduler, noted.run("one"), TINY))
+    answers += send(make(scheduler, noted.run("other"), TINY))
+    await all_of(answers)
+    assert noted.order == ["one", "other", "shadow"]
+
+
+async def test_a_shadow_waits_on_the_loop_while_others_wait(scheduler: Scheduler) -> None:
+    """For a slot, say: what callers wait for comes first."""
+    noted = Noted()
+    with Puppet() as puppet:
+        answers = send(make(scheduler, puppet, LONG), 12)  # one batch of three has to wait
+        await puppet.started(2)
+        answers += send(make(scheduler, noted.run("shadow"), TINY, shadow=True))
+        await iterations()
+        assert noted.order == []
+        puppet.release(1)
+        await puppet.started(3)
+        await until(lambda: noted.order == ["shadow"])
+        puppet.release(2)
+        await all_of(answers)
+
+
+async def test_runs_on_the_loop_go_on_for_a_moment(scheduler: Scheduler) -> None:
+    """Batch after batch while time is left, and then the loop has its turn."""
+    noted = Noted()
+    batcher = make(scheduler, noted.run("tiny"), TINY, size=1)
+    now = monotonic()
+    with mock.patch("app.scheduling.monotonic", side_effect=lambda: now):
+        answers = send(batcher, 5)
+        scheduler._tick()
+        assert len(noted.order) == 5
+        answers += send(batcher, 5)
+
+        def run(inputs: Arrays, control: object) -> Outputs:
+            nonlocal now
+            now += INLINE_SECONDS * 0.6
+            return double(inputs)
+
+        slower = make(scheduler, run, TINY, size=1)
+        answers += send(slower, 5)
+        scheduler._tick()
+        assert (batcher.waiting, slower.waiting) == (0, 3)
+    await all_of(answers)
+
+
+# --- Gathering, and looking again
+
+
+async def test_what_is_gathered_is_collected_before_the_look(scheduler: Scheduler) -> None:
+    """What it submits runs with what was submitted before; once for each time it was asked for."""
+    noted = Noted()
+    batcher = make(scheduler, noted.run("tiny"), TINY)
+    answers = send(batcher)
+    scheduler.gather(lambda: answers.extend(send(batcher)))
+    await iterations()
+    await all_of(answers)
+    assert (len(answers), noted.order) == (2, ["tiny"])
+
+
+async def test_gathering_alone_wakes_the_scheduler(scheduler: Scheduler) -> None:
+    """Once, whatever happens in it: others who wait are looked at all the same."""
+    gathered: list[str] = []
+
+    def fail() -> None:
+        gathered.append("failed")
+        raise ZeroDivisionError
+
+    noted = Noted()
+    scheduler.gather(fail)
+    answers = send(make(scheduler, noted.run("tiny"), TINY))
+    loop, errors = asyncio.get_running_loop(), []
+    loop.set_exception_handler(lambda loop, context: errors.append(context["exception"]))
+    await all_of(answers)
+    assert gathered == ["failed"]
+    assert [type(error) for error in errors] == [ZeroDivisionError]
+
+
+async def test_a_batch_that_is_held_costs_nothing_meanwhile(scheduler: Scheduler) -> None:
+    """It is looked at when a request comes and when it is due, not all the time."""
+    noted = Noted()
+    batcher = make(scheduler, noted.run("held"), TINY, delay_ms=1e6)
+    with mock.patch.object(batcher, "next_batch", wraps=batcher.next_batch) as looks:
+        answers = send(batcher)
+        await iterations(100)
+        assert looks.call_count == 1
+        answers += send(batcher, 3)
+        await all_of(answers)
+    assert noted.order == ["held"]
+
+
+async def test_a_timer_that_fires_early_counts_as_on_time(scheduler: Scheduler) -> None:
+    """uvloop's do, by up to a millisecond: what was due then runs, and is not looked at again."""
+    noted = Noted()
+    batcher = make(scheduler, noted.run("held"), TINY, delay_ms=1e6)
+    answers = send(batcher)
+    await iterations()
+    assert scheduler._timer is not None
+    due = scheduler._timer_due
+    scheduler._timer.cancel()
+    with mock.patch("app.scheduling.monotonic", return_value=due - 0.0009):
+        scheduler._ripen()
+    await all_of(answers)
+    assert noted.order == ["held"]
