@@ -45,6 +45,21 @@ async def test_requests_run_together_and_each_gets_its_own_rows() -> None:
     assert_empty(batcher)
 
 
+async def test_a_request_alone_is_fed_as_it_came() -> None:
+    """There is nothing to put together: its arrays are not copied."""
+    scheduler, fed = ManualScheduler(), []
+
+    def run(inputs: Arrays, control: object) -> list[Array]:
+        fed.append(inputs["x"])
+        return double(inputs)
+
+    batcher = Batcher(run, BatchPolicy(), wake=scheduler.wake, observe=RecordedEvents())
+    array = np.ones((2, 3))
+    batcher.submit({"x": array}, RecordedReply())
+    scheduler.run_all(batcher)
+    assert [one is array for one in fed] == [True]
+
+
 async def test_datatypes_are_never_mixed() -> None:
     """Floats of two sizes, integers and strings wait apart and stay what they are."""
     scheduler, seen = ManualScheduler(), RecordedEvents()

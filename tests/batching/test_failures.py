@@ -105,6 +105,21 @@ async def test_a_bug_of_ours_answers_everyone() -> None:
     assert len(seen.runs) == 1
 
 
+async def test_a_bug_in_a_part_of_a_run_leaves_those_before_their_answers() -> None:
+    """Whoever had run by then keeps the outputs; all others are told, each once."""
+
+    def run(inputs: Arrays, control: object) -> Outputs:
+        if len(inputs["x"]) > 1:
+            raise InvalidInput("one of these")
+        if (inputs["x"] == POISON).any():
+            raise ZeroDivisionError
+        return double(inputs)
+
+    got, _ = await answers_of(run, [1.0, 2.0, POISON, 4.0])
+    assert got[:2] == [2.0, 4.0]
+    assert [type(one) for one in got[2:]] == [InferenceFailed] * 2
+
+
 async def test_a_control_that_cannot_be_made_answers_everyone() -> None:
     """Also what happens before the run must leave nobody waiting."""
     scheduler = ManualScheduler()

@@ -196,6 +196,47 @@ async def test_lengths_that_disagree_within_a_request_run_alone() -> None:
     assert [ran.requests for ran in seen.runs] == [1, 1]
 
 
+@pytest.mark.parametrize(
+    ("ids", "mask", "rows"),
+    [((3,), (3,), 3), ((0, 3), (2, 3), 2), ((2, 3), (0, 3), 2), ((), (2, 3), 2)],
+    ids=["no axis to pad", "no rows beside some", "rows beside none", "a single number"],
+)
+def test_shapes_that_cannot_be_padded_run_alone(
+    ids: tuple[int, ...], mask: tuple[int, ...], rows: int
+) -> None:
+    """The model says what is wrong with them."""
+    assert PLAN.rows_and_key({"ids": np.ones(ids), "mask": np.ones(mask)}) == (rows, None)
+
+
+async def test_only_the_axis_that_is_asked_for_is_padded() -> None:
+    """Further in than the first, beside an input that is as it is; rows follow their requests."""
+    image, scale = TensorSpec("image", "FP32", ("N", 2, "L")), TensorSpec("scale", "FP32", ("N",))
+    scaled = TensorSpec("scaled", "FP32", (None, 2, "L"))
+    plan = plan_padding([image, scale], [scaled], {"image": Padding(axis=2, value=-1, multiple=4)})
+    fed: list[Arrays] = []
+
+    def run(inputs: Arrays, control: object) -> Outputs:
+        fed.append(inputs)
+        images, scales = np.asarray(inputs["image"], float), np.asarray(inputs["scale"], float)
+        return [images * scales[:, None, None]]
+
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    batcher = Batcher(run, BatchPolicy(), wake=scheduler.wake, observe=seen, padding=plan)
+    sent = [
+        (np.full((rows, 2, length), 3.0), np.full(rows, 2.0)) for rows, length in [(1, 2), (2, 4)]
+    ]
+    answers = [RecordedReply() for _ in sent]
+    for (images, scales), answer in zip(sent, answers, strict=True):
+        batcher.submit({"image": images, "scale": scales}, answer)
+    scheduler.run_all(batcher)
+    (feeds,) = fed
+    assert np.asarray(feeds["image"])[0].tolist() == [[3, 3, -1, -1]] * 2
+    assert np.asarray(feeds["scale"]).tolist() == [2.0] * 3
+    for (images, _), answer in zip(sent, answers, strict=True):
+        assert_same((await answer.outputs())[0], images * 2)
+    assert seen.runs[0].padding == pytest.approx(1 - 20 / 24)
+
+
 async def test_strings_are_padded_with_empty_ones() -> None:
     """The pad value is a number; a string tensor takes none."""
     words = TensorSpec("words", "BYTES", ("N", "L"))

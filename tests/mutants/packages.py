@@ -9,9 +9,10 @@ ROOT = Path(__file__).parents[2]
 
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "app/scheduling.py": ("tests/scheduling",),
-    "app/batching": ("tests/batching", "tests/scheduling"),
-    "app/codec": ("tests/codec", "tests/rest/test_v1.py", "tests/rest/test_v2.py"),
+    "app/batching": ("tests/batching",),
+    "app/codec": ("tests/codec",),
     "app/rollouts": ("tests/rollouts",),
+    "app/data_plane/coalescing.py": ("tests/data_plane",),
     "app/rest/hot": ("tests/rest/hot",),
 }
 """Paths under the repository's root: a package or module, and its tests."""

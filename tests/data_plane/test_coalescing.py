@@ -1,0 +1,433 @@
+"""Coalesced requests that fail: what one of a group does to the others, and what is counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+from unittest import mock
+
+import numpy as np
+import orjson
+import pytest
+
+from app.batching import Outputs, Reply
+from app.data_plane.coalescing import COALESCED_RUN_SECONDS, Coalescer, SmallRequest
+from app.data_plane.lease import GroupLease, ServedVersion
+from app.data_plane.limit import ConcurrencyLimit
+from app.errors import (
+    Cancelled,
+    CohortError,
+    DeadlineExceeded,
+    InferenceFailed,
+    InvalidInput,
+    NotReady,
+    Overloaded,
+)
+from app.metrics import VersionMetrics
+from app.registry import Engine
+from app.registry.engine import LeaseCount
+from app.tensors import Arrays, TensorSpec
+
+BAD = -1.0
+
+
+@pytest.fixture(autouse=True)
+def clock() -> Iterator[mock.Mock]:
+    """It stands still unless a test turns it: groups may run at once."""
+    with mock.patch("app.data_plane.coalescing.monotonic", return_value=100.0) as clock:
+        yield clock
+
+
+def body(value: float, *, model: str = "m", name: str | None = "x") -> bytes:
+    if name is None:
+        return orjson.dumps({"model": model, "input": [[value, 1.0]]})
+    return orjson.dumps({"model": model, "inputs": {name: [[value, 1.0]]}})
+
+
+@dataclass
+class Request:
+    """A request with a body; `became` says what was done with it, one call after the other."""
+
+    body: bytes
+    model: str | None = None
+    response_complete: bool = False
+    became: list[Any] = field(default_factory=list)
+    writing: Callable[[], None] = lambda: None  # what happens as its response is written
+
+    def proceed(self, body: bytes) -> None:
+        assert body == self.body
+        self.became.append("singly")
+
+    def proceed_parsed(self, document: object, body: bytes) -> None:
+        assert (document, body) == (orjson.loads(body), self.body)
+        self.became.append("singly")
+
+    def refuse(self, error: CohortError) -> None:
+        self._end(error)
+
+    def fail(self, error: Exception) -> None:
+        self._end(error)
+
+    def succeed(self, body: bytes) -> None:
+        self.writing()
+        self._end(orjson.loads(body)["outputs"]["y"])
+
+    def _end(self, became: object) -> None:
+        assert not self.response_complete
+        self.response_complete = True
+        self.became.append(became)
+
+
+def double(inputs: Arrays) -> Outputs:
+    """A model that takes no row with a BAD number, and divides by it."""
+    x = np.asarray(inputs["x"], "f4")
+    if (x == BAD).any():
+        raise InvalidInput("a bad row")
+    return [x * 2]
+
+
+class FakeEngine:
+    """Runs at once, or when the test says so; `run` is the model."""
+
+    outputs = (TensorSpec("y", "FP32", ("N", 2)),)
+    inputs = (TensorSpec("x", "FP32", ("N", 2)),)
+    labels = ()
+    timeout = 30.0
+
+    def __init__(self, run: Callable[[Arrays], Outputs] = double, *, inline_rows: int = 8) -> None:
+        self.run = run
+        self.inline_rows = inline_rows
+        self.leases = LeaseCount()
+        self.busy = False  # whether others wait already
+        self.queued: list[Callable[[], None]] = []
+        self.ran: list[int] = []  # rows
+        self.refusal: Exception | None = None
+
+    def run_now(
+        self, inputs: Arrays, reply: Reply, *, arrived: float, rows: int, requests: int
+    ) -> bool:
+        if self.refusal is not None:
+            raise self.refusal
+        if self.busy:
+            return False
+        assert len(inputs["x"]) == rows == requests
+        self._answer(inputs, reply)
+        return True
+
+    def submit(self, inputs: Arrays, reply: Reply, *, deadline: float, requests: int) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        assert len(inputs["x"]) == requests
+        self.queued.append(lambda: self._answer(inputs, reply))
+
+    def _answer(self, inputs: Arrays, reply: Reply) -> None:
+        self.ran.append(len(inputs["x"]))
+        try:
+            outputs = self.run(inputs)
+        except CohortError as error:
+            reply(None, error)
+        else:
+            reply(outputs, None)
+
+
+@dataclass
+class FakeMetrics:
+    """Counts requests by their code."""
+
+    codes: Counter[str] = field(default_factory=Counter)
+
+    def request(self, variant: str, code: str, seconds: float, count: int = 1) -> None:
+        self.codes[code] += count
+
+
+class Plane:
+    """A coalescer over one version of the model `m`, with its end of the iteration in the test."""
+
+    def __init__(self, engine: FakeEngine, *, most: int = 100) -> None:
+        self.engine = engine
+        self.counts = FakeMetrics()
+        self.limit = ConcurrencyLimit(most)
+        self.served = ServedVersion(
+            "m", "1", cast("Engine", engine), cast("VersionMetrics", self.counts)
+        )
+        self.targets: dict[str | None, ServedVersion | None] = {"m": self.served}
+        self.collect: list[Callable[[], None]] = []
+        self.coalescer = Coalescer(
+            target=self.targets.get, lease=self._lease, gather=self.collect.append
+        )
+
+    def _lease(self, served: ServedVersion, started: float, count: int) -> GroupLease:
+        self.limit.check(count)
+        return GroupLease(served, self.limit, started=started, count=count)
+
+    def answer(self, *requests: Request) -> list[object]:
+        """Send requests in one iteration; gives what became of each, as the last word."""
+        for one in requests:
+            self.coalescer.add(cast("SmallRequest", one), one.body)
+        (collect,) = self.collect
+        self.collect.clear()
+        collect()
+        return [one.became[-1] if one.became else None for one in requests]
+
+    def assert_nothing_held(self) -> None:
+        assert self.limit.leases == 0
+        assert self.engine.leases.count == 0
+
+
+def requests(*values: float) -> list[Request]:
+    return [Request(body(value)) for value in values]
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["at once", "queued"])
+def test_a_group_is_one_run_and_each_gets_its_row(busy: bool) -> None:
+    """Whether it runs at once, or behind others that wait already."""
+    plane = Plane(FakeEngine())
+    plane.engine.busy = busy
+    group = requests(1, 2, 3)
+    became = plane.answer(*group)
+    if busy:
+        assert became == [None] * 3
+        assert plane.limit.leases == plane.engine.leases.count == 3
+        plane.engine.queued[0]()
+    assert [one.became for one in group] == [[[[2, 2]]], [[[4, 2]]], [[[6, 2]]]]
+    assert plane.engine.ran == [3]
+    assert plane.counts.codes == {"OK": 3}
+    plane.assert_nothing_held()
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["at once", "queued"])
+@pytest.mark.parametrize(
+    "error", [InvalidInput("a bad row"), InferenceFailed("out of bounds"), NotReady("closed")]
+)
+def test_a_run_that_one_row_may_have_spoilt_is_made_singly(busy: bool, error: CohortError) -> None:
+    """Who is at fault is found out there, and only there is anything counted."""
+
+    def run(inputs: Arrays) -> Outputs:
+        raise error
+
+    plane = Plane(FakeEngine(run))
+    plane.engine.busy = busy
+    group = requests(1, BAD, 3)
+    plane.answer(*group)
+    for queued in plane.engine.queued:
+        queued()
+    assert [one.became for one in group] == [["singly"]] * 3
+    assert plane.engine.ran == [3]
+    assert not plane.counts.codes
+    plane.assert_nothing_held()
+
+
+@pytest.mark.parametrize(
+    "error", [DeadlineExceeded(1.0), InferenceFailed("out of memory", blames_input=False)]
+)
+def test_a_run_that_fails_for_all_is_not_repeated(error: CohortError) -> None:
+    """Time that is up, or a device that failed: everybody is told, and counted by that."""
+
+    def run(inputs: Arrays) -> Outputs:
+        raise error
+
+    plane = Plane(FakeEngine(run))
+    assert plane.answer(*requests(1, 2)) == [error] * 2
+    assert plane.counts.codes == {error.code: 2}
+    assert error.about == {"model": "m", "version": "1"}
+    plane.assert_nothing_held()
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        [np.array([[1, 2], [np.nan, 4]], "f4")],
+        [np.array([[1, 2], [np.inf, 4]], "f4")],
+        [np.ones((1, 2), "f4")],
+        [np.ones((3, 2), "f4")],
+        [np.float32(1)],
+    ],
+    ids=["NaN", "infinity", "too few rows", "too many", "no rows"],
+)
+def test_outputs_that_cannot_be_parted_are_made_singly(outputs: Outputs) -> None:
+    """Each response then says what it has to say; nothing is counted twice."""
+    plane = Plane(FakeEngine(lambda inputs: outputs))
+    assert plane.answer(*requests(1, 2)) == ["singly"] * 2
+    assert plane.served.coalescible
+    assert not plane.counts.codes
+    plane.assert_nothing_held()
+
+
+def test_large_outputs_are_made_singly_from_then_on() -> None:
+    """They are written on a thread, each by itself: a second group would be in vain."""
+    plane = Plane(FakeEngine(lambda inputs: [np.ones((2, 500_000), "f4")]))
+    assert plane.answer(*requests(1, 2)) == ["singly"] * 2
+    assert plane.answer(*requests(1, 2)) == ["singly"] * 2
+    assert plane.engine.ran == [2]
+    plane.assert_nothing_held()
+
+
+def test_a_group_larger_than_there_is_room_goes_singly() -> None:
+    """As many as each by itself finds room for get in."""
+    plane = Plane(FakeEngine(), most=2)
+    assert plane.answer(*requests(1, 2, 3)) == ["singly"] * 3
+    assert plane.answer(*requests(1, 2)) == [[[2, 2]], [[4, 2]]]
+    plane.assert_nothing_held()
+
+
+@pytest.mark.parametrize("refusal", [Overloaded("full"), NotReady("closed")])
+@pytest.mark.parametrize("busy", [False, True], ids=["at once", "queued"])
+def test_a_group_that_the_engine_refuses_goes_singly(refusal: CohortError, busy: bool) -> None:
+    """A queue without room for all may have some, and another version may be there meanwhile."""
+    plane = Plane(FakeEngine())
+    plane.engine.refusal, plane.engine.busy = refusal, busy
+    assert plane.answer(*requests(1, 2, 3)) == ["singly"] * 3
+    assert not plane.counts.codes
+    plane.assert_nothing_held()
+
+
+def test_a_group_has_at_most_the_rows_that_may_run_on_the_loop() -> None:
+    """Others are the next group; nobody is left out or answered twice."""
+    plane = Plane(FakeEngine(inline_rows=2))
+    group = requests(1, 2, 3, 4, 5)
+    assert plane.answer(*group) == [[[2 * value, 2]] for value in (1, 2, 3, 4, 5)]
+    assert plane.engine.ran == [2, 2, 1]
+    assert plane.counts.codes == {"OK": 5}
+    plane.assert_nothing_held()
+
+
+def test_groups_run_at_once_only_for_a_moment(clock: mock.Mock) -> None:
+    """What does not fit in that is queued: sockets wait to be read."""
+
+    def run(inputs: Arrays) -> Outputs:
+        clock.return_value += COALESCED_RUN_SECONDS
+        return double(inputs)
+
+    plane = Plane(FakeEngine(run, inline_rows=2))
+    became = plane.answer(*requests(1, 2, 3, 4))
+    assert became == [[[2, 2]], [[4, 2]], None, None]
+    plane.engine.queued[0]()
+    plane.assert_nothing_held()
+
+
+def test_a_member_that_left_is_answered_nothing_and_counted_as_cancelled() -> None:
+    """The others are answered with their own rows."""
+    plane = Plane(FakeEngine())
+    plane.engine.busy = True
+    group = requests(1, 2, 3)
+    plane.answer(*group)
+    group[1].response_complete = True
+    plane.engine.queued[0]()
+    assert [one.became for one in group] == [[[[2, 2]]], [], [[[6, 2]]]]
+    assert plane.counts.codes == {"OK": 2, Cancelled.__name__: 1}
+    plane.assert_nothing_held()
+
+
+def test_a_member_that_left_is_not_told_of_a_failure_nor_run_again() -> None:
+    """Whether the others are told, or each goes singly."""
+    for error, became in ((DeadlineExceeded(1.0), None), (InvalidInput("bad"), "singly")):
+
+        def run(inputs: Arrays, error: CohortError = error) -> Outputs:
+            raise error
+
+        plane = Plane(FakeEngine(run))
+        plane.engine.busy = True
+        group = requests(1, 2)
+        plane.answer(*group)
+        group[0].response_complete = True
+        plane.engine.queued[0]()
+        assert [one.became for one in group] == [[], [became or error]]
+        plane.assert_nothing_held()
+
+
+def test_a_response_that_cannot_be_written_fails_those_after_it() -> None:
+    """A bug of ours while one of them is answered leaves nobody without a response."""
+    plane = Plane(FakeEngine())
+    group = requests(1, 2, 3)
+
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    group[1].writing = broken
+    first, *others = plane.answer(*group)
+    assert first == [[2, 2]]
+    assert [type(one) for one in others] == [ZeroDivisionError] * 2
+    plane.assert_nothing_held()
+
+
+@pytest.mark.parametrize("broken", ["parse_document", "read_row", "pack_rows", "write_rows"])
+def test_a_bug_fails_all_and_holds_nothing(broken: str) -> None:
+    """Before the run or after it; the next ones are answered."""
+    plane = Plane(FakeEngine())
+    with mock.patch(f"app.data_plane.coalescing.{broken}", side_effect=ZeroDivisionError):
+        became = plane.answer(*requests(1, 2))
+    assert [type(one) for one in became] == [ZeroDivisionError] * 2
+    plane.assert_nothing_held()
+    assert plane.answer(*requests(1)) == [[[2, 2]]]
+
+
+def test_a_bug_in_the_engine_fails_all_and_holds_nothing() -> None:
+    """It is no refusal: going on singly would meet it again."""
+    plane = Plane(FakeEngine())
+    plane.engine.refusal = ZeroDivisionError()
+    assert plane.answer(*requests(1, 2)) == [plane.engine.refusal] * 2
+    plane.assert_nothing_held()
+
+
+@pytest.mark.parametrize("odd", ["true", '"4"', "null", "[4]", "1e300"])
+def test_a_row_in_doubt_takes_its_group_along(odd: str) -> None:
+    """They go singly, where the one at fault is told why."""
+    plane = Plane(FakeEngine())
+    bad = Request(b'{"model": "m", "inputs": {"x": [[1, %b]]}}' % odd.encode())
+    assert plane.answer(*requests(1), bad, *requests(3)) == ["singly"] * 3
+    assert plane.engine.ran == []
+    plane.assert_nothing_held()
+
+
+def test_what_is_not_alike_is_grouped_apart() -> None:
+    """By model, input and width; in whatever order they came."""
+    plane = Plane(FakeEngine())
+    form = Request(body(7, name=None))
+    group = [
+        Request(body(1)),
+        Request(b'{"model": "m", "inputs": {"x": [[1]]}}'),
+        Request(body(2)),
+        Request(body(3, model="other")),
+        Request(body(4, name="y")),
+        Request(body(5), model="m"),
+        Request(body(6), model="other"),
+        Request(body(6, model="other"), model="m"),
+        Request(b"[1]"),
+    ]
+    became = plane.answer(*group)
+    assert became == [
+        [[2, 2]], "singly", [[4, 2]], "singly", "singly", [[10, 2]], "singly", "singly", "singly",
+    ]  # fmt: skip
+    assert plane.engine.ran == [3]
+    with mock.patch.object(form, "succeed", form.became.append):
+        plane.answer(form)
+    assert orjson.loads(form.became[0])["prediction"] == [[14, 2]]
+
+
+def test_a_body_that_is_not_json_is_refused_alone() -> None:
+    """It has no version to be counted with; the others are answered."""
+    plane = Plane(FakeEngine())
+    refused, answered = plane.answer(Request(b"{"), *requests(1))
+    assert isinstance(refused, InvalidInput)
+    assert answered == [[2, 2]]
+
+
+def test_a_path_whose_model_coalesces_nothing_is_not_parsed() -> None:
+    """It goes on singly with its body as it came."""
+    plane = Plane(FakeEngine())
+    with mock.patch("app.data_plane.coalescing.parse_document", side_effect=AssertionError):
+        assert plane.answer(Request(b"{", model="unknown")) == ["singly"]
+
+
+@pytest.mark.parametrize("limit", ["not coalescible", "too slow", "gone"])
+def test_a_model_whose_requests_go_singly(limit: str) -> None:
+    """By its outputs, by its runs, or with a rollout or no version at all."""
+    plane = Plane(FakeEngine(inline_rows=1 if limit == "too slow" else 8))
+    plane.served.coalescible = limit != "not coalescible"
+    if limit == "gone":
+        plane.targets.clear()
+    assert plane.answer(*requests(1, 2)) == ["singly"] * 2
+    assert plane.engine.ran == []
+    plane.assert_nothing_held()
