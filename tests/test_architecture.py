@@ -63,7 +63,7 @@ OWNERS: Mapping[str, frozenset[str]] = {
 
 LONGEST_MODULE = 400  # lines
 
-MAY_SLEEP = frozenset({"waiting", "rollouts.test_rollouts"})  # of the tests
+MAY_SLEEP = frozenset({"waiting"})  # of the tests
 
 # Newer Pythons may take a name that was ours first; inside `app` it hides nothing.
 OURS_FIRST = frozenset({"profiling"})  # the standard library's arrives in 3.15

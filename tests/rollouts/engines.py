@@ -17,7 +17,7 @@ from app.registry.engine import LeaseCount
 from app.repository import ModelConfig
 from app.rollouts import LiveRollout, RolloutEvent, parse_rollouts
 from app.tensors import Arrays, TensorSpec
-from tests.fakes import PATIENCE
+from tests.waiting import PATIENCE
 
 T = TypeVar("T", bound=RolloutEvent)
 

@@ -26,10 +26,11 @@ from app.rollouts import (
     parse_rollouts,
 )
 from tests import onnx_models
-from tests.fakes import PATIENCE, make_metrics
+from tests.fakes import make_metrics
 from tests.planes import make_control_plane, make_data_plane
 from tests.registry.on_disk import RegistryOnDisk
 from tests.rollouts.engines import Events
+from tests.waiting import PATIENCE
 
 GUARD = "guard: {max_error_rate_increase: 0.01, min_requests: 50}"
 
