@@ -187,8 +187,8 @@ def compare(pairs: Sequence[Pair], criterion: Criterion) -> list[list[OutputDiff
 
 
 def explain(pair: Pair, criterion: Criterion) -> str:
-    """Say where `pair` differs and how far, in a sentence per output; "" where it agrees."""
-    said = []
+    """Describe where `pair` differs and how far, a sentence per output; "" where it agrees."""
+    sentences = []
     for name, expected in pair.expected.items():
         got = pair.got.get(name)
         reason = _incomparable(expected, got, criterion)
@@ -197,8 +197,8 @@ def explain(pair: Pair, criterion: Criterion) -> str:
             if criterion.breaches(measured).any():
                 reason = criterion.explain(measured)
         if reason:
-            said.append(f"output {quoted(name)} {reason}")
-    return "; ".join(said)
+            sentences.append(f"output {quoted(name)} {reason}")
+    return "; ".join(sentences)
 
 
 def _layout(pair: Pair) -> tuple[object, ...]:

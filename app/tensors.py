@@ -93,7 +93,7 @@ BY_ORT: Mapping[str, Datatype] = {datatype.ort: datatype for datatype in DATATYP
 
 
 def pack(array: Array, bits: int) -> NDArray[np.uint8]:
-    """Put elements of `bits` each together as ONNX does: the first in a byte's lowest bits.
+    """Pack elements of `bits` each as ONNX does: the first in a byte's lowest bits.
 
     https://github.com/onnx/onnx/blob/main/docs/docsgen/source/technical/int4.md
     """
@@ -107,7 +107,7 @@ def pack(array: Array, bits: int) -> NDArray[np.uint8]:
 
 
 def unpack(buffer: NDArray[np.uint8], datatype: Datatype, shape: Sequence[int]) -> Array:
-    """Take apart what `pack` put together."""
+    """Unpack what `pack` packed."""
     bits, each = datatype.bits, 8 // datatype.bits
     flat = np.empty(buffer.size * each, np.uint8)
     for place in range(each):
@@ -121,7 +121,7 @@ class TensorSpec:
 
     `shape` holds a length, a symbol's name, or None for a dimension without either; the whole is
     None where the rank is unknown. `datatype` is the Open Inference name, or ONNX Runtime's own
-    words (`seq(tensor(float))`) for what is no tensor Cohort carries.
+    words (`seq(tensor(float))`) for what is not a tensor that can be sent.
     """
 
     name: str
@@ -135,7 +135,7 @@ class TensorSpec:
 
     @cached_property
     def dtype(self) -> np.dtype[np.generic]:
-        """numpy's dtype; an InvalidInput where the value is no tensor that can be transportable."""
+        """numpy's dtype; an InvalidInput where the value is not `transportable`."""
         if self.datatype not in BY_NAME:
             raise InvalidInput(
                 f"{quoted(self.name)} is {self.datatype}, which cannot be sent over the wire"
@@ -182,7 +182,7 @@ class TensorSpec:
 
 
 def by_name(specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> Arrays:
-    """The arrays of `specs`, without those that are no tensors, by name."""
+    """The arrays of `specs`, without those that are not tensors, by name."""
     return {
         spec.name: array for spec, array in zip(specs, arrays, strict=True) if spec.transportable
     }
@@ -207,11 +207,11 @@ def check_inputs(specs: Sequence[TensorSpec], arrays: Mapping[str, Array]) -> No
 
 
 def check_names(specs: Sequence[TensorSpec], names: Mapping[str, object]) -> None:
-    """Raise InvalidInput where `names` holds a name that is no input, or lacks one."""
+    """Raise InvalidInput where `names` has a name that is not an input, or lacks one."""
     known = [spec.name for spec in specs]
     for name in names:
         if name not in known:
-            raise InvalidInput(f"there is no input {quoted(name)}{did_you_mean(name, known)}")
+            raise InvalidInput(f"input {quoted(name)} not found{did_you_mean(name, known)}")
     for name in known:
         if name not in names:
             raise InvalidInput(f"input {quoted(name)} is missing")

@@ -10,7 +10,7 @@ from hypothesis import settings
 collect_ignore = (
     []
     if "OpenVINOExecutionProvider" in onnxruntime.get_available_providers()
-    else ["test_providers_openvino.py"]
+    else ["session/test_providers_openvino.py"]
 )
 
 # A deadline for each example would fail on a machine that is busy with something else.

@@ -37,7 +37,7 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
     settings = options.settings_from(context)
     from app.repository import scan
 
-    # As it stands now: a check is no reason to wait for a copy to end.
+    # As it is now: a check does not wait for a copy to end.
     snapshot = scan(settings.models, quiet=0)
     problems = [*snapshot.problems, *_missing(settings, snapshot)]
     named = _named(settings, snapshot, problems)
@@ -63,9 +63,9 @@ def _missing(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:
     name = settings.default_model
     if name is not None and name not in snapshot.models:
         there = did_you_mean(name, snapshot.models)
-        yield Problem("", variable("default_model"), f"there is no model {quoted(name)}{there}")
+        yield Problem("", variable("default_model"), f"model {quoted(name)} not found{there}")
     if not snapshot.models and not snapshot.problems:
-        sentence = "holds no model; put one at <name>/1/model.onnx in it"
+        sentence = "has no model; put one at <name>/1/model.onnx in it"
         yield Problem(str(settings.models), "", sentence)
 
 
@@ -87,14 +87,14 @@ def _named(
         rollout, model = config.rollout, snapshot.models.get(name)
         if model is None:
             there = did_you_mean(name, snapshot.models)
-            problems.append(Problem(file, name, f"there is no model {quoted(name)}{there}"))
+            problems.append(Problem(file, name, f"model {quoted(name)} not found{there}"))
             continue
         places = {f"variants.{one.name}": one.version for one in rollout.variants.values()}
         if rollout.shadow is not None:
             places["shadow"] = rollout.shadow.version
         has = ", ".join(map(str, sorted(model.versions))) or "none"
         problems += [
-            Problem(file, f"{name}.{key}.version", f"{number} is not on disk; there is {has}")
+            Problem(file, f"{name}.{key}.version", f"{number} not found; available: {has}")
             for key, number in places.items()
             if number not in model.versions
         ]

@@ -21,7 +21,7 @@ WIDTH = 140
 
 
 def settings_command(*only: str) -> type[click.RichCommand]:
-    """A command with an option for every setting, or for those named, made when first asked for."""
+    """A command with an option for every setting, or for those named, made when first needed."""
 
     class SettingsCommand(click.RichCommand):
         def get_params(self, ctx: click.Context) -> list[click.Parameter]:

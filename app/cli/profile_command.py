@@ -125,21 +125,21 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
 
 
 def _find(folder: Path, model: str, number: int | None) -> tuple[int, Path, ModelConfig]:
-    """The version to look at; raises a CohortError that names what is there instead."""
+    """The version to profile. Raises a CohortError that names what is available."""
     from app.errors import LoadFailed, did_you_mean, quoted
     from app.repository import scan
 
     models = scan(folder, quiet=0).models
     if model not in models:
         there = did_you_mean(model, models)
-        raise LoadFailed(f"there is no model {quoted(model)} in {folder}{there}")
+        raise LoadFailed(f"model {quoted(model)} not found in {folder}{there}")
     found = models[model]
     if found.config is None:
         raise LoadFailed(f"the config of {quoted(model)} has problems; see cohort check")
     has = ", ".join(map(str, sorted(found.versions))) or "none"
     wanted = max(found.versions, default=0) if number is None else number
     if wanted not in found.versions:
-        raise LoadFailed(f"version {wanted} of {quoted(model)} is not on disk; there is {has}")
+        raise LoadFailed(f"version {wanted} of {quoted(model)} not found; available: {has}")
     return wanted, found.versions[wanted].path, found.config
 
 
@@ -193,8 +193,8 @@ def _show(seen: _Seen, described: Mapping[str, Any]) -> None:
     for rows, taken in found.profile.seconds.items():
         bar = ProgressBar(total=fastest, completed=rows / taken, width=BAR_WIDTH)
         chosen = "chosen" if rows == found.profile.max_batch_size else ""
-        way = "inline" if rows <= inline else "threaded"
-        table.add_row(str(rows), f"{taken * 1000:.3f}", f"{rows / taken:,.0f}", bar, way, chosen)
+        mode = "inline" if rows <= inline else "threaded"
+        table.add_row(str(rows), f"{taken * 1000:.3f}", f"{rows / taken:,.0f}", bar, mode, chosen)
     count = seen.threads or "as many as ONNX Runtime chooses"
     console.print(Text(f"{seen.model} {seen.number} on {seen.provider}, threads per run: {count}"))
     console.print(table)
@@ -228,7 +228,7 @@ def _verdicts(seen: _Seen) -> list[str]:
     lines = [f"Batching: off, {off}" if off else f"Batching: up to {found.profile.max_batch_size}"]
     if seen.policy.pad:
         off = found.padding.reason
-        lines.append(f"Padding: off, {off}" if off else "Padding: on, answers stay the same")
+        lines.append(f"Padding: off, {off}" if off else "Padding: on, outputs stay the same")
     if (threads := found.threads).tried > 1:
         lines.append(
             f"Threads of an exclusive run: {threads.chosen}, since on {threads.tried} it is "

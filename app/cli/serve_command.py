@@ -8,7 +8,7 @@ from app.cli import options
 @click.command("serve", cls=options.settings_command())
 @click.pass_context
 def serve_models(context: click.RichContext, /, **_: object) -> None:
-    """Serve the models until told to stop.
+    """Serve the models until stopped.
 
     SIGTERM makes readiness answer 503, waits for balancers to notice, finishes what is in flight
     and exits with 0.

@@ -1,4 +1,4 @@
-"""Between arrays and what travels: JSON text and raw bytes."""
+"""Arrays to and from what is sent: JSON text and raw bytes."""
 
 from app.codec.binary import from_bytes, to_bytes
 from app.codec.json_tensors import decode_tensor, encode_tensor

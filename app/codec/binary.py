@@ -1,7 +1,7 @@
 """Arrays as raw bytes: little-endian, row after row, as the Open Inference binary extension.
 
-BYTES elements are each preceded by their length in four bytes. Elements of four and two bits lie
-together as in an ONNX file, the first in a byte's lowest bits (docs/decisions/0005).
+BYTES elements are each preceded by their length in four bytes. Elements of four and two bits are
+packed as in an ONNX file, the first in a byte's lowest bits (docs/decisions/0005).
 https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol/binary-tensor-data-extension
 """
 
@@ -28,7 +28,7 @@ _SWAPPED = sys.byteorder != "little"
 def from_bytes(buffer: BytesLike, datatype: str, shape: Sequence[int], *, name: str = "") -> Array:
     """Make an array over `buffer` without copying it; of BYTES, an object array of str.
 
-    `name` is the input's, for what is said of it. Raises InvalidInput.
+    `name` is the input's, for messages. Raises InvalidInput.
     """
     wanted = checked_shape(name, datatype, shape)
     if datatype == "BYTES":
@@ -79,7 +79,7 @@ def _split(buffer: memoryview, shape: Shape, name: str) -> Array:
         except UnicodeDecodeError:
             # The runtime takes text only: bytes reach it as "b'…'".
             raise InvalidInput(
-                f"input {quoted(name)} has an element that is no UTF-8, number {index}"
+                f"input {quoted(name)} has an element that is not UTF-8, number {index}"
             ) from None
     if at != end:
         raise InvalidInput(
@@ -95,7 +95,7 @@ def _cut_short(name: str, index: int, count: int) -> InvalidInput:
 
 
 def to_bytes(array: Array) -> bytes | memoryview:
-    """Give an array's bytes; a view of them, without copying, wherever they lie as they go out."""
+    """Give an array's bytes: a view, not a copy, wherever they are stored as they are sent."""
     if array.dtype.kind == "O":
         parts = []
         for item in array.ravel().tolist():

@@ -50,9 +50,9 @@ _SHORT = 1024  # elements; BLAS does not wake its threads for as few
 
 
 def from_lists(spec: TensorSpec, value: object) -> Array:
-    """Make the array `spec` asks for of nested lists, or of a bare value.
+    """Make the array that `spec` describes of nested lists, or of a single value.
 
-    The rank is the value's own. An empty list has no more to say: the dimensions below it are the
+    The rank is the value's own. An empty list says nothing of the dimensions below it: they are the
     spec's, and 0 where the spec leaves them open.
     """
     shape, leaves = _take_apart(spec.name, value)
@@ -73,7 +73,7 @@ def decode_tensor(name: str, datatype: str, shape: Sequence[int], data: object) 
         return array.reshape(wanted)
     found, leaves = _take_apart(name, data)
     if not isinstance(data, list):
-        raise InvalidInput(f"input {quoted(name)} takes a list as data, got {shown(data)}")
+        raise InvalidInput(f"the data of input {quoted(name)} must be a list, got {shown(data)}")
     if len(leaves) != prod(wanted):
         raise InvalidInput(
             f"input {quoted(name)} of shape {list(wanted)} takes {prod(wanted)} elements, "
@@ -81,7 +81,7 @@ def decode_tensor(name: str, datatype: str, shape: Sequence[int], data: object) 
         )
     if leaves and len(found) > 1 and found != wanted:
         raise InvalidInput(
-            f"input {quoted(name)} says shape {list(wanted)}, its data has {list(found)}"
+            f"input {quoted(name)} has shape {list(wanted)}, but its data has {list(found)}"
         )
     return _array(name, datatype, leaves, wanted)
 
@@ -91,11 +91,13 @@ def checked_shape(name: str, datatype: str, shape: Sequence[int]) -> Shape:
     if datatype not in BY_NAME:
         raise InvalidInput(f"input {quoted(name)} has an unknown datatype {quoted(datatype)}")
     if len(shape) > MAX_RANK:
-        raise InvalidInput(f"input {quoted(name)} has {len(shape)} dimensions, of {MAX_RANK}")
+        raise InvalidInput(
+            f"input {quoted(name)} has {len(shape)} dimensions; the maximum is {MAX_RANK}"
+        )
     for size in shape:
         if size.__class__ is not int or size < 0:
             raise InvalidInput(
-                f"input {quoted(name)} has a shape of lengths from 0, got {shown(size)} in it"
+                f"input {quoted(name)} has a length in its shape that is not >= 0: {shown(size)}"
             )
     # numpy cannot hold what its strides cannot count, be it empty.
     if prod(size or 1 for size in shape) * BY_NAME[datatype].dtype.itemsize >= 1 << 63:
@@ -104,7 +106,7 @@ def checked_shape(name: str, datatype: str, shape: Sequence[int]) -> Shape:
 
 
 def _take_apart(name: str, value: object) -> tuple[Shape, list[Any]]:
-    """Give the shape and the elements of nested lists. Raises InvalidInput for uneven ones."""
+    """Give the shape and the elements of nested lists. Raises InvalidInput for ragged ones."""
     shape: list[int] = []
     level: list[Any] = [value]
     while level and level[0].__class__ is list:
@@ -171,7 +173,7 @@ def narrowed(exact: NDArray[np.float64], dtype: np.dtype[np.generic]) -> Array |
         if exact.size and np.abs(exact).max() > largest:
             return None
     elif exact.size <= _SHORT and np.vdot(exact, exact) < largest * largest:
-        # A sum of squares below this holds no number too large: one question instead of four.
+        # A sum of squares below this holds no number too large: one call of numpy instead of four.
         return exact.astype(dtype)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         array = exact.astype(dtype)
@@ -255,9 +257,9 @@ PACKERS: Mapping[str, tuple[_Packers, np.dtype[np.generic]]] = {
 
 
 def pack_short(datatype: str, value: object, *, booleans: bool) -> Array | None:
-    """Make a read-only array of short nested lists, or None where there is any doubt.
+    """Make a read-only array of short nested lists; None where `from_lists` must decide.
 
-    `booleans` is false where the sender is known to have written neither `true` nor `false`.
+    `booleans` is false where the text is known to have neither `true` nor `false`.
     """
     known = PACKERS.get(datatype)
     if known is None or value.__class__ is not list:
@@ -294,7 +296,7 @@ def encode_tensor(name: str, array: Array) -> object:
     """Give what `orjson.dumps(…, option=OPT_SERIALIZE_NUMPY)` writes as nested lists, exactly.
 
     That is the array itself wherever orjson takes it. Raises InferenceFailed for what JSON cannot
-    carry: NaN, infinity, bytes that are no UTF-8.
+    carry: NaN, infinity, bytes that are not UTF-8.
     """
     dtype = array.dtype
     kind = dtype.kind
@@ -323,8 +325,8 @@ _WRITTEN_AS: Mapping[np.dtype[np.generic], type[np.generic]] = {
 
 
 def _finite(array: Array) -> bool:
-    # A sum of squares is finite only if every term is. It may overflow without being asked to
-    # matter, so the exact question follows.
+    # A sum of squares is finite only if every term is. It may overflow where none is
+    # infinite, so the exact test follows.
     return (
         array.size <= _SHORT and bool(np.vdot(array, array) < np.inf)  # type: ignore[arg-type]
     ) or bool(np.isfinite(array).all())
@@ -338,7 +340,7 @@ def _strings(name: str, array: Array) -> object:
             text.encode()
         except UnicodeError:
             raise _unwritable(
-                name, f"has bytes that are no UTF-8{_at(index, array.shape)}"
+                name, f"has bytes that are not UTF-8{_at(index, array.shape)}"
             ) from None
         texts[index] = text
     return texts.reshape(array.shape).tolist()
@@ -346,6 +348,6 @@ def _strings(name: str, array: Array) -> object:
 
 def _unwritable(name: str, problem: str) -> InferenceFailed:
     return InferenceFailed(
-        f"output {quoted(name)} {problem}, which JSON cannot carry; ask for it in the binary form",
+        f"output {quoted(name)} {problem}, which JSON cannot carry; request it in binary form",
         blames_input=False,
     )

@@ -115,7 +115,7 @@ def _check_keys(document: Mapping[str, object]) -> None:
 def _read_rest(request: PredictRequest, document: Mapping[str, Any]) -> None:
     _check_keys(document)
     if "input" in document and not request.single:
-        raise InvalidInput("the body has both 'inputs' and 'input'; one of them, please")
+        raise InvalidInput("the body must have either 'inputs' or 'input', got both")
     get = document.get
     request.model = _text("model", get("model"))
     request.id = _text("id", get("id"))
@@ -132,7 +132,7 @@ def _read_rest(request: PredictRequest, document: Mapping[str, Any]) -> None:
 def _text(key: str, value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    raise InvalidInput(f"{quoted(key)} is a string, got {shown(value)}")
+    raise InvalidInput(f"{quoted(key)} must be a string, got {shown(value)}")
 
 
 def _version(value: object) -> str:
@@ -140,35 +140,36 @@ def _version(value: object) -> str:
         return value
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return str(value)
-    raise InvalidInput(f"'version' is a string or a positive integer, got {shown(value)}")
+    raise InvalidInput(f"'version' must be a string or a positive integer, got {shown(value)}")
 
 
 def _names(value: object) -> list[str]:
     if not isinstance(value, list):
-        raise InvalidInput(f"'outputs' is a list of output names, got {shown(value)}")
+        raise InvalidInput(f"'outputs' must be a list of output names, got {shown(value)}")
     if not value:
         raise InvalidInput("'outputs' names none; left out, it means all")
     for name in value:
         if not isinstance(name, str):
-            raise InvalidInput(f"'outputs' is a list of output names, got {shown(name)} in it")
+            raise InvalidInput(f"'outputs' must be a list of output names, got {shown(name)} in it")
     return value
 
 
 def _seconds(value: object) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise InvalidInput(f"'timeout_ms' is a number, got {shown(value)}")
+        raise InvalidInput(f"'timeout_ms' must be a number, got {shown(value)}")
     if not (value > 0 and isfinite(value)):
-        raise InvalidInput(f"'timeout_ms' is above 0, got {shown(value)}")
+        raise InvalidInput(f"'timeout_ms' must be > 0, got {shown(value)}")
     return value / 1000
 
 
 def _parameters(value: object) -> Mapping[str, Parameter]:
     if not isinstance(value, dict):
-        raise InvalidInput(f"'parameters' is an object, got {shown(value)}")
+        raise InvalidInput(f"'parameters' must be an object, got {shown(value)}")
     for key, parameter in value.items():
         if not isinstance(parameter, str | int | float):
             raise InvalidInput(
-                f"parameter {quoted(key)} is a string, number or boolean, got {shown(parameter)}"
+                f"parameter {quoted(key)} must be a string, number or boolean, "
+                f"got {shown(parameter)}"
             )
     return value
 

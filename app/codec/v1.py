@@ -25,7 +25,7 @@ _KEYS = ("instances", "inputs", "signature_name")
 
 
 class V1Request:
-    """What a caller of the V1 face asks for: rows, answered by row, or columns, by column."""
+    """A V1 request: rows, whose response is by row, or columns, whose response is by column."""
 
     __slots__ = ("_rows", "_value")
 
@@ -48,34 +48,34 @@ class V1Request:
         return decode_inputs(request, specs)
 
     def encode(self, outputs: Mapping[str, Array]) -> bytes:
-        """Write the answer. Raises InferenceFailed for an output that JSON cannot carry."""
+        """Write the response. Raises InferenceFailed for an output that JSON cannot carry."""
         written = {name: _written(name, array) for name, array in outputs.items()}
         if self._rows:
-            answer: dict[str, Any] = {"predictions": _by_row(written, outputs)}
+            response: dict[str, Any] = {"predictions": _by_row(written, outputs)}
         elif len(written) == 1:
-            answer = {"outputs": next(iter(written.values()))}
+            response = {"outputs": next(iter(written.values()))}
         else:
-            answer = {"outputs": written}
-        return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+            response = {"outputs": written}
+        return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def parse_v1(body: bytes) -> V1Request:
     """Read the body of `…:predict`. Raises InvalidInput."""
     document = _load(body)
     if not isinstance(document, dict):
-        raise InvalidInput(f"the body is a JSON object, got {shown(document)}")
+        raise InvalidInput(f"the body must be a JSON object, got {shown(document)}")
     _check_signature(document.get("signature_name"))
     if "instances" in document and "inputs" in document:
-        raise InvalidInput("the body has both 'instances' and 'inputs'; it takes one of them")
+        raise InvalidInput("the body must have either 'instances' or 'inputs', got both")
     if "inputs" in document:
         return V1Request(document["inputs"], rows=False)
     if "instances" not in document:
         raise InvalidInput(f"the body has neither 'instances' nor 'inputs'{_slip(document)}")
     instances = document["instances"]
     if not isinstance(instances, list):
-        raise InvalidInput(f"'instances' is a list, got {shown(instances)}")
+        raise InvalidInput(f"'instances' must be a list, got {shown(instances)}")
     if not instances:
-        raise InvalidInput("'instances' is empty; it takes one instance or more")
+        raise InvalidInput("'instances' must have at least one instance, got none")
     return V1Request(instances, rows=True)
 
 
@@ -99,10 +99,8 @@ def _check_signature(name: object) -> None:
     if name is None or name == "" or name == SIGNATURE:  # noqa: PLR1714 - it may be unhashable
         return
     if not isinstance(name, str):
-        raise InvalidInput(f"'signature_name' is a string, got {shown(name)}")
-    raise InvalidInput(
-        f"there is no signature {quoted(name)}; an ONNX model has one, {quoted(SIGNATURE)}"
-    )
+        raise InvalidInput(f"'signature_name' must be a string, got {shown(name)}")
+    raise InvalidInput(f"signature {quoted(name)} not found; available: {quoted(SIGNATURE)}")
 
 
 # -- the two forms to columns
@@ -117,7 +115,7 @@ def _check_single(specs: Sequence[TensorSpec], *, rows: bool) -> None:
     if len(specs) == 1:
         return
     names = ", ".join(quoted(spec.name) for spec in specs) or "none"
-    form = "each of 'instances' is an object" if rows else "'inputs' is an object"
+    form = "each of 'instances' must be an object" if rows else "'inputs' must be an object"
     raise InvalidInput(f"the model takes the inputs {names}: {form} with them by name")
 
 
@@ -125,7 +123,9 @@ def _columns(rows: list[Any], specs: Sequence[TensorSpec]) -> dict[str, Any]:
     """Turn rows of named values into columns; every row names every input."""
     for number, row in enumerate(rows):
         if not _is_named(row):
-            raise InvalidInput(f"instances[{number}] is no object with inputs by name, as others")
+            raise InvalidInput(
+                f"instances[{number}] must be an object with inputs by name, as the first"
+            )
         try:
             check_names(specs, row)
         except InvalidInput as error:
@@ -140,7 +140,7 @@ def _is_b64(value: object) -> bool:
 def _texts(name: str, value: object, depth: int = 0) -> object:
     """Put the text in the place of each `{"b64": …}`; what is nested too deep is left as it is."""
     if isinstance(value, list):
-        # Refused a little later; JSON nests deeper than functions may call themselves.
+        # Refused later; JSON nests deeper than functions may recurse.
         return value if depth > MAX_RANK else [_texts(name, one, depth + 1) for one in value]
     if not _is_b64(value):
         return value
@@ -148,9 +148,9 @@ def _texts(name: str, value: object, depth: int = 0) -> object:
         return b64decode(value[_B64], validate=True).decode()  # type: ignore[index]
     except UnicodeDecodeError:
         # The runtime takes text only: bytes reach it as "b'…'".
-        raise InvalidInput(f"input {quoted(name)} has a 'b64' that is no UTF-8") from None
+        raise InvalidInput(f"input {quoted(name)} has a 'b64' that is not UTF-8") from None
     except ValueError:  # binascii's own, or the plain one where it is not even ASCII
-        raise InvalidInput(f"input {quoted(name)} has a 'b64' that is no base64") from None
+        raise InvalidInput(f"input {quoted(name)} has a 'b64' that is not base64") from None
 
 
 # -- outputs to the two forms
@@ -183,11 +183,11 @@ def _by_row(written: Mapping[str, Any], outputs: Mapping[str, Array]) -> Any:
 
 
 def _rows(value: Any) -> Any:
-    """Its rows as orjson takes them: ONNX Runtime's INT64 are `longlong`, alone unknown to it."""
+    """Rows as orjson takes them: `longlong`, ONNX Runtime's INT64, in arrays or as int."""
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind != "f":
         return value.tolist()
     return value
 
 
 def _not_by_row(why: str) -> CohortError:
-    return InvalidInput(f"{why}: ask by column, with 'inputs' in place of 'instances'")
+    return InvalidInput(f"{why}: send columns, with 'inputs' in place of 'instances'")

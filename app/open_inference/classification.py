@@ -22,7 +22,9 @@ def classify(spec: TensorSpec, array: Array, count: int, labels: Sequence[str] =
     """
     datatype = BY_NAME.get(spec.datatype)
     if datatype is None or datatype.kind == "text":
-        raise InvalidInput(f"output {quoted(spec.name)} of {spec.datatype} has no best classes")
+        raise InvalidInput(
+            f"output {quoted(spec.name)} of {spec.datatype} cannot be ranked into classes"
+        )
     size = int(np.prod(array.shape[1:], dtype=np.int64))
     rows = array.reshape(array.shape[0], size) if array.ndim > 1 else array.reshape(1, -1)
     count = min(count, rows.shape[1])

@@ -86,7 +86,7 @@ def measure_concurrency(
 
 
 def best_concurrency(found: Sequence[ConcurrentRuns]) -> ConcurrentRuns | None:
-    """The way to run with the most rows per second; of nearly equal ones that with least threads.
+    """The runs with the most rows per second; of nearly equal ones those with the fewest threads.
 
     Compares what ran with the most rows only.
     """

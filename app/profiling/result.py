@@ -154,7 +154,7 @@ def _recall(
     try:
         kept = _validate(content)
     except ValidationError as error:
-        log.warning("kept profile is not usable and is measured anew", error=str(error))
+        log.warning("kept profile is not usable and is measured again", error=str(error))
         return None
     plan = plan_padding(session.inputs, session.outputs, batching.pad)
     padding = PadPlan(reason=kept.padding_off) if kept.padding_off else plan

@@ -1,9 +1,9 @@
 """Profiles in files, kept between starts and shared by processes.
 
 A file is named after the model's digest and that of everything else the numbers depend on, which
-it also holds in words, so that one can say why another was not used. Files are replaced whole;
-one that is torn or foreign counts as absent. While a process measures, it holds a lock that the
-system takes from it should it die; whoever waits too long for it measures as well.
+it also holds in words, so that `cohort profile` can name what differs. Files are replaced whole;
+a torn or foreign one counts as absent. While a process measures, it holds a lock that the
+system releases should it die; a process that waits too long for it measures as well.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ log = structlog.get_logger("cohort.profiling")
 FORMAT = 3
 """Raised whenever what is kept, or how it is measured, changes."""
 
-PATIENCE = 30.0  # seconds to wait for another process that measures the same
-LOCKS = 16  # files; that two models may meet at one costs a wait and nothing else
+LOCK_SECONDS = 30.0  # seconds to wait for another process that measures the same
+LOCKS = 16  # files; two models that share one may wait for each other
 
 _complained: set[Path] = set()
 
 
 class Store:
-    """The kept findings under one cache folder. No method raises for the folder's sake."""
+    """The kept profiles under one cache folder. Never raises where that cannot be used."""
 
-    def __init__(self, cache: Path, *, patience: float = PATIENCE) -> None:
-        self._folder, self._patience = cache / "profiles", patience
+    def __init__(self, cache: Path, *, lock_seconds: float = LOCK_SECONDS) -> None:
+        self._folder, self._lock_seconds = cache / "profiles", lock_seconds
 
     def read(self, key: Mapping[str, str]) -> dict[str, Any] | None:
         """What was kept for exactly this key; None where nothing usable was."""
@@ -45,7 +45,7 @@ class Store:
         if content is None:
             return None
         if content.get("key") != dict(key):
-            _say_unusable(path, "it is about something else")
+            _say_unusable(path, "its key is another one")
             return None
         return content
 
@@ -66,7 +66,7 @@ class Store:
             self._complain(error)
 
     def differences(self, key: Mapping[str, str]) -> list[str]:
-        """The parts of `key` that the newest finding about the same model had otherwise."""
+        """The parts of `key` in which the newest kept profile of the same model differs."""
         newest: tuple[float, list[str]] = (0.0, [])
         for path in self._folder.glob(f"{key['model'][:32]}-*.json"):
             with contextlib.suppress(OSError):
@@ -80,7 +80,7 @@ class Store:
 
     @contextlib.contextmanager
     def locked(self, key: Mapping[str, str]) -> Iterator[None]:
-        """Hold the lock for `key`; go on without it where there is none to be had in time."""
+        """Hold the lock for `key`; go on without it where it cannot be had in time."""
         number = int(hashlib.sha256(self._path(key).name.encode()).hexdigest(), 16) % LOCKS
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -93,10 +93,10 @@ class Store:
             self._wait_for(lock)
             yield
         finally:
-            os.close(lock)  # and lets go of it
+            os.close(lock)  # which releases it
 
     def _wait_for(self, lock: int) -> None:
-        until = time.monotonic() + self._patience
+        until = time.monotonic() + self._lock_seconds
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -130,11 +130,11 @@ class Store:
         return content
 
     def _complain(self, error: OSError) -> None:
-        """Say, once per folder and process, that profiles are not kept."""
+        """Log, once per folder and process, that profiles are not kept."""
         if self._folder not in _complained:
             _complained.add(self._folder)
             log.warning(
-                "profiles cannot be kept, so each start measures anew; set COHORT_CACHE to a "
+                "profiles cannot be kept, so each start measures again; set COHORT_CACHE to a "
                 "folder that can be written",
                 folder=str(self._folder),
                 error=error.strerror or str(error),
@@ -142,4 +142,4 @@ class Store:
 
 
 def _say_unusable(path: Path, why: str) -> None:
-    log.warning("kept profile is not usable and is measured anew", file=path.name, error=why)
+    log.warning("kept profile is not usable and is measured again", file=path.name, error=why)

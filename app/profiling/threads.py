@@ -93,7 +93,7 @@ def measure_gain(one: RunFeeds, more: RunFeeds, feeds: Arrays, seconds: float) -
     """How many times as fast exclusive runs of `more` are as those of `one`, which take `seconds`.
 
     Each at the best of its turns: what disturbs a run only ever makes it longer. Long runs, which
-    have been timed just before, are disturbed less, and there is no time for turns.
+    have been timed just before, are disturbed less, and are not repeated.
     """
     if seconds >= COALESCED_RUN_SECONDS:
         return seconds * _speed(more, feeds)

@@ -21,7 +21,7 @@ log = structlog.get_logger("cohort.registry")
 
 @dataclass(frozen=True, slots=True)
 class PreparedVersion:
-    """A version that opened, kept its promises and is warm."""
+    """A version that opened, gives the outputs of its golden examples and is warm."""
 
     session: Session
     exclusive: Session | None
@@ -111,7 +111,9 @@ def _compare_examples(session: Session, manifest: Manifest) -> None:
     for number, example in enumerate(manifest.examples, 1):
         outputs = session.run(example.input_arrays(session.inputs))
         if mismatch := example.mismatch(by_name(session.outputs, outputs)):
-            raise LoadFailed(f"example {number} of its manifest differs here: {mismatch}")
+            raise LoadFailed(
+                f"example {number} of its manifest gives other outputs here: {mismatch}"
+            )
 
 
 def _warm_up(session: Session, trial: Trial, warm_up: WarmUp) -> None:

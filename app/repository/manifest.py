@@ -1,7 +1,7 @@
-"""What a published version promises: `manifest.json` beside its `model.onnx`.
+"""What is known of a published version: `manifest.json` beside its `model.onnx`.
 
 `cohort publish` writes it; a version without one is served as it is. Every key but `format` is
-optional, and keys of a later Cohort are passed over.
+optional, and unknown keys, of a later Cohort, are ignored.
 
     {"format": 1,
      "files": {"model.onnx": "<SHA-256 in hex>"},
@@ -85,8 +85,8 @@ def _decode(written: object) -> Arrays:
         except ValueError as error:
             raise ValueError(f"{quoted(name)}: {error}") from None
         except InvalidInput as error:
-            said = str(error).removeprefix("input ")  # it may be an output
-            raise ValueError(said) from None
+            problem = str(error).removeprefix("input ")  # it may be an output
+            raise ValueError(problem) from None
     return arrays
 
 
@@ -196,7 +196,7 @@ def _explain(error: ValidationError) -> str:
     for details in error.errors(include_url=False, include_input=False):
         where = ".".join(map(str, details["loc"]))
         if details["loc"] == ("format",) and details["type"] == "literal_error":
-            return "its format is newer than this Cohort, or missing; publish the model anew"
+            return "its format is newer than this Cohort, or missing; publish the model again"
         problems.append(f"{where}: {details['msg']}" if where else details["msg"])
     return "; ".join(problems[:5])
 
@@ -213,11 +213,13 @@ def verify_digests(folder: Path, manifest: Manifest, digests: Digests) -> None:
             found = digests.of(folder / path)
         except OSError as error:
             reason = "is missing" if isinstance(error, FileNotFoundError) else error.strerror
-            raise LoadFailed(f"{quoted(name)} was published and cannot be read: {reason}") from None
+            raise LoadFailed(
+                f"{quoted(name)} was published, but cannot be read: {reason}"
+            ) from None
         if found != published:
             raise LoadFailed(
                 f"{quoted(name)} is not the file that was published: its SHA-256 starts with "
                 f"{found[:12]}, {MANIFEST_FILE} says {published[:12]}"
             )
     if manifest.files and "model.onnx" not in manifest.files:
-        raise LoadFailed(f"{MANIFEST_FILE} has digests, but none for model.onnx")
+        raise LoadFailed(f"{MANIFEST_FILE} has digests, but not of model.onnx")

@@ -48,14 +48,14 @@ def _parse_versions(value: object) -> VersionPolicy:
     if isinstance(value, dict) and list(value) == ["latest"]:
         if _is_version(value["latest"]):
             return VersionPolicy(latest=value["latest"])
-        raise invalid(f"latest must be a whole number from 1, not {show(value['latest'])}")
+        raise invalid(f"latest must be a whole number >= 1, got {show(value['latest'])}")
     if isinstance(value, list) and value:
         for one in value:
             if not _is_version(one):
-                raise invalid(f"a version is a whole number from 1, not {show(one)}")
+                raise invalid(f"a version must be a whole number >= 1, got {show(one)}")
         return VersionPolicy(only=tuple(sorted(set(value))))
     raise invalid(
-        f"must be {{latest: 2}}, all, or a list of versions such as [1, 3], not {show(value)}"
+        f"must be {{latest: 2}}, all, or a list of versions such as [1, 3], got {show(value)}"
     )
 
 
@@ -81,7 +81,7 @@ def _check_chain(chain: tuple[Provider, ...]) -> tuple[Provider, ...]:
 class ModelConfig:
     """`models/<name>/config.yaml`. Every key is optional.
 
-    A request waits for at most `timeout_ms`, or less where its caller says so.
+    A request waits for at most `timeout_ms`, or for less where it has a timeout of its own.
     """
 
     providers: Annotated[

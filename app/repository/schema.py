@@ -1,4 +1,4 @@
-"""Comparing what a file says with the dataclasses it stands for, and saying what does not fit."""
+"""Making dataclasses of what a file holds, or a sentence for each part that does not fit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Range(NamedTuple):
 
 
 def validate_tree(tree: object, kind: type[T], file: str, ranges: Mapping[str, Range]) -> T:
-    """Make a `kind`, a dataclass, of what stands in a file.
+    """Make a `kind`, a dataclass, of what a file holds.
 
     `ranges` has the numbers' limits by path, where `*` is any name or position. Raises
     ConfigProblems with everything that does not fit.
@@ -67,13 +67,13 @@ def _find_out_of_range(
                     yield from _find_out_of_range(value, file, ranges, (*path, key), below)
     elif isinstance(tree, int | float) and not isinstance(tree, bool) and pattern in ranges:
         low, high, why = ranges[pattern]
-        # NaN and infinity are told by their type.
+        # NaN and infinity are refused by their type.
         if not low <= tree <= high and abs(tree) < float("inf"):
             because = f" ({why})" if why else ""
             yield Problem(
                 file,
                 _dotted(path),
-                f"must be from {low:g} to {_plain(high)}{because}, not {show(tree)}",
+                f"must be from {low:g} to {_plain(high)}{because}, got {show(tree)}",
             )
 
 
@@ -86,8 +86,8 @@ def _explain(details: ErrorDetails, file: str, kind_of_file: type) -> Problem:
     if kind == "unexpected_keyword_argument":
         known = _keys_at(kind_of_file, location[:-1])
         help_ = did_you_mean(str(location[-1]), known)
-        return Problem(file, _dotted(location), f"there is no such key{help_}")
-    if kind == "said":
+        return Problem(file, _dotted(location), f"unknown key{help_}")
+    if kind == "invalid":
         return Problem(file, _dotted(location), details["msg"])
     if kind == "missing":
         return Problem(file, _dotted(location), "is missing")
@@ -99,7 +99,7 @@ def _explain(details: ErrorDetails, file: str, kind_of_file: type) -> Problem:
         choices = details["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
         names = choices.split(", ")
         close = did_you_mean(value, names) if isinstance(value, str) and len(names) > 8 else ""
-        sentence = f"must be one of {choices}, not {show(value)}{close}"
+        sentence = f"must be one of {choices}, got {show(value)}{close}"
         return Problem(file, _dotted(location), sentence)
     wanted = WANTED.get(kind)
     if kind in {"dataclass_type", "dict_type", "mapping_type"}:
@@ -107,7 +107,7 @@ def _explain(details: ErrorDetails, file: str, kind_of_file: type) -> Problem:
         wanted = f"keys with values ({keys})" if keys else "keys with values"
     if wanted is None:
         return Problem(file, _dotted(location), details["msg"].replace("Input", "it"))
-    return Problem(file, _dotted(location), f"must be {wanted}, not {show(value)}")
+    return Problem(file, _dotted(location), f"must be {wanted}, got {show(value)}")
 
 
 WANTED: Mapping[str, str] = {
@@ -131,12 +131,12 @@ def _keys_at(kind: Any, path: tuple[int | str, ...]) -> list[str]:
             kind = get_type_hints(kind, include_extras=True)[str(step)]
         elif arguments := get_args(kind):
             kind = arguments[1] if isinstance(step, str) else arguments[0]
-        kind = _bare(kind)
+        kind = _unwrapped(kind)
     return [one.name for one in fields(kind)] if is_dataclass(kind) else []
 
 
-def _bare(kind: Any) -> Any:
-    """Take what is checked after it was read for what it is, and what may be left out, too."""
+def _unwrapped(kind: Any) -> Any:
+    """Unwrap the type of a key that is validated after it is read, or may be left out."""
     if get_origin(kind) is UnionType or get_origin(kind) is Union:
         kind = next(one for one in get_args(kind) if one is not type(None))
     if get_origin(kind) is Annotated and isinstance(get_args(kind)[1], AfterValidator):
@@ -152,8 +152,8 @@ def _dotted(path: tuple[object, ...]) -> str:
 
 
 def invalid(text: str) -> PydanticCustomError:
-    """What a validator raises to say just this."""
-    return PydanticCustomError("said", "{text}", {"text": text})
+    """What a validator raises for a problem that is this sentence."""
+    return PydanticCustomError("invalid", "{text}", {"text": text})
 
 
 def show(value: object) -> str:

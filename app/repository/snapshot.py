@@ -133,8 +133,8 @@ class _Scan:
             if not MODEL_NAME.fullmatch(folder.name):
                 self._say(
                     ascii(folder.name)[1:-1],
-                    "cannot be a model's name: that takes letters, digits, '.', '_' and '-', "
-                    "128 at most, a letter or digit first",
+                    "is not a model name: use at most 128 letters, digits, '.', '_' and '-', "
+                    "beginning with a letter or digit",
                 )
             elif (model := self._model(folder)) is not None:
                 models[folder.name] = model
@@ -158,7 +158,7 @@ class _Scan:
         versions = dict(sorted(versions.items()))
         if not inside:
             move = f"; move model.onnx to {name}/1/" if (folder / "model.onnx").is_file() else ""
-            self._say(name, f"holds no version{move or f', such as {name}/1/model.onnx'}")
+            self._say(name, f"has no version{move or f', such as {name}/1/model.onnx'}")
         self._compare_wanted(name, config.config, versions)
         if not versions:
             return None
@@ -171,7 +171,7 @@ class _Scan:
         for number in config.versions.only if config else ():
             if number not in versions and (name, number) not in self._settling:
                 there = did_you_mean(str(number), map(str, versions)) if versions else ""
-                sentence = f"there is no version {number} on disk{there}"
+                sentence = f"version {number} not found{there}"
                 self._problems.append(Problem(f"{name}/{CONFIG_FILE}", "versions", sentence))
 
     def _config(self, folder: Path) -> _Config:
@@ -220,10 +220,10 @@ class _Scan:
 
 def _bad_number(name: str) -> str:
     if re.fullmatch("0+[1-9][0-9]*", name):
-        return f"a version has no leading zeros; call it {name.lstrip('0')}"
+        return f"a version must not have leading zeros; rename it to {name.lstrip('0')}"
     if name == "0":
-        return "versions start at 1"
-    return "a version's folder is called by its number, such as 1; put other things elsewhere"
+        return "a version must be >= 1"
+    return "a version's folder must be named by its number, such as 1"
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -250,8 +250,8 @@ def _look_at_model(path: Path) -> tuple[bool, str]:
         found = path.stat()
     except FileNotFoundError:
         if path.is_symlink():
-            return False, "its model.onnx is a link to nothing"
-        return False, "holds no model.onnx"
+            return False, "its model.onnx is a broken link"
+        return False, "has no model.onnx"
     if not stat.S_ISREG(found.st_mode):
         return False, "its model.onnx is not a file"
     if not os.access(path, os.R_OK):
@@ -260,7 +260,7 @@ def _look_at_model(path: Path) -> tuple[bool, str]:
 
 
 def _stamp(folder: Path) -> tuple[str, float]:
-    """Say what the files in `folder` are, in one word, and when something last changed there.
+    """Give a digest of names, times and sizes in `folder`, and when something last changed.
 
     The change time counts besides the modification time, which copies often carry along.
     """
@@ -268,7 +268,7 @@ def _stamp(folder: Path) -> tuple[str, float]:
     changed = 0.0
     files = list(islice(_walk(folder), MAX_FILES + 1))
     if len(files) > MAX_FILES:
-        raise OSError(EFBIG, f"it holds more than {MAX_FILES} files")
+        raise OSError(EFBIG, f"it has more than {MAX_FILES} files")
     for name, found in sorted(files, key=itemgetter(0)):
         changed = max(changed, found.st_mtime, found.st_ctime)
         if not stat.S_ISDIR(found.st_mode):
@@ -313,7 +313,7 @@ def _file_stamp(path: Path) -> tuple[int, ...]:
 
 def _reason(error: OSError | ValueError, folder: Path) -> str:
     if isinstance(error, FileNotFoundError):
-        return "is a link to nothing" if folder.is_symlink() else "there is no such folder"
+        return "is a broken link" if folder.is_symlink() else "folder not found"
     if isinstance(error, NotADirectoryError):
         return "is a file, not a folder"
     return f"cannot be read: {getattr(error, 'strerror', None) or quoted(str(error))}"

@@ -1,4 +1,4 @@
-"""Reading an operator's YAML, so that nothing but ConfigProblems comes of it."""
+"""Reading an operator's YAML files; whatever is wrong with one is raised as ConfigProblems."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ruamel.yaml.events import (
 from app.errors import ConfigInvalid, quoted
 
 MAX_FILE_BYTES = 64 * 1024
-"""A config is a page; reading YAML is slow enough that a larger file would hold the server up."""
+"""Reading YAML is slow enough that a larger file would hold the server up."""
 
 MAX_VALUES = 10_000
-"""With every alias written out, against files that grow a billion values from ten lines."""
+"""With every alias expanded: ten lines can stand for a billion values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +55,19 @@ class ConfigProblems(ConfigInvalid):
 def read_text(path: Path, file: str, *, most: int = MAX_FILE_BYTES) -> str | None:
     """Read an operator's file, None where there is none; `file` is what messages call it.
 
-    Raises ConfigProblems for anything that is no readable UTF-8 text of at most `most` bytes.
+    Raises ConfigProblems for anything that is not readable UTF-8 text of at most `most` bytes.
     """
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
-            raise _whole(file, "must be a file; move away what is there")
+            raise _whole(file, "must be a file; remove what is there")
         if found.st_size > most:
             raise _whole(file, f"is too large: {found.st_size} bytes, at most {most} are read")
         with path.open("rb") as opened:
             return opened.read(most).decode("utf-8-sig")
     except FileNotFoundError:
         if path.is_symlink():
-            raise _whole(file, "is a link to nothing; mend or remove it") from None
+            raise _whole(file, "is a broken link; fix or remove it") from None
         return None
     except UnicodeDecodeError:
         raise _whole(file, "is not UTF-8 text; save it as UTF-8") from None
@@ -76,9 +76,9 @@ def read_text(path: Path, file: str, *, most: int = MAX_FILE_BYTES) -> str | Non
 
 
 def parse_yaml(text: str, file: str) -> object:
-    """Read YAML 1.2: no tags of our own, no duplicate keys, aliases within reason; keys are text.
+    """Read YAML 1.2 without duplicate keys, with at most `MAX_VALUES` values; keys become text.
 
-    Raises ConfigProblems; nothing else leaves here, whatever the text is.
+    Raises ConfigProblems, and nothing else, whatever the text is.
     """
     try:
         if "*" in text and _count_values(YAML(typ="safe", pure=True).parse(text)) > MAX_VALUES:
@@ -102,7 +102,7 @@ def _whole(file: str, sentence: str) -> ConfigProblems:
 def _explain_yaml(error: MarkedYAMLError) -> str:
     problem = str(error.problem or error.context or "cannot be understood").partition("\n")[0]
     if twice := re.match(r'found duplicate key "(.*?)"', problem):
-        problem = f"the key {quoted(twice[1])} is there twice; keep one"
+        problem = f"duplicate key {quoted(twice[1])}"
     mark = error.problem_mark or error.context_mark
     return f"line {mark.line + 1}: {problem.strip()}" if mark else problem.strip()
 
@@ -139,5 +139,5 @@ def _named(tree: object) -> object:
     if isinstance(tree, list):
         return [_named(value) for value in tree]
     if isinstance(tree, str):
-        return tree.encode(errors="replace").decode()  # half a surrogate pair is no text
+        return tree.encode(errors="replace").decode()  # half a surrogate pair is not text
     return tree

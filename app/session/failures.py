@@ -1,4 +1,4 @@
-"""ONNX Runtime's errors, in sentences of ours.
+"""ONNX Runtime's errors as this package's, with readable sentences.
 
 Its errors derive from Exception (`Fail`, `InvalidArgument`, …) or are RuntimeErrors, and mix what
 helps with C++ signatures, source files and paths of this machine.
@@ -11,7 +11,7 @@ import re
 from app.errors import CohortError, InferenceFailed, InvalidInput
 from app.session.runtime import ORT_VERSION, ort
 
-# Words of a run that no other input would have saved.
+# Words of failures that are not the input's fault.
 _STOPPED = re.compile(r"terminate flag")
 _MEMORY = re.compile(
     r"Failed to allocate|bad[_ ]?alloc|out of memory|OUT_OF_MEMORY|ALLOC_FAILED|MemoryError"
@@ -46,7 +46,7 @@ _LONGEST = 600
 
 
 def sentence(text: str) -> str:
-    """What `text`, an error of the runtime's, tells a person; without paths and C++."""
+    """`text`, an error of the runtime's, without paths and C++."""
     text = text[text.rfind(_STATUS) + len(_STATUS) :] if _STATUS in text else text
     if opset := _OPSET.search(text):
         version, domain, latest = opset.groups()
@@ -63,14 +63,14 @@ def sentence(text: str) -> str:
 
 
 def _without_function(text: str) -> str:
-    """Drop the function that follows a source line: a whole signature, or its bare name.
+    """Drop the function that follows a source line: a whole signature, or its name only.
 
     `T* ns::Class::Method(int, F (*)(G)) const [with T = int] what it says`, `Method what it says`.
     """
     opening = text.find("(")
     if "::" not in text[: max(opening, 0)]:
-        name, _, said = text.partition(" ")
-        return said if re.fullmatch(r"[\w:~]+(?:\(\))?", name) else text
+        name, _, message = text.partition(" ")
+        return message if re.fullmatch(r"[\w:~]+(?:\(\))?", name) else text
     text = _after_bracket(text, opening).removeprefix(" const")
     return _after_bracket(text, 1) if text.startswith(" [with ") else text
 
@@ -90,7 +90,7 @@ def _last_part(path: str) -> str:
 
 
 def run_failure(error: Exception) -> CohortError:
-    """The error of ours that `error`, raised by a run, is."""
+    """Convert `error`, raised by a run, to a CohortError."""
     text = str(error)
     if isinstance(error, CohortError):
         return error
@@ -99,10 +99,9 @@ def run_failure(error: Exception) -> CohortError:
     if isinstance(error, MemoryError) or _MEMORY.search(text):
         return InferenceFailed("out of memory while running the model", blames_input=False)
     if isinstance(error, _INVALID_ARGUMENT):
-        return InvalidInput(sentence(text) or "the runtime refused the inputs")
+        return InvalidInput(sentence(text) or "the runtime rejected the inputs")
     if isinstance(error, _DEVICE_ERRORS) or _DEVICE.search(text):
-        said = sentence(text)
-        return InferenceFailed(f"the device failed: {said}", blames_input=False)
+        return InferenceFailed(f"the device failed: {sentence(text)}", blames_input=False)
     return InferenceFailed(sentence(text) or type(error).__name__)
 
 

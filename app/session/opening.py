@@ -151,7 +151,7 @@ def custom_op_libraries(path: Path, options: SessionOptions) -> list[Path]:
 
 
 def _links(chain: Sequence[Provider], policy: ProviderPolicy) -> list[Provider]:
-    """The links to hand to ONNX Runtime together: the first, and who may take what it leaves."""
+    """The links to give to ONNX Runtime: the first, and those that may take the nodes it leaves."""
     first, *later = chain
     links = [first]
     if policy != "require_all":
@@ -166,7 +166,7 @@ def _links(chain: Sequence[Provider], policy: ProviderPolicy) -> list[Provider]:
 
 
 def _shortfall(raw: Any, link: Provider, nodes: dict[str, int], policy: ProviderPolicy) -> str:
-    """What `link` leaves to be desired, or ""."""
+    """Why `link` does not satisfy `policy`, or ""."""
     if link.ort_name not in raw.get_providers():
         return "the runtime put the model on another provider and gave no reason"
     if nodes and not nodes.get(link.name):
@@ -181,7 +181,7 @@ def _shortfall(raw: Any, link: Provider, nodes: dict[str, int], policy: Provider
 def _nodes(raw: Any) -> dict[str, int]:
     try:
         parts = raw.get_provider_graph_assignment_info()
-    except Exception:  # noqa: BLE001  older runtimes lack it; counts are told where there are any
+    except Exception:  # noqa: BLE001  older runtimes lack it; counts are optional
         return {}
     counts: Counter[str] = Counter()
     for part in parts:
@@ -196,11 +196,11 @@ def _read(path: Path) -> ModelFile:
     try:
         model = read_model(path)
     except FileNotFoundError:
-        raise LoadFailed(f"there is no {path.name}") from None
+        raise LoadFailed(f"{path.name} not found") from None
     except OSError as error:
         raise LoadFailed(f"{path.name} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise LoadFailed(f"{path.name} is no ONNX model, or is cut short: {error}") from error
+        raise LoadFailed(f"{path.name} is not an ONNX model, or is truncated: {error}") from error
     for location in sorted(model.external):
         _check_external(path.parent, location)
     return model
@@ -217,7 +217,7 @@ def _check_external(folder: Path, location: str) -> None:
         there = (folder / location).resolve()
         inside, exists = there.is_relative_to(folder.resolve()), there.is_file()
     except (OSError, ValueError, RuntimeError):  # too long, a NUL, a loop of links
-        raise LoadFailed(f"its external data {location!r} is no usable path") from None
+        raise LoadFailed(f"its external data {location!r} is not a usable path") from None
     if not inside:
         raise LoadFailed(f"its external data {location!r} is a link out of the version's folder")
     if not exists:
@@ -242,10 +242,10 @@ class _Runtime:
         return _open(self._path, options, links)
 
     def left_over(self, link: Provider) -> str:
-        """How many nodes `link` leaves to others, where `open` under require_all only said that."""
+        """How many nodes `link` leaves to others, which `open` under require_all does not say."""
         try:
             raw = _open(self._path, self._runtime_options(), [link])
-        except Exception:  # noqa: BLE001  then it was something else, and has been said
+        except Exception:  # noqa: BLE001  then the reason was another one, which is known
             return ""
         return _shortfall(raw, link, _nodes(raw), "require_all")
 
@@ -264,7 +264,7 @@ class _Runtime:
         return raw
 
     def _graph(self) -> OptimizedGraph | None:
-        """Where this model's optimized graph is kept; None where none shall be."""
+        """Where this model's optimized graph is kept; None where none is to be kept."""
         wanted = self._options
         if self._cache is None or not wanted.optimized_cache or self._external:
             return None

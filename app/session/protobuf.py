@@ -1,7 +1,8 @@
-"""What a model file says about itself, read from its protobuf without the `onnx` package.
+"""A model file's own metadata, read from its protobuf.
 
-Only the fields needed here are looked at; weights are stepped over, not read. The field numbers are
-those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
+No library does it: `onnx` and protobuf read the whole file into memory, weights included, and
+`onnx` refuses files above 2 GB. Only the fields needed here are looked at; weights are skipped.
+The field numbers are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ MessageBytes = memoryview | FileSlice
 
 
 def read_model(path: Path) -> ModelFile:
-    """Read the model at `path`; a ValueError where it is no protobuf of a model."""
+    """Read the model at `path`; a ValueError where it is not the protobuf of a model."""
     with path.open("rb") as file:
         size = path.stat().st_size
         if size == 0:
@@ -112,8 +113,8 @@ def parse_model(model: MessageBytes) -> ModelFile:
             domain, version = _opset(value)
             opsets[domain] = version
         elif number == 14:
-            key, said = _pair(value)
-            properties[key] = said
+            key, text = _pair(value)
+            properties[key] = text
         elif number == 7:
             graph_name = _graph(value, shapes, external) or graph_name
             has_graph = True
@@ -169,7 +170,7 @@ def fields(message: MessageBytes) -> Iterator[tuple[int, int | MessageBytes]]:
 
 
 def _after_group(message: MessageBytes, at: int, number: int) -> int:
-    """Step over a group, protobuf 1's nesting, which no ONNX file should hold."""
+    """Skip a group, protobuf 1's nesting, which no ONNX file should hold."""
     open_groups = [number]
     while open_groups:
         key, at = _varint(message, at)
@@ -269,9 +270,9 @@ def _node(message: MessageBytes, external: set[str]) -> None:
 def _tensor(message: MessageBytes, external: set[str]) -> None:
     for number, value in fields(message):
         if number == 13 and not isinstance(value, int):
-            key, said = _pair(value)
+            key, text = _pair(value)
             if key == "location":
-                external.add(said)
+                external.add(text)
 
 
 def _value_info(message: MessageBytes, shapes: dict[str, DeclaredShape]) -> None:

@@ -55,7 +55,7 @@ ORT_NAMES: Mapping[str, str] = {
 
 
 class ProviderInvalid(ConfigInvalid, ValueError):
-    """A link of a provider chain is no provider, or not written as one."""
+    """A link of a provider chain is not a provider, or not written as one."""
 
     def __init__(self, problem: str) -> None:
         super().__init__("", "", problem)
@@ -88,7 +88,7 @@ class Provider:
     def device(self) -> str:
         """Which piece of hardware runs what this provider takes: `cpu`, `cuda:0`, `openvino:gpu`.
 
-        Providers that share one share its name, for whoever counts what runs where.
+        Providers on the same hardware have the same device, so that runs can be counted by it.
         """
         if self.name in ("cpu", "dnnl", "xnnpack", "acl", "armnn"):
             return CPU
@@ -105,7 +105,7 @@ def short_name(name: str) -> str:
     plain = _ALIASES.get(plain, plain)
     if plain not in ORT_NAMES:
         raise ProviderInvalid(
-            f"{quoted(name)} is no execution provider{did_you_mean(plain, ORT_NAMES)}"
+            f"{quoted(name)} is not an execution provider{did_you_mean(plain, ORT_NAMES)}"
         )
     return plain
 
@@ -132,7 +132,7 @@ def parse_provider(link: object) -> Provider:
         raise ProviderInvalid(f"the options of {name} are names with values: {{device_id: 0}}")
     for key, value in options.items():
         if value is None:
-            raise ProviderInvalid(f"the option {key} of {name} has no value")
+            raise ProviderInvalid(f"the option {key} of {name} must have a value")
     return Provider(name, dict(options))
 
 
@@ -170,8 +170,8 @@ def _find_refusal(provider: Provider) -> str:
         if provider.ort_name in _open_probe(provider):
             return ""
     except Exception as error:  # noqa: BLE001  whatever it is, it is the reason
-        return _missing_library(provider) or _told_apart(provider) or sentence(str(error))
-    return _missing_library(provider) or _told_apart(provider) or "it gave no reason"
+        return _missing_library(provider) or _reason_from_log(provider) or sentence(str(error))
+    return _missing_library(provider) or _reason_from_log(provider) or "it gave no reason"
 
 
 def _open_probe(provider: Provider) -> list[str]:
@@ -191,7 +191,7 @@ def _open_probe(provider: Provider) -> list[str]:
 def _preload_cuda() -> None:
     """Let ONNX Runtime load CUDA from NVIDIA's own packages, where they are installed.
 
-    It prints what it misses; the probe finds the same and says it better.
+    It prints what it misses; the probe finds the same and has a better message.
     """
     preload = getattr(ort, "preload_dlls", None)
     if preload is not None:
@@ -221,8 +221,8 @@ _ERROR = re.compile(r"\[E:onnxruntime:[^\]]*\]\s*([^\x1b\n]+)")
 _WARNING = re.compile(r"\[W:onnxruntime:[^\]]*\]\s*(Failed to create [^\x1b\n]+)")
 
 
-def _told_apart(provider: Provider) -> str:
-    """What ONNX Runtime writes to stderr when asked for the provider, in a process of its own.
+def _reason_from_log(provider: Provider) -> str:
+    """What ONNX Runtime writes to stderr when it opens the provider, in a process of its own.
 
     The reason is in its log and nowhere else, and taking this process's stderr away, be it for a
     moment, would take other threads' lines with it.
@@ -234,17 +234,17 @@ def _told_apart(provider: Provider) -> str:
         "ort.InferenceSession(model, providers=[(name, options), 'CPUExecutionProvider'],"
         " enable_fallback=0)\n"
     )
-    asked = repr((provider.ort_name, provider.ort_options, PROBE))
+    arguments = repr((provider.ort_name, provider.ort_options, PROBE))
     try:
         done = subprocess.run(  # noqa: S603  our own interpreter, our own script
             [sys.executable, "-c", script],
-            input=asked, env=dict(os.environ), capture_output=True, text=True, errors="replace",
+            input=arguments, env=dict(os.environ), capture_output=True, text=True, errors="replace",
             timeout=60, check=False,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return ""
     lines = [*_ERROR.findall(done.stderr), *_WARNING.findall(done.stderr)]
-    return next((said for line in lines if (said := sentence(line))), "")
+    return next((reason for line in lines if (reason := sentence(line))), "")
 
 
 def _probe_model() -> bytes:

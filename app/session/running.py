@@ -54,12 +54,12 @@ class Placement:
         return "; ".join(f"{fallback.provider}: {fallback.reason}" for fallback in self.fallbacks)
 
 
-# Shared by the runs nobody stops: with None, ONNX Runtime makes one for each (0.4 µs).
+# Shared by runs that cannot be stopped: with None, ONNX Runtime makes one for each (0.4 µs).
 _PLAIN: Any = ort.RunOptions()
 
 
 class OrtRunControl:
-    """A hand on one run, or on several that shall stop together."""
+    """Stops one run, or several at once."""
 
     __slots__ = ("options",)
 
@@ -100,7 +100,7 @@ class Session:
             self._run = _leave_out(self._run, outputs)
 
     def run(self, feeds: Mapping[str, Array], control: OrtRunControl | None = None) -> list[Array]:
-        """Every output, in the order of `outputs`; `LEFT_OUT` for one that is no tensor.
+        """Every output, in the order of `outputs`; `LEFT_OUT` for one that is not a tensor.
 
         Raises InvalidInput or InferenceFailed, the latter also when `control` stopped the run. The
         arrays may be non-contiguous; their datatypes must be the inputs' in native byte order.
@@ -120,14 +120,14 @@ class Session:
         return OrtRunControl()
 
     def close(self) -> None:
-        """Let go of the model. Runs in flight finish; later ones raise InferenceFailed."""
+        """Free the model. Runs in flight finish; later ones raise InferenceFailed."""
         self._run = _closed
         self._raw = None
 
     def _run_fed_ortvalues(
         self, names: Sequence[str], feeds: Mapping[str, Array], options: Any
     ) -> list[Array]:
-        """The way for inputs of datatypes that numpy lacks: those in OrtValues."""
+        """Run with inputs of datatypes that numpy lacks in OrtValues."""
         arrays = self._in_order(feeds)
         values = {
             spec.name: ort.OrtValue(_to_ortvalue(array, spec)) if _needs_ortvalue(spec) else array
@@ -139,18 +139,19 @@ class Session:
     def _run_with_ortvalues(
         self, names: Sequence[str], feeds: Mapping[str, Array], options: Any
     ) -> list[Array]:
-        """The way for outputs of such datatypes: everything in OrtValues, which takes no text."""
+        """Run with everything in OrtValues, as outputs of such datatypes need; without text."""
         arrays = self._in_order(feeds)
         values = {
             spec.name: _to_ortvalue(array, spec)
             for spec, array in zip(self.inputs, arrays, strict=True)
         }
-        boxes = self._raw._sess.run_with_ort_values(values, names, options)
-        fed = {box.data_ptr() for box in values.values()}
+        values_out = self._raw._sess.run_with_ort_values(values, names, options)
+        fed = {value.data_ptr() for value in values.values()}
         transportable = [spec for spec in self.outputs if spec.transportable]
         # By number: iterating over the runtime's vector takes 30 µs.
         return [
-            _from_ortvalue(boxes[number], spec, fed) for number, spec in enumerate(transportable)
+            _from_ortvalue(values_out[number], spec, fed)
+            for number, spec in enumerate(transportable)
         ]
 
     def _in_order(self, feeds: Mapping[str, Array]) -> list[Array]:
@@ -159,13 +160,13 @@ class Session:
 
 
 LEFT_OUT: Array = np.empty((), np.object_)
-"""Stands where a model gives a sequence, a map or an optional, which is not even fetched."""
+"""In place of a sequence, a map or an optional, which is not fetched."""
 
 
 def _leave_out(run: _Run, outputs: Sequence[TensorSpec]) -> _Run:
-    """Give `run` without the outputs that are no tensors.
+    """Give `run` without the outputs that are not tensors.
 
-    A classifier's ZipMap would make a dict for each row, which nobody can ask for.
+    A classifier's ZipMap would make a dict for each row, which no request can have.
     """
     transportable = [spec.transportable for spec in outputs]
     if not any(transportable):
@@ -196,22 +197,22 @@ def _to_ortvalue(array: Array, spec: TensorSpec) -> Any:
     if not datatype.packed:
         raw = array.view(np.uint16 if datatype.bits == 16 else np.uint8)
         return _OrtValue.ortvalue_from_numpy_with_onnx_type(raw, datatype.onnx)
-    box = _OrtValue.ortvalue_from_shape_and_onnx_type(array.shape, datatype.onnx, _cpu())
+    value = _OrtValue.ortvalue_from_shape_and_onnx_type(array.shape, datatype.onnx, _cpu())
     if array.size:
-        together = pack(array, datatype.bits)
-        ctypes.memmove(box.data_ptr(), together.ctypes.data, together.nbytes)
-    return box
+        packed = pack(array, datatype.bits)
+        ctypes.memmove(value.data_ptr(), packed.ctypes.data, packed.nbytes)
+    return value
 
 
-def _from_ortvalue(box: Any, spec: TensorSpec, fed: Container[int]) -> Array:
+def _from_ortvalue(value: Any, spec: TensorSpec, fed: Container[int]) -> Array:
     if not _needs_ortvalue(spec):
-        plain: Array = box.numpy()
-        # It keeps the box, but an input that is an output as well is not the box's to keep.
-        return plain.copy() if plain.dtype.kind != "O" and box.data_ptr() in fed else plain
+        plain: Array = value.numpy()
+        # It keeps the value alive, but not the memory of an input that is an output as well.
+        return plain.copy() if plain.dtype.kind != "O" and value.data_ptr() in fed else plain
     datatype: Datatype = BY_NAME[spec.datatype]
-    shape = tuple(box.shape())
+    shape = tuple(value.shape())
     size = datatype.size(prod(shape))
-    raw = np.frombuffer(ctypes.string_at(box.data_ptr(), size) if size else b"", np.uint8)
+    raw = np.frombuffer(ctypes.string_at(value.data_ptr(), size) if size else b"", np.uint8)
     if datatype.packed:
         return unpack(raw, datatype, shape)
     return raw.view(datatype.dtype).reshape(shape)

@@ -1,4 +1,4 @@
-"""ONNX Runtime, imported with its telemetry off; the rest of the package takes it from here."""
+"""ONNX Runtime, imported with its telemetry off; the rest of the package imports it from here."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime as ort
 
-# Every failure reaches us as an exception or is looked for by `providers`, and is then told in our
-# own words; the runtime would print it to stderr in its own (4: fatal only).
+# Every failure is raised as an exception or is looked for by `providers`, and reported in our own
+# words; the runtime would print it to stderr as well.
 FATAL_ONLY = 4
 ort.set_default_logger_severity(FATAL_ONLY)
 

@@ -2,7 +2,7 @@
 
 They start while a session opens, at the priority of the thread that opens it. Theirs should be that
 of the threads that wait for them (`app.scheduling` starts those at the same niceness): helpers that
-give way to other runs hold those up that wait for their part. With a run on each of two cores,
+give way to other runs delay the runs that wait for them. With a run on each of two cores,
 helpers of the same priority cost 5 % of the throughput, of a lower one 15 to 25 %.
 """
 
@@ -39,7 +39,7 @@ def with_low_priority(call: Callable[[], T]) -> T:
         lower_priority()
         try:
             result.set_result(call())
-        except BaseException as error:  # noqa: BLE001  raised below, where it was asked for
+        except BaseException as error:  # noqa: BLE001  raised below, in the caller's thread
             result.set_exception(error)
 
     threading.Thread(target=work, name="cohort-open", daemon=True).start()

@@ -141,11 +141,11 @@ def test_check_finds_every_problem(models: Path) -> None:
     assert done.exit_code == 1
     lines = done.output.splitlines()
     for begin in (
-        "mlp/config.yaml: timeout: there is no such key",
+        "mlp/config.yaml: timeout: unknown key",
         "mlp/config.yaml: batching.max_batch_size: must be a whole number",
         "broken/02: ",
         "broken/1/model.onnx: ",
-        "COHORT_DEFAULT_MODEL: there is no model 'mpl'; did you mean 'mlp'?",
+        "COHORT_DEFAULT_MODEL: model 'mpl' not found; did you mean 'mlp'?",
     ):
         assert any(line.startswith(begin) for line in lines), begin
 
@@ -175,7 +175,7 @@ def test_check_of_an_empty_or_missing_folder_is_a_problem(tmp_path: Path) -> Non
     assert run("check", "--models", str(tmp_path)).exit_code == 1
     missing = run("check", "--models", str(tmp_path / "models"))
     assert missing.exit_code == 1
-    assert "there is no such folder" in missing.output
+    assert "folder not found" in missing.output
 
 
 def test_exit_codes_of_the_process(models: Path) -> None:
@@ -184,7 +184,7 @@ def test_exit_codes_of_the_process(models: Path) -> None:
     (models / "mlp" / "config.yaml").write_text("a: 1")
     bad = start("-m", "app", "check", "--models", str(models))
     assert bad.returncode == 1
-    assert "mlp/config.yaml: a: there is no such key" in bad.stdout
+    assert "mlp/config.yaml: a: unknown key" in bad.stdout
     assert start("-m", "app", "check", "--model").returncode == 2
     assert start("-m", "app", "serve", COHORT_PORT="x").returncode == 2
 
@@ -201,14 +201,14 @@ def test_check_reads_the_rollouts(models: Path) -> None:
     file = models.parent / "rollouts.yaml"
     file.write_text("mlp: {variants: {a: {version: 1, weight: 1}, b: {version: 7, weight: 1}}}")
     shown = run("check", "--models", str(models), "--no-open")
-    assert "rollouts.yaml: mlp.variants.b.version: 7 is not on disk; there is 1" in shown.output
+    assert "rollouts.yaml: mlp.variants.b.version: 7 not found; available: 1" in shown.output
     assert shown.exit_code == 1
     file.write_text("mpl: {variants: {a: {version: 1, weight: 1}}}")
     shown = run("check", "--models", str(models), "--no-open")
-    assert "rollouts.yaml: mpl: there is no model 'mpl'; did you mean 'mlp'?" in shown.output
+    assert "rollouts.yaml: mpl: model 'mpl' not found; did you mean 'mlp'?" in shown.output
     file.write_text("mlp: {variants: {a: {version: 1, wieght: 1}}}")
     shown = run("check", "--models", str(models), "--rollouts", str(file), "--no-open")
-    assert "mlp.variants.a.wieght: there is no such key" in shown.output
+    assert "mlp.variants.a.wieght: unknown key" in shown.output
     assert "mlp.variants.a.weight: is missing" in shown.output
     file.write_text("mlp: {variants: {a: {version: 1, weight: 1}}}")
     assert run("check", "--models", str(models), "--no-open").exit_code == 0
@@ -273,7 +273,7 @@ def test_profile_of_what_is_not_there_is_an_error(models: Path) -> None:
     assert wrong.exit_code == 1
     assert "did you mean 'mlp'" in wrong.output or "available: mlp" in wrong.output
     wrong = run("profile", "mlp", "--version", "7", "--models", str(models))
-    assert "version 7 of 'mlp' is not on disk; there is 1" in wrong.output
+    assert "version 7 of 'mlp' not found; available: 1" in wrong.output
 
 
 def test_profile_draws_bars_that_any_encoding_can_write(tmp_path: Path) -> None:

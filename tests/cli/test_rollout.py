@@ -264,7 +264,7 @@ def test_a_weight_that_is_none_is_misuse(desk: Desk, argument: str) -> None:
 def test_a_broken_file_is_refused_whole(desk: Desk, arguments: list[str]) -> None:
     """With the key named."""
     desk.file.write_text("digits: {variants: {a: {version: 1, wieght: 1}}}\n")
-    assert "digits.variants.a.wieght: there is no such key" in desk.refused(*arguments)
+    assert "digits.variants.a.wieght: unknown key" in desk.refused(*arguments)
 
 
 def test_what_an_alias_shares_is_not_edited(desk: Desk) -> None:

@@ -145,23 +145,32 @@ def test_an_integer_version_is_kept_as_its_text() -> None:
         (b"[1]", "the body must be a JSON object, got a list"),
         (b"null", "the body must be a JSON object, got null"),
         (b"{}", "neither 'inputs' nor 'input'"),
-        (b'{"input": [1], "inputs": {"x": [1]}}', "both 'inputs' and 'input'"),
+        (b'{"input": [1], "inputs": {"x": [1]}}', "either 'inputs' or 'input', got both"),
         (b'{"inputs": [[1]]}', "'inputs' must be an object of arrays by input name, got a list"),
         (b'{"input": [1], "ouputs": ["y"]}', "'ouputs' here; did you mean 'outputs'?"),
         (b'{"instances": [1]}', "there is no key 'instances' here"),
-        (b'{"input": [1], "model": 1}', "'model' is a string, got 1"),
-        (b'{"input": [1], "id": 1}', "'id' is a string, got 1"),
-        (b'{"input": [1], "version": 0}', "'version' is a string or a positive integer, got 0"),
-        (b'{"input": [1], "version": true}', "'version' is a string or a positive integer"),
-        (b'{"input": [1], "version": 1.0}', "'version' is a string or a positive integer"),
-        (b'{"input": [1], "outputs": "y"}', "'outputs' is a list of output names"),
-        (b'{"input": [1], "outputs": [1]}', "'outputs' is a list of output names, got 1 in it"),
+        (b'{"input": [1], "model": 1}', "'model' must be a string, got 1"),
+        (b'{"input": [1], "id": 1}', "'id' must be a string, got 1"),
+        (
+            b'{"input": [1], "version": 0}',
+            "'version' must be a string or a positive integer, got 0",
+        ),
+        (b'{"input": [1], "version": true}', "'version' must be a string or a positive integer"),
+        (b'{"input": [1], "version": 1.0}', "'version' must be a string or a positive integer"),
+        (b'{"input": [1], "outputs": "y"}', "'outputs' must be a list of output names"),
+        (
+            b'{"input": [1], "outputs": [1]}',
+            "a list of output names, got 1 in it",
+        ),
         (b'{"input": [1], "outputs": []}', "'outputs' names none"),
-        (b'{"input": [1], "timeout_ms": "5"}', "'timeout_ms' is a number"),
-        (b'{"input": [1], "timeout_ms": true}', "'timeout_ms' is a number, got true"),
-        (b'{"input": [1], "timeout_ms": 0}', "'timeout_ms' is above 0"),
-        (b'{"input": [1], "parameters": [1]}', "'parameters' is an object"),
-        (b'{"input": [1], "parameters": {"a": null}}', "parameter 'a' is a string, number or bo"),
+        (b'{"input": [1], "timeout_ms": "5"}', "'timeout_ms' must be a number"),
+        (b'{"input": [1], "timeout_ms": true}', "'timeout_ms' must be a number, got true"),
+        (b'{"input": [1], "timeout_ms": 0}', "'timeout_ms' must be > 0"),
+        (b'{"input": [1], "parameters": [1]}', "'parameters' must be an object"),
+        (
+            b'{"input": [1], "parameters": {"a": null}}',
+            "parameter 'a' must be a string, number or bo",
+        ),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused_in_a_sentence(body: bytes, said: str) -> None:
@@ -213,7 +222,7 @@ def test_the_single_form_needs_a_model_with_one_input() -> None:
 def test_inputs_are_those_of_the_model_no_more_no_less() -> None:
     """An unknown input and a missing one are each named."""
     specs = [TensorSpec("features", "FP32", ("N", 1))]
-    with pytest.raises(InvalidInput, match="'feature'; did you mean 'features'"):
+    with pytest.raises(InvalidInput, match="'feature' not found; did you mean 'features'"):
         decode_inputs(PredictRequest.parse(b'{"inputs": {"feature": [[1]]}}'), specs)
     with pytest.raises(InvalidInput, match="'features' is missing"):
         decode_inputs(PredictRequest.parse(b'{"inputs": {}}'), specs)
@@ -589,7 +598,7 @@ def test_bytes_are_written_as_the_text_they_are_or_refused() -> None:
     array = np.array([["a", b"\xc3\xa9"]], np.object_)
     assert answer({"y": array})["outputs"]["y"] == [["a", "é"]]
     for bad in (b"\xff", "\ud800"):
-        with pytest.raises(InferenceFailed, match=r"'y' has bytes that are no UTF-8 at \[1\]"):
+        with pytest.raises(InferenceFailed, match=r"'y' has bytes that are not UTF-8 at \[1\]"):
             answer({"y": np.array(["a", bad], np.object_)})
 
 
@@ -650,9 +659,9 @@ def test_bytes_go_out_little_endian_from_anywhere() -> None:
     ("buffer", "datatype", "shape", "said"),
     [
         (b"\0" * 7, "FP32", [2], "'x' of FP32 and shape [2] takes 8 bytes, got 7"),
-        (b"", "FP32", [-1], "got -1 in it"),
-        (b"", "FP32", [True], "got true in it"),
-        (b"", "FP32", [1.0], "got 1.0 in it"),
+        (b"", "FP32", [-1], ">= 0: -1"),
+        (b"", "FP32", [True], ">= 0: true"),
+        (b"", "FP32", [1.0], ">= 0: 1.0"),
         (b"", "FP31", [1], "unknown datatype 'FP31'"),
         (b"", "INT8", [2**32, 2**32], "too large"),
         (b"", "INT8", [0, 2**62, 2**62], "too large"),
@@ -663,7 +672,7 @@ def test_bytes_go_out_little_endian_from_anywhere() -> None:
         (b"\2\0\0\0a", "BYTES", [1], "ends within its element number 0 of 1"),
         (b"\1\0\0\0a\0\0\0", "BYTES", [2], "ends within its element number 1 of 2"),
         (b"\1\0\0\0ab", "BYTES", [1], "1 bytes after its 1 elements"),
-        (b"\1\0\0\0\xff", "BYTES", [1], "no UTF-8, number 0"),
+        (b"\1\0\0\0\xff", "BYTES", [1], "not UTF-8, number 0"),
         (b"\xff\xff\xff\xff", "BYTES", [1], "ends within"),
         (b"", "BYTES", [2**50], "takes at least"),
     ],
@@ -697,9 +706,9 @@ def test_any_bytes_become_an_array_or_invalid_input(
     ("data", "shape", "said"),
     [
         ([1, 2, 3], [2, 2], "of shape [2, 2] takes 4 elements, got 3"),
-        ([[1, 2], [3, 4]], [4, 1], "says shape [4, 1], its data has [2, 2]"),
+        ([[1, 2], [3, 4]], [4, 1], "has shape [4, 1], but its data has [2, 2]"),
         ([[1, 2], [3]], [3], "ragged"),
-        (5, [], "takes a list as data, got 5"),
+        (5, [], "must be a list, got 5"),
         ([1, True], [2], "got true at [1]"),
     ],
 )

@@ -248,7 +248,7 @@ def test_lock_of_a_process_that_died_or_hangs_is_no_obstacle(tmp_path: Path) -> 
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
-        with capture_logs() as logs, Store(tmp_path, patience=0.1).locked({"model": "m"}):
+        with capture_logs() as logs, Store(tmp_path, lock_seconds=0.1).locked({"model": "m"}):
             assert "held for long" in logs[0]["event"]
         process.kill()
         process.wait()

@@ -72,15 +72,15 @@ def test_what_is_no_model_is_passed_over(models: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "says"),
     [
-        ("iris/01", "call it 1"),
-        ("iris/0", "start at 1"),
+        ("iris/01", "rename it to 1"),
+        ("iris/0", "must be >= 1"),
         ("iris/v2", "by its number"),
         ("iris/-1", "by its number"),
         ("iris/٣", "by its number"),
-        ("_iris/1", "cannot be a model's name"),
-        ("ir is/1", "cannot be a model's name"),
-        ("é/1", "cannot be a model's name"),
-        ("a" * 129 + "/1", "cannot be a model's name"),
+        ("_iris/1", "is not a model name"),
+        ("ir is/1", "is not a model name"),
+        ("é/1", "is not a model name"),
+        ("a" * 129 + "/1", "is not a model name"),
     ],
 )
 def test_name_that_cannot_be_is_told(models: Path, where: str, says: str) -> None:
@@ -102,10 +102,10 @@ def test_version_without_a_whole_model_is_told(models: Path) -> None:
     found = now(models)
     assert versions(found) == {"iris": [1]}
     assert told(found) == {
-        "iris/2": "holds no model.onnx",
+        "iris/2": "has no model.onnx",
         "iris/3": "its model.onnx is empty",
         "iris/4": "its model.onnx is not a file",
-        "iris/5": "its model.onnx is a link to nothing",
+        "iris/5": "its model.onnx is a broken link",
     }
 
 
@@ -113,7 +113,7 @@ def test_missing_folder_is_a_problem(tmp_path: Path) -> None:
     """A server may start before its models come; nothing raises."""
     found = now(tmp_path / "models")
     assert found.models == {}
-    assert "there is no such folder" in str(found.problems[0])
+    assert "folder not found" in str(found.problems[0])
     (tmp_path / "file").touch()
     assert "is a file" in str(now(tmp_path / "file").problems[0])
 
@@ -123,8 +123,8 @@ def test_model_without_versions_says_where_to_put_one(models: Path) -> None:
     put(models, "iris")
     (models / "digits").mkdir()
     found = told(now(models))
-    assert found["iris"] == "holds no version; move model.onnx to iris/1/"
-    assert found["digits"] == "holds no version, such as digits/1/model.onnx"
+    assert found["iris"] == "has no version; move model.onnx to iris/1/"
+    assert found["digits"] == "has no version, such as digits/1/model.onnx"
 
 
 def test_config_is_read_and_its_problems_told(models: Path) -> None:
@@ -182,7 +182,7 @@ def test_version_asked_for_by_number_must_be_there(models: Path) -> None:
     put(models, "iris/1")
     (models / "iris" / "config.yaml").write_text("versions: [1, 2]")
     problem = now(models).problems[0]
-    assert str(problem) == "iris/config.yaml: versions: there is no version 2 on disk; available: 1"
+    assert str(problem) == "iris/config.yaml: versions: version 2 not found; available: 1"
 
 
 def test_stamp_changes_with_any_file(models: Path) -> None:
@@ -231,7 +231,7 @@ def test_version_that_is_just_begun_is_no_problem_yet(models: Path) -> None:
     """A folder made a moment ago may be about to get its model."""
     (models / "iris" / "1").mkdir(parents=True)
     assert scan(models, Snapshot(), quiet=3600).problems == ()
-    assert told(now(models)) == {"iris/1": "holds no model.onnx"}
+    assert told(now(models)) == {"iris/1": "has no model.onnx"}
 
 
 def test_file_times_ahead_of_our_clock_hold_nothing_up(models: Path) -> None:
@@ -306,7 +306,7 @@ def test_loops_end(models: Path) -> None:
     found = now(models)
     assert versions(found) == {"iris": [1]}
     assert set(told(found)) == {"dead", "iris/2", "loop"}
-    assert told(found)["dead"] == "is a link to nothing"
+    assert told(found)["dead"] == "is a broken link"
 
 
 def test_link_to_a_whole_disk_is_not_walked(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:

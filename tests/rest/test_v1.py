@@ -202,23 +202,23 @@ def test_the_one_signature_may_be_named(client: httpx.Client, name: str | None) 
     ("body", "said"),
     [
         ({"signature_name": "classify_x", "instances": [1.0]}, "'classify_x'"),
-        ({"signature_name": 7, "instances": [1.0]}, "'signature_name' is a string"),
-        ({"instances": [1.0], "inputs": [1.0]}, "both 'instances' and 'inputs'"),
+        ({"signature_name": 7, "instances": [1.0]}, "'signature_name' must be a string"),
+        ({"instances": [1.0], "inputs": [1.0]}, "either 'instances' or 'inputs', got both"),
         ({"instance": [1.0]}, "did you mean 'instances'?"),
         ({}, "neither 'instances' nor 'inputs'"),
-        ([1.0], "the body is a JSON object"),
-        ({"instances": 1.0}, "'instances' is a list"),
-        ({"instances": []}, "'instances' is empty"),
+        ([1.0], "the body must be a JSON object"),
+        ({"instances": 1.0}, "'instances' must be a list"),
+        ({"instances": []}, "'instances' must have at least one"),
         ({"instances": ["one"]}, "'x' takes FP32, got the string 'one'"),
         ({"instances": [1.0, None]}, "got null at [1]"),
         ({"instances": [1.0, True]}, "got true at [1]"),
         ({"instances": [1.0, [2.0]]}, "ragged"),
         ({"instances": [[1.0], [2.0]]}, "takes shape [N], got [2, 1]"),
-        ({"instances": [{"x": 1.0}, 2.0]}, "instances[1] is no object"),
-        ({"instances": [{"x": 1.0}, {"y": 2.0}]}, "instances[1]: there is no input 'y'"),
+        ({"instances": [{"x": 1.0}, 2.0]}, "instances[1] must be an object"),
+        ({"instances": [{"x": 1.0}, {"y": 2.0}]}, "instances[1]: input 'y' not found"),
         ({"instances": [{"x": 1.0}, {}]}, "instances[1]: input 'x' is missing"),
         ({"instances": [{"b64": "AAAA"}]}, "'x' takes FP32, got an object"),
-        ({"inputs": {"y": [1.0]}}, "there is no input 'y'"),
+        ({"inputs": {"y": [1.0]}}, "input 'y' not found"),
         ({"inputs": {}}, "input 'x' is missing"),
         ({"inputs": None}, "got null"),
     ],
@@ -241,7 +241,7 @@ def test_several_inputs_need_their_names(client: httpx.Client, form: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [("!!!", "no base64"), ("žluť", "no base64"), ("/w==", "no UTF-8")]
+    ("value", "said"), [("!!!", "not base64"), ("žluť", "not base64"), ("/w==", "not UTF-8")]
 )
 def test_base64_that_is_none_is_400(client: httpx.Client, value: str, said: str) -> None:
     """Neither broken base64 nor bytes that are no text reach the runtime."""

@@ -444,8 +444,8 @@ def _changed(change: Callable[[onnx.ModelProto], object]) -> bytes:
     ("content", "told"),
     [
         (b"", "the file is empty"),
-        (onnx_models.mlp().SerializeToString()[:150], "no ONNX model, or is cut short"),
-        (b"<html>404</html>", "no ONNX model, or is cut short"),
+        (onnx_models.mlp().SerializeToString()[:150], "not an ONNX model, or is truncated"),
+        (b"<html>404</html>", "not an ONNX model, or is truncated"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
         (_changed(lambda model: model.ClearField("graph")), "holds no graph"),
         (onnx_models.mlp().SerializeToString().replace(b"\x12\x01N", b"\x12\x01\xff"), "UTF-8"),
@@ -483,7 +483,7 @@ def test_bad_model_is_refused_in_a_sentence(tmp_path: Path, content: bytes, told
 
 def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
     """Where there is no model, or a folder in its place, that is the sentence."""
-    with pytest.raises(LoadFailed, match=r"there is no model\.onnx"):
+    with pytest.raises(LoadFailed, match=r"model\.onnx not found"):
         open_session(tmp_path / "model.onnx")
     with pytest.raises(LoadFailed, match="cannot be read"):
         open_session(tmp_path)
@@ -533,8 +533,8 @@ def test_external_data_beside_the_model_is_used(tmp_path: Path) -> None:
         ("link.bin", "link out of the version's folder"),
         ("folder/weights.bin", "link out of the version's folder"),
         ("absent.bin", "is missing"),
-        ("nul\0.bin", "no usable path"),
-        ("x" * 5000, "no usable path"),
+        ("nul\0.bin", "not a usable path"),
+        ("x" * 5000, "not a usable path"),
     ],
 )
 def test_external_data_stays_in_the_folder(tmp_path: Path, location: str, told: str) -> None:
@@ -597,7 +597,7 @@ def _kept(folder: Path) -> list[Path]:
 
 
 def test_keeping_pays_for_slow_graphs_with_little_weight() -> None:
-    """What opens fast, or takes long to hash, is opened anew each time."""
+    """What opens fast, or takes long to hash, is opened from its own file each time."""
     assert optimized_graph.pays(1.0, 0.01)
     assert not optimized_graph.pays(0.1, 0.0)
     assert not optimized_graph.pays(1.0, 0.5)
