@@ -165,7 +165,7 @@ class Plane:
     def answer(self, *requests: Request) -> list[object]:
         """Send requests in one iteration; gives what became of each, as the last word."""
         for one in requests:
-            self.coalescer.add(cast("SmallRequest", one), one.body)
+            self.coalescer.add(cast("SmallRequest", one), one.model, one.body)
         (collect,) = self.collect
         self.collect.clear()
         collect()
@@ -352,7 +352,7 @@ def test_a_response_that_cannot_be_written_fails_those_after_it() -> None:
     plane.assert_nothing_held()
 
 
-@pytest.mark.parametrize("broken", ["parse_document", "read_row", "pack_rows", "write_rows"])
+@pytest.mark.parametrize("broken", ["read_row", "pack_rows", "write_rows"])
 def test_a_bug_fails_all_and_holds_nothing(broken: str) -> None:
     """Before the run or after it; the next ones are answered."""
     plane = Plane(FakeEngine())
@@ -417,7 +417,7 @@ def test_a_body_that_is_not_json_is_refused_alone() -> None:
 def test_a_path_whose_model_coalesces_nothing_is_not_parsed() -> None:
     """It goes on singly with its body as it came."""
     plane = Plane(FakeEngine())
-    with mock.patch("app.data_plane.coalescing.parse_document", side_effect=AssertionError):
+    with mock.patch("app.data_plane.coalescing.read_row", side_effect=AssertionError):
         assert plane.answer(Request(b"{", model="unknown")) == ["singly"]
 
 
