@@ -1,19 +1,19 @@
 """Which batch runs next, and where.
 
-One scheduler serves all models of a process. A device has slots: how many runs are in flight on it
-at once (its cores for the CPU, one or two for a GPU). Whoever's oldest request has waited longest
-gets the next free slot, across all models; shadow runs only when nobody else waits.
+One scheduler serves all models of a process. A device has slots: the number of runs that may be in
+flight on it at once (the cores of a CPU, one or two for a GPU). The next free slot goes to the
+oldest request of all models; shadow runs start only while no other request waits.
 
-A run that starts while nothing else runs or waits is alone: it may take the other cores as well.
+A run that starts while nothing else runs or waits is exclusive: it may use the other cores too.
 
-Three rules keep a slow model from holding up a fast one:
+Three rules keep a slow model from delaying a fast one:
 
-- runs of at most `INLINE_SECONDS` happen right on the event loop and need no slot: handing them
-  to a thread and back costs more than they do;
-- one slot more than there are is open to a run at least `EXPRESS_RATIO` times shorter than every
-  run in flight, so that it never waits for one of them to end;
-- the threads of ordinary slots run at a lower priority than the loop and the express slot, where
-  the system allows it, so that a core is given up at once when something short turns up.
+- Runs of at most `INLINE_SECONDS` execute on the event loop and need no slot, because the way to a
+  thread and back takes longer than the run.
+- Each device has one extra slot, the express slot, for a run that is at least `EXPRESS_RATIO` times
+  shorter than every run in flight. So a short run does not wait for a long one to end.
+- The threads of ordinary slots have a lower priority than the event loop and the express slot,
+  where the system allows that. So they yield a core as soon as a short run needs it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,20 @@ from app.batching import Batch, BatchDecision, Batcher
 from app.session import lower_priority
 
 INLINE_SECONDS = 0.0002
+"""Runs that are expected to take at most this long execute on the event loop."""
+
 EXPRESS_RATIO = 4.0
+"""How many times shorter than every run in flight a run on the express slot must be."""
 
 
-class Head(NamedTuple):
-    """One model's next run: its oldest request `arrived` then, and it should take `seconds`."""
+class QueueHead(NamedTuple):
+    """The next run of one batcher.
+
+    arrived: When its oldest request arrived, on the monotonic clock.
+    seconds: Its expected duration.
+    device: The device it runs on, such as "cpu" or "cuda:0".
+    shadow: Whether it may run only while no other run waits for the device; default False.
+    """
 
     arrived: float
     seconds: float
@@ -46,7 +55,12 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """What a device has left: free ordinary slots, whether the express one is, and what runs."""
+    """The slots of a device.
+
+    free: The number of free ordinary slots.
+    express: Whether the express slot is free.
+    running: The expected durations of the runs in flight, in seconds; default none.
+    """
 
     free: int
     express: bool
@@ -54,18 +68,18 @@ class Slots:
 
 
 class Choice(NamedTuple):
-    """Run the head at position `head`, on the express slot or an ordinary one."""
+    """The run to start: the position of its queue head, and whether on the express slot."""
 
     head: int
     express: bool
 
 
-def next_run(heads: Sequence[Head], slots: Mapping[str, Slots]) -> Choice | None:
-    """Say which head runs next; None where none may.
+def next_run(heads: Sequence[QueueHead], slots: Mapping[str, Slots]) -> Choice | None:
+    """Choose the head that runs next; None where none may.
 
-    Ordinary slots go to the oldest head, shadows last and only while no other head waits for the
-    device. Where no ordinary slot is free, the oldest head that is short enough takes the express
-    one.
+    Ordinary slots go to the oldest head. Shadow heads come last, and only while no other head waits
+    for the device. Where no ordinary slot is free, the oldest head that is short enough takes the
+    express slot. `slots` are by device.
     """
     ordered = sorted(range(len(heads)), key=lambda i: (heads[i].shadow, heads[i].arrived))
     for index in ordered:
@@ -84,15 +98,15 @@ def _is_short(seconds: float, running: Collection[float]) -> bool:
 
 
 class _Device:
-    """The slots of one device, the runs that hold them, and the threads that do them."""
+    """The slots of one device, the runs that occupy them, and their threads."""
 
-    def __init__(self, slots: int, executed: Callable[[Batch], None]) -> None:
+    def __init__(self, slots: int, on_executed: Callable[[Batch], None]) -> None:
         self.slots = slots
-        self.running: dict[Batch, bool] = {}  # whether it holds the express slot
-        self.ordinary = _Threads(slots, executed, gives_way=True)
-        self.express = _Threads(1, executed, gives_way=False)
+        self.running: dict[Batch, bool] = {}  # whether it occupies the express slot
+        self.ordinary = _Threads(slots, on_executed, low_priority=True)
+        self.express = _Threads(1, on_executed, low_priority=False)
 
-    def left(self) -> Slots:
+    def free_slots(self) -> Slots:
         express = sum(self.running.values())
         expected = [batch.expected for batch in self.running]
         return Slots(self.slots - len(self.running) + express, not express, expected)
@@ -107,42 +121,46 @@ class _Device:
 
 
 class Scheduler:
-    """BatchDecision batches from the batchers that have work and run them, on the loop or on
-    threads.
+    """Takes batches from the batchers that have requests and runs them, on the loop or on threads.
 
-    Everything but the runs happens on the event loop. `slots` maps a device to how many runs it
-    takes at once; a device that is not named has `default_slots`.
+    Everything except the runs on threads happens on the event loop.
+
+    slots: The number of slots by device; default none, so that each device has `default_slots`.
+    default_slots: The number of slots of a device that `slots` does not name; default 2.
     """
 
     def __init__(self, slots: Mapping[str, int] | None = None, *, default_slots: int = 2) -> None:
         self._devices = {
-            name: _Device(count, self._executed) for name, count in (slots or {}).items()
+            name: _Device(count, self._on_executed) for name, count in (slots or {}).items()
         }
         self._default_slots = default_slots
-        self._work: dict[Batcher, None] = {}  # batchers with requests, in the order they woke
-        self._ticking = False
-        self._gathering: list[Callable[[], None]] = []
+        self._work: dict[Batcher, None] = {}  # batchers with requests, in the order of `wake`
+        self._dispatch_scheduled = False
+        self._collectors: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = float("inf")
-        self._loop: asyncio.AbstractEventLoop | None = None  # that of the first who wakes it
+        self._loop: asyncio.AbstractEventLoop | None = None  # the running one at the first `wake`
         self._in_flight: dict[Batch, tuple[Batcher, _Device]] = {}
         self._done: deque[Batch] = deque()
         self._collecting = False
 
     def wake(self, batcher: Batcher) -> None:
-        """Look at `batcher` in the next turn of the loop: all parsed in this one runs together."""
+        """Dispatch `batcher` in the next event-loop iteration.
+
+        So requests that are read in the current iteration can share a run.
+        """
         self._work[batcher] = None
-        if not self._ticking:
-            self._tick_soon()
+        if not self._dispatch_scheduled:
+            self._schedule_dispatch()
 
     def gather(self, collect: Callable[[], None]) -> None:
-        """Call `collect` before the next look at the batchers: what it submits runs then."""
-        self._gathering.append(collect)
-        if not self._ticking:
-            self._tick_soon()
+        """Call `collect` in the next event-loop iteration, before batches are dispatched."""
+        self._collectors.append(collect)
+        if not self._dispatch_scheduled:
+            self._schedule_dispatch()
 
     def close(self) -> None:
-        """End the threads after the runs in flight."""
+        """End the threads once their runs in flight are over, and cancel the timer."""
         for device in self._devices.values():
             device.close()
         if self._timer is not None:
@@ -150,114 +168,119 @@ class Scheduler:
 
     # -- dispatch
 
-    def _tick_soon(self) -> None:
-        self._ticking = True
+    def _schedule_dispatch(self) -> None:
+        self._dispatch_scheduled = True
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        self._loop.call_soon(self._tick)
+        self._loop.call_soon(self._collect_and_dispatch)
 
-    def _tick(self) -> None:
-        gathering, self._gathering = self._gathering, []
+    def _collect_and_dispatch(self) -> None:
+        collectors, self._collectors = self._collectors, []
         try:
-            for collect in gathering:
+            for collect in collectors:
                 collect()
         finally:
-            self._ticking = False
+            self._dispatch_scheduled = False
             self._dispatch(monotonic())
 
     def _dispatch(self, now: float) -> None:
         inline = self._fill_slots(now)
         if len(inline) > 1:
             inline.sort(key=lambda one: one[0].shadow)
-        for place, (batcher, cut) in enumerate(inline):
-            # A shadow waits while others do; each of them gives rise to a later look.
+        for position, (batcher, decision) in enumerate(inline):
+            # A shadow waits while other batchers have work; each of those causes a later dispatch.
             if not batcher.shadow or all(other.shadow for other in self._work):
-                # What those before were answered may have changed who waits here.
-                self._run_inline(batcher, batcher.next_batch(now) if place else cut)
+                # The replies of earlier runs may have submitted or cancelled requests here.
+                self._run_inline(batcher, batcher.next_batch(now) if position else decision)
 
     def _fill_slots(self, now: float) -> list[tuple[Batcher, BatchDecision]]:
-        """Start what may on threads; return the batchers whose next run belongs on the loop."""
+        """Start runs on free slots; return the batchers whose next run executes on the loop."""
         inline: list[tuple[Batcher, BatchDecision]] = []
         ready: list[tuple[Batcher, BatchDecision]] = []
-        heads: list[Head] = []
+        heads: list[QueueHead] = []
         wait = float("inf")
-        to_look_at = list(self._work)
-        while to_look_at:
-            for batcher in to_look_at:
-                cut = batcher.next_batch(now)
-                if isinstance(cut, float):
-                    wait = min(wait, cut)
+        pending = list(self._work)
+        while pending:
+            for batcher in pending:
+                decision = batcher.next_batch(now)
+                if isinstance(decision, float):
+                    wait = min(wait, decision)
                     if not batcher.waiting:
                         del self._work[batcher]
-                elif (seconds := batcher.seconds_for(cut.work)) <= INLINE_SECONDS and (
+                elif (seconds := batcher.seconds_for(decision.work)) <= INLINE_SECONDS and (
                     batcher.device == "cpu"
                 ):
-                    inline.append((batcher, cut))
+                    inline.append((batcher, decision))
                 else:
-                    ready.append((batcher, cut))
-                    heads.append(Head(cut.arrived, seconds, batcher.device, batcher.shadow))
+                    ready.append((batcher, decision))
+                    heads.append(
+                        QueueHead(decision.arrived, seconds, batcher.device, batcher.shadow)
+                    )
             if not ready:
                 break
-            slots = {head.device: self._device(head.device).left() for head in heads}
+            slots = {head.device: self._device(head.device).free_slots() for head in heads}
             choice = next_run(heads, slots)
             if choice is None:
                 break
-            batcher, cut = ready.pop(choice.head)
+            batcher, decision = ready.pop(choice.head)
             device = self._device(heads.pop(choice.head).device)
-            batch = batcher.take(cut, now)
+            batch = batcher.take(decision, now)
             batch.exclusive = not (device.running or ready or batcher.waiting)
             self._in_flight[batch] = (batcher, device)
             device.start(batch, express=choice.express)
-            to_look_at = [batcher]
+            pending = [batcher]
         if wait < float("inf"):
-            self._look_again(now + wait)
+            self._set_timer(now + wait)
         return inline
 
-    def _run_inline(self, batcher: Batcher, cut: BatchDecision | float) -> None:
-        """Run batches of one version for about INLINE_SECONDS; the loop reads its sockets after.
+    def _run_inline(self, batcher: Batcher, decision: BatchDecision | float) -> None:
+        """Run batches of one batcher for about INLINE_SECONDS, then return to the event loop.
 
-        `cut` is what the batcher says now.
+        `decision` is what `batcher.next_batch` returned last.
         """
         now = monotonic()
         until = now + INLINE_SECONDS
-        while isinstance(cut, BatchDecision) and batcher.seconds_for(cut.work) <= INLINE_SECONDS:
-            batch = batcher.take(cut, now)
+        while (
+            isinstance(decision, BatchDecision)
+            and batcher.seconds_for(decision.work) <= INLINE_SECONDS
+        ):
+            batch = batcher.take(decision, now)
             batch.execute(stoppable=False)
             batcher.finish(batch)
             now = monotonic()
             if not batcher.waiting or now >= until:
                 break
-            cut = batcher.next_batch(now)
+            decision = batcher.next_batch(now)
         if batcher.waiting:
             self.wake(batcher)
         else:
             self._work.pop(batcher, None)
 
-    def _look_again(self, due: float) -> None:
+    def _set_timer(self, due: float) -> None:
         if due < self._timer_due:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_due = due
             wait = max(due - monotonic(), 0.0)
-            self._timer = asyncio.get_running_loop().call_later(wait, self._ripen)
+            self._timer = asyncio.get_running_loop().call_later(wait, self._on_timer)
 
-    def _ripen(self) -> None:
+    def _on_timer(self) -> None:
         due, self._timer_due = self._timer_due, float("inf")
-        # uvloop's timers count whole milliseconds and may fire early: what was due then is due now.
+        # uvloop's timers have a resolution of 1 ms and may fire early.
         self._dispatch(max(monotonic(), due + 1e-6))
 
     def _device(self, name: str) -> _Device:
         if name not in self._devices:
-            self._devices[name] = _Device(self._default_slots, self._executed)
+            self._devices[name] = _Device(self._default_slots, self._on_executed)
         return self._devices[name]
 
-    # -- the way back from the threads: many batches, one wake-up
+    # -- executed batches come back from the threads: one wake-up of the loop for many
 
-    def _executed(self, batch: Batch) -> None:
+    def _on_executed(self, batch: Batch) -> None:
         self._done.append(batch)
         if not self._collecting and self._loop is not None:
             self._collecting = True
-            with suppress(RuntimeError):  # the loop is closed: nobody waits for the answer
+            with suppress(RuntimeError):  # the loop is closed: no reply is expected
                 self._loop.call_soon_threadsafe(self._collect)
 
     def _collect(self) -> None:
@@ -268,25 +291,27 @@ class Scheduler:
             batcher, device = self._in_flight.pop(batch)
             del device.running[batch]
             finished.append((batcher, batch))
-        for batcher, _ in self._fill_slots(monotonic()):  # before replies are encoded
+        for batcher, _ in self._fill_slots(monotonic()):  # before replies are written
             self.wake(batcher)
         for batcher, batch in finished:
             batcher.finish(batch)
 
 
 class _Threads:
-    """Threads that execute batches, started when first needed, never more than `most`."""
+    """Threads that execute batches, started when first needed, at most `limit` of them."""
 
-    def __init__(self, most: int, executed: Callable[[Batch], None], *, gives_way: bool) -> None:
-        self._most = most
-        self._gives_way = gives_way
-        self._executed = executed
+    def __init__(
+        self, limit: int, on_executed: Callable[[Batch], None], *, low_priority: bool
+    ) -> None:
+        self._limit = limit
+        self._low_priority = low_priority
+        self._on_executed = on_executed
         self._queue: SimpleQueue[Batch | None] = SimpleQueue()
         self._count = 0
 
     def put(self, batch: Batch) -> None:
         self._queue.put(batch)
-        if self._count < self._most:
+        if self._count < self._limit:
             self._count += 1
             threading.Thread(target=self._work, name="cohort-run", daemon=True).start()
 
@@ -295,9 +320,9 @@ class _Threads:
             self._queue.put(None)
 
     def _work(self) -> None:
-        if self._gives_way:
+        if self._low_priority:
             lower_priority()
         while (batch := self._queue.get()) is not None:
             batch.execute()
-            self._executed(batch)
-            del batch  # or it would be held until the next one comes
+            self._on_executed(batch)
+            del batch  # else it and its arrays stay in memory until the next batch

@@ -13,7 +13,15 @@ from unittest import mock
 
 import numpy as np
 
-from app.batching import Batcher, BatchingOff, Left, Outputs, Ran, Ticket
+from app.batching import (
+    Batcher,
+    BatchEvent,
+    BatchingDisabled,
+    Outputs,
+    Ran,
+    RequestCancelled,
+    Ticket,
+)
 from app.errors import CohortError, InferenceFailed
 from app.metrics import Metrics, RolloutMetrics
 from app.registry import ModelEntry
@@ -167,9 +175,9 @@ class ManualScheduler:
 class RecordedEvents:
     """An observer that records every event."""
 
-    events: list[Ran | Left | BatchingOff] = field(default_factory=list)
+    events: list[BatchEvent] = field(default_factory=list)
 
-    def __call__(self, event: Ran | Left | BatchingOff) -> None:
+    def __call__(self, event: BatchEvent) -> None:
         self.events.append(event)
 
     @property
@@ -178,11 +186,11 @@ class RecordedEvents:
 
     @property
     def left(self) -> list[str]:
-        return [event.stage for event in self.events if isinstance(event, Left)]
+        return [event.stage for event in self.events if isinstance(event, RequestCancelled)]
 
     @property
     def off(self) -> list[str]:
-        return [event.reason for event in self.events if isinstance(event, BatchingOff)]
+        return [event.reason for event in self.events if isinstance(event, BatchingDisabled)]
 
 
 def let_pass(batcher: Batcher, deadline: float) -> None:

@@ -1,17 +1,25 @@
 """Which requests run together.
 
-A batcher belongs to one loaded version. Requests wait in one queue per shape key (names, datatypes
-and all dimensions but axis 0; padded ones count by their bucket), the oldest head is served first,
-and whoever has a free slot (`app.scheduling`) cuts the next batch. There are no locks: everything
-here but `Batch.execute` happens on the event loop, and `execute` touches its own batch only. There
-is no window either: while one batch runs the next one gathers, which costs nobody a wait.
+A batcher belongs to one loaded version. Requests wait in one queue per shape key: their names,
+datatypes and all dimensions except axis 0; a padded dimension counts as its bucket. The queue with
+the oldest head is served first. The scheduler (`app.scheduling`) takes the next batch when a slot
+is free. There is no batching window by default: while one batch runs, requests queue for the next.
 
-Every request is answered exactly once, or not at all if its caller left.
+There are no locks: everything except `Batch.execute` happens on the event loop, and `execute`
+touches only its own batch.
+
+The reply of each request is called exactly once, or never if the request is cancelled.
 """
 
 from app.batching.batch import Batch, Reply, Run, RunControl, Ticket
 from app.batching.batcher import Batcher
-from app.batching.events import BatchingOff, BatchObserver, Left, Ran
+from app.batching.events import (
+    BatchEvent,
+    BatchingDisabled,
+    BatchObserver,
+    Ran,
+    RequestCancelled,
+)
 from app.batching.padding import PadPlan, plan_padding
 from app.batching.policy import (
     BatchDecision,
@@ -27,18 +35,19 @@ from app.batching.stacking import Outputs, RowsDoNotFollow, split
 __all__ = [
     "Batch",
     "BatchDecision",
+    "BatchEvent",
     "BatchObserver",
     "BatchPolicy",
     "Batcher",
-    "BatchingOff",
+    "BatchingDisabled",
     "Key",
-    "Left",
     "Outputs",
     "PadPlan",
     "Padding",
     "QueuedRequest",
     "Ran",
     "Reply",
+    "RequestCancelled",
     "RowCost",
     "RowsDoNotFollow",
     "Run",

@@ -1,4 +1,4 @@
-"""A request and the requests that share its run."""
+"""Queued requests, and the batches that run them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from app.errors import CohortError, InferenceFailed, InvalidInput
 from app.tensors import Arrays
 
 Reply = Callable[[Outputs | None, CohortError | None], None]
-"""Called once with the outputs, in the model's order, or with the error."""
+"""Called once: with the outputs in the model's order and None, or with None and the error."""
 
 
 class RunControl(Protocol):
-    """Stops a run that is in progress; called from another thread."""
+    """Stops a run that is in progress."""
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """Stop the run soon, from any thread; the run then raises InferenceFailed."""
 
 
 Run = Callable[[Arrays, Any], Outputs]
-"""Takes the inputs, and a RunControl of the session's own kind or None."""
+"""Takes the inputs and the session's RunControl, or None. Returns the outputs in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Runner:
     run: Runs the model; called from any thread.
     run_exclusively: Runs the model while no other run is in progress, on more threads.
     make_control: Makes the RunControl of one batch; None where runs cannot be stopped.
-    padding: How requests of different lengths are padded; None where they do not share a run.
+    padding: How requests of different lengths are padded; None where they never share a run.
     """
 
     run: Run
@@ -47,15 +48,22 @@ class Runner:
 class Ticket:
     """One queued request, between `submit` and its reply.
 
-    `reply` is None once the request was answered or cancelled; the ticket then releases its inputs
-    and its batch, since a caller may keep it for as long as it likes. Requests that are answered
-    together share a ticket: `requests` is how many. `rows` is the length of axis 0, and `length`
-    the length of each row in rows as they were profiled. Times are on the monotonic clock.
+    After the reply or a cancellation, `reply` is None and the ticket no longer refers to its inputs
+    and its batch, because a caller may keep it for any time.
+
+    inputs: The arrays by name.
+    reply: Called with the result.
+    rows: The length of axis 0.
+    key: What must be equal for requests to share a run.
+    length: The length of each row, as a multiple of the row that was profiled.
+    arrived, deadline: Seconds on the monotonic clock.
+    requests: The number of coalesced requests that this one stands for.
+    on_cancel: Called with this ticket when it is cancelled.
     """
 
     __slots__ = (
-        "_left", "arrived", "batch", "deadline", "inputs", "key", "length", "reply", "requests",
-        "rows",
+        "_on_cancel", "arrived", "batch", "deadline", "inputs", "key", "length", "reply",
+        "requests", "rows",
     )  # fmt: skip
 
     def __init__(
@@ -69,7 +77,7 @@ class Ticket:
         arrived: float,
         deadline: float,
         requests: int,
-        left: Callable[[Ticket], None],
+        on_cancel: Callable[[Ticket], None],
     ) -> None:
         self.inputs = inputs
         self.reply: Reply | None = reply
@@ -80,26 +88,33 @@ class Ticket:
         self.deadline = deadline
         self.requests = requests
         self.batch: Batch | None = None
-        self._left = left
+        self._on_cancel = on_cancel
 
     def cancel(self) -> None:
-        """Leave the queue; a run that nobody waits for any more is stopped."""
+        """Leave the queue. A run whose requests are all cancelled is stopped."""
         if self.reply is not None:
             self.reply = None
-            self._left(self)
+            self._on_cancel(self)
 
 
 class Batch:
-    """Requests that share a run, from being taken out of the queue until all are answered.
+    """Requests that share a run, from leaving the queue until their replies are called.
 
-    `present` counts the callers that still wait. `timed` is the first run that succeeded.
-    `exclusive` is set where no other run is in progress. `expected` is the estimated duration in
-    seconds. `cannot_batch` says, after a run, why requests of this version cannot share one.
+    tickets: The requests, in the order of their rows.
+    rows, work: The rows of all requests, and the same in rows of the length that was profiled.
+    waits: Seconds in the queue and the number of requests, for each ticket.
+    expected: The estimated duration of the run, in seconds.
+    exclusive: Whether no other run is in progress; set by the scheduler before `execute`.
+    pending: The number of tickets that are neither cancelled nor past their deadline.
+    results: After `execute`, the outputs or the error of each ticket.
+    runs: After `execute`, every run of the model that the batch took.
+    first_success: The first of `runs` that succeeded; None where none did.
+    cannot_batch: After `execute`, why requests of this version cannot share a run; "" if they can.
     """
 
     __slots__ = (
-        "_runner", "answers", "cannot_batch", "control", "exclusive", "expected", "present", "rows",
-        "runs", "tickets", "timed", "waits", "work",
+        "_runner", "cannot_batch", "control", "exclusive", "expected", "first_success", "pending",
+        "results", "rows", "runs", "tickets", "waits", "work",
     )  # fmt: skip
 
     def __init__(
@@ -114,58 +129,58 @@ class Batch:
         self._runner = runner
         self.tickets = tickets
         self.rows, self.work = decision.rows, decision.work
-        self.present = len(tickets)
+        self.pending = len(tickets)
         self.waits = [(now - ticket.arrived, ticket.requests) for ticket in tickets]
         self.expected = expected
         self.exclusive = False
         self.control: RunControl | None = None
-        self.answers: list[Outputs | CohortError] = []
+        self.results: list[Outputs | CohortError] = []
         self.runs: list[Ran] = []
-        self.timed: Ran | None = None
+        self.first_success: Ran | None = None
         self.cannot_batch = ""
 
     def execute(self, *, stoppable: bool = True) -> None:
-        """Run the model, on any thread, and leave one answer per request in `answers`.
+        """Run the model, on any thread, and store one result per ticket in `results`.
 
         A run that fails because of its input is retried in halves until the request at fault runs
         by itself: n requests cause at most 2n - 1 runs, and a single request at fault at most
-        2 log2(n), rounded up, besides the first. A run on the event loop need not be stoppable:
-        nobody can cancel meanwhile.
+        2 log2(n), rounded up, besides the first. A run on the event loop need not be stoppable,
+        because no request can be cancelled meanwhile. Raises nothing.
         """
         try:
             if stoppable:
-                # Made before `_run` looks who still waits: a later cancellation finds it.
+                # Made before `_run` looks for cancelled tickets: a later cancellation finds it.
                 self.control = self._runner.make_control()
             self._run(self.tickets)
-        except Exception as error:  # noqa: BLE001 - a bug: everyone still gets a reply
-            missing = len(self.tickets) - len(self.answers)
-            self.answers += [our_failure(error)] * missing
+        except Exception as bug:  # noqa: BLE001 - every request gets a reply
+            missing = len(self.tickets) - len(self.results)
+            self.results += [internal_failure(bug)] * missing
 
-    def left(self) -> None:
-        """One of the callers cancelled. The last one stops the run."""
-        self.present -= 1
-        if not self.present and self.control is not None:
+    def drop_one(self) -> None:
+        """Count one ticket less in `pending`; at 0 the run is stopped."""
+        self.pending -= 1
+        if not self.pending and self.control is not None:
             self.control.stop()
 
     def _run(self, tickets: list[Ticket]) -> None:
-        if not self.present or all(ticket.reply is None for ticket in tickets):
-            self.answers += [GONE] * len(tickets)  # nobody waits for these any more
+        if not self.pending or all(ticket.reply is None for ticket in tickets):
+            self.results += [CANCELLED] * len(tickets)
             return
         try:
-            self.answers += self._run_as_one(tickets)
+            self.results += self._run_joined(tickets)
         except RowsDoNotFollow as error:
             self.cannot_batch = str(error)
             for ticket in tickets:
                 self._run([ticket])
         except (InvalidInput, InferenceFailed) as error:
             if len(tickets) == 1 or not _blames_input(error):
-                self.answers += [error] * len(tickets)
+                self.results += [error] * len(tickets)
             else:
                 half = len(tickets) // 2
                 self._run(tickets[:half])
                 self._run(tickets[half:])
 
-    def _run_as_one(self, tickets: list[Ticket]) -> list[Outputs]:
+    def _run_joined(self, tickets: list[Ticket]) -> list[Outputs]:
         plan = self._runner.padding
         lengths: dict[str, list[int]] = {}
         padding = 0.0
@@ -187,11 +202,11 @@ class Batch:
             succeeded = True
         finally:
             waits = () if self.runs else self.waits
-            callers = sum([one.requests for one in tickets])
-            ran = Ran(rows, callers, monotonic() - started, waits, padding)
+            requests_run = sum([one.requests for one in tickets])
+            ran = Ran(rows, requests_run, monotonic() - started, waits, padding)
             self.runs.append(ran)
-            if succeeded and self.timed is None:
-                self.timed = ran
+            if succeeded and self.first_success is None:
+                self.first_success = ran
         if len(tickets) == 1:
             return [outputs]
         parts = split(outputs, tickets, rows)
@@ -200,13 +215,14 @@ class Batch:
         return parts
 
 
-GONE = InferenceFailed("the caller left", blames_input=False)
+CANCELLED = InferenceFailed("the request was cancelled", blames_input=False)
+"""The result of a cancelled ticket, whose reply is not called."""
 
 
-def our_failure(error: Exception) -> InferenceFailed:
-    """The error that callers get for a bug."""
+def internal_failure(bug: Exception) -> InferenceFailed:
+    """The error that callers get for a bug, without the bug's own words."""
     failure = InferenceFailed("the server failed while running this batch", blames_input=False)
-    failure.__cause__ = error
+    failure.__cause__ = bug
     return failure
 
 

@@ -1,4 +1,4 @@
-"""The queues of one version: submit, cut, answer."""
+"""The queues of one version: requests are submitted, batched and replied to."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from time import monotonic
 
-from app.batching.batch import Batch, Reply, Run, RunControl, Runner, Ticket, our_failure
-from app.batching.events import BatchingOff, BatchObserver, Left, Ran
+from app.batching.batch import Batch, Reply, Run, RunControl, Runner, Ticket, internal_failure
+from app.batching.events import (
+    BatchEvent,
+    BatchingDisabled,
+    BatchObserver,
+    Ran,
+    RequestCancelled,
+)
 from app.batching.padding import PadPlan
 from app.batching.policy import (
     BatchDecision,
@@ -30,29 +36,30 @@ from app.errors import (
 )
 from app.tensors import Arrays
 
-TIMER_STEP = 0.001
-"""uvloop's timers count whole milliseconds and were seen to fire 0.4 ms early."""
+TIMER_RESOLUTION = 0.001
+"""Seconds. uvloop's timers have a resolution of 1 ms and were seen to fire 0.4 ms early."""
 
 
 class Batcher:
-    """Queue, batch and answer the requests of one version.
+    """Queues the requests of one version, batches them, and calls their replies.
 
     run: Runs the model; called from any thread.
-    policy: What the operator's config allows and the profile chose.
-    wake: Called with this batcher when requests wait. The scheduler then calls `next_batch`, `take`
-        and, once the batch has executed, `finish`.
-    observe: Called with each Ran, Left and BatchingOff event, on the event loop.
-    run_exclusively: Runs the model while no other run is in progress, on more threads; default
+    policy: The batch policy, as the operator's config allows and the profile chose it.
+    wake: Called with this batcher when it has requests. The scheduler then calls `next_batch`,
+        `take` and, once the batch has executed, `finish`.
+    observe: Called with each BatchEvent, on the event loop.
+    run_exclusively: Runs the model on more threads while no other run is in progress; default
         `run`.
     make_control: Makes the RunControl that stops a batch's runs; by default runs are not stopped.
-    seconds_for: Estimates the seconds that a run takes, from its number of rows of the length that
-        was profiled; default 1 ms.
-    row_cost: The cost of one row as it was profiled, where rows may differ in length; default None:
-        all rows are equally long.
-    device: The device that runs use, as the scheduler names it; default "cpu".
+    seconds_for: Estimates the duration of a run in seconds, from its number of rows of the length
+        that was profiled; default 0.001.
+    row_cost: The cost of one row as it was profiled, for a model whose rows differ in length;
+        default None: all rows have the same length.
+    device: The device that runs use, such as "cpu" or "cuda:0"; default "cpu".
     shadow: Whether these requests run only while no other request waits for the device; default
         False.
-    padding: How requests of different lengths share a run; default None: they do not.
+    padding: How requests of different lengths are padded to share a run; default None: they never
+        share one.
     """
 
     def __init__(
@@ -88,27 +95,32 @@ class Batcher:
         self._wake = wake
         self._observe = observe
         self._profiled_seconds = seconds_for
-        self._pace = 1.0  # what runs take of late, as a multiple of the profile
+        self._pace = 1.0  # the duration of recent runs, as a multiple of the profiled one
         self._queues: dict[Key, deque[Ticket]] = {}
         self._closed = False
         self._deadline_timer: asyncio.TimerHandle | None = None
-        self._earliest_deadline = float("inf")  # that the timer is set for
+        self._earliest_deadline = float("inf")  # the timer is set for it
 
-    # -- what a caller does
+    # -- for callers
 
     def submit(
         self, inputs: Arrays, reply: Reply, *, deadline: float = float("inf"), requests: int = 1
     ) -> Ticket:
-        """Queue a request; `reply(outputs, error)` follows once, on the loop, unless it cancels.
+        """Queue a request; its reply is called once, on the event loop, unless it is cancelled.
 
-        `deadline` is on the monotonic clock; `requests` says how many callers share it.
+        inputs: The arrays by name, already checked against the model's inputs.
+        reply: Called with the outputs or the error.
+        deadline: Seconds on the monotonic clock; default never.
+        requests: The number of coalesced requests that this one stands for; default 1.
+
         Raises Overloaded, NotReady or DeadlineExceeded.
         """
         if self._closed:
             raise NotReady("this version is being unloaded")
         if self.waiting + requests > self.policy.max_queue_size:
             raise Overloaded(
-                f"{self.waiting} requests wait already, which is this model's max_queue_size",
+                f"the model's queue is full: {self.waiting} of {self.policy.max_queue_size} "
+                "requests (max_queue_size)",
                 retry_after=self._seconds_to_clear(),
             )
         arrived = monotonic()
@@ -127,7 +139,7 @@ class Batcher:
             arrived=arrived,
             deadline=deadline,
             requests=requests,
-            left=self._forget,
+            on_cancel=self._on_cancel,
         )
         queue = self._queues.get(ticket.key)
         if queue is None:
@@ -142,10 +154,11 @@ class Batcher:
     def run_now(
         self, inputs: Arrays, reply: Reply, *, arrived: float, rows: int, requests: int
     ) -> bool:
-        """Run on the loop, now, and `reply`; or say that others wait already, who come first.
+        """Run on the event loop and call `reply` before returning; False where requests are queued.
 
-        For those who know that the run is short: it has no ticket that could be cancelled, and
-        nothing of the scheduler's part. Raises NotReady.
+        For short runs only: it bypasses the scheduler and cannot be cancelled. `inputs` hold `rows`
+        rows of `requests` requests, the first of which `arrived` then, in seconds on the monotonic
+        clock. Raises NotReady.
         """
         if self._closed:
             raise NotReady("this version is being unloaded")
@@ -157,32 +170,34 @@ class Batcher:
             outputs = self.run(inputs, None)
         except (InvalidInput, InferenceFailed) as failure:
             error = failure
-        except Exception as bug:  # noqa: BLE001 - a bug of ours: everyone still gets an answer
-            error = our_failure(bug)
+        except Exception as bug:  # noqa: BLE001 - every request gets a reply
+            error = internal_failure(bug)
         ran = Ran(rows, requests, monotonic() - started, [(started - arrived, requests)])
-        self._tell(ran)
+        self._emit(ran)
         if error is None:
-            self._learn(ran, 1.0)
+            self._update_pace(ran, 1.0)
         reply(outputs, error)
         return True
 
-    def _forget(self, ticket: Ticket) -> None:
-        """Drop a ticket whose caller cancelled."""
-        self._tell(Left("queued" if ticket.batch is None else "running"))
+    def _on_cancel(self, ticket: Ticket) -> None:
+        self._emit(RequestCancelled("queued" if ticket.batch is None else "running"))
         self._drop(ticket)
 
-    # -- what the scheduler does
+    # -- for the scheduler
 
     def next_batch(self, now: float) -> BatchDecision | float:
-        """Say what `take` would take next, or in how many seconds to look again."""
+        """Decide the next batch, or the seconds until the next decision; see `next_batch`."""
         return next_batch(self._queues, self.policy, now, self.row_cost)
 
     def seconds_for(self, work: float) -> float:
-        """How long a run of `work` should take, by the profile and by what runs took of late."""
+        """Estimate the duration of a run in seconds, from the profile and recent runs.
+
+        `work` is its number of rows of the length that was profiled.
+        """
         return self._profiled_seconds(work) * self._pace
 
     def take(self, decision: BatchDecision, now: float) -> Batch:
-        """Take a batch out of the queues. `decision` is what `next_batch` just gave."""
+        """Take a batch out of the queues. `decision` is what `next_batch` just returned."""
         key, requests = decision.key, decision.requests
         queue = self._queues[key]
         if requests == len(queue):
@@ -199,48 +214,50 @@ class Batcher:
         return batch
 
     def finish(self, batch: Batch) -> None:
-        """Answer everyone in an executed batch, one by one; one reply's failure is its own."""
+        """Call the replies of an executed batch. A reply that raises does not affect the others."""
         self.running.discard(batch)
         if batch.cannot_batch and self.policy.batches:
-            self._turn_off(batch.cannot_batch)
+            self._disable_batching(batch.cannot_batch)
         for ran in batch.runs:
-            self._tell(ran)
+            self._emit(ran)
         runner = self._runner
         ran_as_profiled = not batch.exclusive or runner.run_exclusively == runner.run
-        if ran_as_profiled and batch.timed is not None and batch.timed.rows:
-            self._learn(batch.timed, batch.work / batch.rows)
-        for ticket, answer in zip(batch.tickets, batch.answers, strict=True):
+        success = batch.first_success
+        if ran_as_profiled and success is not None and success.rows:
+            self._update_pace(success, batch.work / batch.rows)
+        for ticket, result in zip(batch.tickets, batch.results, strict=True):
             reply = ticket.reply
             ticket.reply = ticket.batch = None
-            ticket.inputs = NOTHING
+            ticket.inputs = NO_INPUTS
             if reply is None:
                 continue
             try:
-                if isinstance(answer, CohortError):
-                    reply(None, answer)
+                if isinstance(result, CohortError):
+                    reply(None, result)
                 else:
-                    reply(answer, None)
-            except Exception as error:  # noqa: BLE001 - the rest must still be answered
-                _report(error, "a reply failed")
-        batch.answers = []  # an error's traceback leads back here: a circle, with all the inputs
+                    reply(result, None)
+            except Exception as bug:  # noqa: BLE001 - the other replies must still be called
+                _report(bug, "a reply failed")
+        batch.results = []  # an error's traceback refers to this frame: a cycle with all inputs
         if self._closed and not self.running:
             self._set_timer(float("inf"))
 
-    # -- the end
+    # -- closing
 
     @property
     def idle(self) -> bool:
+        """Whether no request is queued or running."""
         return not self.waiting and not self.running
 
     def close(self) -> None:
-        """Take no more requests; those that still wait are told so. Running ones finish."""
+        """Accept no more requests and fail queued ones with NotReady. Runs in flight finish."""
         self._closed = True
         for ticket in [ticket for queue in self._queues.values() for ticket in queue]:
-            self._refuse(ticket, NotReady("this version is being unloaded"))
+            self._fail(ticket, NotReady("this version is being unloaded"))
         if not self.running:
             self._set_timer(float("inf"))
 
-    # -- deadlines: one timer for all, set for the earliest there was
+    # -- deadlines: one timer for all tickets, set for the earliest deadline so far
 
     def _set_timer(self, deadline: float) -> None:
         if self._deadline_timer is not None:
@@ -248,14 +265,14 @@ class Batcher:
             self._deadline_timer = None
         self._earliest_deadline = deadline
         if deadline != float("inf"):
-            wait = max(deadline - monotonic(), 0.0) + TIMER_STEP  # late rather than early
+            wait = max(deadline - monotonic(), 0.0) + TIMER_RESOLUTION  # late rather than early
             self._deadline_timer = asyncio.get_running_loop().call_later(wait, self._expire)
 
     def _expire(self) -> None:
         now = monotonic()
         for ticket in list(self._open_tickets()):
             if ticket.deadline <= now:
-                self._refuse(ticket, DeadlineExceeded(ticket.deadline - ticket.arrived))
+                self._fail(ticket, DeadlineExceeded(ticket.deadline - ticket.arrived))
         self._set_timer(
             min([ticket.deadline for ticket in self._open_tickets()], default=float("inf"))
         )
@@ -268,7 +285,7 @@ class Batcher:
                 if ticket.reply is not None:
                     yield ticket
 
-    def _refuse(self, ticket: Ticket, error: CohortError) -> None:
+    def _fail(self, ticket: Ticket, error: CohortError) -> None:
         reply = ticket.reply
         if reply is None:
             return
@@ -276,45 +293,46 @@ class Batcher:
         self._drop(ticket)
         try:
             reply(None, error)
-        except Exception as bug:  # noqa: BLE001 - the rest must still be answered
+        except Exception as bug:  # noqa: BLE001 - the other replies must still be called
             _report(bug, "a reply failed")
 
     def _drop(self, ticket: Ticket) -> None:
         if ticket.batch is not None:
-            ticket.batch.left()  # its inputs are in use: `finish` lets go of them
+            ticket.batch.drop_one()  # the run uses its inputs: `finish` releases them
             return
         queue = self._queues[ticket.key]
         queue.remove(ticket)
         self.waiting -= ticket.requests
         if not queue:
             del self._queues[ticket.key]
-        ticket.inputs = NOTHING
+        ticket.inputs = NO_INPUTS
 
-    # -- what is learnt
+    # -- what recent runs show
 
-    def _learn(self, ran: Ran, length: float) -> None:
-        """Follow what runs take; one that was disturbed, however badly, moves the pace by 30 %."""
+    def _update_pace(self, ran: Ran, length: float) -> None:
+        """Follow the duration of runs; a single slow run moves the pace by at most 30 %."""
         ratio = ran.seconds / max(self._profiled_seconds(ran.rows * length), 1e-6)
         self._pace += 0.1 * (min(ratio, 4.0 * self._pace) - self._pace)
 
-    def _turn_off(self, reason: str) -> None:
+    def _disable_batching(self, reason: str) -> None:
         self.policy = self.policy.unbatched()
         self._rows_and_key, self._elements = rows_and_single_key, count_elements
-        self._tell(BatchingOff(reason))
+        self._emit(BatchingDisabled(reason))
 
     def _seconds_to_clear(self) -> float:
-        most = self.policy.max_batch_size
-        return self.waiting / most * self.seconds_for(most)
+        rows = self.policy.max_batch_size
+        return self.waiting / rows * self.seconds_for(rows)
 
-    def _tell(self, event: Ran | Left | BatchingOff) -> None:
+    def _emit(self, event: BatchEvent) -> None:
         try:
             self._observe(event)
-        except Exception as error:  # noqa: BLE001 - callers must still be answered
-            _report(error, "an observer failed")
+        except Exception as bug:  # noqa: BLE001 - replies must still be called
+            _report(bug, "an observer failed")
 
 
-NOTHING: Arrays = {}
+NO_INPUTS: Arrays = {}
+"""The inputs of a ticket that needs them no more."""
 
 
-def _report(error: Exception, message: str) -> None:
-    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+def _report(bug: Exception, message: str) -> None:
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": bug})

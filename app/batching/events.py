@@ -1,4 +1,4 @@
-"""What a batcher tells of its work, as plain values."""
+"""The events that a batcher reports, as plain values."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from typing import NamedTuple
 
 
 class Ran(NamedTuple):
-    """One run of the model. `waits` says how many seconds its requests had queued, and how many of
-    them for as long; `seconds` are the run's.
+    """One run of the model, whether it succeeded or failed.
 
-    `padding` is the share of padding among the elements of padded inputs, 0 where none was needed.
+    rows: Rows in the run.
+    requests: Requests in the run.
+    seconds: Duration of the run.
+    waits: Seconds in the queue, and the number of requests that waited for as long. Empty for a
+        batch's second and later runs, so that each request counts once.
+    padding: Share of padding among the elements of the padded inputs; default 0: none was needed.
     """
 
     rows: int
@@ -20,16 +24,19 @@ class Ran(NamedTuple):
     padding: float = 0.0
 
 
-class Left(NamedTuple):
-    """A caller left while `queued` or `running`."""
+class RequestCancelled(NamedTuple):
+    """A caller cancelled its request. `stage` is "queued" or "running"."""
 
     stage: str
 
 
-class BatchingOff(NamedTuple):
-    """The model's outputs showed, under load, that its requests cannot share a run."""
+class BatchingDisabled(NamedTuple):
+    """Batching was disabled because the outputs of a batch did not have one row per input row."""
 
     reason: str
 
 
-BatchObserver = Callable[[Ran | Left | BatchingOff], None]
+BatchEvent = Ran | RequestCancelled | BatchingDisabled
+
+BatchObserver = Callable[[BatchEvent], None]
+"""Called on the event loop with each event."""

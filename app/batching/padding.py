@@ -1,8 +1,8 @@
-"""Requests of different lengths in one run: padded to fit, and cut back to what each one asked.
+"""Requests of different lengths in one run: inputs are padded, outputs are trimmed.
 
-Lengths are sorted into buckets, the multiples of `Padding.multiple`. Requests of one bucket may
-share a run, requests of two never do. They are padded to the longest of them, not to the bucket's
-end: a run whose members are all equally long is not padded at all.
+Lengths fall into buckets that end at the multiples of `Padding.multiple`. Only requests of the same
+bucket share a run. They are padded to the longest of them, not to the end of the bucket, so a run
+of equally long requests has no padding.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from app.tensors import Array, Arrays, TensorSpec
 
 
 class PaddedInput(NamedTuple):
-    """Fill `axis` with `value`; inputs of one `symbol` share one length."""
+    """An input that is padded along `axis` with `value`.
+
+    Inputs with the same `symbol` have the same length along their padded axes.
+    """
 
     axis: int
     value: float
@@ -29,11 +32,12 @@ class PaddedInput(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PadPlan:
-    """What padding means for one model.
+    """How the requests of one model are padded.
 
-    `multiples` gives each symbol's buckets, `outputs` the axes (by the output's position) that are
-    as long as a symbol. Where padding was asked for and cannot be, `inputs` is empty and `reason`
-    says why.
+    inputs: The padded inputs by name; empty where nothing is padded.
+    multiples: The multiple that buckets of a symbol end at, by symbol.
+    outputs: The axes that are trimmed and their symbols, by the output's position.
+    reason: Why nothing is padded although the config says so; default "".
     """
 
     inputs: Mapping[str, PaddedInput] = field(default_factory=dict)
@@ -42,7 +46,7 @@ class PadPlan:
     reason: str = ""
 
     def rows_and_key(self, inputs: Arrays) -> tuple[int, Key]:
-        """Like `policy.rows_and_key`, with the bucket's length in place of the request's own."""
+        """Like `policy.rows_and_key`, with padded axes rounded up to the end of their bucket."""
         rows = -1
         key: list[object] = []
         lengths: dict[str, int] = {}
@@ -63,7 +67,7 @@ class PadPlan:
         return (rows, tuple(key)) if key else (1, None)
 
     def elements(self, inputs: Arrays) -> int:
-        """The elements of `inputs`, as if padded to the ends of their buckets."""
+        """The number of elements of `inputs`, as if padded to the ends of their buckets."""
         count = 0
         for name, array in inputs.items():
             size, padded = array.size, self.inputs.get(name)
@@ -74,7 +78,7 @@ class PadPlan:
         return count
 
     def lengths(self, requests: Sequence[Arrays]) -> dict[str, list[int]]:
-        """The requests' lengths by symbol, of those symbols whose lengths differ."""
+        """The lengths of the requests by symbol, of the symbols for which they differ."""
         found = {
             symbol: [one[name].shape[axis] for one in requests]
             for name, (axis, _, symbol) in self.inputs.items()
@@ -84,9 +88,9 @@ class PadPlan:
     def join(
         self, requests: Sequence[Arrays], lengths: Mapping[str, Sequence[int]]
     ) -> tuple[Arrays, float]:
-        """Put requests under each other, padding what `lengths` names.
+        """Concatenate requests along axis 0, padded along the symbols that `lengths` names.
 
-        Also gives the share of the padded inputs' elements that is padding.
+        Also returns the share of padding among the elements of the padded inputs, 0 to 1.
         """
         feeds: Arrays = {}
         elements = own = 0
@@ -103,9 +107,9 @@ class PadPlan:
         return feeds, 1 - own / elements if elements else 0.0
 
     def trim(self, parts: Sequence[Outputs], lengths: Mapping[str, Sequence[int]]) -> None:
-        """BatchDecision each request's outputs back to its own lengths, as contiguous arrays.
+        """Trim each request's outputs to its own lengths, in place, as contiguous arrays.
 
-        Raises RowsDoNotFollow where an output is not as long as the model's description says.
+        Raises RowsDoNotFollow where an output is not as long as the padded inputs.
         """
         for position, follows in self.outputs.items():
             for axis, symbol in follows:
@@ -119,8 +123,8 @@ class PadPlan:
                             f"inputs padded to {symbol} = {bound} gave output {position} "
                             f"of shape {list(output.shape)}"
                         )
-                    mine = (slice(None),) * axis + (slice(length),)
-                    part[position] = np.ascontiguousarray(output[mine])
+                    kept = (slice(None),) * axis + (slice(length),)
+                    part[position] = np.ascontiguousarray(output[kept])
 
 
 def _round_up(length: int, multiple: int) -> int:
@@ -146,11 +150,11 @@ def _pad(arrays: Sequence[Array], padded: PaddedInput, bound: int) -> Array:
 def plan_padding(
     inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], pad: Mapping[str, Padding]
 ) -> PadPlan:
-    """Work out what `batching.pad` means for a model with these inputs and outputs.
+    """Plan how a model with these inputs and outputs is padded as its config's `pad` says.
 
-    An output's axis follows a padded input's when both carry the same symbol. Nothing is padded
-    unless that is certain for every open axis of every output, and unless every input that shares
-    a padded symbol is padded too: a wrong guess would show one caller's padding to another.
+    An output is trimmed along an axis whose symbol is that of a padded input. Nothing is padded
+    unless it is known for each axis of each output whether it follows a padded input, and unless
+    every input with a padded symbol is padded: a wrong guess would return padding to callers.
     """
     try:
         padded = _padded_inputs(inputs, pad)
@@ -170,19 +174,23 @@ def _padded_inputs(
     padded = {}
     for name, padding in pad.items():
         if name not in specs:
-            raise _CannotPadError(f"there is no input {name!r} to pad")
+            raise _CannotPadError(f"input {name!r} not found")
         shape = specs[name].shape
         if shape is None or not 0 < padding.axis < len(shape):
             raise _CannotPadError(f"input {name!r} has no axis {padding.axis} to pad")
         symbol = shape[padding.axis]
         if isinstance(symbol, int):
-            raise _CannotPadError(f"axis {padding.axis} of input {name!r} is always {symbol} long")
+            raise _CannotPadError(
+                f"axis {padding.axis} of input {name!r} has the fixed length {symbol}"
+            )
         padded[name] = PaddedInput(padding.axis, padding.value, symbol or f"length of {name}")
     symbols = {one.symbol for one in padded.values()}
     for spec in inputs:
         for axis, symbol in enumerate(spec.shape or ()):
             if symbol in symbols and (spec.name not in padded or padded[spec.name].axis != axis):
-                raise _CannotPadError(f"axis {axis} of input {spec.name!r} is {symbol} long, too")
+                raise _CannotPadError(
+                    f"axis {axis} of input {spec.name!r} has the length {symbol} too"
+                )
     return padded
 
 
@@ -203,13 +211,13 @@ def _following(
     follows: dict[int, list[tuple[int, str]]] = {}
     for position, spec in enumerate(outputs):
         if spec.shape is None:
-            raise _CannotPadError(f"output {spec.name!r} does not say its shape")
+            raise _CannotPadError(f"the shape of output {spec.name!r} is unknown")
         for axis, symbol in list(enumerate(spec.shape))[1:]:
             if isinstance(symbol, int):
                 continue
             if symbol is None or symbol not in known:
                 raise _CannotPadError(
-                    f"nothing says whether axis {axis} of output {spec.name!r} grows with padding"
+                    f"axis {axis} of output {spec.name!r} may or may not follow the padding"
                 )
             if symbol in symbols:
                 follows.setdefault(position, []).append((axis, symbol))

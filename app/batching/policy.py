@@ -1,4 +1,4 @@
-"""How requests may be put together: the operator's policy and the decision made from it."""
+"""The batch policy, and the decision which requests run next."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from typing import NamedTuple, Protocol
 from app.tensors import Arrays
 
 Key = tuple[object, ...] | None
-"""What must be equal for requests to run together; None runs alone."""
+"""What must be equal for requests to share a run. Requests with None never share one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """How an input whose length differs between callers is made to fit."""
+    """How an input whose length differs between requests is padded, in a model's config.
+
+    axis: The axis that differs in length; default 1.
+    value: The value of the padding; default 0. Strings are padded with "".
+    multiple: Lengths up to the next multiple of it form a bucket, within which requests share runs;
+        default 16.
+    """
 
     axis: int = 1
     value: float = 0
@@ -25,9 +31,14 @@ class Padding:
 class BatchPolicy:
     """`batching:` in a model's config.
 
-    `max_batch_size` counts rows and 1 turns batching off; `max_queue_delay_ms` is how long the
-    oldest request may be held back on purpose (0: never); `max_queue_size` counts requests;
-    `latency_budget_ms` bounds a batch's run; `trust` batches although rows influence each other.
+    max_batch_size: Rows in a run at most; 1 disables batching; default 32.
+    max_queue_delay_ms: Milliseconds that a batch which is not full may be delayed so that more
+        requests join it; default 0: not at all.
+    max_queue_size: Requests in the queue at most; default 512.
+    latency_budget_ms: Milliseconds that the run of a full batch may take; the profile chooses
+        smaller batches to stay within it; default 50.
+    pad: How inputs of different lengths are padded, by input; default none.
+    trust: Whether to batch although the rows of a batch influence each other; default False.
     """
 
     max_batch_size: int = 32
@@ -39,45 +50,56 @@ class BatchPolicy:
 
     @property
     def batches(self) -> bool:
+        """Whether requests may share a run."""
         return self.max_batch_size > 1
 
     def unbatched(self) -> BatchPolicy:
-        """The same policy with batching off."""
+        """The same policy with batching disabled."""
         return replace(self, max_batch_size=1)
 
 
 class RowCost(NamedTuple):
-    """What rows of any length are measured by: a row as it was profiled, of so many `elements`.
+    """The work of a row as it was profiled, by which longer and shorter rows are measured.
 
-    As many `rows` of that length are enough for a run: longer rows reach the same work sooner.
+    elements: The elements of such a row, of all inputs.
+    rows: How many such rows are enough work for one run; fewer of longer rows are.
     """
 
     elements: int
     rows: float
 
 
-PAIR = 2
-"""Rows of any length gain from one other: 9 % at 128 words in a text encoder, from a third 3 %."""
+MIN_BATCH_ROWS = 2
+"""Rows that may share a run, however long they are.
+
+In a text encoder at 128 words, a second row saves 9 % per row and a third one 3 % more.
+"""
 
 
 class QueuedRequest(Protocol):
-    """What `next_batch` looks at in a request.
-
-    `length` is how long each of its rows is, in rows as they were profiled.
-    """
+    """What `next_batch` reads of a request."""
 
     @property
-    def arrived(self) -> float: ...
+    def arrived(self) -> float:
+        """When it was submitted, in seconds on the monotonic clock."""
+
     @property
-    def rows(self) -> int: ...
+    def rows(self) -> int:
+        """The length of axis 0."""
+
     @property
-    def length(self) -> float: ...
+    def length(self) -> float:
+        """The length of each of its rows, as a multiple of the row that was profiled."""
 
 
 class BatchDecision(NamedTuple):
-    """Run `requests` from the head of the queue at `key`: `rows` in all, here since `arrived`.
+    """The batch to run next.
 
-    `work` is the rows again, counted in rows of the length that was profiled.
+    key: The queue to take it from.
+    requests: The number of requests to take from its head.
+    rows: Their rows in all.
+    arrived: When the oldest of them arrived, in seconds on the monotonic clock.
+    work: Their rows in all, in rows of the length that was profiled.
     """
 
     key: Key
@@ -93,11 +115,14 @@ def next_batch(
     now: float,
     row_cost: RowCost | None = None,
 ) -> BatchDecision | float:
-    """Say which requests run next, or in how many seconds to look again: infinity if none waits.
+    """Choose the batch to run next, or return the seconds until the next one may run.
 
-    The queue whose head is oldest comes first. With `max_queue_delay_ms`, a batch that is not full
-    is held until its head has waited that long, and a ripe queue goes before one that is not. With
-    a `row_cost`, a run takes fewer of longer rows.
+    The seconds are infinite where no request is queued. `queues` hold requests by key, oldest
+    first, none of them empty; `now` is on the monotonic clock.
+
+    The queue with the oldest head comes first. With `max_queue_delay_ms`, a batch that is not full
+    is delayed until its head has waited that long; queues with a batch that may run come before
+    it. With a `row_cost`, a run takes fewer of longer rows.
     """
     delay = policy.max_queue_delay_ms / 1000
     chosen: Key = None
@@ -108,10 +133,10 @@ def next_batch(
             continue
         if (
             delay
-            and (left := arrived + delay - now) > 0
+            and (remaining := arrived + delay - now) > 0
             and not _is_full(key, queue, largest_run(queue[0], policy, row_cost))
         ):
-            wait = min(wait, left)
+            wait = min(wait, remaining)
         else:
             chosen, oldest = key, arrived
     if oldest == float("inf"):
@@ -120,33 +145,32 @@ def next_batch(
     head = queue[0]
     if chosen is None:
         return BatchDecision(None, 1, head.rows, oldest, head.rows * head.length)
-    requests, rows = count_together(queue, largest_run(head, policy, row_cost))
+    requests, rows = count_fitting(queue, largest_run(head, policy, row_cost))
     return BatchDecision(chosen, requests, rows, oldest, rows * head.length)
 
 
 def largest_run(head: QueuedRequest, policy: BatchPolicy, row_cost: RowCost | None) -> int:
-    """How many rows as long as those of `head` a run takes at most."""
+    """The number of rows of the length of those of `head` that a run takes at most."""
     if row_cost is None or head.length * policy.max_batch_size <= row_cost.rows:
         return policy.max_batch_size
-    return min(policy.max_batch_size, max(PAIR, int(row_cost.rows / head.length)))
+    return min(policy.max_batch_size, max(MIN_BATCH_ROWS, int(row_cost.rows / head.length)))
 
 
-def count_together(queue: Sequence[QueuedRequest], max_batch_size: int) -> tuple[int, int]:
+def count_fitting(queue: Sequence[QueuedRequest], max_batch_size: int) -> tuple[int, int]:
     """Count the requests from the head of `queue` that fit into one run, and their rows.
 
-    A request larger than the maximum runs alone and uncut. So does one without rows: many models
-    fail on an empty tensor, and that must stay its own failure.
+    A request larger than `max_batch_size` runs by itself, as a whole. So does one without rows:
+    many models fail on an empty tensor, and other requests must not fail with it.
     """
     rows = queue[0].rows
     if rows == 0 or rows >= max_batch_size:
         return 1, rows
     count = 0
     rows = 0
-    for waiting in queue:
-        more = waiting.rows
-        if more == 0 or rows + more > max_batch_size:
+    for request in queue:
+        if request.rows == 0 or rows + request.rows > max_batch_size:
             break
-        rows += more
+        rows += request.rows
         count += 1
     return count, rows
 
@@ -154,12 +178,12 @@ def count_together(queue: Sequence[QueuedRequest], max_batch_size: int) -> tuple
 def _is_full(key: Key, queue: Sequence[QueuedRequest], max_batch_size: int) -> bool:
     if key is None:
         return True
-    count, rows = count_together(queue, max_batch_size)
+    count, rows = count_fitting(queue, max_batch_size)
     return count < len(queue) or rows >= max_batch_size or not rows
 
 
 def rows_and_key(inputs: Arrays) -> tuple[int, Key]:
-    """Say how many rows a request has, and which requests it may share a run with."""
+    """Count the rows of a request, and give the key of the requests it may share a run with."""
     rows = -1
     key: list[object] = []
     for name, array in inputs.items():
@@ -172,15 +196,15 @@ def rows_and_key(inputs: Arrays) -> tuple[int, Key]:
 
 
 def rows_and_single_key(inputs: Arrays) -> tuple[int, Key]:
-    """Say how many rows a request has that shares its run with none."""
+    """Count the rows of a request that shares a run with no other."""
     return count_rows(inputs), None
 
 
 def count_elements(inputs: Arrays) -> int:
-    """The elements of all of `inputs`."""
+    """The number of elements of all `inputs`."""
     return sum([array.size for array in inputs.values()])
 
 
 def count_rows(inputs: Arrays) -> int:
-    """The longest axis 0 among `inputs`; 1 where there is none."""
+    """The length of the longest axis 0 among `inputs`; 1 where all are scalars."""
     return max([array.shape[0] for array in inputs.values() if array.shape], default=1)

@@ -1,4 +1,4 @@
-"""Requests' arrays put together for one run, and its outputs cut apart again."""
+"""Concatenate the inputs of several requests, and split the outputs of their run."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from app.batching.policy import QueuedRequest
 from app.tensors import Array, Arrays
 
 Outputs = list[Array]
+"""The outputs of a run, in the model's order."""
 
 
 class RowsDoNotFollow(Exception):
-    """An output does not have one row per input row, so nobody can be told which is theirs."""
+    """An output does not have one row per input row, so it cannot be split by request."""
 
 
 def join(requests: Sequence[Arrays]) -> Arrays:
-    """Put requests with the same names, datatypes and row shapes under each other."""
+    """Concatenate inputs with the same names, datatypes and row shapes along axis 0."""
     return {name: np.concatenate([one[name] for one in requests]) for name in requests[0]}
 
 
 def split(outputs: Outputs, requests: Sequence[QueuedRequest], rows: int) -> list[Outputs]:
-    """BatchDecision each output along axis 0 into one part per request, as views.
+    """Split each output along axis 0 into one part per request, as views.
 
     Raises RowsDoNotFollow where an output does not have one row per input row.
     """
@@ -40,5 +41,5 @@ def split(outputs: Outputs, requests: Sequence[QueuedRequest], rows: int) -> lis
 
 
 def _has_rows(output: object, rows: int) -> bool:
-    # A model may also give sequences and maps, whatever the annotation of its run says.
+    # The outputs of a model may also be sequences and maps, which the annotation omits.
     return isinstance(output, np.ndarray) and output.ndim > 0 and output.shape[0] == rows

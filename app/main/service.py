@@ -15,14 +15,14 @@ from app.data_plane import DataPlane
 from app.main.model_loader import ModelLoader
 from app.metrics import Metrics, RolloutMetrics
 from app.registry import (
-    Failed,
     ModelEntry,
-    Opened,
     Registry,
     RegistryEvent,
-    TurnedOff,
-    Unloaded,
     VersionEntry,
+    VersionFailed,
+    VersionReady,
+    VersionUnbatched,
+    VersionUnloaded,
 )
 from app.rest.hot import Hot
 from app.rest.predict import match_predict
@@ -155,10 +155,10 @@ class Service:
 
     def _heard(self, event: RegistryEvent) -> None:
         match event:
-            case Opened(model, version, seconds):
+            case VersionReady(model, version, seconds):
                 self.metrics.version(model, str(version.number)).load.observe(seconds)
                 _log_opened(model, version, seconds)
-            case Failed(model, number, reason, serving):
+            case VersionFailed(model, number, reason, serving):
                 log.error(
                     "version unavailable",
                     model=model,
@@ -166,9 +166,9 @@ class Service:
                     reason=reason,
                     older_files_serve_on=serving,
                 )
-            case Unloaded(model, number):
+            case VersionUnloaded(model, number):
                 log.info("version unloaded", model=model, version=number)
-            case TurnedOff(model, number, reason):
+            case VersionUnbatched(model, number, reason):
                 log.warning("batching turned off", model=model, version=number, reason=reason)
 
 

@@ -22,7 +22,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from app.batching import Left, Ran
+from app.batching import Ran, RequestCancelled
 from app.metrics.histogram import (
     DURATION_BUCKETS,
     RATIO_BUCKETS,
@@ -74,7 +74,7 @@ class VersionMetrics:
         """Count an event of the batcher."""
         if event.__class__ is Ran:
             self._ran(event)
-        elif isinstance(event, Left):
+        elif isinstance(event, RequestCancelled):
             self.cancelled[event.stage] = self.cancelled.get(event.stage, 0) + 1
 
     def _ran(self, ran: Ran) -> None:

@@ -1,15 +1,22 @@
 """What is loaded.
 
-The catalog is an immutable picture of every model and version, swapped whole, so that whoever reads
-it needs no lock and sees no half-made change. `plan` compares it with what is wanted; `Registry`
-does what the plan says, off the loop, one version at a time. A version that is being replaced
-serves until the new one is ready, and is closed when the last request that holds it is answered.
+The catalog is an immutable snapshot of all models and versions. Each change replaces it as a whole,
+so that readers need no lock and see no partial change. `plan` compares it with what is wanted, and
+`Registry` carries the plan out, one version at a time, loading on a thread. A version that is being
+replaced serves until the new one is READY, and closes when its last request is done.
 """
 
-from app.registry.actions import Load, Unload, plan, wanted
+from app.registry.actions import Load, Unload, plan, select_versions
 from app.registry.catalog import UNLOADED, Catalog, ModelEntry, Source, State, VersionEntry
 from app.registry.engine import Cancellable, Engine, EngineDescription, LeaseCount, RequestQueue
-from app.registry.registry import Failed, Opened, Registry, RegistryEvent, TurnedOff, Unloaded
+from app.registry.registry import (
+    Registry,
+    RegistryEvent,
+    VersionFailed,
+    VersionReady,
+    VersionUnbatched,
+    VersionUnloaded,
+)
 
 __all__ = [
     "UNLOADED",
@@ -17,20 +24,20 @@ __all__ = [
     "Catalog",
     "Engine",
     "EngineDescription",
-    "Failed",
     "LeaseCount",
     "Load",
     "ModelEntry",
-    "Opened",
     "Registry",
     "RegistryEvent",
     "RequestQueue",
     "Source",
     "State",
-    "TurnedOff",
     "Unload",
-    "Unloaded",
     "VersionEntry",
+    "VersionFailed",
+    "VersionReady",
+    "VersionUnbatched",
+    "VersionUnloaded",
     "plan",
-    "wanted",
+    "select_versions",
 ]

@@ -1,4 +1,4 @@
-"""What should be loaded, and what to do about the difference."""
+"""Which versions should be loaded, and what to load and unload to get there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.repository import Found, FoundModel, ModelConfig, Snapshot
 
 
 class Load(NamedTuple):
-    """Open this version, beside the old one if there is one."""
+    """Load this version, beside the one that has its number now, if any."""
 
     model: str
     number: int
@@ -19,36 +19,40 @@ class Load(NamedTuple):
 
 
 class Unload(NamedTuple):
-    """Let this version go."""
+    """Unload this version once its requests are done."""
 
     model: str
     number: int
 
 
-Wanted = Mapping[str, Mapping[int, Source]]
-"""By model and version. A model that is gone from disk is not in it."""
+WantedVersions = Mapping[str, Mapping[int, Source]]
+"""By model and version number. It lacks models that are no longer on disk."""
+
+NO_MODELS: AbstractSet[str] = frozenset()
+NO_VERSIONS: Mapping[str, AbstractSet[int]] = {}
 
 
-NOBODY: AbstractSet[str] = frozenset()
-NONE: Mapping[str, AbstractSet[int]] = {}
-
-
-def wanted(
+def select_versions(
     snapshot: Snapshot,
     catalog: Catalog,
-    out: AbstractSet[str] = NOBODY,
-    pinned: Mapping[str, AbstractSet[int]] = NONE,
+    unloaded: AbstractSet[str] = NO_MODELS,
+    pinned: Mapping[str, AbstractSet[int]] = NO_VERSIONS,
 ) -> dict[str, dict[int, Source]]:
-    """Say which versions should be loaded: those the policy says, and those that are `pinned`.
+    """Select the versions that should be loaded: by each model's version policy, and `pinned` ones.
+
+    snapshot: What is on disk.
+    catalog: What is loaded, and what failed to load.
+    unloaded: Models that an operator unloaded; default none.
+    pinned: Versions by model that are wanted if they are on disk; default none.
 
     A version that failed does not count towards `versions: {latest: n}`, so that the next older one
-    is wanted in its place; it stays wanted itself, and is tried again when its files change. Those
-    of models that an operator took `out` did not fail.
+    is wanted in addition. It stays wanted itself, and is retried when its files change. Versions of
+    `unloaded` models do not count as failed.
     """
     result: dict[str, dict[int, Source]] = {}
     for name, model in snapshot.models.items():
         sources = {number: _source(model, found) for number, found in model.versions.items()}
-        known = catalog[name].versions if name in catalog and name not in out else {}
+        known = catalog[name].versions if name in catalog and name not in unloaded else {}
         failed = {
             number
             for number, entry in known.items()
@@ -62,26 +66,31 @@ def wanted(
 
 
 def _source(model: FoundModel, found: Found) -> Source:
-    problem = (
-        model.problem if model.config is None else ""
-    )  # a bad edit leaves the last good config
+    # After a bad edit the last good config stays in use.
+    problem = model.problem if model.config is None else ""
     return Source(found.path, found.stamp, model.config, problem)
 
 
-def plan(wants: Wanted, catalog: Catalog, out: AbstractSet[str] = NOBODY) -> list[Load | Unload]:
-    """Say what to load and what to unload, loads first.
+def plan(
+    wanted: WantedVersions, catalog: Catalog, unloaded: AbstractSet[str] = NO_MODELS
+) -> list[Load | Unload]:
+    """List what to load and what to unload, loads first.
 
-    A version nobody wants stays until every wanted version of its model is ready, so that no model
-    goes unavailable; one that never got ready goes at once. One that is wanted again while it is
-    going is loaded anew, unless its model was taken `out`.
+    wanted: The versions that should be loaded.
+    catalog: What is loaded.
+    unloaded: Models that an operator unloaded; default none.
+
+    A version that is no longer wanted stays until every wanted version of its model is READY, so
+    that the model never lacks a version that serves; an UNAVAILABLE one is unloaded at once. An
+    UNLOADING version that is wanted again is loaded anew, unless its model is in `unloaded`.
     """
     loads: list[Load | Unload] = []
     unloads: list[Load | Unload] = []
-    for name, sources in wants.items():
+    for name, sources in wanted.items():
         known = catalog[name].versions if name in catalog else {}
         for number, source in sources.items():
             entry = known.get(number)
-            again = entry is not None and entry.state is State.UNLOADING and name not in out
+            again = entry is not None and entry.state is State.UNLOADING and name not in unloaded
             if entry is None or entry.source != source or again:
                 loads.append(Load(name, number, source))
         complete = all(number in known and known[number].state is State.READY for number in sources)
@@ -91,7 +100,7 @@ def plan(wants: Wanted, catalog: Catalog, out: AbstractSet[str] = NOBODY) -> lis
             if complete or entry.state is State.UNAVAILABLE:
                 unloads.append(Unload(name, number))
     for name, model in catalog.items():
-        if name not in wants:
+        if name not in wanted:
             unloads += [
                 Unload(name, number)
                 for number, entry in model.versions.items()

@@ -1,4 +1,4 @@
-"""The engine of an ONNX model: a session, and the batcher that runs requests on it together."""
+"""The engine of an ONNX model: an open session, and the batcher of its requests."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from app.scheduling import INLINE_SECONDS
 from app.tensors import Arrays, TensorSpec
 
 SHADOW_DELAY_MS = 20.0
-"""How long shadow requests wait for others to share their run: one run of several costs less."""
+"""Milliseconds that shadow requests are delayed to share runs, which take less time per request."""
 
 
 class BatchedSession:
-    """An open session with its batcher. Fulfils `Engine`.
+    """An open session with its batcher. Implements `Engine`.
 
-    prepared: The version as it was opened, checked and profiled.
-    wake: The scheduler's, called with a batcher that has requests.
-    observe: Called with each event of the batcher.
+    prepared: The version as it was opened, checked and profiled; closed with this engine.
+    wake: Called with a batcher that has requests: `Scheduler.wake`.
+    observe: Called with each BatchEvent of the batcher, but not those of side queues.
     """
 
     __slots__ = (
@@ -61,12 +61,12 @@ class BatchedSession:
 
     @property
     def waiting(self) -> int:
-        """How many requests are queued."""
+        """The number of queued requests."""
         return self._batcher.waiting
 
     @property
     def inline_rows(self) -> int:
-        """How many requests of one row may be run at once on the event loop; 1: none."""
+        """The rows that `run_now` may run in one run; see `Engine`."""
         batcher = self._batcher
         policy = batcher.policy
         inline = (
@@ -87,15 +87,15 @@ class BatchedSession:
     def run_now(
         self, inputs: Arrays, reply: Reply, *, arrived: float, rows: int, requests: int
     ) -> bool:
-        """Run on the loop before returning; see `Engine`."""
+        """Run on the event loop before returning; see `Engine`."""
         return self._batcher.run_now(inputs, reply, arrived=arrived, rows=rows, requests=requests)
 
     def side_queue(self, *, max_requests: int, shadow: bool) -> Batcher:
-        """A second queue on the same session; see `Engine`."""
+        """Open another queue on the same session; see `Engine`."""
         session, exclusive, own = self._prepared.session, self._prepared.exclusive, self._batcher
         policy = replace(own.policy, max_queue_size=max_requests, max_queue_delay_ms=0)
         if shadow:
-            # Half a queue is a full batch, or at high rates requests that wait would be dropped.
+            # A batch is full at half the queue: while it runs, the other half takes new requests.
             rows = min(policy.max_batch_size, max_requests // 2)
             policy = replace(policy, max_batch_size=rows, max_queue_delay_ms=SHADOW_DELAY_MS)
         return Batcher(
@@ -113,7 +113,7 @@ class BatchedSession:
         )
 
     def describe(self) -> EngineDescription:
-        """What it is made of, as of now."""
+        """Describe the session and its batching as they are now."""
         session = self._prepared.session
         return EngineDescription(
             session.metadata,
@@ -124,13 +124,13 @@ class BatchedSession:
         )
 
     def close(self) -> None:
-        """Refuse what still waits, and let go of the model. Runs in flight finish."""
+        """Fail queued requests with NotReady and close the session. Runs in flight finish."""
         self._batcher.close()
         self._prepared.close()
 
 
 def _ignore(_: object) -> None:
-    """Metrics of runs are of those that callers waited for."""
+    """Metrics count the runs of callers' own requests only."""
 
 
 def _read_labels(text: str) -> list[str]:

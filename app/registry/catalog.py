@@ -1,4 +1,4 @@
-"""The picture of what is loaded that everybody reads."""
+"""The catalog: an immutable snapshot of all models and versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.repository import ModelConfig
 
 
 class State(StrEnum):
-    """Where a version is in its life."""
+    """The state of a version."""
 
     LOADING = "LOADING"
     READY = "READY"
@@ -22,24 +22,36 @@ class State(StrEnum):
 
 
 UNLOADED = "unloaded"
-"""The reason of a version whose model an operator took out."""
+"""The reason of a version whose model an operator unloaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a version is loaded from; equal sources give equal versions."""
+    """What a version is loaded from. It is reloaded when that changes.
+
+    path: Its model.onnx.
+    stamp: Changes whenever a file of the version does.
+    config: The model's config; None where it cannot be used.
+    problem: Why it cannot be used; default "".
+    """
 
     path: Path
     stamp: str
     config: ModelConfig | None
-    problem: str = ""  # the config's, where it has one
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class VersionEntry:
-    """One version in the catalog. `reason` says why it is UNAVAILABLE; `engine` is set when READY.
+    """One version in the catalog.
 
-    `source` is what it was loaded from: it is loaded anew when that changes.
+    number: The version number.
+    state: Its state.
+    source: What it was loaded from, or what could not be loaded.
+    reason: Why it is UNAVAILABLE, or why a READY one still serves its former files; default "".
+    engine: What answers its requests; None unless it is READY or UNLOADING.
+    batching_off: Why its requests run one by one although its config allows batches; default "".
+    padding_off: Why its requests are not padded although its config says so; default "".
     """
 
     number: int
@@ -53,20 +65,22 @@ class VersionEntry:
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """One model in the catalog; `default`, its highest READY version, answers by default."""
+    """One model in the catalog, with its versions by number."""
 
     name: str
     versions: Mapping[int, VersionEntry]
 
     @cached_property
     def default(self) -> VersionEntry | None:
+        """The highest READY version, which answers where a request names none; or None."""
         ready = [one for one in self.versions.values() if one.state is State.READY]
         return max(ready, key=lambda one: one.number, default=None)
 
     @cached_property
     def ready(self) -> frozenset[int]:
-        """The versions that may answer."""
+        """The numbers of the READY versions."""
         return frozenset(n for n, one in self.versions.items() if one.state is State.READY)
 
 
 Catalog = Mapping[str, ModelEntry]
+"""Every model by name."""

@@ -1,8 +1,9 @@
-"""The port between what is loaded and who uses it.
+"""The port between loaded models and their users.
 
-An engine answers for one version: today a batched session (`app.registry.batched_session`); a model
-that answers many times, or a pipeline of models, will be others. The data plane, the control plane,
-rollouts and metrics see engines only as the Protocol below, in plain specs and arrays.
+An engine answers the requests of one version. Today it is a batched session
+(`app.registry.batched_session`); a generative model, which answers many times, and a pipeline of
+models will be others. The planes and rollouts know only the Protocol below, with plain specs and
+arrays (docs/decisions/0009).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from app.tensors import Arrays, TensorSpec
 
 
 class LeaseCount:
-    """How many requests hold an engine, and what happens when none does any more."""
+    """Counts the requests that hold an engine, and calls a function when none does."""
 
     __slots__ = ("_on_idle", "count")
 
@@ -27,13 +28,13 @@ class LeaseCount:
         self._on_idle: Callable[[], None] | None = None
 
     def release(self, count: int = 1) -> None:
-        """Give leases back."""
+        """Release `count` leases; default 1."""
         self.count -= count
         if self._on_idle is not None and not self.count:
             self._on_idle()
 
     def when_idle(self, then: Callable[[], None]) -> None:
-        """Call `then` whenever the count falls to 0; at once where it is 0 now."""
+        """Call `then` when the count falls to 0; immediately where it is 0."""
         self._on_idle = then
         if not self.count:
             then()
@@ -41,10 +42,13 @@ class LeaseCount:
 
 @dataclass(frozen=True, slots=True)
 class EngineDescription:
-    """What an engine is made of, for people.
+    """How an engine runs its model, for operators.
 
-    `device` is the device that runs use, `cpu` or `cuda:0`; `policy` the batch policy in force,
-    which the profile or a row check may have narrowed.
+    metadata: What the model's file says about it.
+    placement: The execution providers wanted and active.
+    device: The device that runs use, such as "cpu" or "cuda:0".
+    policy: The batch policy in force, which the profile or a row check may have restricted.
+    profile: What was measured at load.
     """
 
     metadata: Metadata
@@ -58,30 +62,37 @@ class Cancellable(Protocol):
     """A request that was submitted."""
 
     def cancel(self) -> None:
-        """Give its place up; the reply is not called."""
+        """Cancel it; its reply is not called. No effect after the reply."""
 
 
 class RequestQueue(Protocol):
-    """Takes requests until it is closed."""
+    """Accepts requests until it is closed."""
 
     def submit(
         self, inputs: Arrays, reply: Reply, *, deadline: float = ..., requests: int = 1
     ) -> Cancellable:
-        """Queue a request; `reply(outputs, error)` is called once, on the loop, unless cancelled.
+        """Queue a request; its reply is called once, on the event loop, unless it is cancelled.
 
-        `deadline` is on the monotonic clock. Raises Overloaded, NotReady or DeadlineExceeded.
+        inputs: The arrays by name, already checked against the specs of the inputs.
+        reply: Called as `reply(outputs, None)` or `reply(None, error)`.
+        deadline: Seconds on the monotonic clock; default never.
+        requests: The number of coalesced requests that this one stands for; default 1.
+
+        Raises Overloaded, NotReady or DeadlineExceeded.
         """
 
     def close(self) -> None:
-        """Take no more requests, and refuse those that wait with NotReady."""
+        """Accept no more requests, and fail queued ones with NotReady."""
 
 
 class Engine(RequestQueue, Protocol):
-    """Answers the requests of one version. Everything here happens on the event loop.
+    """Answers the requests of one version. Every method is called on the event loop.
 
-    `outputs` come in the model's order; `labels` are the names of the model's classes by index,
-    empty where it has none; `timeout` is the longest that a request may take, in seconds;
-    `example` is inputs that the model was seen to take, None where none were found.
+    leases: The requests that hold it.
+    inputs, outputs: The specs, in the model's order.
+    labels: The names of the model's classes by index; empty where it has none.
+    timeout: The longest that a request may take, in seconds.
+    example: Inputs that the model accepted at load; None where none were found.
     """
 
     leases: LeaseCount
@@ -93,29 +104,30 @@ class Engine(RequestQueue, Protocol):
 
     @property
     def waiting(self) -> int:
-        """How many requests are queued."""
+        """The number of queued requests."""
 
     @property
     def inline_rows(self) -> int:
-        """How many requests of one row may be run at once on the event loop, with `run_now`.
+        """The rows that `run_now` may run in one run.
 
-        1 where none may: the model is slow, not batched, or not on the CPU.
+        1 where it may not be used: the model is slow, not batched, or not on the CPU.
         """
 
     def run_now(
         self, inputs: Arrays, reply: Reply, *, arrived: float, rows: int, requests: int
     ) -> bool:
-        """Run on the loop before returning, and call `reply`; False where others wait already.
+        """Run on the event loop and call `reply` before returning; False where requests are queued.
 
-        `inputs` hold `rows` rows, of which each of `requests` has some; they `arrived` then, on the
-        monotonic clock. Raises NotReady.
+        `inputs` hold `rows` rows of `requests` requests, the first of which `arrived` then, in
+        seconds on the monotonic clock. Raises NotReady.
         """
 
     def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
-        """A second queue on the same model, whose runs count in no metrics.
+        """Open another queue on the same model, whose runs are not counted in metrics.
 
-        As a `shadow` it runs only while no other request waits for the device.
+        max_requests: Requests in that queue at most.
+        shadow: Whether its requests run only while no other request waits for the device.
         """
 
     def describe(self) -> EngineDescription:
-        """What it is made of, as of now."""
+        """Describe it as it is now."""

@@ -1,4 +1,4 @@
-"""The doer beside the plan."""
+"""Loads and unloads versions as planned, and publishes the catalog."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-from app.batching import Batcher, BatchingOff, BatchObserver, Left, Ran
+from app.batching import Batcher, BatchEvent, BatchingDisabled, BatchObserver
 from app.errors import LoadFailed, ModelNotFound, NotReady, VersionNotFound
-from app.registry.actions import NONE, Load, Unload, plan, wanted
+from app.registry.actions import NO_VERSIONS, Load, Unload, plan, select_versions
 from app.registry.batched_session import BatchedSession
 from app.registry.catalog import UNLOADED, Catalog, ModelEntry, State, VersionEntry
 from app.registry.engine import Engine
@@ -20,16 +20,16 @@ from app.registry.preparation import PreparedVersion, prepare_version
 from app.repository import Snapshot
 
 
-class Opened(NamedTuple):
-    """A version takes traffic now; it took `seconds` to get there."""
+class VersionReady(NamedTuple):
+    """A version is READY, after `seconds` of loading."""
 
     model: str
     version: VersionEntry
     seconds: float
 
 
-class Failed(NamedTuple):
-    """A version could not be loaded; `serving` says whether its older self serves on."""
+class VersionFailed(NamedTuple):
+    """A version could not be loaded. `serving` is whether its former files still serve."""
 
     model: str
     number: int
@@ -37,31 +37,36 @@ class Failed(NamedTuple):
     serving: bool
 
 
-class Unloaded(NamedTuple):
-    """A version is gone and its memory free."""
+class VersionUnloaded(NamedTuple):
+    """A version is closed and its memory free."""
 
     model: str
     number: int
 
 
-class TurnedOff(NamedTuple):
-    """Batching was turned off for a version that had been batched."""
+class VersionUnbatched(NamedTuple):
+    """Batching was disabled for a version under load."""
 
     model: str
     number: int
     reason: str
 
 
-RegistryEvent = Opened | Failed | Unloaded | TurnedOff
+RegistryEvent = VersionReady | VersionFailed | VersionUnloaded | VersionUnbatched
 
 
 class Registry:
-    """Holds the catalog and makes it what the repository and its configuration want.
+    """Holds the catalog, and loads and unloads versions as the repository and its config want.
 
-    wake: The scheduler's, called with a batcher that has requests.
-    count: Gives the observer that counts a version's batches, by model and version.
-    observe: Called with each event of a version: opened, failed, unloaded, batching turned off.
-    cache: The folder of kept profiles and optimized graphs; None keeps none.
+    Everything happens on the event loop except the loading itself, which uses a thread.
+
+    catalog: Every model and version; replaced as a whole by each change.
+    settled: Whether the first `reconcile` is over.
+
+    wake: Called with a batcher that has requests: `Scheduler.wake`.
+    count: Makes the observer that counts a version's batches, from its model and version.
+    observe: Called with each RegistryEvent.
+    cache: The folder of kept profiles and optimized graphs; None: none are kept.
     """
 
     def __init__(
@@ -73,9 +78,9 @@ class Registry:
         cache: Path | None,
     ) -> None:
         self.catalog: Catalog = {}
-        self.settled = False  # whether the first pass over the repository is done
-        self._was_ready: set[str] = set()
-        self._out: set[str] = set()  # models that an operator took out
+        self.settled = False
+        self._once_ready: set[str] = set()  # models that have had a READY version
+        self._unloaded: set[str] = set()  # models that an operator unloaded
         self._wake = wake
         self._count = count
         self._observe = observe
@@ -84,21 +89,21 @@ class Registry:
     # -- reading
 
     def find(self, model: str, version: str | None = None) -> VersionEntry:
-        """The version that answers: the one asked for, or the highest that is READY.
+        """The entry of `version`, or of the highest READY version where it is None.
 
         Raises ModelNotFound, VersionNotFound or NotReady.
         """
         entry = self.model(model)
         chosen = entry.default if version is None else self.version(model, version)
         if chosen is None:
-            known = "was unloaded" if model in self._out else "has no version that is ready"
-            raise NotReady(f"model {model!r} {known}")
+            reason = "was unloaded" if model in self._unloaded else "has no ready version"
+            raise NotReady(f"model {model!r} {reason}")
         if chosen.state is not State.READY:
             raise NotReady(f"version {chosen.number} of model {model!r} is {chosen.state}")
         return chosen
 
     def version(self, model: str, version: str) -> VersionEntry:
-        """One version's entry. Raises ModelNotFound or VersionNotFound."""
+        """The entry of one version. Raises ModelNotFound or VersionNotFound."""
         entry = self.model(model)
         number = int(version) if version.isdecimal() and len(version) < 20 else -1
         if number not in entry.versions or str(number) != version:
@@ -106,35 +111,40 @@ class Registry:
         return entry.versions[number]
 
     def model(self, name: str) -> ModelEntry:
-        """One model's entry. Raises ModelNotFound, or NotReady before the first pass."""
+        """The entry of one model. Raises ModelNotFound, or NotReady while `settled` is False."""
         entry = self.catalog.get(name)
         if entry is None:
             if not self.settled:
-                raise NotReady("the server is still looking at its models")
+                raise NotReady("the server is still loading its models")
             raise ModelNotFound(name, self.catalog)
         return entry
 
     @property
     def unavailable(self) -> list[str]:
-        """Models that were READY and have no READY version any more."""
+        """Models that had a READY version and have none now, except those an operator unloaded."""
         return sorted(
             name
-            for name in self._was_ready
+            for name in self._once_ready
             if name in self.catalog and self.catalog[name].default is None
         )
 
     # -- changing
 
     async def reconcile(
-        self, snapshot: Snapshot, pinned: Mapping[str, AbstractSet[int]] = NONE
+        self, snapshot: Snapshot, pinned: Mapping[str, AbstractSet[int]] = NO_VERSIONS
     ) -> None:
-        """Load and unload until the catalog is what the repository wants.
+        """Load and unload until the catalog matches what is wanted.
 
-        `pinned` are versions by model that are wanted whatever the policy says: those of rollouts.
-        What fails is noted in the catalog and told to the observer; nothing is raised.
+        snapshot: What is on disk.
+        pinned: Versions by model that are wanted besides those of the version policy, such as those
+            of rollouts; default none.
+
+        A failure is recorded in the catalog and reported to the observer; nothing is raised.
         """
         while actions := plan(
-            wanted(snapshot, self.catalog, self._out, pinned), self.catalog, self._out
+            select_versions(snapshot, self.catalog, self._unloaded, pinned),
+            self.catalog,
+            self._unloaded,
         ):
             for action in actions:
                 if isinstance(action, Load) and self._entry(action.model, action.number) is None:
@@ -148,39 +158,38 @@ class Registry:
         self.settled = True
 
     def unload_model(self, model: str) -> None:
-        """Let every version of a model go, and keep it out until `reload_model`.
+        """Unload every version of a model, and load none until `reload_model`.
 
-        What is in flight finishes; a model that was taken out has not gone unavailable. Raises as
-        `model`.
+        Requests in flight finish. The model does not count as `unavailable`. Raises as `model`.
         """
         entry = self.model(model)
-        self._out.add(model)
-        self._was_ready.discard(model)
+        self._unloaded.add(model)
+        self._once_ready.discard(model)
         for number, version in entry.versions.items():
             if version.state is State.READY:
                 self._unload(Unload(model, number))
             elif version.state is State.UNAVAILABLE:
-                self._keep_out(Load(model, number, version.source))
+                self._mark_unloaded(Load(model, number, version.source))
 
     def reload_model(self, model: str) -> None:
-        """Undo `unload_model`, and have the next `reconcile` try again what failed."""
-        self._out.discard(model)
+        """Undo `unload_model`, and let the next `reconcile` retry versions that failed."""
+        self._unloaded.discard(model)
         if model in self.catalog:
             for version in self.catalog[model].versions.values():
                 if version.reason:
-                    unlike_any = replace(version.source, stamp="")
-                    self._put(model, replace(version, source=unlike_any))
+                    outdated = replace(version.source, stamp="")  # differs from what is on disk
+                    self._put(model, replace(version, source=outdated))
 
     def close(self) -> None:
-        """Let everything go at once."""
+        """Unload every version of every model. Engines with requests close after the last one."""
         for model in list(self.catalog.values()):
             for number in model.versions:
                 self._unload(Unload(model.name, number))
 
     async def _load(self, load: Load) -> None:
         model, number, source = load
-        if model in self._out:
-            self._keep_out(load)
+        if model in self._unloaded:
+            self._mark_unloaded(load)
             return
         before = self._entry(model, number)
         if before is not None and before.engine is None:
@@ -189,54 +198,54 @@ class Registry:
         try:
             prepared = await asyncio.to_thread(prepare_version, source, self._cache)
         except LoadFailed as error:
-            self._failed(load, str(error))
+            self._record_failure(load, str(error))
             return
-        except Exception as error:  # noqa: BLE001 - one version's trouble stays its own
-            self._failed(load, f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - other versions must still load
+            self._record_failure(load, f"{type(error).__name__}: {error}")
             return
-        if model in self._out:  # since it began
+        if model in self._unloaded:  # meanwhile
             prepared.close()
-            self._keep_out(load)
+            self._mark_unloaded(load)
             return
         before = self._entry(model, number)
         entry = VersionEntry(
             number,
             State.READY,
             source,
-            engine=self._start(model, number, prepared),
+            engine=self._make_engine(model, number, prepared),
             batching_off=prepared.found.profile.reason,
             padding_off=prepared.found.padding.reason,
         )
         self._put(model, entry)
-        self._was_ready.add(model)
+        self._once_ready.add(model)
         if before is not None and before.engine is not None and before.state is State.READY:
-            self._let_go(before.engine)
-        self._observe(Opened(model, entry, monotonic() - started))
+            self._close_when_idle(before.engine)
+        self._observe(VersionReady(model, entry, monotonic() - started))
 
-    def _failed(self, load: Load, reason: str) -> None:
+    def _record_failure(self, load: Load, reason: str) -> None:
         model, number, source = load
         before = self._entry(model, number)
         serving = before is not None and before.state is State.READY
-        if model in self._out:
-            self._keep_out(load)
+        if model in self._unloaded:
+            self._mark_unloaded(load)
         elif before is not None and serving:
             self._put(model, replace(before, source=source, reason=reason))
         else:
             self._put(model, VersionEntry(number, State.UNAVAILABLE, source, reason))
-        self._observe(Failed(model, number, reason, serving))
+        self._observe(VersionFailed(model, number, reason, serving))
 
-    def _start(self, model: str, number: int, prepared: PreparedVersion) -> BatchedSession:
+    def _make_engine(self, model: str, number: int, prepared: PreparedVersion) -> BatchedSession:
         count = self._count(model, str(number))
 
-        def observe(event: Ran | Left | BatchingOff) -> None:
+        def observe(event: BatchEvent) -> None:
             count(event)
-            if event.__class__ is BatchingOff:
-                self._turned_off(model, number, event.reason)
+            if event.__class__ is BatchingDisabled:
+                self._record_unbatched(model, number, event.reason)
 
         return BatchedSession(prepared, wake=self._wake, observe=observe)
 
-    def _keep_out(self, load: Load) -> None:
-        """Note a version that would be loaded, had nobody taken its model out."""
+    def _mark_unloaded(self, load: Load) -> None:
+        """Record a version that is not loaded because an operator unloaded its model."""
         model, number, source = load
         entry = self._entry(model, number)
         if entry is not None and entry.state is State.UNLOADING:
@@ -255,29 +264,30 @@ class Registry:
         self._put(model, replace(entry, state=State.UNLOADING))
         engine = entry.engine
 
-        def gone() -> None:
+        def on_closed() -> None:
             if (now := self._entry(model, number)) is not None and now.engine is engine:
                 self._remove(model, number)
-                if model in self._out:
-                    self._keep_out(Load(model, number, now.source))
-            self._observe(Unloaded(model, number))
+                if model in self._unloaded:
+                    self._mark_unloaded(Load(model, number, now.source))
+            self._observe(VersionUnloaded(model, number))
 
-        self._let_go(engine, gone)
+        self._close_when_idle(engine, on_closed)
 
     @staticmethod
-    def _let_go(engine: Engine, then: Callable[[], None] = lambda: None) -> None:
+    def _close_when_idle(engine: Engine, on_closed: Callable[[], None] | None = None) -> None:
         def close() -> None:
             engine.close()
-            then()
+            if on_closed is not None:
+                on_closed()
 
         engine.leases.when_idle(close)
 
-    def _turned_off(self, model: str, number: int, reason: str) -> None:
+    def _record_unbatched(self, model: str, number: int, reason: str) -> None:
         if (entry := self._entry(model, number)) is not None:
             self._put(model, replace(entry, batching_off=reason))
-        self._observe(TurnedOff(model, number, reason))
+        self._observe(VersionUnbatched(model, number, reason))
 
-    # -- the catalog: every change is a new one
+    # -- the catalog: each change makes a new one
 
     def _entry(self, model: str, number: int) -> VersionEntry | None:
         return self.catalog[model].versions.get(number) if model in self.catalog else None

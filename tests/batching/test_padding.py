@@ -118,16 +118,16 @@ class Refused:
 @pytest.mark.parametrize(
     "case",
     [
-        Refused([IDS], [EMBEDDING], pad("idz"), "no input 'idz'"),
+        Refused([IDS], [EMBEDDING], pad("idz"), "'idz' not found"),
         Refused([TensorSpec("x", "FP32", None)], [EMBEDDING], pad("x"), "no axis 1"),
         Refused([TensorSpec("x", "FP32", ("N",))], [EMBEDDING], pad("x"), "no axis 1"),
         Refused([IDS], [EMBEDDING], {"ids": Padding(axis=0)}, "no axis 0"),
-        Refused([TensorSpec("x", "FP32", ("N", 3))], [EMBEDDING], pad("x"), "always 3 long"),
-        Refused([IDS, MASK], [EMBEDDING], pad("ids"), "input 'mask' is L long"),
-        Refused([TensorSpec("x", "FP32", ("N", "N"))], [EMBEDDING], pad("x"), "is N long"),
-        Refused([IDS], [TensorSpec("y", "FP32", None)], pad("ids"), "does not say its shape"),
-        Refused([IDS], [TensorSpec("y", "FP32", ("N", None))], pad("ids"), "grows with padding"),
-        Refused([IDS], [TensorSpec("y", "FP32", ("N", "L2"))], pad("ids"), "grows with padding"),
+        Refused([TensorSpec("x", "FP32", ("N", 3))], [EMBEDDING], pad("x"), "the fixed length 3"),
+        Refused([IDS, MASK], [EMBEDDING], pad("ids"), "input 'mask' has the length L"),
+        Refused([TensorSpec("x", "FP32", ("N", "N"))], [EMBEDDING], pad("x"), "has the length N"),
+        Refused([IDS], [TensorSpec("y", "FP32", None)], pad("ids"), "is unknown"),
+        Refused([IDS], [TensorSpec("y", "FP32", ("N", None))], pad("ids"), "may or may not follow"),
+        Refused([IDS], [TensorSpec("y", "FP32", ("N", "L2"))], pad("ids"), "may or may not follow"),
     ],
     ids=lambda case: case.because,
 )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching import BatchDecision, BatchPolicy, Key, RowCost, next_batch
-from app.batching.policy import count_together, rows_and_key, rows_and_single_key
+from app.batching.policy import count_fitting, rows_and_key, rows_and_single_key
 from app.tensors import Arrays
 
 
@@ -54,7 +54,7 @@ def test_requests_are_taken_from_the_head_as_long_as_their_rows_fit(
     rows: list[int], most: int, taken: tuple[int, int]
 ) -> None:
     """A run takes requests in order, up to its maximum of rows."""
-    assert count_together(queue(*rows), most) == taken
+    assert count_fitting(queue(*rows), most) == taken
 
 
 @pytest.mark.parametrize(

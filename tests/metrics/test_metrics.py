@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.batching import Left, Ran
+from app.batching import Ran, RequestCancelled
 from app.comparing import OutputDifference
 from app.metrics import DURATION_BUCKETS, Histogram, Metrics
 from app.rollouts import Compared
@@ -68,7 +68,7 @@ def test_a_run_is_counted_with_its_rows_requests_and_waits() -> None:
     metrics = make_metrics()
     counts = metrics.version("iris", "1")
     counts.observe_batch(Ran(rows=12, requests=3, seconds=0.01, waits=[(0.001, 2), (0.003, 1)]))
-    counts.observe_batch(Left("queued"))
+    counts.observe_batch(RequestCancelled("queued"))
     seen = samples(metrics)
     of = labels(model="iris", version="1")
     assert seen["model_run_duration_seconds_count", of] == 1

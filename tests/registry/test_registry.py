@@ -15,17 +15,17 @@ from app.batching import BatchPolicy, Ran
 from app.errors import ModelNotFound, NotReady, VersionNotFound
 from app.registry import (
     Catalog,
-    Failed,
     Load,
     ModelEntry,
-    Opened,
     Source,
     State,
     Unload,
-    Unloaded,
     VersionEntry,
+    VersionFailed,
+    VersionReady,
+    VersionUnloaded,
     plan,
-    wanted,
+    select_versions,
 )
 from app.registry.batched_session import BatchedSession
 from app.repository import Found, FoundModel, ModelConfig, Snapshot, VersionPolicy
@@ -134,8 +134,8 @@ def test_a_failed_version_makes_way_for_the_next_older() -> None:
     config = ModelConfig(versions=VersionPolicy(latest=1))
     found = snapshot(config, v1="a", v2="a", v3="a")
     failed = VersionEntry(3, UNAVAILABLE, Source(Path("model.onnx"), "a", config))
-    assert set(wanted(found, {})["m"]) == {3}
-    assert set(wanted(found, {"m": ModelEntry("m", {3: failed})})["m"]) == {2, 3}
+    assert set(select_versions(found, {})["m"]) == {3}
+    assert set(select_versions(found, {"m": ModelEntry("m", {3: failed})})["m"]) == {2, 3}
 
 
 def test_a_failed_version_whose_files_changed_is_wanted_alone_again() -> None:
@@ -143,13 +143,13 @@ def test_a_failed_version_whose_files_changed_is_wanted_alone_again() -> None:
     config = ModelConfig(versions=VersionPolicy(latest=1))
     failed = VersionEntry(2, UNAVAILABLE, Source(Path("model.onnx"), "old", config))
     found = snapshot(config, v1="a", v2="new")
-    assert set(wanted(found, {"m": ModelEntry("m", {2: failed})})["m"]) == {2}
+    assert set(select_versions(found, {"m": ModelEntry("m", {2: failed})})["m"]) == {2}
 
 
 def test_versions_that_a_rollout_names_are_wanted_besides() -> None:
     """Those that are on disk, whatever the policy says."""
     found = snapshot(ModelConfig(versions=VersionPolicy(latest=1)), v1="a", v2="a", v3="a")
-    assert set(wanted(found, {}, pinned={"m": {1, 9}, "other": {2}})["m"]) == {1, 3}
+    assert set(select_versions(found, {}, pinned={"m": {1, 9}, "other": {2}})["m"]) == {1, 3}
 
 
 # -- the registry, on real files and real sessions
@@ -161,7 +161,7 @@ async def test_what_is_on_disk_gets_ready_and_answers(disk: RegistryOnDisk) -> N
     await disk.reconcile()
     assert disk.registry.settled
     assert disk.states("m") == {1: READY}
-    assert [type(event) for event in disk.events] == [Opened]
+    assert [type(event) for event in disk.events] == [VersionReady]
     assert (await disk.infer("m", [0.0] * 4))[0].shape[0] == 1
     assert disk.batch_events, "the batcher reports to the version's own observer"
 
@@ -179,7 +179,7 @@ async def test_a_lease_keeps_a_version_open_until_it_is_given_back(disk: Registr
     assert await infer(old, {"x": np.zeros((1, 4), np.float32)}), "still open"
     old.leases.release()
     assert disk.states("m") == {2: READY}
-    assert isinstance(disk.events[-1], Unloaded)
+    assert isinstance(disk.events[-1], VersionUnloaded)
     with pytest.raises(NotReady):
         await infer(old, {"x": np.zeros((1, 4), np.float32)})
 
@@ -208,7 +208,7 @@ async def test_a_broken_replacement_leaves_the_old_files_serving(disk: RegistryO
     entry = disk.registry.version("m", "1")
     assert entry.engine is before
     assert (entry.state, bool(entry.reason)) == (READY, True)
-    assert [type(event) for event in disk.events] == [Opened, Failed]
+    assert [type(event) for event in disk.events] == [VersionReady, VersionFailed]
 
 
 async def test_requests_of_different_lengths_share_a_run_where_config_pads_them(

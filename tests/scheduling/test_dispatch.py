@@ -220,7 +220,7 @@ async def test_runs_on_the_loop_go_on_for_a_moment(scheduler: Scheduler) -> None
     now = monotonic()
     with mock.patch("app.scheduling.monotonic", side_effect=lambda: now):
         answers = send(batcher, 5)
-        scheduler._tick()
+        scheduler._collect_and_dispatch()
         assert len(noted.order) == 5
         answers += send(batcher, 5)
 
@@ -231,7 +231,7 @@ async def test_runs_on_the_loop_go_on_for_a_moment(scheduler: Scheduler) -> None
 
         slower = make(scheduler, run, TINY, size=1)
         answers += send(slower, 5)
-        scheduler._tick()
+        scheduler._collect_and_dispatch()
         assert (batcher.waiting, slower.waiting) == (0, 3)
     await all_of(answers)
 
@@ -291,6 +291,6 @@ async def test_a_timer_that_fires_early_counts_as_on_time(scheduler: Scheduler) 
     due = scheduler._timer_due
     scheduler._timer.cancel()
     with mock.patch("app.scheduling.monotonic", return_value=due - 0.0009):
-        scheduler._ripen()
+        scheduler._on_timer()
     await all_of(answers)
     assert noted.order == ["held"]

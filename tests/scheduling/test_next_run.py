@@ -6,13 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.scheduling import EXPRESS_RATIO, Choice, Head, Slots, next_run
+from app.scheduling import EXPRESS_RATIO, Choice, QueueHead, Slots, next_run
 
 LONG, SHORT = 0.2, 0.001
 
 
-def head(arrived: float, seconds: float = LONG, *, shadow: bool = False, on: str = "cpu") -> Head:
-    return Head(arrived, seconds, on, shadow)
+def head(
+    arrived: float, seconds: float = LONG, *, shadow: bool = False, on: str = "cpu"
+) -> QueueHead:
+    return QueueHead(arrived, seconds, on, shadow)
 
 
 FREE = Slots(1, express=True, running=[LONG])
@@ -53,7 +55,7 @@ TAKEN = Slots(0, express=False, running=[LONG, LONG, SHORT])
         "no slot",
     ],
 )
-def test_next_run(heads: list[Head], cpu: Slots, expected: Choice | None) -> None:
+def test_next_run(heads: list[QueueHead], cpu: Slots, expected: Choice | None) -> None:
     """Oldest first, shadows last, and one more slot for what is much shorter than all that runs."""
     assert next_run(heads, {"cpu": cpu}) == expected
 
@@ -69,7 +71,7 @@ def test_devices_do_not_wait_for_each_other() -> None:
 
 heads = st.lists(
     st.builds(
-        Head,
+        QueueHead,
         st.floats(0, 100),
         st.sampled_from([SHORT, 0.01, LONG]),
         st.sampled_from(["cpu", "cuda"]),
@@ -80,7 +82,7 @@ heads = st.lists(
 
 
 @given(heads, st.integers(1, 3))
-def test_slots_are_filled_and_never_exceeded(heads: list[Head], count: int) -> None:
+def test_slots_are_filled_and_never_exceeded(heads: list[QueueHead], count: int) -> None:
     """Choosing until nothing may run: slots + 1 at most, never idle while somebody waits."""
     running: dict[str, list[tuple[float, bool]]] = {"cpu": [], "cuda": []}
     waiting = list(heads)

@@ -373,7 +373,9 @@ def delayed(scheduler: Scheduler, seconds: float, delay: float, seen: RecordedEv
 
 
 @pytest.mark.parametrize("seconds", [TINY, LONG], ids=["on the loop", "on threads"])
-async def test_a_delay_holds_and_ripens(scheduler: Scheduler, seconds: float) -> None:
+async def test_a_delayed_batch_runs_when_its_delay_is_over(
+    scheduler: Scheduler, seconds: float
+) -> None:
     """With max_queue_delay_ms, requests of later turns join those that are held."""
     seen = RecordedEvents()
     batcher = delayed(scheduler, seconds, 300, seen)
