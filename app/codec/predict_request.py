@@ -1,4 +1,4 @@
-"""The simple face's request: a body, what it asks for, and its arrays."""
+"""The body of `POST /predict`: what it asks for, and its arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simple face's answers."""
+"""The responses of `POST /predict`."""
 
 from __future__ import annotations
 

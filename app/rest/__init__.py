@@ -1,1 +1,1 @@
-"""The HTTP face: every route is decode, call, encode."""
+"""The HTTP API: every route is decode, call, encode."""

@@ -1,8 +1,8 @@
-"""One inference call of any face, from body to body, whoever carries the bytes.
+"""One inference call of any HTTP API, from request body to response body.
 
-A face says how a path and a body become a `Call`; here is the way that every call goes: parse, pick
-a lease, decode with what its version takes, run, encode, and close the lease with what the caller
-saw. FastAPI's routes go it by `ask`, the hot protocol by callbacks.
+An API says how a path and a body become a `Call`; every call then takes the same steps: parse, pick
+a lease, decode with the version's specs, run, encode, and close the lease with what the caller saw.
+FastAPI's routes take them in `run_call`, the hot protocol by callbacks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Headers(Protocol):
 
 
 class Encoded(NamedTuple):
-    """An answer: its body, and the headers that tell how to read it."""
+    """A response: its body, and the headers that say how to read it."""
 
     body: bytes
     headers: Mapping[str, str]
@@ -43,7 +43,7 @@ JSON: Mapping[str, str] = {"content-type": "application/json"}
 
 
 class Call(Protocol):
-    """What a body asks for. `decode` and `encode` keep to the call and its lease: any thread."""
+    """What a body asks for. `decode` and `encode` touch only the call and its lease: any thread."""
 
     model: str | None
     version: str | None
@@ -84,15 +84,15 @@ def find_key(headers: Headers, call: Call, sticky: Sticky) -> str | None:
     return sticky_key(sticky, headers.get, call.parameters)
 
 
-async def ask(plane: DataPlane, request: Request, route: Route, body: bytes) -> Encoded:
-    """Answer one call; drop it when the caller hangs up first."""
+async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes) -> Encoded:
+    """Answer one call; cancel it when the caller hangs up first."""
     large = is_large(request.headers, body)
     try:
         read = route.reader(request.headers)
         if large:
             plane.begin_reading()
             try:
-                call = await _aside(codec_thread.begins, read, body)
+                call = await _on_thread(codec_thread.begins, read, body)
             finally:
                 plane.end_reading()
         else:
@@ -107,22 +107,22 @@ async def ask(plane: DataPlane, request: Request, route: Route, body: bytes) -> 
         return await _do(are_large(outputs), call.encode, lease, outputs)
 
 
-async def answer(plane: DataPlane, request: Request, route: Route) -> Response:
-    """Answer one call as a response."""
-    encoded = await ask(plane, request, route, await request.body())
+async def respond(plane: DataPlane, request: Request, route: Route) -> Response:
+    """Answer one call with a response."""
+    encoded = await run_call(plane, request, route, await request.body())
     return Response(encoded.body, headers=dict(encoded.headers))
 
 
 async def _do(large: bool, work: Callable[..., T], *arguments: object) -> T:
-    return await _aside(codec_thread.goes_on, work, *arguments) if large else work(*arguments)
+    return await _on_thread(codec_thread.goes_on, work, *arguments) if large else work(*arguments)
 
 
-async def _aside(executor: Executor, work: Callable[..., T], *arguments: object) -> T:
+async def _on_thread(executor: Executor, work: Callable[..., T], *arguments: object) -> T:
     return await asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:
-    """Await `work`, and drop it when the caller hangs up first."""
+    """Await `work`, and cancel it when the caller hangs up first."""
     working = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(request.receive())
     try:

@@ -17,7 +17,7 @@ PACKED_AT_ONCE = 32 * 1024
 """Bytes that may be packed on the loop: 0.7 ms for floats."""
 
 SHORTEST_COMPRESSED = 1024
-"""Bytes of an answer below which compressing it costs more than it saves."""
+"""Bytes of a response below which compressing it costs more than it saves."""
 
 LEVEL = 1  # tensors hardly get smaller with more effort
 

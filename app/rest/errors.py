@@ -74,12 +74,12 @@ def headers_of(error: CohortError) -> dict[str, str]:
 
 
 def encoded_error(error: CohortError) -> Encoded:
-    """An error as an answer."""
+    """An error as an encoded response."""
     return Encoded(body_of(error), {**JSON, **headers_of(error)})
 
 
 def response_to(error: CohortError, headers: Mapping[str, str] | None = None) -> Response:
-    """The whole answer."""
+    """An error as a FastAPI response."""
     return Response(
         body_of(error),
         http_status(error),
@@ -113,7 +113,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(ClientDisconnect)
     async def left(request: Request, error: ClientDisconnect) -> Response:
-        del error  # nobody reads the answer
+        del error  # nobody reads the response
         return await ours(request, Cancelled("the caller left before its request was whole"))
 
     @app.exception_handler(Exception)

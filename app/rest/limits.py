@@ -68,7 +68,7 @@ async def _nothing() -> Message:
 
 
 class CloseWhenDraining:
-    """While the process drains, end each connection with its answer, so that callers move on."""
+    """While the process drains, close each connection with its response."""
 
     def __init__(self, app: ASGIApp, draining: Callable[[], bool]) -> None:
         self.app = app

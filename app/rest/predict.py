@@ -17,7 +17,7 @@ from app.codec import (
 )
 from app.data_plane import DataPlane, Lease, Outputs
 from app.errors import InvalidInput, UnsupportedMedia, quoted
-from app.rest.calls import JSON, Encoded, Headers, Read, Route, answer
+from app.rest.calls import JSON, Encoded, Headers, Read, Route, respond
 from app.tensors import Arrays
 
 READABLE = frozenset(
@@ -44,7 +44,7 @@ class PredictCall(PredictRequest):
         return decode_inputs(self, lease.served.inputs)
 
     def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
-        """Write the answer. Raises where an output cannot be written in JSON."""
+        """Write the response. Raises where an output cannot be written in JSON."""
         served = lease.served
         specs = served.outputs
         write = encode_simple if self.single else encode_prediction
@@ -132,19 +132,19 @@ def predict_router(plane: DataPlane) -> APIRouter:
     @routes.post("/predict", summary="Ask a model", **document)
     async def predict(request: Request) -> Response:
         """The model is named in the body, or left out where there is one, or a default."""
-        return await answer(plane, request, predict_route())
+        return await respond(plane, request, predict_route())
 
     @routes.post("/models/{model}/predict", summary="Ask this model", **document)
     async def predict_model(request: Request, model: str) -> Response:
-        """The highest ready version answers, or whom a rollout chooses."""
-        return await answer(plane, request, predict_route(model))
+        """The highest ready version answers, or the one that a rollout chooses."""
+        return await respond(plane, request, predict_route(model))
 
     @routes.post(
         "/models/{model}/versions/{version}/predict", summary="Ask this version", **document
     )
     async def predict_version(request: Request, model: str, version: str) -> Response:
         """A pinned version bypasses any rollout."""
-        return await answer(plane, request, predict_route(model, version))
+        return await respond(plane, request, predict_route(model, version))
 
     return routes
 
@@ -162,8 +162,8 @@ class PredictBody(BaseModel):
     version: str | None = Field(None, description="pins a version")
     inputs: dict[str, Any] | None = Field(None, description="arrays by input name, rows first")
     input: Any = Field(None, description="the only input's array, as tutorials write it")
-    outputs: list[str] | None = Field(None, description="which outputs to answer with")
-    id: str | None = Field(None, description="given back in the answer")
+    outputs: list[str] | None = Field(None, description="which outputs to return")
+    id: str | None = Field(None, description="returned with the response")
     timeout_ms: float | None = Field(None, description="give up after this long", gt=0)
     parameters: dict[str, str | int | float | bool] | None = None
 

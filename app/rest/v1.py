@@ -18,7 +18,7 @@ from app.codec import SIGNATURE, V1Request, parse_v1
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane, Lease, Outputs
 from app.errors import CohortError, InvalidInput, MethodNotAllowed, NotFound, NotReady, quoted
-from app.rest.calls import JSON, Encoded, Headers, Read, Route, answer
+from app.rest.calls import JSON, Encoded, Headers, Read, Route, respond
 from app.rest.predict import ErrorBody, check_media
 from app.tensors import Arrays
 
@@ -73,7 +73,7 @@ class V1Call:
         return self._request.decode(lease.inputs)
 
     def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
-        """Write the answer. Headers say who gave it: V1's bodies have no room for it."""
+        """Write the response. Headers name the version: V1's bodies have no room for it."""
         specs = lease.outputs
         body = self._request.encode(
             {specs[position].name: outputs[position] for position in lease.select(None)}
@@ -201,7 +201,7 @@ def v1_router(data: DataPlane, control: ControlPlane) -> APIRouter:
 
     async def predict(request: Request) -> Response:
         """Rows under `instances` are answered by `predictions`; columns, `inputs`, by `outputs`."""
-        return await answer(data, request, v1_route(address(request)))
+        return await respond(data, request, v1_route(address(request)))
 
     async def no_verb(request: Request) -> None:
         raise refuse_verb(request.path_params["verb"])
@@ -232,7 +232,7 @@ def v1_router(data: DataPlane, control: ControlPlane) -> APIRouter:
 PREDICT: dict[str, Any] = {
     "responses": {
         200: {
-            "description": "The answer",
+            "description": "The response",
             "headers": {
                 "x-model-version": {"schema": {"type": "string"}, "description": "who answered"},
                 "x-variant": {"schema": {"type": "string"}, "description": "the rollout's arm"},

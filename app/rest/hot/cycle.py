@@ -75,9 +75,9 @@ class HotCycle:
         self.head = head
 
     def take(self, part: bytes) -> None:
-        """A part of the body has come."""
+        """Take a part of the body."""
         if self._early is not None or self.response_complete:
-            return  # what still comes of a body that was refused
+            return  # the rest of a body that was refused
         self._size += len(part)
         parts = self._parts
         if self._size > self.protocol.hot.max_body:
@@ -92,7 +92,7 @@ class HotCycle:
             parts.append(bytearray(part))
 
     def read(self) -> None:
-        """The parser has told of all of the body."""
+        """The body is complete."""
         parts, self._parts = self._parts, None
         if parts is None:
             self.arrive(b"")
@@ -100,7 +100,7 @@ class HotCycle:
             self.arrive(bytes(parts[0]) if len(parts) == 1 else b"".join(parts))
 
     def arrive(self, body: bytes) -> None:
-        """Set out with all of the body, or keep it until it is this request's turn."""
+        """Go on with all of the body, or keep it until all requests before are answered."""
         self.more_body = False
         if not self.at_front:
             self._body = body
@@ -117,14 +117,14 @@ class HotCycle:
             self.proceed(body)
 
     def break_off(self, error: CohortError) -> None:
-        """Refuse before the request was read: only closing the connection ends what is to come."""
+        """Refuse before the request was read; closing the connection ends what still comes."""
         self._parts = None
         self.keep_alive = False
         if self._early is None:
             self.fail(error)
 
     def leave(self) -> None:
-        """The connection is gone."""
+        """The connection was lost."""
         self.disconnected = self.response_complete = True
         if self._lease is not None:
             self._lease.leave()
@@ -136,7 +136,7 @@ class HotCycle:
 
     @property
     def path(self) -> str:
-        """The address asked for, as far as a log line shows it."""
+        """The path, as far as a log line shows it."""
         return self.head.url.decode("latin-1")[:200]
 
     # -- from body to response
@@ -196,7 +196,7 @@ class HotCycle:
     def _key_of(self, sticky: Sticky) -> str | None:
         call = self._call
         if self.request_id and sticky.header == REQUEST_ID:
-            return self.request_id.decode()  # a head that is known has another's
+            return self.request_id.decode()  # a cached head has the id of another request
         return None if call is None else find_key(self.head.headers, call, sticky)
 
     def _decode_on_thread(self, body: bytes) -> None:
@@ -278,7 +278,7 @@ class HotCycle:
         """Answer with an error."""
         ours = known_error(error)
         if self._lease is not None:
-            self._lease.close(ours)  # which notes who was at it
+            self._lease.close(ours)  # adds the model and version to it
         self.request_id = self.request_id or new_request_id()
         log_http_refusal(ours, self.path, self.request_id.decode())
         self.end(http_status(ours), encoded_error(ours))

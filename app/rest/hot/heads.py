@@ -16,10 +16,10 @@ from app.rest.request_ids import REQUEST_ID_HEADER
 
 MAX_HEADS = 1024
 MAX_HEAD_BYTES = 2048
-"""Heads that are remembered, and the bytes of each: a few MiB at most with what they say."""
+"""Heads that are remembered, and the bytes of each: a few MiB at most, parsed form included."""
 
 ID_LINES = tuple(b"\r\n%b: " % name for name in (b"x-request-id", b"X-Request-ID", b"X-Request-Id"))
-"""As clients and balancers write it."""
+"""As clients and load balancers write it."""
 
 
 class SentHeaders:

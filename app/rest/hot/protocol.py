@@ -47,7 +47,7 @@ class HotProtocol(HttpToolsProtocol):
 
     cycle: Any  # the request read last: a HotCycle, or a RequestResponseCycle of uvicorn's
     flow: Flow
-    pipeline: deque[tuple[Any, Any]]  # those whose turn has not come, the next one last
+    pipeline: deque[tuple[Any, Any]]  # those behind the front, the next one last
     _front: Any = None  # the request being answered, or read with none before it
 
     def __init__(self, hot: Hot, *args: Any, **kwargs: Any) -> None:
@@ -55,18 +55,18 @@ class HotProtocol(HttpToolsProtocol):
         self.hot = hot
         self.url = b""
         self._since = self.loop.time()  # when the connection last did something
-        self._unsent = 0  # bytes of answers that the sweep found waiting for the caller
-        self._between = True  # whether no request is half read
-        self._unread = b""  # the head at the start of a segment, until the parser has told of it
+        self._unsent = 0  # bytes of responses that the sweep found unsent
+        self._between = True  # whether the next byte begins a request
+        self._unread = b""  # the head at the start of a segment, until it is parsed
         self._in_headers = False
         self._headers_since = 0.0
-        self._idle_bytes = 0  # came in segments that neither began a request nor were of a body
-        self._large = False  # whether there was a segment that may hold more than small headers
+        self._idle_bytes = 0  # in segments that neither began a request nor held a body
+        self._large = False  # whether a segment may have held more than small headers
         self._length = 0  # what Content-Length says
         self._usual = True  # whether the headers so far hold nothing that only FastAPI knows
         self._upgrade = False
-        self._broken = False  # whether what still comes is of no use
-        self._ended = False  # whether the last answer is given
+        self._broken = False  # whether what still comes is ignored
+        self._ended = False  # whether the last response was written
 
     # -- the connection
 
@@ -86,7 +86,7 @@ class HotProtocol(HttpToolsProtocol):
                 cycle.message_event.set()
         self.pipeline.clear()
         super().connection_lost(exc)
-        self.cycle = self._front = None  # they lead back here: a circle, with all they hold
+        self.cycle = self._front = None  # a reference cycle, with all they hold
 
     def data_received(self, data: bytes) -> None:
         if self._broken:
@@ -163,7 +163,7 @@ class HotProtocol(HttpToolsProtocol):
                     self._refuse(as_ours(error))
 
     def pause_writing(self) -> None:
-        """The caller does not read its answers: read and answer no more of its requests."""
+        """The caller does not read its responses: read and answer no more of its requests."""
         super().pause_writing()
         self.flow.pause_reading()
 
@@ -173,22 +173,22 @@ class HotProtocol(HttpToolsProtocol):
         self._next()
 
     def close_if_idle(self, now: float) -> None:
-        """Close a connection that does nothing, or whose headers do not come to an end."""
+        """Close a connection that is idle, or whose headers take too long."""
         turn, unsent = self._front, self.transport.get_write_buffer_size()
         waits_for_us = turn is not None and not turn.response_complete and not turn.more_body
-        if waits_for_us or unsent < self._unsent:  # or reads an answer
+        if waits_for_us or unsent < self._unsent:  # or the caller reads a response
             self._since = self._headers_since = now
         self._unsent = unsent
         idle = now - self._since
         if self.transport.is_closing():
             if idle > 2 * self.hot.keep_alive:
-                self.transport.abort()  # it will not take its last answers
+                self.transport.abort()  # the caller does not read its last responses
         elif idle > self.hot.keep_alive or (
             self._in_headers and now - self._headers_since > HEADER_SECONDS
         ):
             self.transport.close()
 
-    # -- what the parser tells
+    # -- parser callbacks
 
     def on_message_begin(self) -> None:
         if self._broken:
@@ -268,7 +268,7 @@ class HotProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def _refuse(self, error: CohortError) -> None:
-        """Answer what cannot be read on, after all that came before it, and close."""
+        """Refuse a request that cannot be read, after all responses before it, and close."""
         self._broken = True
         cycle = self.cycle
         if cycle is not None and cycle.more_body and not cycle.response_complete:
@@ -287,7 +287,7 @@ class HotProtocol(HttpToolsProtocol):
         self._queue(refusal)
         refusal.break_off(error)
 
-    # -- answering in order
+    # -- responses in order
 
     def _queue(self, cycle: HotCycle) -> None:
         existing = self.cycle
@@ -299,7 +299,7 @@ class HotProtocol(HttpToolsProtocol):
             self.pipeline.appendleft((cycle, None))
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        """uvicorn calls this, too, when it is the turn of a request of its own."""
+        """Start the request at the front; uvicorn calls this for its own requests."""
         self._front = cycle
         if isinstance(cycle, HotCycle):
             cycle.reach_front()
@@ -307,7 +307,7 @@ class HotProtocol(HttpToolsProtocol):
             super()._start_asgi_task(cycle, app)
 
     def send_usual(self, cycle: HotCycle, body: bytes) -> bool:
-        """Write a good answer the shortest way, or say that it takes another (as draining does)."""
+        """Write a successful response the shortest way; False where it takes another."""
         if cycle.request_id or self.pipeline or self._ended or not cycle.keep_alive:
             return False
         hot, transport = self.hot, self.transport
@@ -324,7 +324,7 @@ class HotProtocol(HttpToolsProtocol):
         return True
 
     def send(self, cycle: HotCycle, status: int, encoded: Encoded) -> None:
-        """Write an answer and turn to the next request."""
+        """Write a response and turn to the next request."""
         hot, transport = self.hot, self.transport
         if self._ended or transport.is_closing():
             return
@@ -351,10 +351,10 @@ class HotProtocol(HttpToolsProtocol):
         self.on_response_complete()
 
     def _end(self, *, linger: bool) -> None:
-        """Close the connection; with `linger`, not before the caller had time to hear why.
+        """Close the connection; with `linger`, not before the caller had time to read why.
 
         Closed while bytes are on their way, the kernel answers them with a reset, and a caller who
-        is still sending never reads its answer: https://www.rfc-editor.org/rfc/rfc9112#section-9.6
+        is still sending never reads its response: https://www.rfc-editor.org/rfc/rfc9112#section-9.6
         """
         self._broken = self._ended = True
         if linger:
@@ -365,14 +365,14 @@ class HotProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        """Turn to the next request; the sweep stands in for uvicorn's timer per answer."""
+        """Turn to the next request; the idle sweep replaces uvicorn's timer per response."""
         self.server_state.total_requests += 1
         self._front = None
         if self._ended or self.transport.is_closing():
             return
         self._since = self.loop.time()
         if self.pipeline:
-            self.loop.call_soon(self._next)  # not here: a thousand at once would be a deep stack
+            self.loop.call_soon(self._next)  # not here: a thousand at once would overflow the stack
         elif self.flow.read_paused:
             self._read_on()
 

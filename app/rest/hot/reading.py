@@ -1,4 +1,4 @@
-"""What is looked at in the headers of a request, and what is said of one that cannot be read."""
+"""What is looked at in the headers of a request, and the error for one that cannot be read."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def asks_for_compression(accept_encoding: bytes) -> bool:
 
 
 def as_ours(error: httptools.HttpParserError) -> CohortError:
-    """What to say of an error while reading: the caller's, unless it is a bug of ours."""
+    """The error for a failure while reading: the caller's, unless it is a bug of the server."""
     cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
     if isinstance(cause, CohortError):
         return cause
     if isinstance(cause, httptools.HttpParserError | UnicodeError):
-        return InvalidInput(f"this is no HTTP request: {cause}")
+        return InvalidInput(f"this is not an HTTP request: {cause}")
     log.error("failed", exc_info=cause or error)
     return InferenceFailed("the server failed; its log says more")

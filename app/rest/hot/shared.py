@@ -37,7 +37,7 @@ Match = Callable[[str], Route | None]
 class Flow(FlowControl):
     """Reading goes on while the caller reads its responses and sends few bytes ahead of them."""
 
-    ahead = 0  # bytes read while requests waited for their turn
+    ahead = 0  # bytes read while requests waited for those before them
 
     def resume_reading(self) -> None:
         if not self.write_paused and self.ahead <= READ_AHEAD:

@@ -122,7 +122,7 @@ def _carried(served: ServedModel) -> list[TensorSpec]:
     return [spec for spec in served.outputs if spec.transportable]
 
 
-# -- the simple face
+# -- the simple API
 
 
 def request_schema(served: ServedModel) -> Schema:

@@ -13,7 +13,7 @@ from app.codec import encode_tensor, to_bytes
 from app.data_plane import DataPlane, Lease, Outputs
 from app.errors import CohortError
 from app.open_inference import Inference, InferRequest, OutputTensor, make_request
-from app.rest.calls import HEADER_LENGTH, JSON, Encoded, Headers, Read, Route, ask
+from app.rest.calls import HEADER_LENGTH, JSON, Encoded, Headers, Read, Route, run_call
 from app.rest.compression import compress, decompress
 from app.rest.v2.documents import INFER
 from app.rest.v2.message import parse_header_length, parse_infer, raw_request
@@ -126,7 +126,7 @@ async def respond(plane: DataPlane, request: Request, route: Route, limit: int) 
     except CohortError as error:
         plane.refused(route.model, error)
         raise
-    encoded = await ask(plane, request, route, body)
+    encoded = await run_call(plane, request, route, body)
     told = dict(encoded.headers)
     body, encoding = await compress(request.headers.get("accept-encoding"), encoded.body)
     if encoding is not None:
