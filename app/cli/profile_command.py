@@ -208,7 +208,7 @@ def _concurrency_table(found: Sequence[ConcurrentRuns]) -> Table:
     from app.profiling import best_concurrency
 
     top = best_concurrency(found)
-    table = Table("threads per run", "rows", "runs at once", "ms per run", "rows/s", "")
+    table = Table("threads per run", "rows", "concurrent runs", "ms per run", "rows/s", "")
     table.header_style = "bold"
     for one in found:
         table.add_row(

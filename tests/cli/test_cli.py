@@ -219,7 +219,7 @@ def test_profile_shows_what_a_server_would_choose(tmp_path: Path) -> None:
     given = ("profile", "digits", "--models", str(MODELS), "--cache", str(tmp_path))
     first, second = run(*given), run(*given)
     assert (first.exit_code, second.exit_code) == (0, 0)
-    for word in ("rows/s", "chosen", "inline", "runs at once", "Batching:", "━", "Measured now"):
+    for word in ("rows/s", "chosen", "inline", "concurrent runs", "Batching:", "━", "Measured now"):
         assert word in first.output
     assert "From the cache" in second.output
 

@@ -263,7 +263,7 @@ def test_the_index_leaves_out_what_is_not_ready_when_asked(client: httpx.Client)
         (ask({**X, "data": 1}), b"", "'x'"),
         (ask({**X, "data": {"a": 1}}), b"", "'x'"),
         (ask(RAW_X), b"", "inputs[0] has neither data nor"),
-        (ask({**X, "name": "xx"}), b"", "no input 'xx'"),
+        (ask({**X, "name": "xx"}), b"", "input 'xx' not found"),
         ({"inputs": []}, b"", "input 'x' is missing"),
         ({"inputs": [X, X]}, b"", "inputs[1].name repeats 'x'"),
         (ask({**X, "datatype": "FP64"}), b"", "is FP32, the request says datatype 'FP64'"),
