@@ -107,7 +107,7 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
         return await _do(are_large(outputs), call.encode, lease, outputs)
 
 
-async def respond(plane: DataPlane, request: Request, route: Route) -> Response:
+async def respond_to_call(plane: DataPlane, request: Request, route: Route) -> Response:
     """Answer one call with a response."""
     encoded = await run_call(plane, request, route, await request.body())
     return Response(encoded.body, headers=dict(encoded.headers))

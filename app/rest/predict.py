@@ -17,7 +17,7 @@ from app.codec import (
 )
 from app.data_plane import DataPlane, Lease, Outputs
 from app.errors import InvalidInput, UnsupportedMedia, quoted
-from app.rest.calls import JSON, Encoded, Headers, Read, Route, respond
+from app.rest.calls import JSON, Encoded, Headers, Read, Route, respond_to_call
 from app.tensors import Arrays
 
 READABLE = frozenset(
@@ -132,19 +132,19 @@ def predict_router(plane: DataPlane) -> APIRouter:
     @routes.post("/predict", summary="Ask a model", **document)
     async def predict(request: Request) -> Response:
         """The model is named in the body, or left out where there is one, or a default."""
-        return await respond(plane, request, predict_route())
+        return await respond_to_call(plane, request, predict_route())
 
     @routes.post("/models/{model}/predict", summary="Ask this model", **document)
     async def predict_model(request: Request, model: str) -> Response:
         """The highest ready version answers, or the one that a rollout chooses."""
-        return await respond(plane, request, predict_route(model))
+        return await respond_to_call(plane, request, predict_route(model))
 
     @routes.post(
         "/models/{model}/versions/{version}/predict", summary="Ask this version", **document
     )
     async def predict_version(request: Request, model: str, version: str) -> Response:
         """A pinned version bypasses any rollout."""
-        return await respond(plane, request, predict_route(model, version))
+        return await respond_to_call(plane, request, predict_route(model, version))
 
     return routes
 

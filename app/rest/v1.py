@@ -18,7 +18,7 @@ from app.codec import SIGNATURE, V1Request, parse_v1
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane, Lease, Outputs
 from app.errors import CohortError, InvalidInput, MethodNotAllowed, NotFound, NotReady, quoted
-from app.rest.calls import JSON, Encoded, Headers, Read, Route, respond
+from app.rest.calls import JSON, Encoded, Headers, Read, Route, respond_to_call
 from app.rest.predict import ErrorBody, check_media
 from app.tensors import Arrays
 
@@ -201,7 +201,7 @@ def v1_router(data: DataPlane, control: ControlPlane) -> APIRouter:
 
     async def predict(request: Request) -> Response:
         """Rows under `instances` are answered by `predictions`; columns, `inputs`, by `outputs`."""
-        return await respond(data, request, v1_route(address(request)))
+        return await respond_to_call(data, request, v1_route(address(request)))
 
     async def no_verb(request: Request) -> None:
         raise refuse_verb(request.path_params["verb"])

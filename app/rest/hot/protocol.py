@@ -33,7 +33,7 @@ LARGE_SEGMENT = 16 * 1024
 HEADER_SECONDS = 30.0
 """How long the headers of a request may take to arrive."""
 
-LINGER_SECONDS = 2.0
+REFUSED_LINGER_SECONDS = 2.0
 """How long the rest of a request is read after it was refused, to be thrown away."""
 
 
@@ -360,7 +360,7 @@ class HotProtocol(HttpToolsProtocol):
         if linger:
             self.transport.write_eof()
             self.flow.resume_reading()
-            self.loop.call_later(LINGER_SECONDS, self.transport.close)
+            self.loop.call_later(REFUSED_LINGER_SECONDS, self.transport.close)
         else:
             self.transport.close()
 
