@@ -50,10 +50,10 @@ class OutcomeStream:
 class VariantEvidence:
     """The evidence against one variant, beside its baseline.
 
-    Slowness is compared with the baseline's over the same time, so that what makes everybody slow
-    for a while speaks against nobody: the variant may be slower than the limit `SLOW_SHARE` more
-    often than the baseline is. `failed_on_both` counts failures of inputs that fail on the other
-    side, too; they are no evidence.
+    Slowness is compared with the baseline's over the same time, so that a busy machine, which slows
+    both, is not held against the variant: its share of slow requests may be `SLOW_SHARE` above the
+    baseline's. `failed_on_both` counts requests that failed on the other side, too; they are not
+    evidence.
     """
 
     __slots__ = ("errors", "failed_on_both", "slow")

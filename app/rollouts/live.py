@@ -125,7 +125,7 @@ class LiveRollout:
             reply: Called first, with the outputs or the error.
             started: When the request arrived, in seconds on the monotonic clock.
             tight_deadline: Whether the caller gave less time than the model's own timeout: then
-                running out of it is no evidence.
+                running out of it is not evidence.
         """
 
         def replied(outputs: Outputs | None, error: CohortError | None) -> None:
@@ -212,7 +212,7 @@ def _count_checked(
     answer: Arrays | None,
     error: CohortError | None,
 ) -> None:
-    """Count a failure that the other side answered; one that failed there, too, is no evidence."""
+    """Count a failure that the other side answered; one that failed there, too, is not evidence."""
     if answer is None and not isinstance(error, InferenceFailed | InvalidInput):
         return
     evidence.failed_on_both += answer is None

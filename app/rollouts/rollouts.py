@@ -15,7 +15,7 @@ from app.rollouts.live import LiveRollout
 from app.rollouts.side_queue import CatalogSource
 
 OPERATOR = "operator"
-"""The reason of a rollback that an operator asked for."""
+"""The reason of a rollback by an operator."""
 
 
 class Rollouts:
@@ -36,7 +36,7 @@ class Rollouts:
         self._catalog = catalog
         self._observe = observe
 
-    # -- what callers and operators ask
+    # -- queries
 
     @property
     def pinned(self) -> dict[str, frozenset[int]]:

@@ -34,8 +34,8 @@ iris: {variants: {a: {version: 1, weight: 0.50}, b: {version: 2, weight: 1}}, ba
 """
 
 
-class Desk:
-    """An operator's: a file, a folder of models, a state folder."""
+class Workspace:
+    """An operator's rollouts file, models folder and state folder."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "rollouts.yaml"
@@ -78,15 +78,15 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
+def workspace(tmp_path: Path) -> Workspace:
     """One with two rollouts."""
-    return Desk(tmp_path)
+    return Workspace(tmp_path)
 
 
-def test_set_changes_two_numbers_and_nothing_beside_them(desk: Desk) -> None:
+def test_set_changes_two_numbers_and_nothing_beside_them(workspace: Workspace) -> None:
     """Comments, order, quotes, indents and flow maps are the operator's."""
-    desk.done("set", "digits", "stable=90", "canary=10")
-    assert desk.changed == [
+    workspace.done("set", "digits", "stable=90", "canary=10")
+    assert workspace.changed == [
         (
             "        'stable': {version: 1, weight: 99}  # good old",
             "        'stable': {version: 1, weight: 90}  # good old",
@@ -98,50 +98,53 @@ def test_set_changes_two_numbers_and_nothing_beside_them(desk: Desk) -> None:
     ]
 
 
-def test_set_says_what_changes_and_whom_it_moves(desk: Desk) -> None:
+def test_set_says_what_changes_and_whom_it_moves(workspace: Workspace) -> None:
     """Sticky callers are simulated, others counted."""
-    said = desk.done("set", "digits", "stable=90", "canary=10")
+    said = workspace.done("set", "digits", "stable=90", "canary=10")
     assert "- canary: version 2, weight 1 (1 %)" in said
     assert "+ canary: version 2, weight 10 (10 %)" in said
     (line,) = [line for line in said.splitlines() if line.startswith("About")]
     assert line.endswith("of callers move from stable to canary.")
     assert 7 < float(line.split()[1]) < 11
-    said = desk.done("set", "iris", "a=3")
+    said = workspace.done("set", "iris", "a=3")
     assert "assigned at random: a from 33.3 % to 75 %, b from 66.7 % to 25 %" in said
 
 
-def test_a_new_variant_stands_after_the_others_as_they_are_written(desk: Desk) -> None:
+def test_a_new_variant_stands_after_the_others_as_they_are_written(workspace: Workspace) -> None:
     """Before the blank line and comments that follow; in a flow map, in it."""
-    desk.done("set", "digits", "third=2.5", "--version", "third=2")
+    workspace.done("set", "digits", "third=2.5", "--version", "third=2")
     assert (
         "        canary: {version: 2, weight: 1}\n        third: {version: 2, weight: 2.5}\n\n"
-    ) in desk.file.read_text()
-    desk.done("set", "iris", "c=1", "--version", "c=2")
-    assert "b: {version: 2, weight: 1}, c: {version: 2, weight: 1}}, base" in desk.file.read_text()
+    ) in workspace.file.read_text()
+    workspace.done("set", "iris", "c=1", "--version", "c=2")
+    assert (
+        "b: {version: 2, weight: 1}, c: {version: 2, weight: 1}}, base"
+        in workspace.file.read_text()
+    )
 
 
-def test_the_first_rollout_makes_the_file(desk: Desk) -> None:
+def test_the_first_rollout_makes_the_file(workspace: Workspace) -> None:
     """And one for another model goes to the file's end, after its comments."""
-    desk.file.unlink()
+    workspace.file.unlink()
     arguments = ["stable=99", "canary=1", "--version", "stable=1", "--version", "canary=2"]
-    said = desk.done("set", "digits", *arguments)
+    said = workspace.done("set", "digits", *arguments)
     assert "had no rollout" in said
-    assert desk.file.read_text() == (
+    assert workspace.file.read_text() == (
         "digits:\n  variants:\n    stable: {version: 1, weight: 99}\n"
         "    canary: {version: 2, weight: 1}\n"
     )
     for begin in ("# only this", "---\n# only this\n", "{}\n"):
-        desk.file.write_text(begin)
-        desk.done("set", "iris", "a=1", "--version", "a=1")
-        assert desk.file.read_text().startswith(begin.rstrip("{}\n"))
-        assert "iris" in RolloutsFile.read(desk.file).configs
+        workspace.file.write_text(begin)
+        workspace.done("set", "iris", "a=1", "--version", "a=1")
+        assert workspace.file.read_text().startswith(begin.rstrip("{}\n"))
+        assert "iris" in RolloutsFile.read(workspace.file).configs
 
 
-def test_promote_leaves_one_variant(desk: Desk) -> None:
+def test_promote_leaves_one_variant(workspace: Workspace) -> None:
     """All weight, the baseline, and no shadow that would agree with itself; the rest stays."""
-    said = desk.done("promote", "digits", "canary")
+    said = workspace.done("promote", "digits", "canary")
     assert "callers move from stable to canary" in said
-    assert desk.file.read_text() == (
+    assert workspace.file.read_text() == (
         "# who gets what\n"
         "digits:\n"
         "    variants:\n"
@@ -153,45 +156,45 @@ def test_promote_leaves_one_variant(desk: Desk) -> None:
         "            min_requests: 300}\n"
         "\n" + FILE[FILE.index("# flowers") :]
     )
-    desk.done("promote", "iris", "b")
-    assert "iris: {variants: {b: {version: 2, weight: 100}}}" in desk.file.read_text()
+    workspace.done("promote", "iris", "b")
+    assert "iris: {variants: {b: {version: 2, weight: 100}}}" in workspace.file.read_text()
 
 
-def test_a_variant_that_was_rolled_back_is_not_promoted(desk: Desk) -> None:
+def test_a_variant_that_was_rolled_back_is_not_promoted(workspace: Workspace) -> None:
     """Unless the operator clears that first."""
-    desk.state.record("digits", Decision.now(2, "errors", "4 % of 900"))
-    assert "rollout clear digits canary" in desk.refused("promote", "digits", "canary")
-    desk.done("clear", "digits")
-    desk.done("promote", "digits", "canary")
+    workspace.state.record("digits", Decision.now(2, "errors", "4 % of 900"))
+    assert "rollout clear digits canary" in workspace.refused("promote", "digits", "canary")
+    workspace.done("clear", "digits")
+    workspace.done("promote", "digits", "canary")
 
 
-def test_abort_gives_the_callers_to_the_baseline(desk: Desk) -> None:
+def test_abort_gives_the_callers_to_the_baseline(workspace: Workspace) -> None:
     """Whose weight grows by what the others had."""
-    assert "move from canary to stable" in desk.done("abort", "digits")
-    assert [new.strip() for _, new in desk.changed] == [
+    assert "move from canary to stable" in workspace.done("abort", "digits")
+    assert [new.strip() for _, new in workspace.changed] == [
         "'stable': {version: 1, weight: 100}  # good old",
         "canary: {version: 2, weight: 0}",
     ]
-    assert "is the baseline" in desk.refused("abort", "digits", "stable")
+    assert "is the baseline" in workspace.refused("abort", "digits", "stable")
 
 
-def test_clear_ends_rollbacks_in_the_state_folder_only(desk: Desk) -> None:
+def test_clear_ends_rollbacks_in_the_state_folder_only(workspace: Workspace) -> None:
     """One variant's or all of a model's; the file is not touched."""
     for version in (2, 3):
-        desk.state.record("digits", Decision.now(version, "errors", "4 % of 900"))
-    assert "Nothing to clear" in desk.done("clear", "digits", "stable")
-    said = desk.done("clear", "digits", "canary")
+        workspace.state.record("digits", Decision.now(version, "errors", "4 % of 900"))
+    assert "Nothing to clear" in workspace.done("clear", "digits", "stable")
+    said = workspace.done("clear", "digits", "canary")
     assert "rollback of version 2 of digits (4 % of 900, since " in said
-    assert set(desk.state.read()[0]["digits"]) == {3}
-    desk.done("clear", "digits")
-    assert desk.state.read()[0] == {}
-    assert desk.file.read_text() == FILE
+    assert set(workspace.state.read()[0]["digits"]) == {3}
+    workspace.done("clear", "digits")
+    assert workspace.state.read()[0] == {}
+    assert workspace.file.read_text() == FILE
 
 
-def test_status_shows_variants_and_what_was_decided(desk: Desk) -> None:
+def test_status_shows_variants_and_what_was_decided(workspace: Workspace) -> None:
     """From the file and the state folder, without a server."""
-    desk.state.record("digits", Decision(2, "errors", "4 % of 900", "2026-05-01T10:00:00.000"))
-    said = desk.done("status", "digits")
+    workspace.state.record("digits", Decision(2, "errors", "4 % of 900", "2026-05-01T10:00:00.000"))
+    said = workspace.done("status", "digits")
     for words in (
         "rolled back: 4 % of 900, since 2026-05-01T10:00:00.000",
         "99     │ 100 %",
@@ -201,13 +204,13 @@ def test_status_shows_variants_and_what_was_decided(desk: Desk) -> None:
     ):
         assert words in said
     assert "iris" not in said
-    assert "iris" in desk.done("status")
-    said = desk.done("set", "digits", "canary=50")
+    assert "iris" in workspace.done("status")
+    said = workspace.done("set", "digits", "canary=50")
     assert "canary stays rolled back" in said
     assert "move" not in said
 
 
-def test_a_dry_run_writes_nothing(desk: Desk) -> None:
+def test_a_dry_run_writes_nothing(workspace: Workspace) -> None:
     """Neither do commands with nothing to change."""
     for arguments in (
         ["set", "digits", "canary=50", "--dry-run"],
@@ -215,8 +218,8 @@ def test_a_dry_run_writes_nothing(desk: Desk) -> None:
         ["abort", "digits", "--dry-run"],
         ["set", "digits", "canary=1"],
     ):
-        desk.done(*arguments)
-        assert desk.file.read_text() == FILE
+        workspace.done(*arguments)
+        assert workspace.file.read_text() == FILE
 
 
 @pytest.mark.parametrize(
@@ -245,103 +248,103 @@ def test_a_dry_run_writes_nothing(desk: Desk) -> None:
     ],
 )
 def test_what_cannot_be_is_refused_with_the_word_that_is_wrong(
-    desk: Desk, arguments: list[str], said: str
+    workspace: Workspace, arguments: list[str], said: str
 ) -> None:
     """By the server's own checks, before anything is written."""
-    assert said in desk.refused(*arguments)
+    assert said in workspace.refused(*arguments)
 
 
 @pytest.mark.parametrize("argument", ["canary", "canary=", "=1", "canary=much", "canary=nan"])
-def test_a_weight_that_is_none_is_misuse(desk: Desk, argument: str) -> None:
+def test_a_weight_that_is_none_is_misuse(workspace: Workspace, argument: str) -> None:
     """As click has it: exit code 2."""
-    assert desk.run("set", "digits", argument).exit_code == 2
+    assert workspace.run("set", "digits", argument).exit_code == 2
 
 
 @pytest.mark.parametrize(
     "arguments",
     [["set", "digits", "a=1"], ["promote", "digits", "a"], ["abort", "digits"], ["status"]],
 )
-def test_a_broken_file_is_refused_whole(desk: Desk, arguments: list[str]) -> None:
+def test_a_broken_file_is_refused_whole(workspace: Workspace, arguments: list[str]) -> None:
     """With the key named."""
-    desk.file.write_text("digits: {variants: {a: {version: 1, wieght: 1}}}\n")
-    assert "digits.variants.a.wieght: unknown key" in desk.refused(*arguments)
+    workspace.file.write_text("digits: {variants: {a: {version: 1, wieght: 1}}}\n")
+    assert "digits.variants.a.wieght: unknown key" in workspace.refused(*arguments)
 
 
-def test_what_an_alias_shares_is_not_edited(desk: Desk) -> None:
+def test_what_an_alias_shares_is_not_edited(workspace: Workspace) -> None:
     """It would change another model, too."""
-    desk.file.write_text(
+    workspace.file.write_text(
         "digits: &one {variants: {a: {version: 1, weight: 1}, b: {version: 2, weight: 1}}}\n"
         "iris: *one\n"
     )
-    assert "edit the file by hand" in desk.refused("set", "iris", "a=3")
+    assert "edit the file by hand" in workspace.refused("set", "iris", "a=3")
 
 
-def test_the_file_keeps_its_bits_its_link_and_its_line_ends(desk: Desk) -> None:
+def test_the_file_keeps_its_bits_its_link_and_its_line_ends(workspace: Workspace) -> None:
     """What is written beside is renamed to where the file really lies."""
-    real = desk.folder / "real.yaml"
+    real = workspace.folder / "real.yaml"
     real.write_bytes(FILE.replace("\n", "\r\n").encode())
     real.chmod(0o640)
-    desk.file.unlink()
-    desk.file.symlink_to(real)
-    desk.done("set", "digits", "canary=2", "new=1", "--version", "new=2")
-    assert desk.file.is_symlink()
+    workspace.file.unlink()
+    workspace.file.symlink_to(real)
+    workspace.done("set", "digits", "canary=2", "new=1", "--version", "new=2")
+    assert workspace.file.is_symlink()
     assert real.stat().st_mode & 0o777 == 0o640
     lines = real.read_bytes().split(b"\n")
     assert all(line.endswith(b"\r") for line in lines[:-1])
-    assert not [one for one in desk.folder.iterdir() if one.name.startswith(".")]
+    assert not [one for one in workspace.folder.iterdir() if one.name.startswith(".")]
 
 
-def test_an_edit_between_reading_and_writing_is_not_lost(desk: Desk) -> None:
+def test_an_edit_between_reading_and_writing_is_not_lost(workspace: Workspace) -> None:
     """The later of two operators is told."""
-    file = RolloutsFile.read(desk.file)
-    desk.done("set", "digits", "canary=2")
+    file = RolloutsFile.read(workspace.file)
+    workspace.done("set", "digits", "canary=2")
     with pytest.raises(ConfigInvalid, match="meanwhile"):
         file.write("{}")
-    assert "weight: 2}" in desk.file.read_text()
+    assert "weight: 2}" in workspace.file.read_text()
 
 
-def test_a_rollout_ends_where_its_version_answers_without_one(desk: Desk) -> None:
+def test_a_rollout_ends_where_its_version_answers_without_one(workspace: Workspace) -> None:
     """The highest on disk; else callers would get another than was promoted."""
     from tests import onnx_models
 
     for version in (1, 2):
-        path = desk.folder / "models/iris" / str(version) / "model.onnx"
+        path = workspace.folder / "models/iris" / str(version) / "model.onnx"
         onnx_models.save(onnx_models.mlp(), path)
-    assert "version 2 of iris would serve" in desk.refused("promote", "iris", "a", "--end")
-    desk.done("promote", "iris", "b", "--end")
-    assert desk.file.read_text() == FILE[: FILE.index("iris:")]
+    assert "version 2 of iris would serve" in workspace.refused("promote", "iris", "a", "--end")
+    workspace.done("promote", "iris", "b", "--end")
+    assert workspace.file.read_text() == FILE[: FILE.index("iris:")]
 
 
-def test_a_version_that_is_not_on_disk_is_a_warning(desk: Desk) -> None:
+def test_a_version_that_is_not_on_disk_is_a_warning(workspace: Workspace) -> None:
     """It may be on its way."""
-    assert "Warning: version 7 not found in" in desk.done(
+    assert "Warning: version 7 not found in" in workspace.done(
         "set", "digits", "new=1", "--version", "new=7"
     )
 
 
 @pytest.mark.parametrize("command", [("promote", "digits", "canary"), ("clear", "digits")])
 def test_what_rests_on_decisions_stops_where_they_cannot_be_read(
-    desk: Desk, command: tuple[str, ...]
+    workspace: Workspace, command: tuple[str, ...]
 ) -> None:
     """Else a version that was rolled back would be promoted."""
-    (desk.folder / "state").symlink_to("state")  # a link that leads nowhere but to itself
-    result = desk.run(*command)
+    (workspace.folder / "state").symlink_to("state")  # a link that leads nowhere but to itself
+    result = workspace.run(*command)
     assert result.exit_code == 1
     assert "cannot be read" in result.output
-    assert desk.file.read_text() == FILE
+    assert workspace.file.read_text() == FILE
 
 
-def test_an_odd_address_is_told_in_a_sentence(desk: Desk) -> None:
+def test_an_odd_address_is_told_in_a_sentence(workspace: Workspace) -> None:
     """A port that is no number, to begin with."""
-    result = desk.run("status", "digits", "--url", "http://localhost:80x")
+    result = workspace.run("status", "digits", "--url", "http://localhost:80x")
     assert result.exit_code == 1
     assert "http://localhost:80x cannot be reached" in result.output
 
 
 @pytest.mark.parametrize("name", ["digits/", "digits/1", ".", ".."])
-def test_a_path_is_no_model(desk: Desk, name: str) -> None:
+def test_a_path_is_no_model(workspace: Workspace, name: str) -> None:
     """As a shell completes it, for one."""
-    result = desk.run("set", name, "stable=1", "--version", "stable=1")
+    result = workspace.run("set", name, "stable=1", "--version", "stable=1")
     assert result.exit_code == 1
     assert "not found in" in result.output
-    assert desk.file.read_text() == FILE
+    assert workspace.file.read_text() == FILE
