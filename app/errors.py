@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree. Each face gives these its own statuses.
+"""Every error of Cohort, as one tree. Each API maps them to its own statuses.
 
 CohortError
 ├── InvalidInput
@@ -14,11 +14,11 @@ CohortError
 ├── NotReady
 ├── DeadlineExceeded
 ├── InferenceFailed
-├── Cancelled            the caller left: nobody is told
-├── ConfigInvalid        told to the operator, never to a caller
-└── LoadFailed           told to the operator, never to a caller
+├── Cancelled            the caller left; not sent to anyone
+├── ConfigInvalid        for operators, never sent to a caller
+└── LoadFailed           for operators, never sent to a caller
 
-Sentences that reach a caller name no path, address or internal name of the machine.
+Messages for callers contain no path, address or internal name of the machine.
 """
 
 from __future__ import annotations
@@ -29,17 +29,20 @@ from difflib import get_close_matches
 
 
 class CohortError(Exception):
-    """Anything Cohort refuses or fails at; `str(error)` is a sentence for a person."""
+    """An error that Cohort reports; `str(error)` is a message for people.
+
+    `log_context` holds the model, version and variant of the request, for the log; empty where none
+    was chosen.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
-        self.about: Mapping[str, str] = {}
-        """The model, version and variant that were at it, for the log; empty where none was."""
+        self.log_context: Mapping[str, str] = {}
 
     @property
     def code(self) -> str:
-        """The error's public name, the same on every face and in the metrics."""
+        """The error's public name, the same in every API and in the metrics."""
         return type(self).__name__
 
     def __str__(self) -> str:
@@ -47,39 +50,39 @@ class CohortError(Exception):
 
     @property
     def redacted(self) -> str:
-        """The sentence for a log: without the values that a caller sent."""
-        return GOT.sub("got …", self.message)
+        """The message for a log, without the values that a caller sent."""
+        return _GOT_VALUE.sub("got …", self.message)
 
 
-GOT = re.compile(r"\bgot (?!shape).*", re.DOTALL)
+_GOT_VALUE = re.compile(r"\bgot (?!shape).*", re.DOTALL)
 
 
 class InvalidInput(CohortError):
-    """What the caller sent cannot be understood or does not fit the model."""
+    """The request is malformed or does not fit the model."""
 
 
 class TooLarge(InvalidInput):
-    """The request is larger than the server takes."""
+    """The request is larger than the server accepts."""
 
 
 class UnsupportedMedia(InvalidInput):
-    """The content type or encoding is not one the server reads."""
+    """The server does not support the content type or encoding."""
 
 
 class Unauthorized(CohortError):
-    """The route needs a token, and none was sent."""
+    """The route requires a token, and none was sent."""
 
 
 class Forbidden(CohortError):
-    """The token is wrong, or the route is switched off."""
+    """The token is wrong, or the route is disabled."""
 
 
 class NotFound(CohortError):
-    """There is nothing at this address."""
+    """The path does not exist, or what it names does not."""
 
 
 class ModelNotFound(NotFound):
-    """No such model; `known` helps the caller find the right name."""
+    """The model does not exist. `known` are the names of those that do, for the message."""
 
     def __init__(self, model: str, known: Iterable[str] = ()) -> None:
         self.model = model
@@ -87,21 +90,21 @@ class ModelNotFound(NotFound):
 
 
 class VersionNotFound(NotFound):
-    """The model is here, the version is not."""
+    """The model exists, the version does not. `known` are its versions, for the message."""
 
     def __init__(self, model: str, version: str, known: Iterable[int] = ()) -> None:
         self.model, self.version = model, version
         versions = ", ".join(str(known_version) for known_version in sorted(known))
-        here = f"; it has {versions}" if versions else ""
-        super().__init__(f"model {quoted(model)} has no version {quoted(version)}{here}")
+        available = f"; available: {versions}" if versions else ""
+        super().__init__(f"model {quoted(model)} has no version {quoted(version)}{available}")
 
 
 class MethodNotAllowed(CohortError):
-    """The address exists, the method does not."""
+    """The path exists, but not with this method."""
 
 
 class Overloaded(CohortError):
-    """A queue or the process is full; trying again after `retry_after` seconds makes sense."""
+    """A queue or the process is full. Retry after `retry_after` seconds; default 1."""
 
     def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
         super().__init__(message)
@@ -109,7 +112,7 @@ class Overloaded(CohortError):
 
 
 class NotReady(CohortError):
-    """Loading, unavailable, or closed for draining."""
+    """Loading, unavailable or draining. Retry after `retry_after` seconds; default 1."""
 
     def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
         super().__init__(message)
@@ -117,18 +120,18 @@ class NotReady(CohortError):
 
 
 class DeadlineExceeded(CohortError):
-    """The answer was not there in the time the caller or the model's config allows."""
+    """The request took longer than the caller or the model's config allows: `timeout` seconds."""
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
-        super().__init__(f"no answer within {timeout * 1000:.0f} ms")
+        super().__init__(f"no response within {timeout * 1000:.0f} ms")
 
 
 class InferenceFailed(CohortError):
-    """The run raised.
+    """The run of the model failed.
 
-    `blames_input` is true where another input might have passed, so that a failed batch is worth
-    retrying in parts; false after a termination, out-of-memory or a device error.
+    `blames_input` is True where the failure may be due to the input, so that retrying a failed
+    batch in parts may help; False after a termination, out-of-memory or a device error.
     """
 
     def __init__(self, message: str, *, blames_input: bool = True) -> None:
@@ -137,11 +140,11 @@ class InferenceFailed(CohortError):
 
 
 class Cancelled(CohortError):
-    """The caller left before the answer."""
+    """The caller left before the response."""
 
 
 class ConfigInvalid(CohortError):
-    """An operator's file is wrong: `file`, then the key's path, then what to do."""
+    """A key of an operator's file is invalid: `file`, the path of the key, and the problem."""
 
     def __init__(self, file: str, key: str, problem: str) -> None:
         self.file, self.key, self.problem = file, key, problem
@@ -149,16 +152,16 @@ class ConfigInvalid(CohortError):
 
 
 class LoadFailed(CohortError):
-    """A version cannot be served; the sentence is for the operator."""
+    """A version cannot be loaded; the message is for the operator."""
 
 
 def quoted(name: str, limit: int = 80) -> str:
-    """Show a caller's own word back to them: quoted, bounded, on one line."""
+    """Quote a name from a request, on one line, cut after `limit` characters; default 80."""
     return repr(name if len(name) <= limit else name[:limit] + "…")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Say `; did you mean 'iris'?`, or list what is available where nothing is close."""
+    """Suggest a close name, as `; did you mean 'iris'?`; else list up to eight available names."""
     names = sorted(known)
     if close := get_close_matches(name, names, n=1):
         return f"; did you mean {quoted(close[0])}?"

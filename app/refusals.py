@@ -52,7 +52,7 @@ def log_refusal(
     `where` says what was asked for: the path, or the method. A refusal is logged at info, without
     the values that the caller sent; a failure of the server at error, with its traceback.
     """
-    about = {"code": error.code, **where, "request_id": request_id, **error.about}
+    about = {"code": error.code, **where, "request_id": request_id, **error.log_context}
     if isinstance(error, REFUSALS):
         log.info("refused", error=error.redacted, **about)
     else:

@@ -53,5 +53,5 @@ def make_control_plane(
         reconcile=reconcile,
         save=nothing,
         problems=list,
-        waits_for=lambda: "loading models",
+        loading_reason=lambda: "loading models",
     )

@@ -1,4 +1,4 @@
-"""The house rules, read from the imports: who may import whom, and who owns which library.
+"""The rules of the layout, read from the sources: imports, owners of libraries, and names.
 
 Each rule is a function from modules to complaints, proven on small wrong sources before it is
 trusted with the real ones. Imports under `if TYPE_CHECKING`, inside functions, and by name
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,11 @@ OWNERS: Mapping[str, frozenset[str]] = {
 
 LONGEST_MODULE = 400  # lines
 
+GENERATED = ("_pb2", "_pb2_grpc")  # by protoc
+
+# The same in every module that has them: a module's logger, and a type variable of no meaning.
+MANY_HOMES = frozenset({"log", "T"})
+
 MAY_SLEEP = frozenset({"waiting"})  # of the tests
 
 # Newer Pythons may take a name that was ours first; inside `app` it hides nothing.
@@ -111,7 +118,7 @@ def read_modules(folder: Path) -> list[Module]:
     for path in sorted(folder.rglob("*.py")):
         parts = path.relative_to(folder).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        if not name.endswith(("_pb2", "_pb2_grpc")):
+        if not name.endswith(GENERATED):
             modules.append(Module(name, path.read_text(encoding="utf-8")))
     return modules
 
@@ -170,6 +177,87 @@ def borrowed(library: str, modules: Iterable[Module]) -> list[str]:
         for line, name in module.imports()
         if name.split(".")[0] == library
     ]
+
+
+def circles(modules: Sequence[Module]) -> list[str]:
+    """Name each circle of imports once, by the modules on it.
+
+    `from app.rest import errors` is an import of `app.rest.errors` where that is a module. That
+    Python runs `app/rest/__init__.py` first is not counted: it would make a circle of each package.
+    """
+    graph = {module.name: set(_imported_modules(module, modules)) for module in modules}
+    complaints = []
+    while True:
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            circle: list[str] = error.args[1][::-1]  # each imports the next
+            graph[circle[0]].remove(circle[1])
+            complaints.append(" imports ".join(f"app.{name}" for name in circle))
+        else:
+            return complaints
+
+
+def _imported_modules(importer: Module, modules: Sequence[Module]) -> Iterator[str]:
+    names = {module.name for module in modules}
+    for _, imported in importer.imports_from_app():
+        parts = imported.split(".")
+        if any(part.endswith(GENERATED) for part in parts):
+            continue
+        while parts and ".".join(parts) not in names:
+            parts.pop()
+        if parts:
+            yield ".".join(parts)
+
+
+def many_homes(modules: Iterable[Module]) -> list[str]:
+    """Name each public name that several modules define. Imports define nothing."""
+    homes: defaultdict[str, list[str]] = defaultdict(list)
+    for module in modules:
+        for name in _defined(ast.parse(module.source)):
+            if not name.startswith("_") and name not in MANY_HOMES:
+                homes[name].append(f"app.{module.name}")
+    return [f"{name} is in {', '.join(found)}" for name, found in homes.items() if len(found) > 1]
+
+
+def hidden_modules(modules: Sequence[Module]) -> list[str]:
+    """Name each module whose package binds its name to something else."""
+    complaints = []
+    for module in modules:
+        prefix = f"{module.name}." if module.name else ""
+        inside = {
+            one.name.removeprefix(prefix)
+            for one in modules
+            if one.name and one is not module and one.name.startswith(prefix)
+        }
+        tree = ast.parse(module.source)
+        bound = _defined(tree) | {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and f"app.{module.name}".rstrip(".") != node.module
+            for alias in node.names
+        }
+        complaints += [
+            f"app.{module.name} binds {name}, which hides app.{prefix}{name}"
+            for name in sorted(bound & inside)
+        ]
+    return complaints
+
+
+def _defined(node: ast.AST) -> set[str]:
+    """The names that a module defines at its top level, also where that depends on a condition."""
+    names: set[str] = set()
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                names.add(child.name)
+            case ast.Name(ctx=ast.Store()):
+                names.add(child.id)
+            case ast.comprehension() | ast.Lambda():  # their names are their own
+                pass
+            case _:
+                names |= _defined(child)
+    return names
 
 
 def relative_imports(modules: Iterable[Module]) -> list[str]:
@@ -248,6 +336,21 @@ def test_library_is_imported_by_its_owners_only(library: str, modules: list[Modu
 def test_imports_are_absolute(modules: list[Module]) -> None:
     """An import reads the same wherever it stands."""
     assert not relative_imports(modules)
+
+
+def test_no_imports_run_in_a_circle(modules: list[Module]) -> None:
+    """Each module can be read after those it imports, those for types only included."""
+    assert not circles(modules)
+
+
+def test_each_public_name_has_one_home(modules: list[Module]) -> None:
+    """A name that is read in one place means the same in every other."""
+    assert not many_homes(modules)
+
+
+def test_no_package_hides_its_own_modules(modules: list[Module]) -> None:
+    """`from app.rest.v2 import models` gives the module of that name."""
+    assert not hidden_modules(modules)
 
 
 def test_no_module_is_named_after_the_standard_library(modules: list[Module]) -> None:
@@ -352,6 +455,117 @@ def test_relative_import_is_caught() -> None:
     """One dot is enough."""
     assert relative_imports(module("rest.v2", "from . import errors"))
     assert relative_imports(module("rest.v2", "from .errors import answer"))
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "import app.codec.json",
+        "from app.codec import json",
+        "from app.codec.json import encode",
+        "if TYPE_CHECKING:\n    from app.codec.json import encode",
+        "def late():\n    from app.codec.json import encode",
+        "importlib.import_module('app.codec.json')",
+    ],
+)
+def test_circle_is_caught(back: str) -> None:
+    """Within a package, by any kind of import, and however long; each is named once."""
+    pair = [Module("codec.json", "from app.codec.rows import split"), Module("codec.rows", back)]
+    assert len(circles(pair)) == 1
+    long = [
+        Module("codec.json", "from app.codec import rows"),
+        Module("codec.rows", "from app.codec import arrays"),
+        Module("codec.arrays", back),
+        Module("codec", "from app.codec.json import encode"),
+    ]
+    (complaint,) = circles(long)
+    assert sorted(set(complaint.split(" imports "))) == [
+        "app.codec.arrays",
+        "app.codec.json",
+        "app.codec.rows",
+    ]
+
+
+def test_every_circle_is_named() -> None:
+    """Two in one graph are two complaints; a module that imports itself is one."""
+    pairs = [
+        Module(name, f"from app.codec import {other}")
+        for pair in (("a", "b"), ("c", "d"))
+        for name, other in ((f"codec.{pair[0]}", pair[1]), (f"codec.{pair[1]}", pair[0]))
+    ]
+    assert len(circles(pairs)) == 2
+    assert circles(module("tensors", "from app.tensors import Array"))
+
+
+def test_package_and_its_modules_are_no_circle() -> None:
+    """A package may re-export what its modules define; a module may not import from it."""
+    package = Module("codec", "from app.codec.json import encode")
+    rows = Module("codec.rows", "from app.codec import arrays\nfrom app.codec import json_pb2")
+    fine = [package, Module("codec.json", "from app.codec.rows import split"), rows]
+    assert not circles([*fine, Module("codec.arrays", "from app.tensors import Array")])
+    assert circles([package, Module("codec.json", "from app.codec import decode")])
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def serve(): ...",
+        "async def serve(): ...",
+        "class serve: ...",
+        "serve = 1",
+        "serve: int = 1",
+        "other, serve = 1, 2",
+        "if sys.platform == 'win32':\n    serve = 1",
+        "try:\n    import fast\nexcept ImportError:\n    def serve(): ...",
+    ],
+)
+def test_second_home_is_caught(source: str) -> None:
+    """However a name is defined; also where it is defined in a package's own module."""
+    first = Module("main.server", "def serve(): ...")
+    assert many_homes([first, Module("rpc.server", source)])
+    assert many_homes([first, Module("main", source)])
+    assert not many_homes([first])
+
+
+def test_use_of_a_name_is_no_home() -> None:
+    """Imports, locals, attributes, private names and the names on the list are free."""
+    first = Module("main.server", "def serve(): ...\nlog = 1\n_port = 2")
+    for source in [
+        "from app.main.server import serve",
+        "def run():\n    serve = 1",
+        "class Server:\n    serve = 1",
+        "server.serve = 1",
+        "ports = [serve for serve in sockets]",
+        "log = 1",
+        "_port = 1",
+    ]:
+        assert not many_homes([first, Module("main", source)])
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from app.rest.v2.models import models",
+        "from app.metrics import Models as models",
+        "def models(): ...",
+        "models = 1",
+    ],
+)
+def test_hidden_module_is_caught(source: str) -> None:
+    """By an import from one of its modules or from elsewhere, or by a definition."""
+    inside = Module("rest.v2.models", "")
+    assert hidden_modules([Module("rest.v2", source), inside])
+    assert not hidden_modules([Module("rest.v1", source), inside])
+    top = [Module("", "from app.main import settings"), Module("settings", "")]
+    assert hidden_modules(top)
+
+
+def test_package_may_bind_its_own_modules() -> None:
+    """The module itself hides nothing, nor does a name that no module has."""
+    inside = Module("rest.v2.models", "")
+    for source in ["from app.rest.v2 import models", "from app.rest.v2.models import router"]:
+        assert not hidden_modules([Module("rest.v2", source), inside])
+    assert not hidden_modules([Module("", "from app import settings"), Module("settings", "")])
 
 
 def test_name_of_the_standard_library_is_caught() -> None:

@@ -1,4 +1,4 @@
-"""What an operator can ask for: health, what is loaded and how it fares, metrics."""
+"""The interface for operators: health, models, statistics, load and unload, rollouts, metrics."""
 
 from app.control_plane.description import Description, ServedModel, describe_profile
 from app.control_plane.plane import ControlPlane, Readiness

@@ -1,4 +1,4 @@
-"""What is loaded in plain values, for people and for other servers' clients."""
+"""Descriptions of what is loaded, in plain values."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from app.scheduling import INLINE_SECONDS
 from app.tensors import Arrays, TensorSpec
 
 Description = dict[str, Any]
-"""Plain values, ready to be written as JSON."""
+"""Plain values that can be written as JSON."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServedModel:
-    """A READY version as callers see it. `example` is inputs it takes, None where none are known.
+    """A READY version as callers see it.
 
-    `default` is whether it answers where no version is asked for.
+    model, version: Its names.
+    default: Whether it answers requests that name no version.
+    inputs, outputs: The specs, in the model's order.
+    example: Inputs that it accepts; None where none are known.
     """
 
     model: str
@@ -30,7 +33,8 @@ class ServedModel:
     example: Arrays | None
 
 
-def served_by(catalog: Catalog) -> Iterator[ServedModel]:
+def list_served(catalog: Catalog) -> Iterator[ServedModel]:
+    """Every READY version in the catalog."""
     for name, model in catalog.items():
         for entry in model.versions.values():
             if entry.state is State.READY and (engine := entry.engine) is not None:
@@ -44,11 +48,13 @@ def served_by(catalog: Catalog) -> Iterator[ServedModel]:
                 )
 
 
-def states(model: ModelEntry) -> dict[str, str]:
+def describe_states(model: ModelEntry) -> dict[str, str]:
+    """The state of each version of a model."""
     return {str(number): entry.state.value for number, entry in model.versions.items()}
 
 
 def describe_model(entry: ModelEntry) -> Description:
+    """A model: its name, its default version, and the state of each version with its reason."""
     default = entry.default
     return {
         "name": entry.name,
@@ -61,17 +67,21 @@ def describe_model(entry: ModelEntry) -> Description:
 
 
 def describe_version(entry: VersionEntry) -> Description:
-    described: Description = {
+    """A version: its state and, if it is loaded, specs, metadata, providers, batching and profile.
+
+    `timeout_ms` and `max_queue_delay_ms` are in milliseconds.
+    """
+    result: Description = {
         "version": str(entry.number),
         "state": entry.state.value,
         "reason": entry.reason,
     }
     engine = entry.engine
     if engine is None:
-        return described
+        return result
     description = engine.describe()
     metadata, placement, policy = description.metadata, description.placement, description.policy
-    described |= {
+    result |= {
         "inputs": _specs(engine.inputs),
         "outputs": _specs(engine.outputs),
         "metadata": {
@@ -104,11 +114,14 @@ def describe_version(entry: VersionEntry) -> Description:
         "profile": describe_profile(description.profile, description.device),
         "timeout_ms": round(engine.timeout * 1000, 3),
     }
-    return described
+    return result
 
 
 def describe_profile(found: ProfileResult, device: str) -> Description:
-    """What was found out at load: in the description of a version, and in `cohort profile`."""
+    """A profile, as in the description of a version and in `cohort profile`. Times are in seconds.
+
+    `device` is the device that runs use: only on "cpu" may runs execute on the event loop.
+    """
     seconds = found.profile.seconds
     inline = [rows for rows, taken in seconds.items() if taken <= INLINE_SECONDS]
     return {

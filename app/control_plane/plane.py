@@ -1,4 +1,4 @@
-"""The operator's way in."""
+"""The control plane: what operators may read and do."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from app.control_plane.description import (
     Description,
     ServedModel,
     describe_model,
+    describe_states,
     describe_version,
-    served_by,
-    states,
+    list_served,
 )
 from app.errors import NotFound, NotReady, quoted
 from app.metrics import Metrics, VersionMetrics
@@ -23,22 +23,24 @@ from app.rollouts import Rollouts
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether the process wants traffic, and if not, why."""
+    """Whether the process should receive traffic, and the reason if it should not."""
 
     ready: bool
     reason: str = ""
 
 
 class ControlPlane:
-    """Operators' way in. `draining` is set once, when the process starts to stop.
+    """What operators may read and do, for all adapters.
+
+    draining: Whether the process has begun to stop; never reset.
 
     registry: Holds the catalog of loaded versions.
     metrics: What was counted.
     rollouts: The rollouts of all models.
-    reconcile: Loads and unloads until the registry has what is on disk now.
-    save: Writes what was decided about rollouts to the state folder, now.
-    problems: What is wrong with the operator's files, in sentences.
-    waits_for: Why the first models are not loaded yet.
+    reconcile: Loads and unloads until the registry matches what is on disk now.
+    save: Writes the decisions about rollouts to the state folder now.
+    problems: Lists the problems of the operator's files, as messages.
+    loading_reason: Tells why the first models are not loaded yet.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class ControlPlane:
         reconcile: Callable[[], Awaitable[None]],
         save: Callable[[], Awaitable[None]],
         problems: Callable[[], Sequence[object]],
-        waits_for: Callable[[], str],
+        loading_reason: Callable[[], str],
     ) -> None:
         self._registry = registry
         self._metrics = metrics
@@ -58,38 +60,38 @@ class ControlPlane:
         self._reconcile = reconcile
         self._save = save
         self._problems = problems
-        self._waits_for = waits_for
+        self._loading_reason = loading_reason
         self._started = monotonic()
         self._served: tuple[Catalog, tuple[ServedModel, ...]] | None = None
         self.draining = False
 
     def begin_draining(self) -> None:
-        """Want no more traffic; what still comes is answered."""
+        """Report not ready from now on; requests are still answered."""
         self.draining = True
 
     def readiness(self) -> Readiness:
-        """Ready: the first load pass is over, nothing has gone unavailable, and it is not draining.
+        """Ready means: the first load pass is over, no model became unavailable, and no draining.
 
-        A version that failed takes no replica out of service while its model is served otherwise.
+        A version that failed does not matter while another version of its model is READY.
         """
         if self.draining:
             return Readiness(False, "draining")
         if not self._registry.settled:
-            return Readiness(False, self._waits_for())
+            return Readiness(False, self._loading_reason())
         if unavailable := self._registry.unavailable:
-            return Readiness(False, f"no version is ready any more of: {', '.join(unavailable)}")
+            return Readiness(False, f"models without a ready version: {', '.join(unavailable)}")
         return Readiness(True)
 
     def health(self) -> Description:
         """A summary for people and simple checks."""
         catalog = self._registry.catalog
         readiness = self.readiness()
-        troubled = any(
+        has_problems = any(
             one.reason not in {"", UNLOADED}
             for model in catalog.values()
             for one in model.versions.values()
         ) or bool(self._problems())
-        status = "healthy" if readiness.ready and not troubled else "degraded"
+        status = "healthy" if readiness.ready and not has_problems else "degraded"
         if not readiness.ready:
             status = "draining" if self.draining else "unready"
         return {
@@ -97,41 +99,41 @@ class ControlPlane:
             "ready": readiness.ready,
             "reason": readiness.reason,
             "model_loaded": any(model.default is not None for model in catalog.values()),
-            "models": {name: states(model) for name, model in catalog.items()},
+            "models": {name: describe_states(model) for name, model in catalog.items()},
             "problems": [str(problem) for problem in self._problems()],
             "uptime_seconds": round(monotonic() - self._started, 3),
             "version": distribution_version("cohort"),
         }
 
     def models(self) -> Description:
-        """Every model with its versions' states."""
+        """Every model with the states of its versions."""
         return {"models": [describe_model(entry) for entry in self._registry.catalog.values()]}
 
     def model(self, name: str) -> Description:
         """One model with its versions in full, and its rollout if any. Raises ModelNotFound."""
         entry = self._registry.model(name)
-        described = describe_model(entry)
-        described["versions"] = [describe_version(one) for one in entry.versions.values()]
+        description = describe_model(entry)
+        description["versions"] = [describe_version(one) for one in entry.versions.values()]
         rollout = self._rollouts.describe(name)
-        return described if rollout is None else {**described, "rollout": rollout}
+        return description if rollout is None else {**description, "rollout": rollout}
 
     def version(self, name: str, version: str) -> Description:
         """One version in full. Raises ModelNotFound or VersionNotFound."""
         return {"model": name, **describe_version(self._registry.version(name, version))}
 
     def served(self) -> tuple[ServedModel, ...]:
-        """Every READY version; the same tuple until something changes."""
+        """Every READY version; the same tuple until the catalog changes."""
         catalog = self._registry.catalog
         if self._served is None or self._served[0] is not catalog:
-            self._served = catalog, tuple(served_by(catalog))
+            self._served = catalog, tuple(list_served(catalog))
         return self._served[1]
 
     def ready(self, name: str, version: str | None = None) -> str:
-        """The version that would answer now. Raises ModelNotFound, VersionNotFound or NotReady."""
+        """The version that would answer. Raises ModelNotFound, VersionNotFound or NotReady."""
         return str(self._registry.find(name, version).number)
 
     def index(self) -> list[Description]:
-        """Every version of every model: its name, state and the reason for that."""
+        """Every version of every model: its name, state, and the reason of the state."""
         return [
             {
                 "name": model.name,
@@ -146,9 +148,12 @@ class ControlPlane:
     def usage(
         self, name: str | None = None, version: str | None = None
     ) -> list[tuple[str, str, VersionMetrics]]:
-        """What READY versions have done, each with its model and version.
+        """The metrics of READY versions, each with its model and version.
 
-        Of all models, of one, or of one version. Raises ModelNotFound, VersionNotFound or NotReady.
+        name: The model; default None: all models.
+        version: The version; default None: all READY versions.
+
+        Raises ModelNotFound, VersionNotFound or NotReady.
         """
         if name is None:
             models = list(self._registry.catalog.values())
@@ -163,9 +168,9 @@ class ControlPlane:
         ]
 
     async def load(self, name: str) -> None:
-        """Bring a model back that was unloaded, try again what failed, and wait for the outcome.
+        """Load a model that was unloaded, retry versions that failed, and wait until that is done.
 
-        Raises ModelNotFound, or NotReady with the reason where one of its versions is not served.
+        Raises ModelNotFound, or NotReady with the reason where a version could not be loaded.
         """
         self._registry.reload_model(name)
         await self._reconcile()
@@ -174,7 +179,7 @@ class ControlPlane:
                 raise NotReady(f"version {entry.number}: {entry.reason}")
 
     def unload(self, name: str) -> None:
-        """Take a model out of service until `load` or a restart; what is in flight finishes.
+        """Unload a model until `load` or a restart. Requests in flight finish.
 
         Raises ModelNotFound.
         """
@@ -182,8 +187,8 @@ class ControlPlane:
 
     # -- rollouts
 
-    def labelled(self, name: str, label: str) -> str:
-        """The version of a variant. Raises ModelNotFound or NotFound."""
+    def version_for_label(self, name: str, label: str) -> str:
+        """The version of the variant named `label`. Raises ModelNotFound or NotFound."""
         self._registry.model(name)
         return str(self._rollouts.version_of(name, label))
 
@@ -193,33 +198,29 @@ class ControlPlane:
 
     def rollout(self, name: str) -> Description:
         """A model's rollout. Raises NotFound."""
-        described = self._rollouts.describe(name)
-        if described is None:
-            raise _no_rollout(name)
-        return described
+        description = self._rollouts.describe(name)
+        if description is None:
+            raise NotFound(f"model {quoted(name)} has no rollout")
+        return description
 
     async def roll_back(self, name: str, variant: str) -> Description:
-        """Give a variant's callers to the baseline. Raises NotFound or InvalidInput."""
+        """Route a variant's traffic to the baseline. Raises NotFound or InvalidInput."""
         self._rollouts.roll_back(name, variant)
         await self._save()
         return self.rollout(name)
 
     async def clear(self, name: str, variant: str | None = None) -> Description:
-        """End what was decided about a variant, or about all of a model. Raises NotFound."""
+        """Clear the decisions about a variant, or about all variants. Raises NotFound."""
         self._rollouts.clear(name, variant)
         await self._save()
         return self.rollout(name)
 
     def shadow_examples(self, name: str) -> list[Description]:
-        """The last requests that the shadow answered differently. Raises NotFound."""
+        """The most recent requests on which the shadow disagreed. Raises NotFound."""
         return self._rollouts.examples(name)
 
     # -- metrics
 
     def metrics_text(self, accept: str) -> tuple[bytes, str]:
-        """The metrics in the format asked for, and its content type."""
+        """The metrics in the format that an Accept header prefers, and its content type."""
         return self._metrics.text(accept)
-
-
-def _no_rollout(name: str) -> NotFound:
-    return NotFound(f"model {quoted(name)} has no rollout")

@@ -183,9 +183,9 @@ class Lease:
         else:
             counts.request(self.variant, code_of(error), seconds)
             if isinstance(error, CohortError):
-                error.about = {"model": self.model, "version": self.version}
+                error.log_context = {"model": self.model, "version": self.version}
                 if self.variant:
-                    error.about = {**error.about, "variant": self.variant}
+                    error.log_context = {**error.log_context, "variant": self.variant}
             if isinstance(error, Overloaded | NotReady):
                 counts.reject(error.code)
         engine.leases.release()
@@ -253,7 +253,7 @@ class GroupLease:
         if error is not None:
             left = 0  # counted with the others, by what failed
         if isinstance(error, CohortError):
-            error.about = {"model": self.served.model, "version": self.served.version}
+            error.log_context = {"model": self.served.model, "version": self.served.version}
         if left:
             counts.request("", Cancelled.__name__, seconds, left)
         if told := self.count - left:

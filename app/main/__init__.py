@@ -1,4 +1,4 @@
-"""The process: its parts, the order they start and stop in, and its background loops."""
+"""The process: what it is made of, the order of start and stop, and its background tasks."""
 
 from app.main.application import create_app
 from app.main.server import serve

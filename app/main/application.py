@@ -1,4 +1,4 @@
-"""Build the application from settings."""
+"""The ASGI application."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from app.settings import Settings
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """Make the ASGI application; its lifespan loads the models. Works under any ASGI server."""
+    """Create the ASGI application, for any ASGI server. Its lifespan runs the Service.
+
+    settings: Default: those of the environment. Raises ConfigInvalid where they are wrong.
+    """
     settings = settings or Settings()
     service = Service(settings)
     limit = settings.max_body_mb * 2**20
@@ -41,7 +44,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         summary="Serves ONNX models.",
         version=distribution_version("cohort"),
         lifespan=lifespan,
-        favicon_url="data:,",  # else FastAPI's
+        favicon_url="data:,",  # no favicon instead of FastAPI's
         static_url="/docs/static",
         swagger_ui_parameters={"docExpansion": "list", "tryItOutEnabled": True},
     )

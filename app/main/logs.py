@@ -1,4 +1,4 @@
-"""Structured logs, for machines (json) or people (console), on standard error."""
+"""Structured logs on standard error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from structlog.typing import Processor
 
 
 def configure(form: Literal["json", "console"]) -> None:
-    """Send structlog's and the standard library's records one way, one line each."""
+    """Configure structlog and the standard library's logging alike, one line per record.
+
+    form: "json" for machines, "console" for people.
+    """
     shared: list[Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,

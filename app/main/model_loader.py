@@ -1,4 +1,4 @@
-"""Keeps what is loaded like what is on disk."""
+"""Keeps the registry in line with the models folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from time import monotonic
 
 import structlog
 
-from app.main.startup import announce
+from app.main.startup import show_models
 from app.registry import Registry
 from app.repository import QUIET_SECONDS, Problem, Snapshot, scan
 from app.rollouts import Rollouts
@@ -18,14 +18,17 @@ from app.settings import Settings
 log = structlog.get_logger("cohort")
 
 SETTLING_SECONDS = 10.0
-"""How long an operator's `load` waits for files that are still being copied."""
+"""How long an operator's `load` waits at most for files that are still being copied."""
 
 
 class ModelLoader:
-    """Scans the models folder and has the registry load and unload.
+    """Scans the models folder and lets the registry load and unload what changed.
 
-    Nothing is loaded before `watcher` knows the rollouts: until then nobody can say which versions
-    may have traffic.
+    settings: Where the models folder is, and what the start-up table shows.
+    registry: Loads and unloads.
+    rollouts: Tells the versions that rollouts name, which are loaded besides those of the policy.
+    watcher: Nothing is loaded before it has read the rollouts file and the decisions, because until
+        then it is unknown which versions may have traffic.
     """
 
     def __init__(
@@ -40,17 +43,17 @@ class ModelLoader:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What the last scan found wrong on disk."""
+        """The problems that the last scan found on disk."""
         return self._snapshot.problems if self._snapshot is not None else ()
 
     async def reconcile(self) -> None:
-        """Load and unload what changed on disk since the last time."""
-        async with self._lock:  # the background loop's call, or an operator's
+        """Load and unload what changed on disk since the last call."""
+        async with self._lock:  # the background task and operators call it
             if self._watcher.initialized:
                 await self._reconcile()
 
     async def reconcile_settled(self) -> None:
-        """Reconcile with the disk as it is now, once files that were copied just now lie still."""
+        """Reconcile until no file is still being copied, for at most SETTLING_SECONDS."""
         await self.reconcile()
         until = monotonic() + SETTLING_SECONDS
         while self._snapshot is not None and self._snapshot.settling and monotonic() < until:
@@ -68,6 +71,6 @@ class ModelLoader:
         await self._registry.reconcile(snapshot, self._rollouts.pinned)
         if first:
             gc.collect()
-            gc.freeze()  # what is loaded stays: the collector need not walk it again and again
-            announce(self._registry.catalog, snapshot, self._settings)
-            log.info("first models are loaded", models=len(self._registry.catalog))
+            gc.freeze()  # what is loaded stays: the collector need not traverse it
+            show_models(self._registry.catalog, snapshot, self._settings)
+            log.info("first models loaded", models=len(self._registry.catalog))

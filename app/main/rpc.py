@@ -1,4 +1,4 @@
-"""Start and stop gRPC beside HTTP, on the same loop."""
+"""The gRPC server of the process, on the event loop of the HTTP server."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ log = structlog.get_logger("cohort")
 
 
 async def start_rpc(service: Service) -> RpcServer | None:
-    """Listen for gRPC; None where it is turned off.
+    """Start the gRPC server; None where `grpc_port` is 0.
 
-    Raises SystemExit, having said why, where the address cannot be had.
+    Raises SystemExit, after logging why, where the address is not available.
     """
     settings = service.settings
     if not settings.grpc_port:
@@ -30,7 +30,7 @@ async def start_rpc(service: Service) -> RpcServer | None:
     try:
         await server.start(settings.host, settings.grpc_port)
     except OSError as error:
-        log.error("cannot start", reason=str(error))  # noqa: TRY400 - the reason says it all
+        log.error("cannot start", reason=str(error))  # noqa: TRY400 - the reason suffices
         raise SystemExit(1) from None
-    log.info("gRPC is open", host=settings.host, port=settings.grpc_port)
+    log.info("listening for gRPC", host=settings.host, port=settings.grpc_port)
     return server

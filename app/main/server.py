@@ -1,4 +1,4 @@
-"""uvicorn with an orderly end: notice, then closed doors, then what is in flight, then exit 0."""
+"""The HTTP server: uvicorn, with a graceful shutdown in steps."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from app.settings import Settings
 log = structlog.get_logger("cohort")
 
 BACKLOG = 2048
-"""Connections that may wait to be accepted."""
+"""The number of connections that may wait to be accepted."""
 
-LINGER_SECONDS = 2.0
-"""How long open connections may still bring a request after the listeners closed."""
+LAST_REQUEST_SECONDS = 2.0
+"""How long open connections may send a last request after the listeners have closed."""
 
 
 def serve(settings: Settings) -> None:
-    """Serve until told to stop. Raises SystemExit where the address cannot be had."""
+    """Serve until a signal. Raises SystemExit where the address is not available."""
     logs.configure(settings.log_format)
     app = create_app(settings)
     service: Service = app.state.service
@@ -50,7 +50,7 @@ def serve(settings: Settings) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Take the address. Raises SystemExit, having said why, where it cannot be had."""
+    """Bind the address. Raises SystemExit, after logging why, where it is not available."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -60,16 +60,18 @@ def listen(host: str, port: int) -> socket.socket:
             reason = "address already in use; choose another port with --port or COHORT_PORT"
         log.error("cannot start", address=f"{host}:{port}", reason=reason)  # noqa: TRY400
         raise SystemExit(1) from None
-    log.info("HTTP is open", host=host, port=listener.getsockname()[1])
+    log.info("listening for HTTP", host=host, port=listener.getsockname()[1])
     return listener
 
 
 class Server(uvicorn.Server):
-    """Stops as a replica behind a balancer must.
+    """A uvicorn server that shuts down as a replica behind a load balancer should.
 
-    On the first signal readiness answers 503, while predictions are still accepted, so that
-    balancers take the replica out. After the notice the listeners close; open connections may bring
-    a last request, each answer ending its connection; then what is in flight finishes, in bounds.
+    1. From the first signal, readiness answers 503, and requests are still accepted for
+       `drain_notice_seconds`, so that load balancers take the replica out.
+    2. The listeners close. Open connections may send a last request, for LAST_REQUEST_SECONDS; each
+       response closes its connection.
+    3. Requests in flight finish, within `drain_seconds`, and the process exits with 0.
     """
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
@@ -78,33 +80,35 @@ class Server(uvicorn.Server):
         self._rpc: RpcServer | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal starts the notice; the second ends it; Ctrl-C needs no notice."""
+        """Begin the shutdown. A second signal, or Ctrl-C (SIGINT), skips the notice period."""
         loop = self._loop
         if self._service.control_plane.draining or sig == signal.SIGINT or loop is None:
             self._service.control_plane.begin_draining()
-            self.force_exit = self.should_exit and sig == signal.SIGINT  # asked twice
+            self.force_exit = self.should_exit and sig == signal.SIGINT  # the second Ctrl-C
             self.should_exit = True
             return
         self._service.control_plane.begin_draining()
         seconds = self._service.settings.drain_notice_seconds
         log.info("draining", notice_seconds=seconds)
-        loop.call_soon_threadsafe(loop.call_later, seconds, self._notice_is_over)
+        loop.call_soon_threadsafe(loop.call_later, seconds, self._end_notice)
 
     _loop: asyncio.AbstractEventLoop | None = None
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve HTTP on `sockets`, and gRPC, until the shutdown is over."""
         self._loop = asyncio.get_running_loop()
         self._rpc = await start_rpc(self._service)
         try:
             await super().serve(sockets)
-        finally:  # where HTTP could not even start, there was no shutdown
+        finally:  # without `shutdown` where uvicorn could not start
             if self._rpc is not None:
                 await self._rpc.stop(0)
 
-    def _notice_is_over(self) -> None:
+    def _end_notice(self) -> None:
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the listeners and wait for requests in flight; see the class."""
         for listener in sockets or []:
             await self._accept_all(listener)
         for server in self.servers:
@@ -113,8 +117,8 @@ class Server(uvicorn.Server):
             listener.close()
         began, grace = monotonic(), self._service.settings.drain_seconds
         rpc = asyncio.create_task(self._rpc.stop(grace)) if self._rpc is not None else None
-        until = monotonic() + LINGER_SECONDS
-        while self.server_state.connections and monotonic() < until:  # noqa: ASYNC110 - nobody tells
+        until = monotonic() + LAST_REQUEST_SECONDS
+        while self.server_state.connections and monotonic() < until:  # noqa: ASYNC110 - uvicorn has no event
             await asyncio.sleep(0.02)
         if rpc is not None:
             await rpc  # before the lifespan ends, and with it the models
@@ -124,12 +128,12 @@ class Server(uvicorn.Server):
         log.info("stopped")
 
     async def _accept_all(self, listener: socket.socket) -> None:
-        """Take in whoever the kernel has let in already: closing the listener would reset them."""
+        """Accept connections that the kernel has queued: closing the listener would reset them."""
         loop = asyncio.get_running_loop()
         while True:
             try:
                 connection, _ = listener.accept()
-            except OSError:  # nobody waits any more
+            except OSError:  # the queue is empty
                 return
             connection.setblocking(False)
             await loop.connect_accepted_socket(self._make_protocol, connection)

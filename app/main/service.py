@@ -1,9 +1,9 @@
-"""The parts of a process, who hears from whom, and what runs in the background."""
+"""The composition root: the parts of a process, their observers, and the background tasks."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from time import monotonic
 
@@ -36,15 +36,15 @@ from app.settings import Settings
 
 log = structlog.get_logger("cohort")
 
-GUARD_SECONDS = 1.0
-"""How often variants are judged, and the decisions of other processes looked for."""
+GUARD_INTERVAL_SECONDS = 1.0
+"""How often variants are judged, and decisions of other processes are read."""
 
-LAG_SECONDS = 0.25
-"""How often the event loop's lag is looked at."""
+LAG_INTERVAL_SECONDS = 0.25
+"""How often the lag of the event loop is measured."""
 
 
 class Service:
-    """Everything a process holds. `running` opens it and closes it in reverse."""
+    """All parts of a process. `running` starts them, and stops them in reverse order."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -62,12 +62,12 @@ class Service:
         self.registry = Registry(
             wake=self.scheduler.wake,
             count=lambda model, version: self.metrics.version(model, version).observe_batch,
-            observe=self._heard,
+            observe=self._on_registry_event,
             cache=settings.cache,
         )
         self.rollouts = Rollouts(
             catalog=lambda: self.registry.catalog,
-            observe=self._rollout_changed,
+            observe=self._on_rollout_event,
         )
         self.rollout_watcher = RolloutWatcher(
             settings.rollouts, DecisionStore(settings.state), self.rollouts
@@ -90,7 +90,7 @@ class Service:
             reconcile=self.model_loader.reconcile_settled,
             save=self.rollout_watcher.sync,
             problems=self._problems,
-            waits_for=self.rollout_watcher.waits_for,
+            loading_reason=self.rollout_watcher.loading_reason,
         )
         self.hot = Hot(
             self.data_plane,
@@ -102,32 +102,32 @@ class Service:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run from here on; the first models load while the listeners already answer."""
+        """Run the background tasks; the first models load while requests are already accepted."""
         async with AsyncExitStack() as stack:
-            stack.callback(self.scheduler.close)  # last: batches in flight end on its threads
+            stack.callback(self.scheduler.close)  # last: its threads finish batches in flight
             stack.callback(self.registry.close)
-            stack.callback(self.rollouts.close)  # copies hold their versions
+            stack.callback(self.rollouts.close)  # shadow requests hold versions
             await self.rollout_watcher.check_file()
             await self.rollout_watcher.sync()
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             watch_seconds = self.settings.watch_seconds
-            loops = [
-                tasks.create_task(self._forever(self.model_loader.reconcile, watch_seconds)),
-                tasks.create_task(self._forever(self.rollout_watcher.check_file, watch_seconds)),
-                tasks.create_task(self._forever(self.rollout_watcher.step, GUARD_SECONDS)),
+            background = [
+                tasks.create_task(self._repeat(self.model_loader.reconcile, watch_seconds)),
+                tasks.create_task(self._repeat(self.rollout_watcher.check_file, watch_seconds)),
+                tasks.create_task(self._repeat(self.rollout_watcher.step, GUARD_INTERVAL_SECONDS)),
                 tasks.create_task(self._measure_lag()),
             ]
-            stack.callback(lambda: [loop.cancel() for loop in loops])  # nothing new loads
+            stack.callback(lambda: [task.cancel() for task in background])  # no more loading
             stack.callback(self.data_plane.close)  # first: no new requests
             yield
 
-    # -- loops
+    # -- background tasks
 
-    async def _forever(self, step: Callable[[], object], seconds: float) -> None:
-        """Take `step` every so many `seconds`, whatever becomes of one step; once where 0."""
+    async def _repeat(self, step: Callable[[], Awaitable[None]], seconds: float) -> None:
+        """Call `step` every `seconds`, also after it failed; only once where `seconds` is 0."""
         while True:
             try:
-                await step()  # type: ignore[misc]
+                await step()
             except Exception:
                 log.exception("a background step failed")
             if not seconds:
@@ -136,8 +136,8 @@ class Service:
 
     async def _measure_lag(self) -> None:
         while True:
-            due = monotonic() + LAG_SECONDS
-            await asyncio.sleep(LAG_SECONDS)
+            due = monotonic() + LAG_INTERVAL_SECONDS
+            await asyncio.sleep(LAG_INTERVAL_SECONDS)
             self.metrics.loop_lag.observe(max(0.0, monotonic() - due))
 
     def _models(self) -> Iterable[ModelEntry]:
@@ -147,45 +147,45 @@ class Service:
         rollouts = self.rollout_watcher.problems(settled=self.registry.settled)
         return [*self.model_loader.problems, *rollouts]
 
-    # -- what is heard from below
+    # -- events
 
-    def _rollout_changed(self, event: RolloutEvent) -> None:
+    def _on_rollout_event(self, event: RolloutEvent) -> None:
         self.metrics.rollouts.observe(event)
         log_event(event)
 
-    def _heard(self, event: RegistryEvent) -> None:
+    def _on_registry_event(self, event: RegistryEvent) -> None:
         match event:
             case VersionReady(model, version, seconds):
                 self.metrics.version(model, str(version.number)).load.observe(seconds)
-                _log_opened(model, version, seconds)
+                _log_ready(model, version, seconds)
             case VersionFailed(model, number, reason, serving):
                 log.error(
                     "version unavailable",
                     model=model,
                     version=number,
                     reason=reason,
-                    older_files_serve_on=serving,
+                    former_files_serve=serving,
                 )
             case VersionUnloaded(model, number):
                 log.info("version unloaded", model=model, version=number)
             case VersionUnbatched(model, number, reason):
-                log.warning("batching turned off", model=model, version=number, reason=reason)
+                log.warning("batching disabled", model=model, version=number, reason=reason)
 
 
-def _log_opened(model: str, version: VersionEntry, seconds: float) -> None:
+def _log_ready(model: str, version: VersionEntry, seconds: float) -> None:
     if version.engine is None:
         return
-    about = log.bind(model=model, version=version.number)
+    version_log = log.bind(model=model, version=version.number)
     placement = version.engine.describe().placement
-    about.info("version ready", seconds=round(seconds, 3), provider=placement.active)
+    version_log.info("version ready", seconds=round(seconds, 3), provider=placement.active)
     if placement.fell_back:
-        about.warning(
+        version_log.warning(
             "provider fell back",
             wanted=placement.wanted[0],
             active=placement.active,
             reason=placement.reason,
         )
     if version.batching_off:
-        about.warning("requests run one by one", reason=version.batching_off)
+        version_log.warning("requests run one by one", reason=version.batching_off)
     if version.padding_off:
-        about.warning("requests are not padded to share a run", reason=version.padding_off)
+        version_log.warning("requests are not padded to share a run", reason=version.padding_off)

@@ -1,4 +1,4 @@
-"""What a person sees once the first models are loaded."""
+"""The start-up table: the models, once the first ones are loaded."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from app.tensors import TensorSpec
 COLOURS = {State.READY: "green", State.UNAVAILABLE: "red"}
 
 
-def announce(catalog: Catalog, snapshot: Snapshot, settings: Settings) -> None:
-    """Show the start-up table on standard error; the JSON log has a line per version instead."""
+def show_models(catalog: Catalog, snapshot: Snapshot, settings: Settings) -> None:
+    """Print the start-up table and the address on standard error.
+
+    Nothing is printed with `log_format` json: that log has a line per version.
+    """
     if settings.log_format == "json":
         return
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
-        console.width = 120  # a file has room
+        console.width = 120  # in a file
     notes = Notes()
-    console.print(table(catalog, notes))
+    console.print(make_table(catalog, notes))
     for number, note in enumerate(notes, 1):
         console.print(f"  {number}  {escape(note)}", soft_wrap=True)
     for problem in snapshot.problems:
@@ -36,15 +39,15 @@ def announce(catalog: Catalog, snapshot: Snapshot, settings: Settings) -> None:
 
 
 class Notes(dict[str, int]):
-    """Footnotes by text: what holds for many rows is said once."""
+    """Footnotes: their numbers by text, so that a text for many rows is printed once."""
 
     def mark(self, text: str) -> str:
-        """The mark that refers to `text`; nothing for nothing."""
+        """The number that refers to `text`, as markup; empty where `text` is."""
         return f" [dim]{self.setdefault(text, len(self) + 1)}[/]" if text else ""
 
 
-def table(catalog: Catalog, notes: Notes) -> Table:
-    """Each model and version: state, inputs, outputs, provider, and how its requests run."""
+def make_table(catalog: Catalog, notes: Notes) -> Table:
+    """Make a row for each version: state, inputs, outputs, provider and batch size."""
     result = Table(title="Models", title_justify="left", header_style="bold")
     for column in ("model", "version", "state", "inputs", "outputs", "provider", "batch"):
         result.add_column(column, overflow="fold")

@@ -31,7 +31,11 @@ GAIN = 1.1
 MAX_VERSION_BYTES = 1 << 29
 """Bytes of a version's folder: a second session has the weights in memory a second time."""
 
-TURNS, COALESCED_RUN_SECONDS = 3, 0.12
+TURNS = 3
+"""How many times exclusive runs on one thread and on several are timed in turn, at least."""
+
+TURN_SECONDS = 0.12
+"""How long runs are timed in each turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ def measure_gain(one: RunFeeds, more: RunFeeds, feeds: Arrays, seconds: float) -
     Each at the best of its turns: what disturbs a run only ever makes it longer. Long runs, which
     have been timed just before, are disturbed less, and are not repeated.
     """
-    if seconds >= COALESCED_RUN_SECONDS:
+    if seconds >= TURN_SECONDS:
         return seconds * _speed(more, feeds)
     of_one = of_more = 0.0
     for turn in range(1, 2 * TURNS + 1):
@@ -107,5 +111,5 @@ def measure_gain(one: RunFeeds, more: RunFeeds, feeds: Arrays, seconds: float) -
 
 
 def _speed(run: RunFeeds, feeds: Arrays) -> float:
-    done, taken = run_concurrently(run, feeds, 1, COALESCED_RUN_SECONDS)
+    done, taken = run_concurrently(run, feeds, 1, TURN_SECONDS)
     return done / taken

@@ -112,7 +112,7 @@ V1_PATH = re.compile(
 def version_of(plane: ControlPlane, address: Address) -> str | None:
     """The version an address asks for, by number or as a variant of a rollout; None for none."""
     if address.label is not None:
-        return plane.labelled(address.model, address.label)
+        return plane.version_for_label(address.model, address.label)
     return address.version
 
 

@@ -68,7 +68,7 @@ class RolloutWatcher:
         missing = self._rollouts.problems() if settled else []
         return [*map(str, self._file_problems), *self._state_problems, *missing]
 
-    def waits_for(self) -> str:
+    def loading_reason(self) -> str:
         """Why the first models are not loaded yet."""
         if self.initialized or not self._file_problems:
             return "loading models"

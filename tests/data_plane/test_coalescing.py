@@ -231,7 +231,7 @@ def test_a_run_that_fails_for_all_is_not_repeated(error: CohortError) -> None:
     plane = Plane(FakeEngine(run))
     assert plane.answer(*requests(1, 2)) == [error] * 2
     assert plane.counts.codes == {error.code: 2}
-    assert error.about == {"model": "m", "version": "1"}
+    assert error.log_context == {"model": "m", "version": "1"}
     plane.assert_nothing_held()
 
 

@@ -26,7 +26,7 @@ IRIS = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
         ("DELETE", "/models", None, 405, "MethodNotAllowed", "DELETE"),
         ("GET", "/models/nobody", None, 404, "ModelNotFound", "nobody"),
         ("GET", "/models/irs", None, 404, "ModelNotFound", "did you mean 'iris'"),
-        ("GET", "/models/iris/versions/9", None, 404, "VersionNotFound", "it has 1"),
+        ("GET", "/models/iris/versions/9", None, 404, "VersionNotFound", "available: 1"),
         ("GET", "/models/iris/versions/01", None, 404, "VersionNotFound", "01"),
         ("POST", "/predict", "{", 400, "InvalidInput", "JSON"),
         ("POST", "/predict", "[]", 400, "InvalidInput", "object"),

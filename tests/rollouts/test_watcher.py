@@ -74,7 +74,7 @@ async def test_a_server_without_the_file_serves(replica: Replica) -> None:
     broken.write("m: 3")
     await broken.watcher.check_file()
     assert not broken.watcher.initialized
-    assert "m: must be keys with values" in broken.watcher.waits_for()
+    assert "m: must be keys with values" in broken.watcher.loading_reason()
 
 
 async def test_a_file_that_is_still_being_written_is_waited_for(replica: Replica) -> None:

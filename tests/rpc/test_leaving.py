@@ -96,9 +96,9 @@ async def test_the_smaller_limit_wins_and_reaches_the_batcher(
     with cohort(slow, tmp_path, grpc_port=free_port(), cache=cache) as server:
         async with connected(server.grpc) as client:
             told = await late(client, parameter=0.05, deadline=60)
-            assert told.details() == "no answer within 50 ms"
+            assert told.details() == "no response within 50 ms"
             told = await late(client, parameter=60, deadline=60)
-            assert told.details() == "no answer within 150 ms"
+            assert told.details() == "no response within 150 ms"
             await late(client, parameter=60, deadline=0.05)
             await reached(server, "model_inflight_requests", 0)
             assert counts(server, "model_inference_total", code="DeadlineExceeded") == 3

@@ -5,6 +5,6 @@ from its tensors and an example that was run when it was loaded. The document is
 what is loaded has changed.
 """
 
-from app.rest.openapi.document import document, install_openapi
+from app.rest.openapi.document import install_openapi
 
-__all__ = ["document", "install_openapi"]
+__all__ = ["install_openapi"]

@@ -41,13 +41,13 @@ def install_openapi(app: FastAPI, plane: ControlPlane) -> None:
         nonlocal made
         served = plane.served()
         if made is None or made[0] is not served:
-            made = served, document(app, served)
+            made = served, make_document(app, served)
         return made[1]
 
     app.openapi = openapi  # type: ignore[method-assign]  # the way FastAPI documents
 
 
-def document(app: FastAPI, served: Sequence[ServedModel]) -> Schema:
+def make_document(app: FastAPI, served: Sequence[ServedModel]) -> Schema:
     """The whole OpenAPI document for `app` with these versions loaded."""
     whole: Schema = get_openapi(
         title=app.title,
