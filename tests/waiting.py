@@ -14,7 +14,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds after which a test that waits for what never comes fails, instead of hanging."""
 
 POLL = 0.02

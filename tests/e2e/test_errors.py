@@ -14,6 +14,7 @@ import pytest
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort
 from tests.e2e.scrape import Scrape
+from tests.waiting import PATIENCE, wait_until
 
 IRIS = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 
@@ -136,11 +137,13 @@ async def test_a_full_queue_is_429_and_a_late_answer_504(models: Path, tmp_path:
     The metrics count what each of them saw.
     """
     onnx_models.save(onnx_models.slow(nodes=2000), models / "slow/1/model.onnx")
-    (models / "slow/config.yaml").write_text("batching: {max_batch_size: 1, max_queue_size: 4}\n")
+    (models / "slow/config.yaml").write_text(
+        "timeout_ms: 600000\nbatching: {max_batch_size: 1, max_queue_size: 4}\n"
+    )
     with cohort(models, tmp_path) as server:
         body = {"inputs": {"x": [[1.0, 2.0, 3.0, 4.0]]}}
         late = {**body, "timeout_ms": 1}
-        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+        async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
             first = await client.post("/predict", json=late)
             assert (first.status_code, first.json()["code"]) == (504, "DeadlineExceeded")
             answers = await asyncio.gather(*(client.post("/predict", json=body) for _ in range(24)))
@@ -183,13 +186,8 @@ def test_a_caller_who_hangs_up_is_counted_and_forgotten(models: Path, tmp_path: 
                 b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b"
                 % (len(body), body)
             )
-            _until(lambda: Scrape(server.url).value("model_inflight_requests", model="slow") == 1)
-        _until(lambda: Scrape(server.url).value("model_cancelled_total", model="slow") == 1)
-        _until(lambda: Scrape(server.url).value("model_inflight_requests", model="slow") == 0)
-
-
-def _until(condition: Any) -> None:
-    for _ in range(2000):
-        if condition():
-            return
-    raise AssertionError("it never came true")
+            wait_until(
+                lambda: Scrape(server.url).value("model_inflight_requests", model="slow") == 1
+            )
+        wait_until(lambda: Scrape(server.url).value("model_cancelled_total", model="slow") == 1)
+        wait_until(lambda: Scrape(server.url).value("model_inflight_requests", model="slow") == 0)

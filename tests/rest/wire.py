@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-PATIENCE = 30.0
-"""Seconds after which a test that waits for what never comes fails, instead of hanging."""
+from tests.waiting import PATIENCE
 
 COMPARED = (
     "allow",

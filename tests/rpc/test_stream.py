@@ -60,7 +60,9 @@ async def test_an_answer_does_not_wait_for_the_stream_to_end(client: Client) -> 
 async def test_a_stream_takes_so_many_at_a_time(models: Path, tmp_path: Path) -> None:
     """A client that sends without end holds 64 places and no more: a queue of 70 refuses none."""
     onnx_models.save(onnx_models.slow(nodes=20), models / "slow/1/model.onnx")
-    (models / "slow/config.yaml").write_text("batching: {max_batch_size: 1, max_queue_size: 70}\n")
+    (models / "slow/config.yaml").write_text(
+        "timeout_ms: 600000\nbatching: {max_batch_size: 1, max_queue_size: 70}\n"
+    )
     request = raw_request("slow", {"x": np.ones((1, 4), "f4")}).SerializeToString()
     with cohort(models, tmp_path, grpc_port=free_port()) as server:
         async with connected(server.grpc) as client:

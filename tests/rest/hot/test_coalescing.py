@@ -29,7 +29,7 @@ from app.rest.hot.protocol import HotProtocol
 from app.settings import read_settings
 from app.tensors import TensorSpec
 from tests import onnx_models
-from tests.rest.held import Transport, application
+from tests.rest.fakes import FakeTransport, application
 from tests.rest.wire import TIMES, Answer, request
 from tests.waiting import until
 
@@ -62,13 +62,13 @@ class Server:
         )
         self._config = Config(application, log_config=None, ws="none", lifespan="off")
         self._state = ServerState()
-        self.connections: list[tuple[HotProtocol, Transport]] = []
+        self.connections: list[tuple[HotProtocol, FakeTransport]] = []
 
-    def connect(self) -> tuple[HotProtocol, Transport]:
+    def connect(self) -> tuple[HotProtocol, FakeTransport]:
         made: HotProtocol = protocol_factory(self.hot)(
             config=self._config, server_state=self._state, app_state={"gate": None, "gone": []}
         )
-        transport = Transport()
+        transport = FakeTransport()
         made.connection_made(transport)
         self.connections.append((made, transport))
         return made, transport

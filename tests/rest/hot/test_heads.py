@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from app.rest.hot.heads import MAX_HEAD_BYTES, MAX_HEADS, Head
-from tests.rest.held import Held, asgi, hot
+from tests.rest.fakes import FakeServer, asgi, hot
 from tests.rest.wire import chunked, request
 
 REQUESTS = (
@@ -68,11 +68,11 @@ class Forgetful(dict[bytes, Head]):
     def __setitem__(self, key: bytes, value: Head) -> None: ...
 
 
-async def talk(held: Held, segments: Iterable[bytes]) -> None:
+async def talk(server: FakeServer, segments: Iterable[bytes]) -> None:
     """Send segment by segment, and answer what is asked."""
     for segment in segments:
-        held.send(segment)
-        await held.answer_all()
+        server.send(segment)
+        await server.answer_all()
 
 
 @cache
@@ -80,24 +80,24 @@ def known_heads() -> dict[bytes, Head]:
     """What a server has kept after each request came on a connection of its own."""
 
     async def run() -> dict[bytes, Head]:
-        held = Held(max_body=100)
+        server = FakeServer(max_body=100)
         for one in REQUESTS:
-            held.connect()
-            await talk(held, [one])
-        return held.hot.heads.known
+            server.connect()
+            await talk(server, [one])
+        return server.hot.heads.known
 
     return asyncio.run(run())
 
 
 async def observe(segments: list[bytes], heads: dict[bytes, Head]) -> tuple[object, ...]:
     """What becomes of a connection's segments, where `heads` are known."""
-    held = Held(max_body=100)
-    held.hot.heads.known = heads
+    server = FakeServer(max_body=100)
+    server.hot.heads.known = heads
     with capture_logs():  # a traceback of each bug would take most of the time
-        await talk(held, segments)
-    asked = [lease.inputs for lease in held.plane.waiting]
-    written = MADE_UP.sub(b"", bytes(held.transport.written))
-    return written, held.transport.closes(), asked, held.plane.refusals
+        await talk(server, segments)
+    asked = [lease.inputs for lease in server.plane.waiting]
+    written = MADE_UP.sub(b"", bytes(server.transport.written))
+    return written, server.transport.closes(), asked, server.plane.refusals
 
 
 def seen(segments: list[bytes], heads: dict[bytes, Head]) -> tuple[object, ...]:
@@ -140,34 +140,34 @@ def test_however_it_comes_it_means_the_same(segments: list[bytes]) -> None:
 
 async def test_a_head_is_parsed_once() -> None:
     """On any connection: the next time it is looked up."""
-    held = Held()
-    held.send(hot(b"1"))
-    await held.answer_all()
-    held.connect()
-    held.protocol.parser = cast("HttpRequestParser", None)
-    held.send(hot(b"2"))
-    await held.answer_all()
-    assert [one.body for one in held.transport.answers] == [b"2"]
+    server = FakeServer()
+    server.send(hot(b"1"))
+    await server.answer_all()
+    server.connect()
+    server.protocol.parser = cast("HttpRequestParser", None)
+    server.send(hot(b"2"))
+    await server.answer_all()
+    assert [one.body for one in server.transport.answers] == [b"2"]
 
 
 async def test_a_request_id_makes_no_head_of_its_own() -> None:
     """Each answer has the id of its own request."""
-    held = Held()
+    server = FakeServer()
     for number in range(10):
-        held.send(hot(b"1", f"x-request-id: id-{number}", "x: y"))
-        await held.answer_all()
-    ids = [one.headers["x-request-id"] for one in held.transport.answers]
+        server.send(hot(b"1", f"x-request-id: id-{number}", "x: y"))
+        await server.answer_all()
+    ids = [one.headers["x-request-id"] for one in server.transport.answers]
     assert ids == [f"id-{number}" for number in range(10)]
-    assert len(held.hot.heads.known) == 1
+    assert len(server.hot.heads.known) == 1
 
 
 async def test_only_so_many_heads_are_kept() -> None:
     """Callers make them up; long ones are never kept."""
-    held = Held()
-    held.send(hot(b"1", f"x: {'a' * MAX_HEAD_BYTES}"))
-    await held.answer_all()
-    assert not held.hot.heads.known
+    server = FakeServer()
+    server.send(hot(b"1", f"x: {'a' * MAX_HEAD_BYTES}"))
+    await server.answer_all()
+    assert not server.hot.heads.known
     for number in range(MAX_HEADS + 10):
-        held.send(hot(b"1", f"x-user: {number}"))
-        await held.answer_all()
-    assert len(held.hot.heads.known) == 10
+        server.send(hot(b"1", f"x-user: {number}"))
+        await server.answer_all()
+    assert len(server.hot.heads.known) == 10

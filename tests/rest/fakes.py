@@ -1,4 +1,4 @@
-"""A connection in the test's hand: a server of one, and a transport and a plane that are held."""
+"""A server of one connection, without a socket, whose data plane replies when the test says so."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.rest.wire import Answer, answers, request
 from tests.waiting import iterations
 
 
-class Transport(asyncio.Transport):
+class FakeTransport(asyncio.Transport):
     """Keeps what is written; `unsent` stands for what the caller did not read yet."""
 
     def __init__(self) -> None:
@@ -72,8 +72,8 @@ class Transport(asyncio.Transport):
         return answers(bytes(self.written))
 
 
-class HeldCall:
-    """A body that is taken as it is, and answered with what the run gave."""
+class FakeCall:
+    """A call whose response is its request's body, as it is."""
 
     model = version = label = timeout = None
 
@@ -92,10 +92,10 @@ class HeldCall:
 
 
 @dataclass
-class HeldLease:
+class FakeLease:
     """A request that waits until the test answers it."""
 
-    submitted: list[HeldLease]
+    submitted: list[FakeLease]
     reply: Reply | None = None
     inputs: Any = None
     left: bool = False
@@ -119,20 +119,20 @@ class HeldLease:
 
 
 @dataclass
-class HeldPlane:
+class FakePlane:
     """Takes every request and answers none by itself."""
 
-    waiting: list[HeldLease] = field(default_factory=list)
+    waiting: list[FakeLease] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     error: Exception | None = None
     reading: int = 0
     most_read: int = 3
     coalescer: Any = None  # nothing here is small
 
-    def pick(self, model: str | None, version: str | None = None, **_: Any) -> HeldLease:
+    def pick(self, model: str | None, version: str | None = None, **_: Any) -> FakeLease:
         if self.error is not None:
             raise self.error
-        return HeldLease(self.waiting)
+        return FakeLease(self.waiting)
 
     def refused(self, model: str | None, error: CohortError) -> None:
         self.refusals.append(error.code)
@@ -167,11 +167,11 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-class Held:
+class FakeServer:
     """A server of one connection."""
 
     def __init__(self, *, keep_alive: float = 10.0, max_body: int = 2**20) -> None:
-        self.plane = HeldPlane()
+        self.plane = FakePlane()
         self.draining = False
         self.hot = Hot(
             cast("DataPlane", self.plane),
@@ -186,7 +186,7 @@ class Held:
         self.connect()
 
     def connect(self) -> None:
-        self.transport = Transport()
+        self.transport = FakeTransport()
         self.protocol: HotProtocol = protocol_factory(self.hot)(
             config=self.config,
             server_state=self.server_state,
@@ -225,7 +225,7 @@ def _match(path: str) -> Route | None:
 def read(body: bytes) -> Any:
     if body == b"bad":
         raise InvalidInput("it is bad")
-    return HeldCall(body)
+    return FakeCall(body)
 
 
 def hot(body: bytes = b"1", *headers: str) -> bytes:
