@@ -29,7 +29,7 @@ REFUSALS = (
     Cancelled,
     DeadlineExceeded,
 )
-"""What the server does as it should: nobody has to look into it."""
+"""Expected outcomes: none of them is a failure of the server."""
 
 
 def known_error(error: Exception) -> CohortError:

@@ -123,6 +123,6 @@ def _from_values(name: str, datatype: str, shape: Sequence[int], values: Sequenc
             array[index] = str(value, "utf-8")  # type: ignore[call-overload]
         except UnicodeDecodeError:
             raise InvalidInput(
-                f"input {quoted(name)} has an element that is no UTF-8, number {index}"
+                f"input {quoted(name)} has an element that is not UTF-8, number {index}"
             ) from None
     return array.reshape(wanted)

@@ -1,4 +1,4 @@
-"""The model repository extension: what there is, and what an operator wants of it.
+"""The model repository extension: index and load.
 
 https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_model_repository.md
 """

@@ -22,18 +22,18 @@ def operator_only(authority: Authority) -> Any:
 
 
 def admin_router(plane: ControlPlane, *, authority: Authority) -> APIRouter:
-    """The routes, answering from `plane`."""
+    """The routes, served from `plane`."""
     routes = APIRouter(prefix="/admin", tags=["admin"], dependencies=[operator_only(authority)])
 
-    @routes.post("/models/{model}/load", summary="Bring a model back, or try it again")
+    @routes.post("/models/{model}/load", summary="Load a model")
     async def load(model: str) -> dict[str, Any]:
-        """Answers when the model is served, with the reason where it cannot be."""
+        """Responds when the model serves, or with the reason why it does not."""
         await plane.load(model)
         return plane.model(model)
 
-    @routes.post("/models/{model}/unload", summary="Take a model out of service")
+    @routes.post("/models/{model}/unload", summary="Unload a model")
     async def unload(model: str) -> dict[str, Any]:
-        """It stays out until it is loaded again; what is in flight finishes."""
+        """It stays unloaded until it is loaded again; requests in flight finish."""
         plane.unload(model)
         return plane.model(model)
 
@@ -41,24 +41,26 @@ def admin_router(plane: ControlPlane, *, authority: Authority) -> APIRouter:
     async def rollouts() -> dict[str, Any]:
         return plane.rollouts()
 
-    @routes.post("/rollouts/{model}/rollback/{variant}", summary="Take a variant out")
+    @routes.post("/rollouts/{model}/rollback/{variant}", summary="Roll a variant back")
     async def roll_back(model: str, variant: str) -> dict[str, Any]:
-        """Its callers get the baseline at once, in every process that shares the state folder."""
+        """Its callers get the baseline, in every process that shares the state folder."""
         return await plane.roll_back(model, variant)
 
     @routes.post("/rollouts/{model}/clear", summary="End all rollbacks of a model")
     async def clear(model: str) -> dict[str, Any]:
-        """Variants and shadow go on as the file says, and are judged anew."""
+        """Variants and shadow follow the file again, and are judged from the start."""
         return await plane.clear(model)
 
     @routes.post("/rollouts/{model}/clear/{variant}", summary="End the rollback of a variant")
     async def clear_variant(model: str, variant: str) -> dict[str, Any]:
-        """It gets its weight back, and is judged anew."""
+        """It gets its weight back, and is judged from the start."""
         return await plane.clear(model, variant)
 
-    @routes.get("/rollouts/{model}/shadow/examples", summary="What the shadow answered otherwise")
+    @routes.get(
+        "/rollouts/{model}/shadow/examples", summary="Requests that the shadow answered differently"
+    )
     async def examples(model: str) -> list[dict[str, Any]]:
-        """The last ones, the newest first; none unless `keep_examples` asks for them."""
+        """The last ones, the newest first; none unless `keep_examples` is set."""
         return plane.shadow_examples(model)
 
     return routes

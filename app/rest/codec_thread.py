@@ -1,4 +1,4 @@
-"""The thread on which large bodies are read and large answers written."""
+"""The thread on which large bodies are read and large responses written."""
 
 from __future__ import annotations
 

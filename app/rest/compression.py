@@ -10,11 +10,11 @@ import zlib
 
 from app.errors import InvalidInput, TooLarge, UnsupportedMedia, quoted
 
-AT_ONCE = 256 * 1024
-"""Bytes that may come out of a packed body on the loop: 0.8 ms."""
+DECOMPRESS_AT_ONCE = 256 * 1024
+"""Bytes that may be decompressed on the loop: 0.8 ms."""
 
-PACKED_AT_ONCE = 32 * 1024
-"""Bytes that may be packed on the loop: 0.7 ms for floats."""
+COMPRESS_AT_ONCE = 32 * 1024
+"""Bytes that may be compressed on the loop: 0.7 ms for floats."""
 
 SHORTEST_COMPRESSED = 1024
 """Bytes of a response below which compressing it costs more than it saves."""
@@ -23,7 +23,7 @@ LEVEL = 1  # tensors hardly get smaller with more effort
 
 GZIP = 16 + zlib.MAX_WBITS
 ZLIB = zlib.MAX_WBITS
-BARE = -zlib.MAX_WBITS  # what some senders call deflate
+RAW_DEFLATE = -zlib.MAX_WBITS  # what some senders call deflate
 
 
 async def decompress(encoding: str | None, body: bytes, limit: int) -> bytes:
@@ -39,7 +39,7 @@ async def decompress(encoding: str | None, body: bytes, limit: int) -> bytes:
         raise UnsupportedMedia(f"this route takes gzip and deflate, not {quoted(name)}")
     stream = zlib.decompressobj(GZIP if name != "deflate" else _deflate(body))
     try:
-        text = stream.decompress(body, min(AT_ONCE, limit) + 1)
+        text = stream.decompress(body, min(DECOMPRESS_AT_ONCE, limit) + 1)
         if stream.unconsumed_tail and len(text) <= limit:
             rest = limit + 1 - len(text)
             text += await asyncio.to_thread(stream.decompress, stream.unconsumed_tail, rest)
@@ -55,9 +55,9 @@ async def decompress(encoding: str | None, body: bytes, limit: int) -> bytes:
 
 
 def _deflate(body: bytes) -> int:
-    """Deflate means the zlib form; the first two bytes tell it from the bare one."""
+    """Deflate means the zlib form; the first two bytes tell it from the raw one."""
     looks_zlib = len(body) > 1 and body[0] & 15 == 8 and int.from_bytes(body[:2]) % 31 == 0
-    return ZLIB if looks_zlib else BARE
+    return ZLIB if looks_zlib else RAW_DEFLATE
 
 
 async def compress(accept: str | None, body: bytes) -> tuple[bytes, str | None]:
@@ -66,7 +66,7 @@ async def compress(accept: str | None, body: bytes) -> tuple[bytes, str | None]:
     if name is None:
         return body, None
     wbits = GZIP if name == "gzip" else ZLIB
-    if len(body) <= PACKED_AT_ONCE:
+    if len(body) <= COMPRESS_AT_ONCE:
         return zlib.compress(body, LEVEL, wbits), name
     return await asyncio.to_thread(zlib.compress, body, LEVEL, wbits), name
 
@@ -74,8 +74,8 @@ async def compress(accept: str | None, body: bytes) -> tuple[bytes, str | None]:
 def choose_coding(accept: str) -> str | None:
     """Say which coding an Accept-Encoding asks for: None, unless it names just one.
 
-    Libraries send `gzip, deflate, br` with every request: that allows compression, and nobody
-    chose it. Compressing floats takes longer than most models run.
+    Libraries send `gzip, deflate, br` with every request: that allows compression
+    without requesting it. Compressing floats takes longer than most models run.
     """
     weights = dict(map(_weight, accept.lower().split(",")))
     plain = weights.pop("identity", 1.0) > 0

@@ -1,4 +1,4 @@
-"""What an error is in HTTP, in one table, on every route, whatever raised it."""
+"""The status and the body of each error, in one table, for every route."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ HTTP_STATUS: Mapping[type[CohortError], HTTPStatus] = {
 
 
 def http_status(error: CohortError) -> HTTPStatus:
-    """The status of the nearest kind of error in the table; 500 for what is in none."""
+    """The status of the nearest class of the error in the table; 500 if there is none."""
     for kind in type(error).__mro__:
         if kind in HTTP_STATUS:
             return HTTP_STATUS[kind]
@@ -65,7 +65,7 @@ def body_of(error: CohortError) -> bytes:
 
 
 def headers_of(error: CohortError) -> dict[str, str]:
-    """What else a client should know: when to come back, or how to authenticate."""
+    """Headers that say when to retry, or how to authenticate."""
     if isinstance(error, Overloaded | NotReady):
         return {"retry-after": str(max(1, math.ceil(error.retry_after)))}
     if isinstance(error, Unauthorized):
@@ -94,7 +94,7 @@ def log_http_refusal(error: CohortError, path: str, request_id: str) -> None:
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Answer every error in the one form, FastAPI's own included."""
+    """Give every error the one form, FastAPI's own included."""
 
     @app.exception_handler(CohortError)
     async def ours(request: Request, error: CohortError) -> Response:
@@ -133,7 +133,7 @@ def _sentence(error: RequestValidationError) -> str:
 def _translated(request: Request, error: HTTPException) -> CohortError:
     path = quoted(request.url.path)
     if error.status_code == HTTPStatus.NOT_FOUND:
-        return NotFound(f"there is nothing at {path}; /docs shows what there is")
+        return NotFound(f"{path} not found; /docs lists the routes")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         return MethodNotAllowed(f"{path} does not take {request.method}")
     if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:

@@ -1,4 +1,4 @@
-"""Whether the process lives, and whether it wants traffic."""
+"""Whether the process is live, and whether it is ready."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ READ = ["GET", "HEAD"]  # some balancers check with HEAD
 
 
 def health_router(plane: ControlPlane) -> APIRouter:
-    """The routes, answering from `plane`."""
+    """The routes, served from `plane`."""
     routes = APIRouter(tags=["health"])
 
     @routes.api_route("/health", methods=READ, summary="A summary for people")
     async def health() -> dict[str, Any]:
         return plane.health()
 
-    @routes.api_route("/health/live", methods=READ, summary="The process answers")
+    @routes.api_route("/health/live", methods=READ, summary="Liveness")
     async def live() -> dict[str, str]:
         return {"status": "live"}
 
-    @routes.api_route("/health/ready", methods=READ, summary="The process wants traffic")
+    @routes.api_route("/health/ready", methods=READ, summary="Readiness")
     async def ready() -> dict[str, str]:
         """503 while the first models load, while draining, and when a model has gone
         unavailable.

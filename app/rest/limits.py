@@ -35,7 +35,7 @@ class BodyLimit:
             await self._refuse(too_large(self.limit), scope, send)
             return
         received = 0
-        answering = False
+        responding = False
 
         async def count() -> Message:
             nonlocal received
@@ -46,14 +46,14 @@ class BodyLimit:
             return message
 
         async def watch(message: Message) -> None:
-            nonlocal answering
-            answering = True
+            nonlocal responding
+            responding = True
             await send(message)
 
         try:
             await self.app(scope, count, watch)
         except TooLarge as error:
-            if answering:
+            if responding:
                 raise
             await self._refuse(error, scope, send)
 

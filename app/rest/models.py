@@ -1,4 +1,4 @@
-"""What is loaded, and how it fares."""
+"""What is loaded: states, descriptions and metrics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.control_plane import ControlPlane
 
 
 def models_router(plane: ControlPlane) -> APIRouter:
-    """The routes, answering from `plane`."""
+    """The routes, served from `plane`."""
     routes = APIRouter(tags=["models"])
 
     @routes.get("/models", summary="Every model and its versions' states")

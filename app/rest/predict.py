@@ -97,12 +97,12 @@ PREDICT_PATH = re.compile(
 
 def _same(what: str, path: str, body: str | None) -> str:
     if body is not None and path != body:
-        raise InvalidInput(f"the path asks for {what} {quoted(path)}, the body for {quoted(body)}")
+        raise InvalidInput(f"the path says {what} {quoted(path)}, the body {quoted(body)}")
     return path
 
 
 def check_media(headers: Headers) -> None:
-    """Raise UnsupportedMedia for a body that is surely no JSON."""
+    """Raise UnsupportedMedia for a body that is certainly not JSON."""
     if (headers.get("content-encoding") or "identity") != "identity":
         raise UnsupportedMedia("this route takes no content-encoding")
     sent = headers.get("content-type") or ""
@@ -114,11 +114,11 @@ def check_media(headers: Headers) -> None:
 
 
 def predict_router(plane: DataPlane) -> APIRouter:
-    """The routes, answering from `plane`."""
+    """The routes, served from `plane`."""
     routes = APIRouter(tags=["predict"])
     document: dict[str, Any] = {
         "responses": {
-            200: {"model": PredictAnswer},
+            200: {"model": PredictResponseBody},
             **{status: {"model": ErrorBody} for status in (400, 404, 413, 415, 429, 500, 503, 504)},
         },
         "openapi_extra": {
@@ -129,18 +129,18 @@ def predict_router(plane: DataPlane) -> APIRouter:
         },
     }
 
-    @routes.post("/predict", summary="Ask a model", **document)
+    @routes.post("/predict", summary="Predict", **document)
     async def predict(request: Request) -> Response:
         """The model is named in the body, or left out where there is one, or a default."""
         return await respond_to_call(plane, request, predict_route())
 
-    @routes.post("/models/{model}/predict", summary="Ask this model", **document)
+    @routes.post("/models/{model}/predict", summary="Predict with a model", **document)
     async def predict_model(request: Request, model: str) -> Response:
         """The highest ready version answers, or the one that a rollout chooses."""
         return await respond_to_call(plane, request, predict_route(model))
 
     @routes.post(
-        "/models/{model}/versions/{version}/predict", summary="Ask this version", **document
+        "/models/{model}/versions/{version}/predict", summary="Predict with a version", **document
     )
     async def predict_version(request: Request, model: str, version: str) -> Response:
         """A pinned version bypasses any rollout."""
@@ -150,7 +150,7 @@ def predict_router(plane: DataPlane) -> APIRouter:
 
 
 class PredictBody(BaseModel):
-    """What is asked. Either `inputs` by name, or `input` for a model that has only one."""
+    """A request. Either `inputs` by name, or `input` for a model that has only one."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -158,7 +158,7 @@ class PredictBody(BaseModel):
         }
     )
 
-    model: str | None = Field(None, description="may be left out where there is one, or a default")
+    model: str | None = Field(None, description="may be left out if there is one, or a default")
     version: str | None = Field(None, description="pins a version")
     inputs: dict[str, Any] | None = Field(None, description="arrays by input name, rows first")
     input: Any = Field(None, description="the only input's array, as tutorials write it")
@@ -168,8 +168,8 @@ class PredictBody(BaseModel):
     parameters: dict[str, str | int | float | bool] | None = None
 
 
-class PredictAnswer(BaseModel):
-    """What comes back to `inputs`; to `input`, `prediction` takes the place of `outputs`."""
+class PredictResponseBody(BaseModel):
+    """A response to `inputs`; to `input`, `prediction` replaces `outputs`."""
 
     model: str
     version: str

@@ -47,7 +47,7 @@ DTYPES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Who is asked: a model, perhaps one version or label of it."""
+    """What a path names: a model, perhaps one version or label of it."""
 
     model: str
     version: str | None = None
@@ -110,14 +110,14 @@ V1_PATH = re.compile(
 
 
 def version_of(plane: ControlPlane, address: Address) -> str | None:
-    """The version an address asks for, by number or as a variant of a rollout; None for none."""
+    """The version an address names, by number or as a variant of a rollout; None for none."""
     if address.label is not None:
         return plane.version_for_label(address.model, address.label)
     return address.version
 
 
 def model_status(plane: ControlPlane, address: Address) -> dict[str, Any]:
-    """`GetModelStatus`: all versions, or the one asked for."""
+    """`GetModelStatus`: all versions, or the one that is named."""
     version = version_of(plane, address)
     versions: Sequence[Mapping[str, Any]] = (
         plane.model(address.model)["versions"]
@@ -140,7 +140,7 @@ def model_status(plane: ControlPlane, address: Address) -> dict[str, Any]:
 
 
 def signature_metadata(plane: ControlPlane, address: Address) -> dict[str, Any]:
-    """`GetModelMetadata`: the signature of the version asked for, or of the one that answers."""
+    """`GetModelMetadata`: the signature of the version named, or of the one that answers."""
     version = version_of(plane, address) or plane.model(address.model)["default_version"]
     if version is None:
         raise NotReady(f"no version of model {quoted(address.model)} is ready")
@@ -191,7 +191,7 @@ def refuse_verb(verb: str) -> CohortError:
 
 
 def address(request: Request) -> Address:
-    """Who a path asks for."""
+    """What a path names."""
     return Address(**request.path_params)
 
 
@@ -207,10 +207,10 @@ def v1_router(data: DataPlane, control: ControlPlane) -> APIRouter:
         raise refuse_verb(request.path_params["verb"])
 
     async def show_status(request: Request) -> dict[str, Any]:
-        asked = address(request)
-        if asked.model.endswith(tuple(f":{verb}" for verb in VERBS)):
+        named = address(request)
+        if named.model.endswith(tuple(f":{verb}" for verb in VERBS)):
             raise MethodNotAllowed("this address takes POST")
-        return model_status(control, asked)
+        return model_status(control, named)
 
     async def show_metadata(request: Request) -> dict[str, Any]:
         return signature_metadata(control, address(request))
@@ -218,7 +218,7 @@ def v1_router(data: DataPlane, control: ControlPlane) -> APIRouter:
     for place in ("", "/versions/{version}", "/labels/{label}"):
         path = f"/v1/models/{{model}}{place}"
         shown = "label" not in place  # the document cannot say which models have labels
-        routes.post(f"{path}:predict", summary="Ask a model", include_in_schema=shown, **PREDICT)(
+        routes.post(f"{path}:predict", summary="Predict", include_in_schema=shown, **PREDICT)(
             predict
         )
         routes.post(f"{path}:{{verb}}", include_in_schema=False)(no_verb)
@@ -234,8 +234,11 @@ PREDICT: dict[str, Any] = {
         200: {
             "description": "The response",
             "headers": {
-                "x-model-version": {"schema": {"type": "string"}, "description": "who answered"},
-                "x-variant": {"schema": {"type": "string"}, "description": "the rollout's arm"},
+                "x-model-version": {
+                    "schema": {"type": "string"},
+                    "description": "the version that answered",
+                },
+                "x-variant": {"schema": {"type": "string"}, "description": "the rollout's variant"},
             },
             "content": {
                 "application/json": {

@@ -16,7 +16,7 @@ from app.rpc.inference_pb2 import (
 
 
 class AdminCalls:
-    """Answers the calls that change something, where `authority` lets the caller."""
+    """Serves the calls that change something, where `authority` lets the caller."""
 
     def __init__(self, plane: ControlPlane, authority: Authority) -> None:
         self._plane = plane
@@ -25,7 +25,7 @@ class AdminCalls:
     async def load(
         self, request: RepositoryModelLoadRequest, context: Context
     ) -> RepositoryModelLoadResponse:
-        """Answers once the model serves, or with the reason why it does not."""
+        """Responds when the model serves, or with the reason why it does not."""
         self._check(context)
         await load_model(self._plane, request.model_name, read_parameters(request.parameters))
         return RepositoryModelLoadResponse()

@@ -1,6 +1,6 @@
-"""Calls as gRPC sees them: bytes in, bytes out, and every error told as it should be.
+"""Calls as gRPC sees them: bytes in, bytes out, and every error with its status.
 
-Messages are parsed here and not by gRPC, which answers one it cannot parse with INTERNAL.
+Messages are parsed here and not by gRPC, which gives INTERNAL for one that it cannot parse.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ def parse_message(kind: type[Request], data: bytes) -> Request:
 
 
 def unary(
-    method: str, kind: type[Request], answer: Callable[[Request, Context], Awaitable[Message]]
+    method: str, kind: type[Request], respond: Callable[[Request, Context], Awaitable[Message]]
 ) -> tuple[str, Handler]:
-    """A call of one message and one answer, under its name."""
+    """A call of one request and one response, under its name."""
 
     async def call(data: bytes, context: Context) -> bytes:
         if request_id := sent_id(context):
             context.set_trailing_metadata(((REQUEST_ID, request_id),))
         try:
-            response = await answer(parse_message(kind, data), context)
+            response = await respond(parse_message(kind, data), context)
             return response.SerializeToString()
         except Exception as error:
             await refuse(context, error, method)
-            raise  # never comes here
+            raise  # never reached
 
     return method, grpc.unary_unary_rpc_method_handler(call)
 

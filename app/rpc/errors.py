@@ -1,4 +1,4 @@
-"""What an error is in gRPC, in one table, on every call, whatever raised it."""
+"""The status and the details of each error, in one table, for every call."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TrailingMetadata = tuple[tuple[str, str], ...]
 
 
 def grpc_status(error: CohortError) -> StatusCode:
-    """The status of the nearest kind of error in the table; INTERNAL for what is in none."""
+    """The status of the nearest class of the error in the table; INTERNAL if there is none."""
     for kind in type(error).__mro__:
         if kind in GRPC_STATUS:
             return GRPC_STATUS[kind]
@@ -62,7 +62,7 @@ def details_of(error: CohortError) -> str:
 
 
 def metadata_of(error: CohortError, request_id: str) -> TrailingMetadata:
-    """What else a client should know: the error's name, the request's id and when to come back.
+    """Trailing metadata: the error's name, the request's id and when to retry.
 
     A client with a retry policy waits as long as `grpc-retry-pushback-ms` says
     (https://github.com/grpc/proposal/blob/master/A6-client-retries.md).

@@ -1,7 +1,7 @@
-"""gRPC's own health checking: the process, and the inference service, want traffic or not.
+"""gRPC's own health checking: whether the process, and the inference service, are ready.
 
-grpcio-health-checking brings a servicer, too; it is told what to answer, and forgets everyone who
-watches when one of them leaves. This one answers what is so when it is asked.
+grpcio-health-checking has a servicer, too; it keeps a state that has to be set, and drops every
+watcher when one of them leaves. This one looks at the state when a request comes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from app.errors import CohortError, NotFound, quoted
 from app.rpc.calls import Context, parse_message, refuse, unary
 
-LOOK_SECONDS = 0.25
-"""How often those who watch are looked after."""
+POLL_SECONDS = 0.25
+"""How often the state is looked at for watchers."""
 
 
 class Health:
-    """Answers for `services`; the empty name stands for the process."""
+    """Serves health checks of `services`; the empty name stands for the process."""
 
     def __init__(self, ready: Callable[[], bool], services: set[str]) -> None:
         self._ready = ready
@@ -47,7 +47,7 @@ class Health:
 
     async def _check(self, request: HealthCheckRequest, context: Context) -> HealthCheckResponse:
         if request.service not in self._services:
-            raise NotFound(f"there is no service {quoted(request.service)}")
+            raise NotFound(f"service {quoted(request.service)} not found")
         return self._now(request)
 
     async def _watch(self, data: bytes, context: Context) -> None:
@@ -60,7 +60,7 @@ class Health:
                     await context.write(now.SerializeToString())
                     last = now
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._closed.wait(), LOOK_SECONDS)
+                    await asyncio.wait_for(self._closed.wait(), POLL_SECONDS)
         except CohortError as error:
             await refuse(context, error, "Watch")
 

@@ -15,7 +15,7 @@ from app.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse
 
 
 class InferCalls:
-    """Answers inference calls.
+    """Serves inference calls.
 
     plane: picks the version that answers, and runs it.
     limit: the most bytes of a response.
@@ -25,13 +25,13 @@ class InferCalls:
         self._plane = plane
         self._limit = limit
 
-    async def answer(
+    async def infer(
         self,
         message: ModelInferRequest,
         remaining: Callable[[], float | None],
         metadata: Callable[[], CallMetadata] = tuple,
     ) -> ModelInferResponse:
-        """Answer one request. `remaining()` gives the seconds until the call's deadline.
+        """Serve one request. `remaining()` gives the seconds until the call's deadline.
 
         `metadata()` gives the call's pairs, where a rollout may look for its sticky key.
 

@@ -37,7 +37,7 @@ from app.rpc.inference_pb2 import (
 
 
 class MetadataCalls:
-    """Answers every call that changes nothing and runs nothing. An empty version is none."""
+    """Serves calls that change nothing and run nothing. An empty version means none."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane

@@ -1,4 +1,4 @@
-"""The gRPC server: its calls, its limits, and how it ends."""
+"""The gRPC server: its calls, its limits, and how it stops."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ add(
 class RpcServer:
     """Open Inference on one port, with health checking and reflection, on the running loop.
 
-    data: answers inference calls.
-    control: answers all others.
+    data: serves inference calls.
+    control: serves all others.
     limit: the most bytes of a message, in both directions.
     authority: decides who may load and unload.
     """
@@ -49,7 +49,7 @@ class RpcServer:
             options=(
                 ("grpc.max_receive_message_length", limit),
                 ("grpc.max_send_message_length", limit),
-                ("grpc.so_reuseport", 0),  # a second process on the port is a mistake, and told so
+                ("grpc.so_reuseport", 0),  # a second process on the port is an error
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
                 ("grpc.keepalive_permit_without_calls", 1),
             ),
@@ -79,20 +79,20 @@ class RpcServer:
         def metadata() -> CallMetadata:
             return context.invocation_metadata() or ()
 
-        return await self._infer_calls.answer(request, context.time_remaining, metadata)
+        return await self._infer_calls.infer(request, context.time_remaining, metadata)
 
-    def _calls(self, about: MetadataCalls, admin: AdminCalls) -> grpc.GenericRpcHandler:
+    def _calls(self, metadata: MetadataCalls, admin: AdminCalls) -> grpc.GenericRpcHandler:
         handlers = [
-            unary("ServerLive", messages.ServerLiveRequest, about.live),
-            unary("ServerReady", messages.ServerReadyRequest, about.ready),
-            unary("ServerMetadata", messages.ServerMetadataRequest, about.server),
-            unary("ModelReady", messages.ModelReadyRequest, about.model_ready),
-            unary("ModelMetadata", messages.ModelMetadataRequest, about.model),
-            unary("ModelConfig", messages.ModelConfigRequest, about.config),
-            unary("ModelStatistics", messages.ModelStatisticsRequest, about.statistics),
+            unary("ServerLive", messages.ServerLiveRequest, metadata.live),
+            unary("ServerReady", messages.ServerReadyRequest, metadata.ready),
+            unary("ServerMetadata", messages.ServerMetadataRequest, metadata.server),
+            unary("ModelReady", messages.ModelReadyRequest, metadata.model_ready),
+            unary("ModelMetadata", messages.ModelMetadataRequest, metadata.model),
+            unary("ModelConfig", messages.ModelConfigRequest, metadata.config),
+            unary("ModelStatistics", messages.ModelStatisticsRequest, metadata.statistics),
             unary("ModelInfer", messages.ModelInferRequest, self._infer),
             self._streams.handler(),
-            unary("RepositoryIndex", messages.RepositoryIndexRequest, about.index),
+            unary("RepositoryIndex", messages.RepositoryIndexRequest, metadata.index),
             unary("RepositoryModelLoad", messages.RepositoryModelLoadRequest, admin.load),
             unary("RepositoryModelUnload", messages.RepositoryModelUnloadRequest, admin.unload),
         ]

@@ -1,4 +1,4 @@
-"""ModelStreamInfer: many requests on one call, answered in the order they came."""
+"""ModelStreamInfer: many requests on one call, with their responses in the same order."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from app.rpc.inference_pb2 import (
 )
 
 IN_FLIGHT = 64
-"""Requests of one stream that may be under way; the next are read when the oldest is answered."""
+"""Requests of one stream that may be in flight; the next is read when the oldest is answered."""
 
 Infer = Callable[[ModelInferRequest, Context], Awaitable[ModelInferResponse]]
 
 
 class Streams:
-    """Serves streams until `close`: then each answers what it has read and ends."""
+    """Serves streams until `close`: then each finishes what it has read and ends."""
 
     def __init__(self, method: str, infer: Infer) -> None:
         self._method = method
@@ -41,23 +41,23 @@ class Streams:
         return self._method, grpc.stream_stream_rpc_method_handler(self._serve)
 
     async def _serve(self, requests: AsyncIterator[bytes], context: Context) -> None:
-        answers: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue()
-        places = asyncio.Semaphore(IN_FLIGHT)
+        responses: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue()
+        slots_left = asyncio.Semaphore(IN_FLIGHT)
         try:
             # The group ends with the call: a caller who leaves takes all its requests with it.
             async with asyncio.TaskGroup() as tasks:
 
                 async def read() -> None:
-                    await places.acquire()
+                    await slots_left.acquire()
                     async for data in requests:
-                        await answers.put(tasks.create_task(self._one(data, context)))
-                        await places.acquire()
+                        await responses.put(tasks.create_task(self._one(data, context)))
+                        await slots_left.acquire()
 
                 reading = tasks.create_task(self._until_closed(read()))
-                reading.add_done_callback(lambda _: answers.put_nowait(None))
-                while (task := await answers.get()) is not None:
+                reading.add_done_callback(lambda _: responses.put_nowait(None))
+                while (task := await responses.get()) is not None:
                     await context.write(await task)
-                    places.release()
+                    slots_left.release()
         except Exception as error:  # noqa: BLE001 - told and logged
             await refuse(context, error, self._method)
         if self._closed.is_set():
@@ -76,15 +76,15 @@ class Streams:
                     await task
 
     async def _one(self, data: bytes, context: Context) -> bytes:
-        """One answer; a request's failure is its own and ends no stream."""
+        """One response; a request that fails does not end the stream."""
         response = ModelStreamInferResponse()
         try:
             request = parse_message(ModelInferRequest, data)
             response.infer_response.id = request.id
-            answer = await self._infer(request, context)
-            # Triton's mark of a request's last answer; here each has one.
-            answer.parameters["triton_final_response"].bool_param = True
-            response.infer_response.CopyFrom(answer)
+            inferred = await self._infer(request, context)
+            # Triton's mark of a request's last response; here each has one.
+            inferred.parameters["triton_final_response"].bool_param = True
+            response.infer_response.CopyFrom(inferred)
             return response.SerializeToString()
         except Exception as error:  # noqa: BLE001 - told and logged
             ours = known_error(error)

@@ -135,7 +135,7 @@ def test_typed_values_become_an_array(datatype: str, values: list[Any], expected
     [
         ("INT8", [1, 128], "'x' takes INT8, and 128 at [0][1] is out of its range"),
         ("UINT16", [1, 65536], "65536 at [0][1] is out of its range"),
-        ("BYTES", [b"a", b"\xff"], "'x' has an element that is no UTF-8, number 1"),
+        ("BYTES", [b"a", b"\xff"], "'x' has an element that is not UTF-8, number 1"),
         ("FP32", [1.0], "'x' of shape [1, 2] takes 2 elements, got 1"),
         ("BYTES", [b"a"], "takes 2 elements, got 1"),
     ],

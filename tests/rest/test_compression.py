@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import InvalidInput, TooLarge, UnsupportedMedia
-from app.rest.compression import AT_ONCE, PACKED_AT_ONCE, compress, decompress
+from app.rest.compression import COMPRESS_AT_ONCE, DECOMPRESS_AT_ONCE, compress, decompress
 
 LIMIT = 1 << 20
 TEXT = b"0123456789" * 20_000
@@ -40,13 +40,16 @@ async def test_a_body_comes_out_as_it_was(encoding: str | None, body: bytes) -> 
     assert await decompress(encoding, body, LIMIT) == TEXT
 
 
-@pytest.mark.parametrize("size", [0, 1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, LIMIT - 1, LIMIT])
+@pytest.mark.parametrize(
+    "size",
+    [0, 1, *(DECOMPRESS_AT_ONCE + step for step in (-1, 0, 1)), LIMIT - 1, LIMIT],
+)
 async def test_any_size_up_to_the_limit_comes_out(size: int) -> None:
     """On the loop or beside it."""
     assert await decompress("gzip", gzip.compress(bytes(size)), LIMIT) == bytes(size)
 
 
-@pytest.mark.parametrize("limit", [AT_ONCE // 4, LIMIT])
+@pytest.mark.parametrize("limit", [DECOMPRESS_AT_ONCE // 4, LIMIT])
 @pytest.mark.parametrize("factor", [1, 200])
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 async def test_a_bomb_is_too_large(limit: int, factor: int, encoding: str) -> None:
@@ -136,7 +139,7 @@ def inflated(body: bytes) -> bytes:
     return zlib.decompress(body)
 
 
-@pytest.mark.parametrize("size", [PACKED_AT_ONCE, PACKED_AT_ONCE + 1])
+@pytest.mark.parametrize("size", [COMPRESS_AT_ONCE, COMPRESS_AT_ONCE + 1])
 async def test_a_large_answer_is_compressed_beside_the_loop(size: int) -> None:
     """To the same as a small one."""
     body, _ = await compress("gzip", bytes(size))

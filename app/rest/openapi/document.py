@@ -1,4 +1,4 @@
-"""The whole document, made again when what is loaded has changed."""
+"""The whole document, built again when what is loaded has changed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ERROR: Schema = {
 
 
 def install_openapi(app: FastAPI, plane: ControlPlane) -> None:
-    """Have `app` describe itself as it is whenever it is asked."""
+    """Have `app` describe itself with what is loaded at each request."""
     made: tuple[tuple[ServedModel, ...], Schema] | None = None
 
     def openapi() -> Schema:
@@ -69,7 +69,7 @@ def make_document(app: FastAPI, served: Sequence[ServedModel]) -> Schema:
             _name_parameters(path, operation, example)
             _show_example(path, operation, example)
             _tell_errors(path, operation)
-            # FastAPI's own repeats where one function answers on several paths or methods.
+            # FastAPI's own repeats where one function serves several paths or methods.
             operation["operationId"] = "_".join(re.findall(r"\w+", f"{method} {path}"))
     own: Schema = {}
     for version in sorted(served, key=lambda one: (one.model, not one.default)):
@@ -133,7 +133,7 @@ def _show_example(path: str, operation: Schema, example: ServedModel | None) -> 
 
 
 def _tell_errors(path: str, operation: Schema) -> None:
-    """Leave FastAPI's 422 out, which is 400 here, and add what any such route may answer."""
+    """Leave FastAPI's 422 out, which is 400 here, and add the errors of such routes."""
     responses = operation.setdefault("responses", {})
     statuses = {int(status) for status in responses if status.isdigit() and int(status) >= 400}
     if "422" in responses:

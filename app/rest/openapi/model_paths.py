@@ -14,14 +14,14 @@ from app.rest.openapi.schemas import Schema, array, closed, listed, named
 from app.tensors import TensorSpec
 
 LARGEST_EXAMPLE = 2048
-"""Values in an example; what is larger nobody reads, and it stops the page."""
+"""Values in an example; a larger one is unreadable, and blocks the page."""
 
-ASKING = (400, 404, 413, 415, 429, 500, 503, 504)
-"""What a request to a model may be answered with beside 200."""
+INFERENCE_ERRORS = (400, 404, 413, 415, 429, 500, 503, 504)
+"""The statuses of an inference beside 200."""
 
 
 def paths_of(served: ServedModel) -> dict[str, Schema]:
-    """The paths that name this version, and where it answers by default those that name none."""
+    """The paths that name this version, and, if it is the default, those that name none."""
     pinned = f"/versions/{served.version}"
     places = ["", pinned] if served.default else [pinned]
     paths: dict[str, Schema] = {}
@@ -29,25 +29,25 @@ def paths_of(served: ServedModel) -> dict[str, Schema]:
         which = f", version {served.version}" if place else ""
         paths[f"/models/{served.model}{place}/predict"] = _post(
             served,
-            f"Ask {served.model}{which}",
+            f"Predict with {served.model}{which}",
             request=request_schema(served),
             examples=examples(served),
-            answer=answer_schema(served),
+            response=response_schema(served),
         )
         paths[f"/v1/models/{served.model}{place}:predict"] = _post(
             served,
-            f"Ask {served.model}{which} as TensorFlow Serving is asked",
+            f"Predict with {served.model}{which}, as with TensorFlow Serving",
             request=v1_request_schema(served),
             examples=v1_examples(served),
-            answer=v1_answer_schema(served),
+            response=v1_response_schema(served),
         )
         v2 = v2_example(served)
         paths[f"/v2/models/{served.model}{place}/infer"] = _post(
             served,
-            f"Ask {served.model}{which} in the Open Inference Protocol",
+            f"Infer with {served.model}{which}, by the Open Inference Protocol",
             request=v2_request_schema(served),
             examples={} if v2 is None else {"in JSON": v2},
-            answer=v2_answer_schema(served),
+            response=v2_response_schema(served),
         )
     for path, item in paths.items():
         item["post"]["operationId"] = "".join(one if one.isalnum() else "_" for one in path[1:])
@@ -65,19 +65,22 @@ def _post(
     *,
     request: Schema,
     examples: Mapping[str, Any],
-    answer: Schema,
+    response: Schema,
 ) -> Schema:
     content: Schema = {"schema": request}
     if examples:
         content["examples"] = {name: {"value": value} for name, value in examples.items()}
-    answers = {"description": "The answer", "content": {"application/json": {"schema": answer}}}
+    succeeded = {
+        "description": "The response",
+        "content": {"application/json": {"schema": response}},
+    }
     return {
         "post": {
             "tags": [tag(served.model)],
             "summary": summary,
             "description": describe_tensors(served),
             "requestBody": {"required": True, "content": {"application/json": content}},
-            "responses": {"200": answers, **error_responses(ASKING)},
+            "responses": {"200": succeeded, **error_responses(INFERENCE_ERRORS)},
         }
     }
 
@@ -91,7 +94,7 @@ def _error_response(status: int) -> Schema:
     names = [
         kind.__name__
         for kind, one in HTTP_STATUS.items()
-        if one == status and kind.__name__ != "Cancelled"  # nobody is there to hear it
+        if one == status and kind.__name__ != "Cancelled"  # the caller has left
     ]
     response: Schema = {
         "description": " or ".join(names) or HTTPStatus(status).phrase,
@@ -111,14 +114,17 @@ def describe_tensors(served: ServedModel) -> str:
         for spec in specs
     ]
     lines = ["| | name | datatype | shape |", "|---|---|---|---|", *rows]
-    if not _carried(served):
+    if not _transportable(served):
         lines += ["", "It has no output that can be sent over the wire."]
     elif served.example is not None and not examples(served):
-        lines += ["", "Its inputs are too large, or no JSON, to show an example here."]
+        lines += [
+            "",
+            "Its inputs are too large for an example here, or not JSON.",
+        ]
     return "\n".join(lines)
 
 
-def _carried(served: ServedModel) -> list[TensorSpec]:
+def _transportable(served: ServedModel) -> list[TensorSpec]:
     return [spec for spec in served.outputs if spec.transportable]
 
 
@@ -127,17 +133,17 @@ def _carried(served: ServedModel) -> list[TensorSpec]:
 
 def request_schema(served: ServedModel) -> Schema:
     """What `/predict` takes for this version. What may be left out may be null."""
-    names = {"enum": [spec.name for spec in _carried(served)]}
+    names = {"enum": [spec.name for spec in _transportable(served)]}
     common: Schema = {
         "model": {"enum": [served.model, None]},
         "version": {"enum": [served.version, int(served.version), None]},
         "outputs": {
-            "description": "which outputs to answer with; all where it is left out",
+            "description": "the requested outputs; all if left out",
             "type": ["array", "null"],
             "items": names,
             "minItems": 1,
         },
-        "id": {"type": ["string", "null"], "description": "given back in the answer"},
+        "id": {"type": ["string", "null"], "description": "returned with the response"},
         "timeout_ms": {
             "type": ["number", "null"],
             "exclusiveMinimum": 0,
@@ -155,9 +161,9 @@ def request_schema(served: ServedModel) -> Schema:
     return {"oneOf": [{"title": "By name", **by_name}, {"title": "Simple", **simple}]}
 
 
-def answer_schema(served: ServedModel) -> Schema:
-    """What `/predict` answers for this version."""
-    outputs = _carried(served)
+def response_schema(served: ServedModel) -> Schema:
+    """`/predict`'s response for this version."""
+    outputs = _transportable(served)
     common: Schema = {
         "model": {"const": served.model},
         "version": {"type": "string"},
@@ -189,7 +195,7 @@ def examples(served: ServedModel) -> dict[str, Any]:
 
 def _values(served: ServedModel) -> dict[str, Any] | None:
     arrays = served.example
-    if arrays is None or not _carried(served):
+    if arrays is None or not _transportable(served):
         return None
     if sum(one.size for one in arrays.values()) > LARGEST_EXAMPLE:
         return None
@@ -227,9 +233,9 @@ def v1_request_schema(served: ServedModel) -> Schema:
     }
 
 
-def v1_answer_schema(served: ServedModel) -> Schema:
-    """What `:predict` answers for this version."""
-    outputs = _carried(served)
+def v1_response_schema(served: ServedModel) -> Schema:
+    """`:predict`'s response for this version."""
+    outputs = _transportable(served)
     if len(outputs) == 1:
         columns, rows = array(outputs[0]), array(outputs[0])
     else:
@@ -275,7 +281,7 @@ def v2_request_schema(served: ServedModel) -> Schema:
     output = {
         "type": "object",
         "properties": {
-            "name": {"enum": [spec.name for spec in _carried(served)]},
+            "name": {"enum": [spec.name for spec in _transportable(served)]},
             "parameters": parameters,
         },
         "required": ["name"],
@@ -286,7 +292,7 @@ def v2_request_schema(served: ServedModel) -> Schema:
             "id": {"type": ["string", "integer", "null"], "description": "given back as a string"},
             "inputs": _each(inputs),
             "outputs": {
-                "description": "which outputs to answer with; all where it is left out",
+                "description": "the requested outputs; all if left out",
                 "type": ["array", "null"],
                 "items": output,
             },
@@ -296,8 +302,8 @@ def v2_request_schema(served: ServedModel) -> Schema:
     }
 
 
-def v2_answer_schema(served: ServedModel) -> Schema:
-    """What `/v2/…/infer` answers for this version where everything is JSON."""
+def v2_response_schema(served: ServedModel) -> Schema:
+    """`/v2/…/infer`'s response for this version where everything is JSON."""
     outputs = [
         {
             "type": "object",
@@ -310,7 +316,7 @@ def v2_answer_schema(served: ServedModel) -> Schema:
             },
             "required": ["name", "datatype", "shape"],
         }
-        for spec in _carried(served)
+        for spec in _transportable(served)
     ]
     return closed(
         {

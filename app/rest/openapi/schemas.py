@@ -42,7 +42,7 @@ def nested(datatype: str, shape: Sequence[int | str | None]) -> Schema:
 
 
 def element(datatype: str) -> Schema:
-    """One value of a tensor; anything for what is no tensor."""
+    """One value of a tensor; anything for what is not a tensor."""
     known = BY_NAME.get(datatype)
     if known is None:
         return {}

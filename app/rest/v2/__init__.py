@@ -21,7 +21,7 @@ __all__ = ["v2_router"]
 def v2_router(
     data_plane: DataPlane, control_plane: ControlPlane, *, authority: Authority, limit: int
 ) -> APIRouter:
-    """The routes under /v2. `limit` bounds a body's size in bytes when it is unpacked."""
+    """The routes under /v2. `limit` bounds a body's size in bytes when it is decompressed."""
     routes = APIRouter(tags=["v2"])
     routes.include_router(infer_router(data_plane, limit=limit), prefix="/v2")
     routes.include_router(metadata_router(control_plane), prefix="/v2")

@@ -119,7 +119,7 @@ INFER_PATH = re.compile(
 
 
 async def respond(plane: DataPlane, request: Request, route: Route, limit: int) -> Response:
-    """Answer one request; `limit` is the most bytes its body may have when unpacked."""
+    """Answer one request, whose body has at most `limit` bytes when decompressed."""
     sent = await request.body()
     try:
         body = await decompress(request.headers.get("content-encoding"), sent, limit)
@@ -135,14 +135,16 @@ async def respond(plane: DataPlane, request: Request, route: Route, limit: int) 
 
 
 def infer_router(plane: DataPlane, *, limit: int) -> APIRouter:
-    """The routes, answering from `plane`."""
+    """The routes, served from `plane`."""
     routes = APIRouter()
 
-    @routes.post("/models/{model}/infer", summary="Ask a model", **INFER)
+    @routes.post("/models/{model}/infer", summary="Infer", **INFER)
     async def infer(request: Request, model: str) -> Response:
         return await respond(plane, request, infer_route(model), limit)
 
-    @routes.post("/models/{model}/versions/{version}/infer", summary="Ask this version", **INFER)
+    @routes.post(
+        "/models/{model}/versions/{version}/infer", summary="Infer, with a version", **INFER
+    )
     async def infer_version(request: Request, model: str, version: str) -> Response:
         """A pinned version bypasses any rollout."""
         return await respond(plane, request, infer_route(model, version), limit)

@@ -18,25 +18,25 @@ from app.rest.health import READ
 
 
 def metadata_router(plane: ControlPlane) -> APIRouter:
-    """The routes, answering from `plane`."""
+    """The routes, served from `plane`."""
     routes = APIRouter()
 
     @routes.get("", summary="The server's name, version and extensions")
     async def server() -> dict[str, Any]:
         return server_metadata()
 
-    @routes.api_route("/health/live", methods=READ, summary="The process answers")
+    @routes.api_route("/health/live", methods=READ, summary="Liveness")
     async def live() -> dict[str, bool]:
         return {"live": True}
 
-    @routes.api_route("/health/ready", methods=READ, summary="The process wants traffic")
+    @routes.api_route("/health/ready", methods=READ, summary="Readiness")
     async def ready() -> dict[str, bool]:
         readiness = plane.readiness()
         if not readiness.ready:
             raise NotReady(readiness.reason)
         return {"ready": True}
 
-    # Before the models' own routes: "stats" is no model there.
+    # Before the models' own routes: "stats" is not a model there.
     @routes.get("/models/stats", summary="Statistics of all models")
     async def all_statistics() -> dict[str, Any]:
         return {"model_stats": model_statistics(plane)}
@@ -49,13 +49,13 @@ def metadata_router(plane: ControlPlane) -> APIRouter:
     async def version(model: str, version: str) -> dict[str, Any]:
         return model_metadata(plane, model, version)
 
-    @routes.api_route("/models/{model}/ready", methods=READ, summary="The model would answer")
+    @routes.api_route("/models/{model}/ready", methods=READ, summary="Readiness of a model")
     async def model_ready(model: str) -> dict[str, Any]:
         plane.ready(model)
         return {"name": model, "ready": True}
 
     @routes.api_route(
-        "/models/{model}/versions/{version}/ready", methods=READ, summary="The version would answer"
+        "/models/{model}/versions/{version}/ready", methods=READ, summary="Readiness of a version"
     )
     async def version_ready(model: str, version: str) -> dict[str, Any]:
         plane.ready(model, version)

@@ -1,4 +1,4 @@
-"""The model repository extension: what there is, and what an operator wants of it.
+"""The model repository extension: index, load and unload.
 
 https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_model_repository.md
 """
@@ -19,26 +19,26 @@ from app.rest.v2.message import json_object, load_json, parameters_of
 
 
 def repository_router(plane: ControlPlane, *, authority: Authority) -> APIRouter:
-    """The routes, answering from `plane`; loading and unloading are the operator's."""
+    """The routes, served from `plane`; loading and unloading are the operator's."""
     routes = APIRouter(prefix="/repository")
     guarded = APIRouter(dependencies=[operator_only(authority)])
 
     @routes.post("/index", summary="Every model and version with its state")
     async def index(request: Request) -> list[Description]:
-        """`{"ready": true}` leaves out what would not answer; the body may be empty."""
+        """`{"ready": true}` leaves out versions that are not ready; the body may be empty."""
         only_ready = boolean("ready", _body(await request.body()).get("ready"))
         return repository_index(plane, only_ready=only_ready)
 
-    @guarded.post("/models/{model}/load", summary="Bring a model back, or try it again")
+    @guarded.post("/models/{model}/load", summary="Load a model")
     async def load(request: Request, model: str) -> Response:
-        """Answers when the model is served, with the reason where it cannot be."""
+        """Responds when the model serves, or with the reason why it does not."""
         parameters = parameters_of("parameters", _body(await request.body()))
         await load_model(plane, model, parameters)
         return Response(status_code=200)
 
-    @guarded.post("/models/{model}/unload", summary="Take a model out of service")
+    @guarded.post("/models/{model}/unload", summary="Unload a model")
     async def unload(request: Request, model: str) -> Response:
-        """It stays out until it is loaded again; what is in flight finishes."""
+        """It stays unloaded until it is loaded again; requests in flight finish."""
         parameters_of("parameters", _body(await request.body()))
         plane.unload(model)
         return Response(status_code=200)
