@@ -160,10 +160,14 @@ def quoted(name: str, limit: int = 80) -> str:
     return repr(name if len(name) <= limit else name[:limit] + "…")
 
 
+LONGEST_COMPARED = 128
+"""Characters of a name for which a close one is looked for, which takes their number squared."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Suggest a close name, as `; did you mean 'iris'?`; else list up to eight available names."""
     names = sorted(known)
-    if close := get_close_matches(name, names, n=1):
+    if len(name) <= LONGEST_COMPARED and (close := get_close_matches(name, names, n=1)):
         return f"; did you mean {quoted(close[0])}?"
     if 0 < len(names) <= 8:
         return f"; available: {', '.join(names)}"

@@ -281,7 +281,7 @@ def test_the_index_leaves_out_what_is_not_ready_when_asked(client: httpx.Client)
         (ask(X, parameters={"binary_data_output": 1}), b"", "parameters.binary_data_output"),
         (ask(X, outputs={}), b"", "outputs must be a list"),
         (ask(X, outputs=["y"]), b"", "outputs[0] must be a JSON object"),
-        (ask(X, outputs=[{"name": "z"}]), b"", "no output 'z'"),
+        (ask(X, outputs=[{"name": "z"}]), b"", "output 'z' not found"),
         (ask(X, outputs=[{"name": "y"}] * 2), b"", "outputs[1].name"),
         (
             ask(X, outputs=[{"name": "y", "parameters": {"binary_data": "no"}}]),
