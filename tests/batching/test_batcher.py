@@ -320,6 +320,23 @@ async def test_runs_of_late_change_what_the_next_should_take() -> None:
     assert batcher.seconds_for(1) < 0.1
 
 
+async def test_runs_beside_others_teach_also_where_exclusive_ones_are_different() -> None:
+    """Those ran as the profile did; an exclusive run on more threads says nothing about them."""
+    scheduler = ManualScheduler()
+    batcher = Batcher(
+        double,
+        BatchPolicy(),
+        wake=scheduler.wake,
+        observe=RecordedEvents(),
+        run_exclusively=lambda inputs, control: double(inputs),
+        seconds_for=lambda rows: 10.0,
+    )
+    for _ in range(100):
+        batcher.submit({"x": ONE}, RecordedReply())
+        scheduler.run_next(batcher)
+    assert batcher.seconds_for(1) < 0.1
+
+
 async def test_a_run_now_lets_those_who_wait_go_first() -> None:
     """With a queue it says so and does nothing; without one it runs, replies and is counted."""
     scheduler, seen = ManualScheduler(), RecordedEvents()

@@ -147,13 +147,19 @@ def row_sum(inputs: Arrays, control: object = None) -> Outputs:
     return [x * 2, x.sum(keepdims=True)[0]]
 
 
+def row_scalar(inputs: Arrays, control: object = None) -> Outputs:
+    """The same, and the second is not even an array with an axis."""
+    x = np.asarray(inputs["x"], float)
+    return [x * 2, np.array(x.sum())]
+
+
 def row_sequence(inputs: Arrays, control: object = None) -> Outputs:
     """A sequence where a tensor is expected."""
     x = np.asarray(inputs["x"], float)
     return [x * 2, list(x[:, 0])]  # type: ignore[list-item]
 
 
-@pytest.mark.parametrize("run", [row_sum, row_sequence])
+@pytest.mark.parametrize("run", [row_sum, row_scalar, row_sequence])
 async def test_outputs_that_do_not_follow_the_rows_turn_batching_off(run: Run) -> None:
     """Everyone still gets the right answer, alone; the observer hears once; nobody shares again."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
@@ -165,7 +171,7 @@ async def test_outputs_that_do_not_follow_the_rows_turn_batching_off(run: Run) -
         scheduler.run_all(batcher)
         for value, answer in enumerate(answers):
             doubled, rest = await answer.outputs()
-            assert (float(doubled[0, 0]), float(rest[0])) == (2.0 * value, value), turn
+            assert (float(doubled[0, 0]), float(np.ravel(rest)[0])) == (2.0 * value, value), turn
     assert len(seen.off) == 1
     assert "output 1" in seen.off[0]
     assert not batcher.policy.batches

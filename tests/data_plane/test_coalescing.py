@@ -395,12 +395,14 @@ def test_what_is_not_alike_is_grouped_apart() -> None:
         Request(body(6), model="other"),
         Request(body(6, model="other"), model="m"),
         Request(b"[1]"),
+        Request(b'{"inputs": {"x": [[8, 1]]}}', model="m"),
     ]
     became = plane.answer(*group)
     assert became == [
         [[2, 2]], "singly", [[4, 2]], "singly", "singly", [[10, 2]], "singly", "singly", "singly",
+        [[16, 2]],
     ]  # fmt: skip
-    assert plane.engine.ran == [3]
+    assert plane.engine.ran == [4]
     with mock.patch.object(form, "succeed", form.became.append):
         plane.answer(form)
     assert orjson.loads(form.became[0])["prediction"] == [[14, 2]]

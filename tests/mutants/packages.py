@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "app/scheduling.py": ("tests/scheduling",),
-    "app/batching": ("tests/batching",),
+    "app/batching": ("tests/batching", "tests/scheduling"),
     "app/codec": ("tests/codec",),
     "app/rollouts": ("tests/rollouts",),
     "app/data_plane/coalescing.py": ("tests/data_plane",),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,14 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from app.codec import is_coalescible, write_rows
 from app.main.service import Service
 from app.rest import predict
 from app.rest.hot import Hot, protocol_factory
 from app.rest.hot.cycle import HotCycle
 from app.rest.hot.protocol import HotProtocol
 from app.settings import read_settings
-from app.tensors import TensorSpec
 from tests import onnx_models
 from tests.rest.fakes import FakeTransport, application
 from tests.rest.wire import TIMES, Answer, request
@@ -281,28 +277,3 @@ async def test_a_bug_leaves_nobody_without_an_answer(models: Path) -> None:
             again = await server.ask([GOOD[0]] * 3, at_once=True)
             assert [answer.status for answer in again] == [200] * 3
             assert server.service.data_plane.open_leases == 0
-
-
-def test_names_are_escaped() -> None:
-    """An output may be called anything."""
-    outputs = [('a"%b', np.ones((2, 1), "f4")), ("%", np.ones(2, "i8"))]
-    for single in (True, False):
-        bodies = write_rows(outputs, model='m"%d', version="1", single=single, seconds=0.0123456)
-        assert bodies is not None
-        document = json.loads(bodies[1])
-        values = document["prediction" if single else "outputs"]
-        assert values == {'a"%b': [[1.0]], "%": [1]}
-        assert (document["model"], document["inference_time_ms"]) == ('m"%d', 12.345)
-
-
-def test_outputs_that_differ_in_rows_are_not_cut() -> None:
-    """Those who asked then go alone, where rows that do not follow are dealt with."""
-    outputs = [("a", np.ones((2, 1), "f4")), ("b", np.ones(3, "f4"))]
-    assert write_rows(outputs, model="m", version="1", single=True, seconds=0.0) is None
-
-
-@pytest.mark.parametrize(("width", "together"), [(4, True), ("L", False), (None, False)])
-def test_rows_of_any_length_go_alone(width: int | str | None, together: bool) -> None:
-    """Nobody can say beforehand how long a run of them holds the loop."""
-    spec = TensorSpec("x", "FP32", ("N", width))
-    assert is_coalescible([spec], [TensorSpec("y", "FP32", ("N", 3))]) is together
