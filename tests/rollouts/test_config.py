@@ -50,7 +50,9 @@ def test_what_is_left_out_has_defaults() -> None:
     config = parse_rollouts(text, "rollouts.yaml")["m"]
     assert config.rollout.baseline == "a"
     assert (config.rollout.sticky, config.rollout.shadow) == (None, None)
-    assert config.guard == Guard()
+    assert config.guard == Guard(None, None, None, min_requests=200, confidence=0.95)
+    shadow = parse_rollouts(with_(shadow="{version: 3}"), "rollouts.yaml")["m"].rollout.shadow
+    assert shadow == Shadow(3, sample=1.0, keep_examples=0, redact=())
 
 
 def test_no_file_and_an_empty_one_have_no_rollouts(tmp_path: Path) -> None:

@@ -137,6 +137,7 @@ def test_a_version_that_is_not_ready_gets_no_traffic() -> None:
 def test_without_a_key_each_request_draws_anew() -> None:
     """Both variants come up, about equally often."""
     counts = Counter(split(1, 1).choose(None).name for _ in range(2000))
+    assert counts.keys() == {"v1", "v2"}
     assert min(counts.values()) > 850
 
 
