@@ -174,17 +174,23 @@ def make_entry(
     return VersionEntry(number, state, source, reason, engine)
 
 
+def make_catalog(models: Mapping[str, Sequence[VersionEntry]]) -> dict[str, ModelEntry]:
+    """A catalog of these versions."""
+    return {
+        name: ModelEntry(name, {entry.number: entry for entry in entries})
+        for name, entries in models.items()
+    }
+
+
 def make_registry(models: Mapping[str, Sequence[VersionEntry]]) -> Registry:
-    """A registry that has looked at its models and holds these versions; it reads no disk."""
+    """A registry that has loaded these versions and reads no disk."""
     registry = Registry(
         wake=lambda batcher: None,
         count=lambda model, version: lambda event: None,
         observe=lambda event: None,
         cache=None,
     )
-    registry.catalog = {
-        name: ModelEntry(name, {entry.number: entry for entry in entries})
-        for name, entries in models.items()
-    }
+    registry.catalog = make_catalog(models)
     registry.settled = True
+    registry._once_ready |= {name for name, model in registry.catalog.items() if model.ready}
     return registry

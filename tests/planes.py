@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
@@ -44,14 +44,16 @@ def make_control_plane(
     rollouts: Rollouts | None = None,
     *,
     reconcile: Callable[[], Awaitable[None]] = nothing,
+    save: Callable[[], Awaitable[None]] = nothing,
+    problems: Callable[[], Sequence[object]] = list,
 ) -> ControlPlane:
-    """A control plane that finds nothing wrong on disk."""
+    """A control plane that finds nothing wrong on disk, unless `problems` says so."""
     return ControlPlane(
         registry,
         metrics,
         make_rollouts(registry) if rollouts is None else rollouts,
         reconcile=reconcile,
-        save=nothing,
-        problems=list,
+        save=save,
+        problems=problems,
         loading_reason=lambda: "loading models",
     )

@@ -1,0 +1,88 @@
+"""Whether a process should receive traffic, and how healthy it is."""
+
+from __future__ import annotations
+
+from app.control_plane import ControlPlane
+from app.registry import UNLOADED, Registry, State
+from tests.engines import PuppetEngine, make_catalog, make_entry, make_registry
+from tests.fakes import make_metrics
+from tests.planes import make_control_plane
+
+
+def make(registry: Registry, *problems: object) -> ControlPlane:
+    """A control plane over a registry, with these problems on disk."""
+    return make_control_plane(registry, make_metrics(), problems=lambda: problems)
+
+
+def test_a_process_is_not_ready_while_its_first_models_load() -> None:
+    """The reason is that of the watcher, who knows what loading waits for."""
+    registry = make_registry({})
+    registry.settled = False
+    plane = make(registry)
+    assert (plane.readiness().ready, plane.readiness().reason) == (False, "loading models")
+    health = plane.health()
+    assert (health["status"], health["model_loaded"]) == ("unready", False)
+
+
+def test_a_process_whose_models_serve_is_ready_and_healthy() -> None:
+    """Readiness then has no reason."""
+    plane = make(make_registry({"m": [make_entry(1, PuppetEngine())]}))
+    assert (plane.readiness().ready, plane.readiness().reason) == (True, "")
+    health = plane.health()
+    assert (health["status"], health["ready"], health["reason"]) == ("healthy", True, "")
+    assert health["model_loaded"]
+    assert health["models"] == {"m": {"1": "READY"}}
+    assert health["problems"] == []
+    assert health["uptime_seconds"] >= 0
+
+
+def test_a_failed_version_degrades_health_while_another_one_serves() -> None:
+    """The replica stays ready, so that load balancers keep it."""
+    entries = [make_entry(1, PuppetEngine()), make_entry(2, reason="no such operator")]
+    plane = make(make_registry({"m": entries}))
+    assert plane.readiness().ready
+    assert plane.health()["status"] == "degraded"
+
+
+def test_a_model_that_lost_its_ready_versions_makes_the_process_unready() -> None:
+    """It is named; a model that never had one is not."""
+    registry = make_registry(
+        {"good": [make_entry(1, PuppetEngine())], "bad": [make_entry(1, reason="broken")]}
+    )
+    plane = make(registry)
+    assert plane.readiness().ready
+    registry.catalog = make_catalog(
+        {"good": [make_entry(1, reason="broken")], "bad": [make_entry(1, reason="broken")]}
+    )
+    assert plane.readiness().reason == "models without a ready version: good"
+    assert plane.health()["status"] == "unready"
+
+
+def test_an_unloaded_model_is_no_problem() -> None:
+    """What an operator unloaded on purpose neither degrades health nor readiness."""
+    plane = make(
+        make_registry({"m": [make_entry(1, state=State.UNAVAILABLE, reason=UNLOADED)]}),
+    )
+    assert plane.readiness().ready
+    assert plane.health()["status"] == "healthy"
+    assert not plane.health()["model_loaded"]
+
+
+def test_problems_on_disk_degrade_health() -> None:
+    """They are listed as text; the replica stays ready."""
+    plane = make(make_registry({"m": [make_entry(1, PuppetEngine())]}), "rollouts.yaml: m: typo")
+    assert plane.readiness().ready
+    assert plane.health()["status"] == "degraded"
+    assert plane.health()["problems"] == ["rollouts.yaml: m: typo"]
+
+
+def test_a_draining_process_is_not_ready() -> None:
+    """Draining comes before any other reason, and its models are still listed."""
+    registry = make_registry({"m": [make_entry(1, PuppetEngine())]})
+    plane = make(registry)
+    plane.begin_draining()
+    registry.settled = False
+    assert plane.draining
+    assert (plane.readiness().ready, plane.readiness().reason) == (False, "draining")
+    assert plane.health()["status"] == "draining"
+    assert plane.health()["models"] == {"m": {"1": "READY"}}
