@@ -1,0 +1,180 @@
+"""The registry follows a real folder, without HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from app.main import model_loader
+from app.main.model_loader import ModelLoader
+from app.registry import State
+from app.repository import Snapshot, scan
+from app.rollouts import DecisionStore, Rollouts, RolloutWatcher
+from app.settings import Settings
+from tests.registry.on_disk import RegistryOnDisk
+
+READY, UNAVAILABLE = State.READY, State.UNAVAILABLE
+
+
+class Loading:
+    """A loader over a folder of models, with a rollouts file beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.rollouts_file = folder / "rollouts.yaml"
+        self.disk = RegistryOnDisk(folder / "models")
+        self.disk.models.mkdir()
+        registry = self.disk.registry
+        self.rollouts = Rollouts(catalog=lambda: registry.catalog, observe=lambda event: None)
+        self.watcher = RolloutWatcher(
+            self.rollouts_file, DecisionStore(folder / "state"), self.rollouts
+        )
+        settings = Settings(models=self.disk.models, rollouts=self.rollouts_file, log_format="json")
+        self.loader = ModelLoader(settings, registry, self.rollouts, self.watcher)
+
+    async def start(self) -> None:
+        """Read the rollouts file, then load."""
+        await self.watcher.check_file()
+        await self.loader.reconcile()
+
+
+def scan_now(models: Path, previous: Snapshot | None = None) -> Snapshot:
+    """Scan without waiting for files that were written just now."""
+    return scan(models, previous, quiet=0)
+
+
+@pytest.fixture
+def loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loading]:
+    """A loader over an empty folder."""
+    monkeypatch.setattr(model_loader, "scan", scan_now)
+    loading = Loading(tmp_path)
+    yield loading
+    loading.rollouts.close()
+    loading.disk.registry.close()
+    loading.disk.scheduler.close()
+
+
+async def test_what_is_on_disk_is_loaded_and_unloaded(loading: Loading) -> None:
+    """Each call follows what changed since the last one."""
+    loading.disk.put(1)
+    await loading.start()
+    assert loading.disk.registry.settled
+    assert loading.disk.states("m") == {1: READY}
+    loading.disk.put(2)
+    await loading.loader.reconcile()
+    assert loading.disk.states("m") == {2: READY}
+    shutil.rmtree(loading.disk.models / "m")
+    await loading.loader.reconcile()
+    assert loading.disk.states("m") == {}
+
+
+async def test_nothing_is_loaded_before_the_rollouts_are_known(loading: Loading) -> None:
+    """With an invalid rollouts file it is unknown which versions may have traffic."""
+    loading.disk.put(1)
+    await loading.loader.reconcile()
+    assert not loading.disk.registry.settled
+    assert loading.loader.problems == ()
+    loading.rollouts_file.write_text("m: 3")
+    await loading.start()
+    assert loading.disk.registry.catalog == {}
+    loading.rollouts_file.unlink()
+    await loading.start()
+    assert loading.disk.states("m") == {1: READY}
+
+
+async def test_versions_of_a_rollout_are_loaded_besides_those_of_the_policy(
+    loading: Loading,
+) -> None:
+    """The default policy is the newest version."""
+    for version in (1, 2, 3):
+        loading.disk.put(version)
+    loading.rollouts_file.write_text("m: {variants: {old: {version: 1, weight: 1}}}")
+    await loading.start()
+    assert loading.disk.states("m") == {1: READY, 3: READY}
+
+
+async def test_problems_on_disk_are_those_of_the_last_scan_and_logged_once(
+    loading: Loading,
+) -> None:
+    """The model serves on with its last good config."""
+    loading.disk.put(1)
+    await loading.start()
+    config = loading.disk.models / "m/config.yaml"
+    config.write_text("batching: {max_batchsize: 3}")
+    with capture_logs() as logs:
+        await loading.loader.reconcile()
+        await loading.loader.reconcile()
+    assert ["max_batchsize" in str(problem) for problem in loading.loader.problems] == [True]
+    assert [one["event"] for one in logs].count("repository") == 1
+    assert loading.disk.states("m") == {1: READY}
+    config.unlink()
+    await loading.loader.reconcile()
+    assert loading.loader.problems == ()
+
+
+async def test_calls_at_the_same_time_take_turns(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The background task's and an operator's scans never overlap."""
+    running = most = 0
+
+    def counted(models: Path, previous: Snapshot | None = None) -> Snapshot:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        snapshot = scan_now(models, previous)
+        running -= 1
+        return snapshot
+
+    monkeypatch.setattr(model_loader, "scan", counted)
+    await loading.watcher.check_file()
+    await asyncio.gather(*(loading.loader.reconcile() for _ in range(5)))
+    assert most == 1
+
+
+class StillCopying:
+    """A scan that finds version 1 of `m` still being copied, as often as told."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.scans = 0
+
+    def __call__(self, models: Path, previous: Snapshot | None = None) -> Snapshot:
+        self.scans += 1
+        if self.scans > self.times:
+            return scan_now(models, previous)
+        fresh = scan(models, Snapshot(), quiet=3600)
+        assert fresh.settling
+        return fresh
+
+
+async def test_an_operators_load_waits_for_files_that_are_being_copied(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It scans again until they are complete."""
+    monkeypatch.setattr(model_loader, "QUIET_SECONDS", 0)
+    copying = StillCopying(3)
+    monkeypatch.setattr(model_loader, "scan", copying)
+    loading.disk.put(1)
+    await loading.watcher.check_file()
+    await loading.loader.reconcile_settled()
+    assert copying.scans == 4
+    assert loading.disk.states("m") == {1: READY}
+
+
+async def test_an_operators_load_does_not_wait_for_ever(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that never ends is left for later scans."""
+    monkeypatch.setattr(model_loader, "SETTLING_SECONDS", 0)
+    copying = StillCopying(1000)
+    monkeypatch.setattr(model_loader, "scan", copying)
+    loading.disk.put(1)
+    await loading.watcher.check_file()
+    await loading.loader.reconcile_settled()
+    assert copying.scans == 1
+    assert loading.disk.states("m") == {}
