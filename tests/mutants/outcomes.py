@@ -83,7 +83,8 @@ class Records:
 
 def read_equivalent(path: Path = EQUIVALENT) -> Mapping[str, Mapping[str, str]]:
     """Give the reason why nobody can notice a mutation, by file and name."""
-    return YAML(typ="safe").load(path) or {}
+    listed = YAML(typ="safe").load(path) or {}
+    return {file: {one["mutant"]: one["why"] for one in ones} for file, ones in listed.items()}
 
 
 def unknown(equivalent: Mapping[str, Mapping[str, str]], made: Iterable[Mutation]) -> list[str]:

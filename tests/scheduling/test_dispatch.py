@@ -239,6 +239,19 @@ async def test_runs_on_the_loop_go_on_for_a_moment(scheduler: Scheduler) -> None
 # --- Gathering, and looking again
 
 
+async def test_many_requests_are_one_look(scheduler: Scheduler) -> None:
+    """Of one iteration, whoever they are for."""
+    look = scheduler._collect_and_dispatch
+    with mock.patch.object(scheduler, "_collect_and_dispatch", wraps=look) as looks:
+        answers = send(make(scheduler, Noted().run("one"), TINY), 3)
+        answers += send(make(scheduler, Noted().run("other"), TINY), 3)
+        scheduler.gather(lambda: None)
+        await all_of(answers)
+        assert looks.call_count == 1
+        await all_of(send(make(scheduler, Noted().run("one"), TINY)))
+        assert looks.call_count == 2
+
+
 async def test_what_is_gathered_is_collected_before_the_look(scheduler: Scheduler) -> None:
     """What it submits runs with what was submitted before; once for each time it was asked for."""
     noted = Noted()

@@ -1,0 +1,70 @@
+"""A side queue follows its version, whichever engine that has."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.errors import CohortError, NotReady
+from app.registry import State
+from app.rollouts.side_queue import SideQueue
+from app.tensors import Arrays
+from tests.rollouts.engines import FakeEngine, LiveRig, inputs, scores
+
+
+def rig() -> LiveRig:
+    return LiveRig("variants: {a: {version: 1, weight: 1}}")
+
+
+def queue_of(rig: LiveRig, *, model: str = "m", version: int = 2) -> SideQueue:
+    return SideQueue(rig.catalog, model, version, max_requests=3, shadow=True)
+
+
+def nothing(outputs: Arrays | None, error: CohortError | None) -> None:
+    """A reply that nobody waits for."""
+
+
+@pytest.mark.parametrize(("model", "version"), [("other", 2), ("m", 9)])
+def test_a_version_that_does_not_exist_is_not_ready(model: str, version: int) -> None:
+    """It may come yet: the copy is refused, and nothing else happens."""
+    with pytest.raises(NotReady, match=f"version {version} is not ready"):
+        queue_of(rig(), model=model, version=version).submit(inputs(), nothing)
+
+
+def test_a_version_that_is_loading_is_not_ready() -> None:
+    """Whether it was ready before or not."""
+    here = rig()
+    queue = queue_of(here)
+    queue.submit(inputs(), nothing)
+    here.states[2] = State.LOADING
+    with pytest.raises(NotReady):
+        queue.submit(inputs(), nothing)
+    assert here.engines[2].leases.count == 1
+
+
+def test_a_version_that_was_loaded_anew_gets_a_queue_of_its_own() -> None:
+    """The one of the engine before is closed, and takes no copies any more."""
+    here = rig()
+    queue = queue_of(here)
+    before, after = here.engines[2], FakeEngine()
+    queue.submit(inputs(), nothing)
+    queue.submit(inputs(), nothing)
+    assert len(before.queues) == 1
+    here.engines = {**here.engines, 2: after}
+    queue.submit(inputs(), nothing)
+    assert before.queue.closed
+    assert (before.copies, after.copies) == (2, 1)
+    assert not after.queue.closed
+    before.queue.reply(scores())
+    assert (before.leases.count, after.leases.count) == (0, 1)
+
+
+def test_a_closed_queue_gives_up_its_copies_and_may_be_opened_again() -> None:
+    """As after a rollback that is cleared."""
+    here = rig()
+    queue = queue_of(here)
+    queue.close()
+    queue.submit(inputs(), nothing)
+    queue.close()
+    assert here.engines[2].queue.closed
+    queue.submit(inputs(), nothing)
+    assert len(here.engines[2].queues) == 2
