@@ -47,10 +47,10 @@ class BatchedSession:
             observe=observe,
             run_exclusively=None if exclusive is None else exclusive.run,
             make_control=session.control,
-            seconds_for=lru_cache(1024)(prepared.found.profile.seconds_for),
-            row_cost=prepared.found.profile.row_cost(prepared.policy),
+            seconds_for=lru_cache(1024)(prepared.profile_result.profile.seconds_for),
+            row_cost=prepared.profile_result.profile.row_cost(prepared.policy),
             device=session.device,
-            padding=prepared.found.padding,
+            padding=prepared.profile_result.padding,
         )
         self.leases = LeaseCount()
         self.inputs: Sequence[TensorSpec] = session.inputs
@@ -105,7 +105,7 @@ class BatchedSession:
             observe=_ignore,
             run_exclusively=None if shadow or exclusive is None else exclusive.run,
             make_control=session.control,
-            seconds_for=self._prepared.found.profile.seconds_for,
+            seconds_for=self._prepared.profile_result.profile.seconds_for,
             row_cost=own.row_cost,
             device=session.device,
             shadow=shadow,
@@ -120,7 +120,7 @@ class BatchedSession:
             session.placement,
             session.device,
             self._batcher.policy,
-            self._prepared.found,
+            self._prepared.profile_result,
         )
 
     def close(self) -> None:

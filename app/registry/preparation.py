@@ -1,4 +1,4 @@
-"""Opening one version, which takes long and happens off the loop."""
+"""Prepare one version to serve: open, verify, warm up and profile it. Runs on a thread."""
 
 from __future__ import annotations
 
@@ -21,30 +21,42 @@ log = structlog.get_logger("cohort.registry")
 
 @dataclass(frozen=True, slots=True)
 class PreparedVersion:
-    """A version that opened, gives the outputs of its golden examples and is warm."""
+    """A version that is ready to serve: open, verified, warm and profiled.
+
+    session: The open session.
+    exclusive: A second session on more threads, for exclusive runs; None where there is none.
+    profile_result: What was measured, or kept from an earlier load.
+    policy: The config's batch policy with the batch size that the profile chose.
+    timeout: The longest that a request may take, in seconds.
+    manifest: The version's manifest, if it has one.
+    example: Inputs that the model accepted; None where none were found.
+    """
 
     session: Session
     exclusive: Session | None
-    found: ProfileResult
+    profile_result: ProfileResult
     policy: BatchPolicy
     timeout: float
     manifest: Manifest | None
-    example: Arrays | None  # inputs it was seen to take
+    example: Arrays | None
 
     def close(self) -> None:
+        """Close both sessions."""
         self.session.close()
         if self.exclusive is not None:
             self.exclusive.close()
 
 
 def prepare_version(source: Source, cache: Path | None) -> PreparedVersion:
-    """Open a version, compare it with its golden examples, warm it up and profile it.
+    """Open a version, compare it with the examples of its manifest, warm it up and profile it.
 
-    Each file is read for its digest once, and inputs to try it with are looked for once. Raises
-    LoadFailed with the reason, whatever went wrong.
+    source: Its files and config.
+    cache: The folder of kept profiles and optimized graphs; None: none are kept.
+
+    Each file is hashed once, and trial inputs are searched once. Raises LoadFailed with the reason.
     """
     if source.config is None:
-        raise LoadFailed(source.problem or "its configuration cannot be read")
+        raise LoadFailed(source.problem or "its config cannot be read")
     config = source.config
     folder = source.path.parent
     opener = Opener(
@@ -60,45 +72,48 @@ def prepare_version(source: Source, cache: Path | None) -> PreparedVersion:
     session = opener.open()
     try:
         if manifest is not None:
-            verify_digests(folder, manifest, opener.digests)  # of what was opened, too
+            verify_digests(
+                folder, manifest, opener.digests
+            )  # again, for files that changed meanwhile
             _compare_examples(session, manifest)
         trial = find_trial(session.run, session.inputs)
         _warm_up(session, trial, config.warm_up)
         store = None if cache is None else Store(cache)
-        found = profile_model(opener, session, trial, config.batching, store)
+        result = profile_model(opener, session, trial, config.batching, store)
     except BaseException as error:
         session.close()
         if not isinstance(error, CohortError) or isinstance(error, LoadFailed):
             raise
         raise LoadFailed(f"its first runs failed: {error}") from error
     exclusive = None
-    if found.threads.chosen > 1 and small_enough(source.path):
-        exclusive = _open_exclusive(opener, found.threads.chosen, manifest, trial, config.warm_up)
+    threads = result.threads.chosen
+    if threads > 1 and small_enough(source.path):
+        exclusive = _open_exclusive(opener, threads, manifest, trial, config.warm_up)
     give_back_memory()
     example = None if trial.problem else trial.feeds(1)
     if manifest is not None and manifest.examples:
         example = manifest.examples[0].inputs
-    policy = replace(config.batching, max_batch_size=found.profile.max_batch_size)
+    policy = replace(config.batching, max_batch_size=result.profile.max_batch_size)
     return PreparedVersion(
-        session, exclusive, found, policy, config.timeout_ms / 1000, manifest, example
+        session, exclusive, result, policy, config.timeout_ms / 1000, manifest, example
     )
 
 
 def _open_exclusive(
     opener: Opener, threads: int, manifest: Manifest | None, trial: Trial, warm_up: WarmUp
 ) -> Session | None:
-    """The same model on several threads, for exclusive runs; None where that cannot be had."""
+    """Open the model on several threads, for exclusive runs; None, logged, where that fails."""
     exclusive = None
     try:
         exclusive = opener.open(threads)
         if manifest is not None:
             _compare_examples(exclusive, manifest)
         _warm_up(exclusive, trial, warm_up)
-    except Exception as error:  # noqa: BLE001  the version serves without it
+    except Exception as error:  # noqa: BLE001 - the version serves without it
         if exclusive is not None:
             exclusive.close()
         log.warning(
-            "exclusive runs keep to one thread",
+            "exclusive runs use one thread",
             model=opener.path.parent.parent.name,
             version=opener.path.parent.name,
             reason=str(error),
@@ -117,9 +132,9 @@ def _compare_examples(session: Session, manifest: Manifest) -> None:
 
 
 def _warm_up(session: Session, trial: Trial, warm_up: WarmUp) -> None:
-    """Allocate and compile ahead of the first callers.
+    """Run `warm_up.rows` once each, so that the first requests need not allocate and compile.
 
-    The inputs are synthetic, so a model that refuses them is not at fault.
+    Errors are ignored: the inputs are synthetic, and the model may rightly reject them.
     """
     with suppress(CohortError):
         for rows in warm_up.rows if not trial.problem else ():

@@ -213,8 +213,8 @@ class Registry:
             State.READY,
             source,
             engine=self._make_engine(model, number, prepared),
-            batching_off=prepared.found.profile.reason,
-            padding_off=prepared.found.padding.reason,
+            batching_off=prepared.profile_result.profile.reason,
+            padding_off=prepared.profile_result.padding.reason,
         )
         self._put(model, entry)
         self._once_ready.add(model)

@@ -316,10 +316,12 @@ def test_load_recalls_what_an_earlier_one_kept(tmp_path: Path, path: Path) -> No
     """And measures again for a config that matters; without a cache folder nothing is kept."""
     cache = tmp_path / "cache"
     source = Source(path, "", ModelConfig(providers=CHAIN))
-    assert [prepare_version(source, where).found.kept for where in (cache, cache, None)] == [
+    assert [
+        prepare_version(source, where).profile_result.kept for where in (cache, cache, None)
+    ] == [
         False,
         True,
         False,
     ]
     other = ModelConfig(providers=CHAIN, batching=BatchPolicy(max_batch_size=4))
-    assert not prepare_version(replace(source, config=other), cache).found.kept
+    assert not prepare_version(replace(source, config=other), cache).profile_result.kept

@@ -193,8 +193,8 @@ def test_load_opens_the_model_once_more_for_lone_runs(
         prepare_version(source, tmp_path / "cache"),
         prepare_version(source, tmp_path / "cache"),
     )
-    assert first.found.threads == second.found.threads == TWO
-    assert second.found.kept
+    assert first.profile_result.threads == second.profile_result.threads == TWO
+    assert second.profile_result.kept
     assert opened == [0, 2, 0, 2]
     assert first.exclusive is not None
     first.close()
@@ -206,7 +206,7 @@ def test_a_number_in_the_config_is_what_every_run_gets(path: Path, opened: list[
     """Nothing else is tried."""
     config = ModelConfig(providers=CHAIN, session=SessionOptions(intra_op_threads=1))
     found = prepare_version(Source(path, "", config), None)
-    assert found.found.threads == Threads()
+    assert found.profile_result.threads == Threads()
     assert found.exclusive is None
     assert opened == [0]
 

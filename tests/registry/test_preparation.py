@@ -82,7 +82,7 @@ def test_cold_load_hashes_the_model_once_and_looks_for_inputs_once(
     """For the manifest, the optimized graph, the profile, threads and the exclusive session."""
     first = load(path, tmp_path / "cache")
     assert (counts["model.onnx"], counts["trial"]) == (1, 1)
-    assert (first.found.kept, first.exclusive is not None) == (False, True)
+    assert (first.profile_result.kept, first.exclusive is not None) == (False, True)
 
 
 def test_warm_load_hashes_the_model_and_the_kept_graph_once_each(
@@ -91,7 +91,7 @@ def test_warm_load_hashes_the_model_and_the_kept_graph_once_each(
     """The kept profile and the kept graph are both known by the model's digest."""
     load(path, tmp_path / "cache")
     counts.clear()
-    assert load(path, tmp_path / "cache").found.kept
+    assert load(path, tmp_path / "cache").profile_result.kept
     assert counts == {"model.onnx": 1, "graph": 1, "trial": 1}
 
 
@@ -144,10 +144,10 @@ def test_file_that_changes_during_a_load_leaves_no_profile_behind(
             patched.setattr(digests, "hash_file", hash_and_change)
         else:
             patched.setattr(preparation, "find_trial", change_and_search)
-        assert not load(path, cache).found.kept
+        assert not load(path, cache).profile_result.kept
     assert not list(cache.rglob("*.json"))
-    assert not load(path, cache).found.kept
-    assert load(path, cache).found.kept
+    assert not load(path, cache).profile_result.kept
+    assert load(path, cache).profile_result.kept
 
 
 def test_model_that_refuses_synthetic_inputs_is_served_with_a_reason(
@@ -156,7 +156,7 @@ def test_model_that_refuses_synthetic_inputs_is_served_with_a_reason(
     """It is neither warmed up nor measured, and has the manifest's example to show."""
     monkeypatch.setattr(preparation, "find_trial", lambda *_: Trial(problem="only ISO dates"))
     prepared = load(path, None)
-    assert "only ISO dates" in prepared.found.profile.reason
+    assert "only ISO dates" in prepared.profile_result.profile.reason
     assert prepared.example is not None
     (path.parent / "manifest.json").unlink()
     assert load(path, None).example is None
