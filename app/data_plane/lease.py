@@ -149,7 +149,7 @@ class Lease:
         for name in names:
             if name not in positions:
                 raise InvalidInput(
-                    f"there is no output {quoted(name)}{did_you_mean(name, positions)}"
+                    f"output {quoted(name)} not found{did_you_mean(name, positions)}"
                 )
             specs[positions[name]].dtype  # noqa: B018
         return [positions[name] for name in names]

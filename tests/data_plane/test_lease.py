@@ -112,7 +112,7 @@ def test_only_outputs_that_can_be_sent_are_selected(plane: DataPlane) -> None:
     with plane.pick("m") as lease:
         assert list(lease.select(None)) == [0, 2]
         assert list(lease.select(["z", "y"])) == [2, 0]
-        with pytest.raises(InvalidInput, match="there is no output 'w'"):
+        with pytest.raises(InvalidInput, match="output 'w' not found"):
             lease.select(["w"])
         with pytest.raises(InvalidInput, match="cannot be sent"):
             lease.select(["maps"])
