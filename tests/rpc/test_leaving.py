@@ -13,7 +13,7 @@ from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.e2e.scrape import Scrape
 from tests.rpc.client import Client, connected, raw_request
-from tests.waiting import wait_until
+from tests.waiting import until, wait_until
 
 X = {"x": np.array([[1, 2, 3, 4]], "f4")}
 
@@ -99,7 +99,13 @@ async def test_the_smaller_limit_wins_and_reaches_the_batcher(
             assert told.details() == "no response within 50 ms"
             told = await late(client, parameter=60, deadline=60)
             assert told.details() == "no response within 150 ms"
-            await late(client, parameter=60, deadline=0.05)
+
+            async def counted() -> bool:
+                """A busy machine may not even read such a call before its deadline."""
+                await late(client, parameter=60, deadline=0.1)
+                return counts(server, "model_inference_total", code="DeadlineExceeded") >= 3
+
+            await until(counted)
             await reached(server, "model_inflight_requests", 0)
-            assert counts(server, "model_inference_total", code="DeadlineExceeded") == 3
-            assert counts(server, "model_inference_total") == 3
+            late_ones = counts(server, "model_inference_total", code="DeadlineExceeded")
+            assert counts(server, "model_inference_total") == late_ones

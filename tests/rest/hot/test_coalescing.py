@@ -30,6 +30,12 @@ from tests.rest.wire import TIMES, Answer, request
 from tests.waiting import until
 
 
+@pytest.fixture(autouse=True)
+def _slow_runs_are_inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may be coalesced does not depend on how long runs take on this machine."""
+    monkeypatch.setattr("app.registry.batched_session.INLINE_SECONDS", 60.0)
+
+
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of models that take one row of numbers, and one that does not."""
