@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from time import monotonic
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -318,6 +319,21 @@ async def test_runs_of_late_change_what_the_next_should_take() -> None:
         batcher.submit({"x": ONE}, RecordedReply())
         scheduler.run_next(batcher)
     assert batcher.seconds_for(1) < 0.1
+
+
+@pytest.mark.parametrize(("taken", "then"), [(20.0, 20.0), (40.0, 22.0), (10.0, 19.0), (1e6, 26.0)])
+async def test_each_run_moves_the_estimate_a_little(taken: float, then: float) -> None:
+    """By a tenth of the difference, and by no more than if it had taken four times as long."""
+    batcher = Batcher(
+        double,
+        BatchPolicy(),
+        wake=ManualScheduler().wake,
+        observe=RecordedEvents(),
+        seconds_for=lambda work: 10.0 * work,
+    )
+    with mock.patch("app.batching.batcher.monotonic", side_effect=[100.0, 100.0 + taken]):
+        batcher.run_now({"x": np.ones((2, 2))}, RecordedReply(), arrived=99.0, rows=2, requests=2)
+    assert batcher.seconds_for(2) == pytest.approx(then)
 
 
 async def test_runs_beside_others_teach_also_where_exclusive_ones_are_different() -> None:

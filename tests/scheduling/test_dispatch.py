@@ -236,6 +236,44 @@ async def test_runs_on_the_loop_go_on_for_a_moment(scheduler: Scheduler) -> None
     await all_of(answers)
 
 
+async def test_a_run_as_long_as_the_loop_may_be_held_is_made_on_it(scheduler: Scheduler) -> None:
+    """And one that takes any longer is not."""
+    threads: list[threading.Thread] = []
+
+    def run(inputs: Arrays, control: object) -> Outputs:
+        threads.append(threading.current_thread())
+        return double(inputs)
+
+    await all_of(send(make(scheduler, run, INLINE_SECONDS)))
+    assert threads == [threading.current_thread()]
+    await all_of(send(make(scheduler, run, INLINE_SECONDS * 1.01)))
+    assert threads[1] is not threading.current_thread()
+
+
+async def test_a_longer_batch_behind_a_short_one_leaves_the_loop(scheduler: Scheduler) -> None:
+    """Each batch is judged by what it should take itself."""
+    on_loop: list[bool] = []
+
+    def run(inputs: Arrays, control: object) -> Outputs:
+        on_loop.append(threading.current_thread() is threading.main_thread())
+        return double(inputs)
+
+    batcher = Batcher(
+        run,
+        BatchPolicy(max_batch_size=4),
+        wake=scheduler.wake,
+        observe=RecordedEvents(),
+        seconds_for=lambda work: TINY if work < 2 else LONG,
+    )
+    answers = send(batcher)
+    for _ in range(3):
+        answers.append(RecordedReply())
+        batcher.submit({"x": np.ones((1, 2))}, answers[-1])
+    with mock.patch("app.scheduling.monotonic", return_value=monotonic()):
+        await all_of(answers)
+    assert on_loop == [True, False]
+
+
 # --- Gathering, and looking again
 
 
@@ -292,6 +330,23 @@ async def test_a_batch_that_is_held_costs_nothing_meanwhile(scheduler: Scheduler
         answers += send(batcher, 3)
         await all_of(answers)
     assert noted.order == ["held"]
+
+
+async def test_a_batch_due_sooner_replaces_the_timer(scheduler: Scheduler) -> None:
+    """There is one at a time, for whoever is due first; a later one changes nothing."""
+    noted = Noted()
+    timers = []
+    answers = []
+    for name, delay_ms in (("late", 1e6), ("soon", 1e5), ("later", 1e7)):
+        answers += send(make(scheduler, noted.run(name), TINY, delay_ms=delay_ms))
+        await iterations()
+        timers.append(scheduler._timer)
+    late, soon, later = timers
+    assert late is not None
+    assert soon is not None
+    assert late.cancelled()
+    assert soon is later
+    assert not soon.cancelled()
 
 
 async def test_a_timer_that_fires_early_counts_as_on_time(scheduler: Scheduler) -> None:
