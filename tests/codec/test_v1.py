@@ -123,6 +123,13 @@ def test_a_body_of_another_form_is_refused(body: bytes, says: str) -> None:
         parse_v1(body)
 
 
+@pytest.mark.parametrize("value", [True, False, None, "1"])
+@pytest.mark.parametrize("form", ["instances", "inputs"])
+def test_numbers_are_numbers(form: str, value: object) -> None:
+    """True is not 1 here, either."""
+    assert "'x'" in refusal({form: [[1, 2], [3, value]]}, X)
+
+
 def test_several_inputs_without_names_are_refused() -> None:
     """The refusal names them, and the form to send."""
     said = refusal({"instances": [[1, 2]]}, X, NUMBERS)
