@@ -84,9 +84,15 @@ def _parse(body: bytes) -> tuple[Parser, object]:
     return parser, parser.parse(body)
 
 
+MAX_LOOKUPS = 64
+"""Members of an object that are looked up; simdjson looks at all members before each of them."""
+
+
 def _members(value: object) -> dict[str, Any] | None:
     """Read an object one level deep; None where lookup by name would differ from orjson."""
     if not isinstance(value, JsonObject):
+        return None
+    if len(value) > MAX_LOOKUPS:
         return None
     keys = list(value)
     # Looked up, a repeated key gives its first value, where orjson gives the last; and a key is

@@ -70,8 +70,8 @@ class Coalescer:
     target: Gives who answers a model's coalesced requests; None where each goes singly.
     lease: Takes a GroupLease on a version for requests that arrived at a time, so many of them.
         Raises NotReady or Overloaded.
-    gather: Calls what it is given at the end of this event-loop iteration, before the scheduler
-        looks for the next batch.
+    gather: Calls what it is given once all of this event-loop iteration has been read, before the
+        scheduler looks for the next batch.
     """
 
     def __init__(

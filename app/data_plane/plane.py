@@ -25,8 +25,8 @@ class DataPlane:
     rollouts: Choose the version of a model that has a rollout.
     default_model: Answers requests that name no model; None: the only model, where there is one.
     max_concurrency: How many requests may be in progress in this process.
-    gather: Calls what it is given at the end of this event-loop iteration, before the scheduler
-        looks for the next batch.
+    gather: Calls what it is given once all of this event-loop iteration has been read, before the
+        scheduler looks for the next batch.
     """
 
     def __init__(

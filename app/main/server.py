@@ -123,7 +123,6 @@ class Server(uvicorn.Server):
         if rpc is not None:
             await rpc  # before the lifespan ends, and with it the models
             self.config.timeout_graceful_shutdown = max(0, grace - int(monotonic() - began))
-        self._service.data_plane.close()
         await super().shutdown(sockets)
         log.info("stopped")
 

@@ -10,6 +10,7 @@ import grpc
 
 from app.errors import NotReady
 from app.refusals import known_error
+from app.request_ids import REQUEST_ID, new_request_id
 from app.rpc.calls import Context, Handler, parse_message, refuse, sent_id
 from app.rpc.errors import details_of, log_grpc_refusal
 from app.rpc.inference_pb2 import (
@@ -41,6 +42,8 @@ class Streams:
         return self._method, grpc.stream_stream_rpc_method_handler(self._serve)
 
     async def _serve(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        if request_id := sent_id(context):
+            context.set_trailing_metadata(((REQUEST_ID, request_id),))
         responses: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue()
         slots_left = asyncio.Semaphore(IN_FLIGHT)
         try:
@@ -88,6 +91,7 @@ class Streams:
             return response.SerializeToString()
         except Exception as error:  # noqa: BLE001 - told and logged
             ours = known_error(error)
-            log_grpc_refusal(ours, self._method, sent_id(context))
+            request_id = sent_id(context) or new_request_id().decode()
+            log_grpc_refusal(ours, self._method, request_id)
             response.error_message = f"{ours.code}: {details_of(ours)}"
             return response.SerializeToString()

@@ -717,3 +717,12 @@ def test_a_json_tensor_fits_the_shape_it_says(data: object, shape: list[int], sa
     with pytest.raises(InvalidInput) as caught:
         decode_tensor("x", "INT32", shape, data)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["top", "inputs"])
+def test_an_object_of_many_members_is_not_looked_up_member_by_member(place: str) -> None:
+    """simdjson walks all of an object for each name: orjson reads it, and says the same."""
+    many = {str(number): 1 for number in range(simdjson_reader.MAX_LOOKUPS + 1)}
+    members = {"inputs": {"x": [[1.0] * 3000]}, **many} if place == "top" else {"inputs": many}
+    body = orjson.dumps({**members, "id": "a" * simdjson_reader.MIN_BODY_BYTES})
+    assert simdjson_reader.parse(body) is None

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
+import socket
 from collections import Counter
 from pathlib import Path
+from time import monotonic
 
 import httpx
 import pytest
 
+from app.main.server import LAST_REQUEST_SECONDS
+from tests import onnx_models
 from tests.e2e.processes import MODELS, Cohort, cohort
 from tests.waiting import until
 
@@ -60,3 +65,44 @@ async def test_readiness_goes_first_and_predictions_go_on(tmp_path: Path) -> Non
         assert answer.status_code == httpx.codes.OK
         assert answer.headers["connection"] == "close", "callers are asked to move on"
         assert await asyncio.to_thread(server.process.wait, 60) == 0
+
+
+def accepts(server: Cohort) -> bool:
+    """Whether the listener is open."""
+    address = httpx.URL(server.url)
+    try:
+        socket.create_connection((address.host, address.port or 80), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("values", [4, 40_000], ids=["small", "read on a thread"])
+async def test_a_request_whose_body_is_on_its_way_is_answered(tmp_path: Path, values: int) -> None:
+    """Also where it comes whole only long after the listeners closed, within drain_seconds."""
+    models = tmp_path / "models"
+    onnx_models.save(onnx_models.variable_length(), models / "text/1/model.onnx")
+    body = json.dumps({"inputs": {"input_ids": [[1] * values]}}).encode()
+    head = (
+        b"POST /models/text/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n" % len(body)
+    )
+    folder = tmp_path / "server"
+    folder.mkdir()
+    with cohort(models, folder, drain_notice_seconds=0, drain_seconds=60) as server:
+        address = httpx.URL(server.url)
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(head + body[:10])
+        await writer.drain()
+        await asyncio.to_thread(server.wait_for, "/health/live")  # which came after the head
+        server.process.send_signal(signal.SIGTERM)
+        await until(lambda: not accepts(server))
+        closed = monotonic()
+        # The server lets connections begin a last request for so long; this one comes whole later.
+        await until(lambda: monotonic() - closed > LAST_REQUEST_SECONDS + 0.5)
+        writer.write(body[10:])
+        await writer.drain()
+        status = (await asyncio.wait_for(reader.readline(), 60)).decode()
+        assert status.startswith("HTTP/1.1 200"), status
+        writer.close()
+        assert await asyncio.to_thread(server.process.wait, 120) == 0
