@@ -1,8 +1,8 @@
 """One inference call of any HTTP API, from request body to response body.
 
-An API says how a path and a body become a `Call`; every call then takes the same steps: parse, pick
-a lease, decode with the version's specs, run, encode, and close the lease with what the caller saw.
-FastAPI's routes take them in `run_call`, the hot protocol by callbacks.
+An API defines how a path and a body become a `Call`; every call then takes the same steps: parse,
+pick a lease, decode with the version's specs, run, encode, and close the lease with the outcome.
+FastAPI's routes take these steps in `run_call`, the hot protocol with callbacks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ HEADER_LENGTH = "inference-header-content-length"
 class Headers(Protocol):
     """A request's headers by lower-case name."""
 
-    def get(self, key: str, /) -> str | None: ...
+    def get(self, key: str, /) -> str | None:
+        """The value of a header; None where it was not sent."""
 
 
 class Encoded(NamedTuple):
@@ -43,30 +44,43 @@ JSON: Mapping[str, str] = {"content-type": "application/json"}
 
 
 class Call(Protocol):
-    """What a body asks for. `decode` and `encode` touch only the call and its lease: any thread."""
+    """A parsed inference request of one API.
+
+    `decode` and `encode` use only the call and its lease, so they may run on any thread.
+
+    model: The model's name; None where the request names none.
+    version: The version that the request pins; None where it pins none.
+    label: The variant that the request pins; None where it pins none.
+    timeout: The caller's limit, in seconds; None where it gave none.
+    """
 
     model: str | None
     version: str | None
     label: str | None
-    timeout: float | None  # seconds
+    timeout: float | None
 
     @property
-    def parameters(self) -> Mapping[str, object]: ...
+    def parameters(self) -> Mapping[str, object]:
+        """The request's parameters by name."""
 
-    def decode(self, lease: Lease) -> Arrays: ...
+    def decode(self, lease: Lease) -> Arrays:
+        """Turn the request's inputs into arrays. Raises InvalidInput."""
 
-    def encode(self, lease: Lease, outputs: Outputs) -> Encoded: ...
+    def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
+        """Write the response. Raises InferenceFailed for an output that cannot be written."""
 
 
 Read = Callable[[bytes], Call]
+"""Parses a body. Raises InvalidInput."""
 
 
 class Route(NamedTuple):
-    """Where a path leads: the model it names, if it does, and what reads its bodies.
+    """How requests to a path are read.
 
-    `reader` looks at the headers, may refuse them, and gives what reads any body that has the same.
-    `from_document` makes a call of a body that has been parsed, which `reader` has been asked about
-    before; None where requests to this path are never coalesced.
+    model: The model that the path names; None where it names none.
+    reader: Checks the headers, and returns what reads any body that comes with the same headers.
+    from_document: Makes a call from a parsed body whose headers `reader` has accepted; None where
+        requests to this path are never coalesced.
     """
 
     model: str | None
@@ -80,19 +94,19 @@ def is_large(headers: Headers, body: bytes) -> bool:
 
 
 def find_key(headers: Headers, call: Call, sticky: Sticky) -> str | None:
-    """What a request has where a rollout looks."""
+    """The key of a request, from the header or parameter that a rollout names; None for none."""
     return sticky_key(sticky, headers.get, call.parameters)
 
 
 async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes) -> Encoded:
-    """Answer one call; cancel it when the caller hangs up first."""
+    """Answer one call; cancel it when the caller disconnects first."""
     large = is_large(request.headers, body)
     try:
         read = route.reader(request.headers)
         if large:
             plane.begin_reading()
             try:
-                call = await _on_thread(codec_thread.begins, read, body)
+                call = await _on_thread(codec_thread.first_stage, read, body)
             finally:
                 plane.end_reading()
         else:
@@ -103,7 +117,7 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
     key_of = partial(find_key, request.headers, call)
     with plane.pick(call.model, call.version, key_of=key_of, label=call.label) as lease:
         arrays = await _do(large, call.decode, lease)
-        outputs = await unless_gone(request, lease.infer(arrays, timeout=call.timeout))
+        outputs = await cancel_on_disconnect(request, lease.infer(arrays, timeout=call.timeout))
         return await _do(are_large(outputs), call.encode, lease, outputs)
 
 
@@ -114,22 +128,24 @@ async def respond_to_call(plane: DataPlane, request: Request, route: Route) -> R
 
 
 async def _do(large: bool, work: Callable[..., T], *arguments: object) -> T:
-    return await _on_thread(codec_thread.goes_on, work, *arguments) if large else work(*arguments)
+    return (
+        await _on_thread(codec_thread.later_stage, work, *arguments) if large else work(*arguments)
+    )
 
 
 async def _on_thread(executor: Executor, work: Callable[..., T], *arguments: object) -> T:
     return await asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
 
 
-async def unless_gone(request: Request, work: Awaitable[T]) -> T:
-    """Await `work`, and cancel it when the caller hangs up first."""
+async def cancel_on_disconnect(request: Request, work: Awaitable[T]) -> T:
+    """Await `work`, and cancel it when the caller disconnects first. Raises Cancelled."""
     working = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(request.receive())
+    disconnected = asyncio.ensure_future(request.receive())
     try:
-        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({working, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             raise Cancelled("the caller left")
         return await working
     finally:
         working.cancel()
-        gone.cancel()
+        disconnected.cancel()

@@ -16,11 +16,13 @@ _Work = Callable[[], None]
 
 
 class OneThread:
-    """Two executors on one thread: what `goes_on` comes before what `begins`, else in order.
+    """Two executors on one thread: `later_stage` goes before `first_stage`, each in order.
 
     One thread, because reading JSON holds the interpreter's lock, so that two would only wait for
-    each other. In that order, because a body that was parsed takes several times its size until its
-    numbers are arrays: parsing all that wait before going on with any would hold them all at once.
+    each other. Later stages first, because a parsed body takes several times its size until its
+    numbers are arrays: parsing all waiting bodies first would hold them all in memory at once.
+
+    name: The name of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -28,11 +30,12 @@ class OneThread:
         self._queue: PriorityQueue[tuple[bool, int, _Work]] = PriorityQueue()
         self._numbers = count()
         self._started = threading.Lock()
-        self.goes_on: Executor = _Lane(self, begins=False)
-        self.begins: Executor = _Lane(self, begins=True)
+        self.later_stage: Executor = _Stage(self, first=False)
+        self.first_stage: Executor = _Stage(self, first=True)
 
-    def put(self, work: _Work, *, begins: bool) -> None:
-        self._queue.put((begins, next(self._numbers), work))
+    def put(self, work: _Work, *, first: bool) -> None:
+        """Queue `work`, which raises nothing; `first` is whether it is a request's first stage."""
+        self._queue.put((first, next(self._numbers), work))
         if self._started.acquire(blocking=False):
             threading.Thread(target=self._work, name=self._name, daemon=True).start()
 
@@ -43,10 +46,10 @@ class OneThread:
             del work  # or it would be held until the next one comes
 
 
-class _Lane(Executor):
-    def __init__(self, thread: OneThread, *, begins: bool) -> None:
+class _Stage(Executor):
+    def __init__(self, thread: OneThread, *, first: bool) -> None:
         self._thread = thread
-        self._begins = begins
+        self._first = first
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future: Future[T] = Future()
@@ -61,7 +64,7 @@ class _Lane(Executor):
             else:
                 future.set_result(result)
 
-        self._thread.put(work, begins=self._begins)
+        self._thread.put(work, first=self._first)
         return future
 
 

@@ -6,13 +6,13 @@ the data plane and back to the socket by plain calls. Everything else, and every
 (another method, HTTP/1.0, `Expect`, a query, escapes in the path, compression), goes to FastAPI,
 whose routes answer the same: both use `app.rest.calls`, and a test compares them byte by byte.
 
-It also mends what uvicorn gets wrong on either way: answers that a malformed request overtakes,
-bodies lost when an upgrade is asked for, headers and trailers without end (the list is in
-tests/rest/hot/test_protocol.py).
+It also corrects faults of uvicorn for both paths: responses overtaken by the error of a later
+malformed request, bodies lost when an upgrade is requested, headers and trailers of unlimited size
+(the list is in tests/rest/hot/test_protocol.py).
 
-What is used of uvicorn: `HttpToolsProtocol` with its parser callbacks, `pipeline`, `cycle`, `flow`,
-`server_state`, `_start_asgi_task` and `on_response_complete`; tests/rest/hot/test_uvicorn.py says
-what broke when that changes.
+It uses these parts of uvicorn: `HttpToolsProtocol` with its parser callbacks, `pipeline`, `cycle`,
+`flow`, `server_state`, `_start_asgi_task` and `on_response_complete`; a change of one of them fails
+tests/rest/hot/test_uvicorn.py.
 """
 
 from app.rest.hot.protocol import protocol_factory

@@ -21,26 +21,28 @@ from app.rest.limits import too_large
 
 T = TypeVar("T")
 
-SMALL_PART = 4096
-ROOM = 256 * 1024
-"""Small parts of a body are gathered: an object for each would take many times its size."""
+SMALL_PART_BYTES = 4096
+"""Smaller parts of a body are joined: an object for each would take many times its size."""
+
+MAX_JOINED_BYTES = 256 * 1024
+"""The size from which joined parts take no more: growing them would copy ever more bytes."""
 
 
 class Connection(Protocol):
-    """What a request needs of the connection that it came on."""
+    """The connection of a request."""
 
     hot: Hot
     loop: asyncio.AbstractEventLoop
 
     def send(self, cycle: HotCycle, status: int, encoded: Encoded) -> None:
-        """Write a response and turn to the next request."""
+        """Write a response and continue with the next request."""
 
-    def send_usual(self, cycle: HotCycle, body: bytes) -> bool:
-        """Write a successful JSON response the shortest way; False where it takes another."""
+    def try_send_success(self, cycle: HotCycle, body: bytes) -> bool:
+        """Write a successful JSON response with a cached head; False where only `send` can."""
 
 
 class _NoEvent:
-    """Stands where uvicorn wakes the ASGI application."""
+    """Takes the place of the event by which uvicorn wakes an ASGI application."""
 
     def set(self) -> None: ...
 
@@ -52,10 +54,17 @@ class HotCycle:
     """One request, from the end of its headers to its response.
 
     It takes the place of uvicorn's RequestResponseCycle, and is a SmallRequest of the data plane's
-    coalescer. `at_front` is whether all requests before it on its connection are answered.
+    coalescer.
+
+    request_id: The request id that the caller or a load balancer sent; empty where none was.
+    keep_alive: Whether the connection stays open after the response.
+    at_front: Whether all earlier requests on its connection are answered.
+    more_body: Whether parts of the body are still to come.
+    response_complete: Whether it was answered, or needs no response any more.
+    disconnected: Whether the connection was lost.
     """
 
-    request_id = b""  # the caller's, or the balancer's
+    request_id = b""
     keep_alive = True
     at_front = False
     more_body = True
@@ -64,11 +73,11 @@ class HotCycle:
     message_event = _NO_EVENT
     _parts: list[bytes | bytearray] | None = None
     _size = 0
-    _body = b""  # all of it, while the requests before are answered
+    _body = b""  # the whole body, while earlier requests are answered
     _call: Call | None = None
     _lease: Lease | None = None
-    _early: tuple[int, Encoded] | None = None  # a response that waits for those before it
-    _work: asyncio.Future[Any] | None = None  # what the codec thread does for it
+    _early: tuple[int, Encoded] | None = None  # a response that waits for earlier ones
+    _work: asyncio.Future[Any] | None = None  # its work on the codec thread
 
     def __init__(self, protocol: Connection, head: Head) -> None:
         self.protocol = protocol
@@ -84,15 +93,15 @@ class HotCycle:
             self.break_off(too_large(self.protocol.hot.max_body))
         elif parts is None:
             self._parts = [part]
-        elif len(part) >= SMALL_PART:
+        elif len(part) >= SMALL_PART_BYTES:
             parts.append(part)
-        elif len(parts[-1]) < ROOM and isinstance(last := parts[-1], bytearray):
+        elif len(parts[-1]) < MAX_JOINED_BYTES and isinstance(last := parts[-1], bytearray):
             last += part
         else:
             parts.append(bytearray(part))
 
     def read(self) -> None:
-        """The body is complete."""
+        """Join the parts of the body, which is complete, and go on with it."""
         parts, self._parts = self._parts, None
         if parts is None:
             self.arrive(b"")
@@ -100,7 +109,7 @@ class HotCycle:
             self.arrive(bytes(parts[0]) if len(parts) == 1 else b"".join(parts))
 
     def arrive(self, body: bytes) -> None:
-        """Go on with all of the body, or keep it until all requests before are answered."""
+        """Go on with the whole body, or keep it until all earlier requests are answered."""
         self.more_body = False
         if not self.at_front:
             self._body = body
@@ -108,7 +117,7 @@ class HotCycle:
             self.proceed(body)
 
     def reach_front(self) -> None:
-        """All requests before it are answered."""
+        """Go on, or send the response that is ready: all earlier requests are answered."""
         self.at_front = True
         if self._early is not None:
             self.end(*self._early)
@@ -117,14 +126,14 @@ class HotCycle:
             self.proceed(body)
 
     def break_off(self, error: CohortError) -> None:
-        """Refuse before the request was read; closing the connection ends what still comes."""
+        """Refuse before the request was read to its end, and close the connection."""
         self._parts = None
         self.keep_alive = False
         if self._early is None:
             self.fail(error)
 
     def leave(self) -> None:
-        """The connection was lost."""
+        """Cancel the request: the connection was lost."""
         self.disconnected = self.response_complete = True
         if self._lease is not None:
             self._lease.leave()
@@ -136,13 +145,13 @@ class HotCycle:
 
     @property
     def path(self) -> str:
-        """The path, as far as a log line shows it."""
+        """The path for log lines: 200 characters at most."""
         return self.head.url.decode("latin-1")[:200]
 
     # -- from body to response
 
     def proceed(self, body: bytes) -> None:
-        """Go on with all of the body, which nobody parsed yet."""
+        """Go on with the whole body, which is not parsed yet."""
         if self.response_complete:
             return
         head = self.head
@@ -160,7 +169,7 @@ class HotCycle:
             self.fail(error)
 
     def proceed_parsed(self, document: object, body: bytes) -> None:
-        """Go on with a body that was parsed to `document`, to be coalesced."""
+        """Go on with a body that the coalescer has parsed to `document`."""
         if self.response_complete:
             return
         from_document = self.head.route.from_document
@@ -244,7 +253,7 @@ class HotCycle:
             except Exception as bug:  # noqa: BLE001 - whatever it is, the caller gets a response
                 self.fail(bug)
 
-        thread = codec_thread.goes_on if ends is None else codec_thread.begins
+        thread = codec_thread.later_stage if ends is None else codec_thread.first_stage
         future = self.protocol.loop.run_in_executor(thread, work, *arguments)
         future.add_done_callback(done)
         self._work = future
@@ -265,8 +274,8 @@ class HotCycle:
             self._succeed(encoded)
 
     def succeed(self, body: bytes) -> None:
-        """Answer with the body of a good response, whose request has been counted."""
-        if not self.protocol.send_usual(self, body):
+        """Answer with the body of a successful response, whose request has been counted."""
+        if not self.protocol.try_send_success(self, body):
             self.end(200, Encoded(body, JSON))
 
     def _succeed(self, encoded: Encoded) -> None:
@@ -276,15 +285,15 @@ class HotCycle:
 
     def fail(self, error: Exception) -> None:
         """Answer with an error."""
-        ours = known_error(error)
+        known = known_error(error)
         if self._lease is not None:
-            self._lease.close(ours)  # adds the model and version to it
+            self._lease.close(known)  # adds the model and version to it
         self.request_id = self.request_id or new_request_id()
-        log_http_refusal(ours, self.path, self.request_id.decode())
-        self.end(http_status(ours), encoded_error(ours))
+        log_http_refusal(known, self.path, self.request_id.decode())
+        self.end(http_status(known), encoded_error(known))
 
     def end(self, status: int, encoded: Encoded) -> None:
-        """Answer, now or when all requests before it are answered."""
+        """Answer, now or when all earlier requests are answered."""
         if self.response_complete:
             return
         if not self.at_front:

@@ -1,7 +1,6 @@
-"""Heads of requests: what stands before the body, parsed once and then looked up by its bytes.
+"""Request heads, which are the request line and the headers, cached by their bytes.
 
-A client sends the same head again and again, and looking it up takes a tenth of the time of parsing
-it.
+A client sends the same head with each request, and a lookup takes a tenth of the time of parsing.
 """
 
 from __future__ import annotations
@@ -15,15 +14,20 @@ from app.rest.calls import Call, Read, Route
 from app.rest.request_ids import REQUEST_ID_HEADER
 
 MAX_HEADS = 1024
+"""Cached heads at most: a few MiB, parsed form included. A full cache is cleared."""
+
 MAX_HEAD_BYTES = 2048
-"""Heads that are remembered, and the bytes of each: a few MiB at most, parsed form included."""
+"""The size of a cached head at most; larger ones are parsed each time."""
 
 ID_LINES = tuple(b"\r\n%b: " % name for name in (b"x-request-id", b"X-Request-ID", b"X-Request-Id"))
-"""As clients and load balancers write it."""
+"""The start of the request id's line, in the spellings of clients and load balancers."""
 
 
 class SentHeaders:
-    """A request's headers as the parser gives them, read when asked for. Names are lower case."""
+    """A request's headers, decoded when they are read.
+
+    pairs: Names and values as the parser gives them; names are in lower case.
+    """
 
     __slots__ = ("_pairs", "_read")
 
@@ -32,6 +36,7 @@ class SentHeaders:
         self._read: dict[str, str | None] = {}
 
     def get(self, key: str, /) -> str | None:
+        """The first value of a header, by its name in lower case; None where it was not sent."""
         try:
             return self._read[key]
         except KeyError:
@@ -42,7 +47,14 @@ class SentHeaders:
 
 
 class Head:
-    """Request line and headers, as parsed. `length` is the announced one of the body, or 0."""
+    """A parsed request line and headers, shared by all requests that begin with the same bytes.
+
+    route: How requests to its path are read.
+    url: The request target as it was sent.
+    headers: All headers; a cached head has the request id of the first request.
+    length: The Content-Length in bytes; 0 where none was sent.
+    coalescible: Whether its requests may be coalesced; False until `read` was called once.
+    """
 
     __slots__ = ("_read", "coalescible", "headers", "length", "route", "url")
 
@@ -51,7 +63,7 @@ class Head:
         self.url = url
         self.headers = headers
         self.length = length
-        self.coalescible = False  # whether requests that begin so may be coalesced
+        self.coalescible = False
         self._read: Read | None = None
 
     def read(self, body: bytes) -> Call:
@@ -73,16 +85,16 @@ NOWHERE = Route(None, _read_nothing)
 
 
 class HeadCache:
-    """Heads that were parsed before, by their bytes, request id left out."""
+    """Parsed heads by their bytes, in `known`; a request id is left out of the bytes."""
 
     def __init__(self) -> None:
         self.known: dict[bytes, Head] = {}
 
     @staticmethod
     def without_id(raw: bytes) -> tuple[bytes, bytes]:
-        """Split a head from its request id, which would make each a head of its own.
+        """Split a head into the head without its request id, and the id.
 
-        Both empty where it has none, or one that only a parser should look at.
+        Both are empty where it has no id, or one with characters that an id must not have.
         """
         for line in ID_LINES:
             start = raw.find(line)
@@ -93,9 +105,11 @@ class HeadCache:
         return b"", b""
 
     def remember(self, raw: bytes, head: Head, names: Sequence[bytes]) -> None:
-        """Keep what `raw` was parsed to, where it certainly says all of it, to the last byte.
+        """Cache a head, unless its bytes alone might not determine how a request is parsed.
 
-        `names` are those of its headers.
+        raw: Its bytes, with the empty line at the end.
+        head: What they were parsed to.
+        names: The names of its headers, in lower case.
         """
         lines = len(names) + 2  # with the request line and the empty one
         if (

@@ -17,28 +17,24 @@ from app.rest.calls import JSON, Encoded
 from app.rest.hot.cycle import HotCycle
 from app.rest.hot.heads import NOWHERE, Head, SentHeaders
 from app.rest.hot.reading import (
+    HEADER_SECONDS,
     HEADERS_TOO_LARGE,
-    LOOKED_AT,
-    MOST_HEADER_BYTES,
-    as_ours,
+    LARGE_SEGMENT_BYTES,
+    MAX_HEADER_BYTES,
+    RELEVANT_HEADERS,
     asks_for_compression,
+    to_cohort_error,
 )
-from app.rest.hot.shared import READ_AHEAD, Flow, Hot
+from app.rest.hot.shared import MAX_READ_AHEAD_BYTES, Flow, Hot
 from app.rest.limits import too_large
 from app.rest.request_ids import REQUEST_ID_HEADER
 
-LARGE_SEGMENT = 16 * 1024
-"""Headers are measured only where a segment was larger, or they came in many."""
-
-HEADER_SECONDS = 30.0
-"""How long the headers of a request may take to arrive."""
-
 REFUSED_LINGER_SECONDS = 2.0
-"""How long the rest of a request is read after it was refused, to be thrown away."""
+"""How long the rest of a refused request is read and discarded."""
 
 
 def protocol_factory(hot: Hot) -> Callable[..., HotProtocol]:
-    """Make what uvicorn takes for `http=`."""
+    """Make the `http` argument of `uvicorn.Config`."""
     return partial(HotProtocol, hot)
 
 
@@ -47,8 +43,8 @@ class HotProtocol(HttpToolsProtocol):
 
     cycle: Any  # the request read last: a HotCycle, or a RequestResponseCycle of uvicorn's
     flow: Flow
-    pipeline: deque[tuple[Any, Any]]  # those behind the front, the next one last
-    _front: Any = None  # the request being answered, or read with none before it
+    pipeline: deque[tuple[Any, Any]]  # the requests behind the front, the next one last
+    _front: Any = None  # the request being answered, or read with no earlier one open
 
     def __init__(self, hot: Hot, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -57,25 +53,27 @@ class HotProtocol(HttpToolsProtocol):
         self._since = self.loop.time()  # when the connection last did something
         self._unsent = 0  # bytes of responses that the sweep found unsent
         self._between = True  # whether the next byte begins a request
-        self._unread = b""  # the head at the start of a segment, until it is parsed
+        self._unread = b""  # the head at the start of a segment, until the parser has read it
         self._in_headers = False
         self._headers_since = 0.0
         self._idle_bytes = 0  # in segments that neither began a request nor held a body
         self._large = False  # whether a segment may have held more than small headers
-        self._length = 0  # what Content-Length says
-        self._usual = True  # whether the headers so far hold nothing that only FastAPI knows
+        self._length = 0  # the Content-Length
+        self._fast_path = True  # whether the headers so far allow the fast path
         self._upgrade = False
-        self._broken = False  # whether what still comes is ignored
+        self._broken = False  # whether all further input is ignored
         self._ended = False  # whether the last response was written
 
     # -- the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to watch the connection for idleness."""
         super().connection_made(transport)
         self.flow = Flow(transport)
         self.hot.watch(self.connections, self.loop)  # type: ignore[arg-type]  # all are ours
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel all requests that are not answered yet."""
         for cycle in {self._front, *(cycle for cycle, _ in self.pipeline), self.cycle} - {None}:
             if cycle.response_complete:
                 continue
@@ -89,6 +87,7 @@ class HotProtocol(HttpToolsProtocol):
         self.cycle = self._front = None  # a reference cycle, with all they hold
 
     def data_received(self, data: bytes) -> None:
+        """Look up a cached head whose whole body follows it; parse everything else."""
         if self._broken:
             return
         self._since = self.loop.time()
@@ -122,7 +121,7 @@ class HotProtocol(HttpToolsProtocol):
 
     def _parse(self, data: bytes, size: int) -> None:
         self._idle_bytes += size
-        if size > LARGE_SEGMENT:
+        if size > LARGE_SEGMENT_BYTES:
             self._large = True
         try:
             self.parser.feed_data(data)
@@ -130,20 +129,20 @@ class HotProtocol(HttpToolsProtocol):
             self._decline(memoryview(data)[upgrade.args[0] :])
         except httptools.HttpParserError as error:
             if not self._broken:
-                self._refuse(as_ours(error))
-        if self._idle_bytes > MOST_HEADER_BYTES and not self._broken:
+                self._refuse(to_cohort_error(error))
+        if self._idle_bytes > MAX_HEADER_BYTES and not self._broken:
             self._refuse(TooLarge(HEADERS_TOO_LARGE))  # trailers and blank lines count, too
 
     def _read_ahead(self, size: int) -> None:
         self.flow.ahead += size
-        if self.flow.ahead > READ_AHEAD:
+        if self.flow.ahead > MAX_READ_AHEAD_BYTES:
             self.flow.pause_reading()
 
     def _decline(self, rest: memoryview) -> None:
-        """Read a request that would upgrade as if it did not ask for that.
+        """Read a request that asks for an upgrade as if it did not.
 
-        httptools takes what follows the headers for the other protocol, and gives no body: the
-        first POST of Java's HttpClient would lose its own.
+        httptools takes the bytes after such headers for the other protocol, and reports no body:
+        the first POST of Java's HttpClient would lose its own.
         https://www.rfc-editor.org/rfc/rfc9110#section-7.8-15
         """
         while self._upgrade and not self._broken:
@@ -160,7 +159,7 @@ class HotProtocol(HttpToolsProtocol):
                 rest = rest[upgrade.args[0] :]
             except httptools.HttpParserError as error:
                 if not self._broken:
-                    self._refuse(as_ours(error))
+                    self._refuse(to_cohort_error(error))
 
     def pause_writing(self) -> None:
         """The caller does not read its responses: read and answer no more of its requests."""
@@ -168,6 +167,7 @@ class HotProtocol(HttpToolsProtocol):
         self.flow.pause_reading()
 
     def resume_writing(self) -> None:
+        """Read and answer again: the caller has read its responses."""
         super().resume_writing()
         self.flow.resume_reading()
         self._next()
@@ -191,10 +191,11 @@ class HotProtocol(HttpToolsProtocol):
     # -- parser callbacks
 
     def on_message_begin(self) -> None:
+        """Prepare for a new request."""
         if self._broken:
             raise InvalidInput("the connection ends with the request before")
         self._between = False
-        self._in_headers = self._usual = True
+        self._in_headers = self._fast_path = True
         self._headers_since = self._since
         self._idle_bytes = self._length = 0
         self.url = b""
@@ -202,24 +203,26 @@ class HotProtocol(HttpToolsProtocol):
         self.expect_100_continue = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header, and check whether it allows the fast path."""
         name = name.lower()
-        if name in LOOKED_AT:
+        if name in RELEVANT_HEADERS:
             if name == b"content-length":
                 self._length = int(value)
             elif name != b"accept-encoding" or asks_for_compression(value):
-                self._usual = False
+                self._fast_path = False
                 self.expect_100_continue |= name == b"expect" and value.lower() == b"100-continue"
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
+        """Make a HotCycle, or leave the request to the ASGI application. Raises TooLarge."""
         parser, headers = self.parser, self.headers
         unread, self._unread = self._unread, b""
-        if self._large or self._idle_bytes > MOST_HEADER_BYTES - LARGE_SEGMENT:
+        if self._large or self._idle_bytes > MAX_HEADER_BYTES - LARGE_SEGMENT_BYTES:
             size = len(self.url) + sum([len(name) + len(value) + 4 for name, value in headers])
-            if size > MOST_HEADER_BYTES:
+            if size > MAX_HEADER_BYTES:
                 raise TooLarge(HEADERS_TOO_LARGE)
         route = None
-        if self._usual:
+        if self._fast_path:
             route = self.hot.route(self.url)
         elif parser.should_upgrade() and parser.get_method() != b"CONNECT":
             self._upgrade = True
@@ -239,7 +242,7 @@ class HotProtocol(HttpToolsProtocol):
                 cycle.break_off(too_large(self.hot.max_body))
             elif unread and cycle.keep_alive:
                 self.hot.heads.remember(unread, head, names)
-        self.headers = []  # of the trailers, which nobody reads
+        self.headers = []  # for the trailers, which are ignored
 
     def _leave_to_asgi(self) -> None:
         url, headers, expect = self.url, self.headers, self.expect_100_continue
@@ -250,6 +253,7 @@ class HotProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
 
     def on_body(self, body: bytes) -> None:
+        """Hand a part of the body to the request."""
         self._idle_bytes = 0
         cycle = self.cycle
         if isinstance(cycle, HotCycle):
@@ -258,6 +262,7 @@ class HotProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        """Tell the request that its body is complete."""
         if self._upgrade:
             return
         self._between = self.parser.should_keep_alive()
@@ -268,7 +273,7 @@ class HotProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def _refuse(self, error: CohortError) -> None:
-        """Refuse a request that cannot be read, after all responses before it, and close."""
+        """Refuse a malformed request, after the responses to all earlier ones, and close."""
         self._broken = True
         cycle = self.cycle
         if cycle is not None and cycle.more_body and not cycle.response_complete:
@@ -306,8 +311,8 @@ class HotProtocol(HttpToolsProtocol):
         else:
             super()._start_asgi_task(cycle, app)
 
-    def send_usual(self, cycle: HotCycle, body: bytes) -> bool:
-        """Write a successful response the shortest way; False where it takes another."""
+    def try_send_success(self, cycle: HotCycle, body: bytes) -> bool:
+        """Write a successful JSON response with a cached head; False where only `send` can."""
         if cycle.request_id or self.pipeline or self._ended or not cycle.keep_alive:
             return False
         hot, transport = self.hot, self.transport
@@ -317,14 +322,14 @@ class HotProtocol(HttpToolsProtocol):
         hot.answered += 1
         state = self.server_state
         state.total_requests += 1
-        transport.write(hot.usual_head(state.default_headers, len(body)) + body)
+        transport.write(hot.success_head(state.default_headers, len(body)) + body)
         self._front = None
         if self.flow.read_paused:
             self._read_on()
         return True
 
     def send(self, cycle: HotCycle, status: int, encoded: Encoded) -> None:
-        """Write a response and turn to the next request."""
+        """Write a response and continue with the next request."""
         hot, transport = self.hot, self.transport
         if self._ended or transport.is_closing():
             return
@@ -334,7 +339,7 @@ class HotProtocol(HttpToolsProtocol):
         closing = not cycle.keep_alive or (not self.pipeline and hot.lifecycle.draining)
         request_id = cycle.request_id
         if status == 200 and encoded.headers is JSON and not closing and not request_id:
-            head = hot.usual_head(defaults, len(body))
+            head = hot.success_head(defaults, len(body))
         else:
             headers = {**encoded.headers, "content-length": str(len(body))}
             if request_id:
@@ -351,9 +356,9 @@ class HotProtocol(HttpToolsProtocol):
         self.on_response_complete()
 
     def _end(self, *, linger: bool) -> None:
-        """Close the connection; with `linger`, not before the caller had time to read why.
+        """Close the connection; with `linger`, once the caller had time to read the response.
 
-        Closed while bytes are on their way, the kernel answers them with a reset, and a caller who
+        Where bytes arrive after the close, the kernel answers them with a reset, and a caller that
         is still sending never reads its response: https://www.rfc-editor.org/rfc/rfc9112#section-9.6
         """
         self._broken = self._ended = True
@@ -365,7 +370,7 @@ class HotProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        """Turn to the next request; the idle sweep replaces uvicorn's timer per response."""
+        """Continue with the next request; the idle sweep replaces uvicorn's timer per response."""
         self.server_state.total_requests += 1
         self._front = None
         if self._ended or self.transport.is_closing():

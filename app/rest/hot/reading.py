@@ -1,4 +1,4 @@
-"""What is looked at in the headers of a request, and the error for one that cannot be read."""
+"""Which headers the fast path reads, their limit, and the errors of malformed requests."""
 
 from __future__ import annotations
 
@@ -12,21 +12,30 @@ from app.rest.compression import choose_coding
 
 log = structlog.get_logger("cohort.rest")
 
-MOST_HEADER_BYTES = 64 * 1024
+MAX_HEADER_BYTES = 64 * 1024
+"""The request line and all headers of a request at most, trailers included."""
 
-HEADERS_TOO_LARGE = f"headers have at most {MOST_HEADER_BYTES} bytes"
-LOOKED_AT = frozenset(
+LARGE_SEGMENT_BYTES = 16 * 1024
+"""The size of headers is computed only where a segment was larger, or they came in many."""
+
+HEADER_SECONDS = 30.0
+"""How long the headers of a request may take to arrive."""
+
+HEADERS_TOO_LARGE = f"headers have at most {MAX_HEADER_BYTES} bytes"
+RELEVANT_HEADERS = frozenset(
     {b"content-length", b"content-encoding", b"accept-encoding", b"expect", b"upgrade"}
 )
+"""The headers that decide whether the fast path answers; all others are only kept."""
 
 
 @lru_cache(256)
 def asks_for_compression(accept_encoding: bytes) -> bool:
+    """Whether a response may be compressed, by its request's `Accept-Encoding`."""
     return choose_coding(accept_encoding.decode("latin-1")) is not None
 
 
-def as_ours(error: httptools.HttpParserError) -> CohortError:
-    """The error for a failure while reading: the caller's, unless it is a bug of the server."""
+def to_cohort_error(error: httptools.HttpParserError) -> CohortError:
+    """Convert a parser's error: InvalidInput, or InferenceFailed where it is the server's bug."""
     cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
     if isinstance(cause, CohortError):
         return cause

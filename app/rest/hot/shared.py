@@ -1,4 +1,4 @@
-"""What all connections of a process share: routes, heads, limits, counts and the idle sweep."""
+"""State shared by all connections of a process: routes, heads, limits, counts, the idle sweep."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from app.rest.calls import Route
 from app.rest.hot.heads import HeadCache
 
 MAX_ROUTES = 1024
-"""Addresses that are remembered; callers make them up, so at some point they are forgotten."""
+"""Cached routes at most; a full cache is cleared, because callers can make up URLs."""
+
 MAX_ROUTE_BYTES = 512
+"""The size of a cached route's URL at most."""
 
 MAX_LENGTHS = 1024
-"""Response heads that are remembered, one for each length of a body."""
+"""Cached response heads at most, one for each length of a body."""
 
-READ_AHEAD = 64 * 1024
-"""Bytes read of requests that wait for the ones before them on their connection to be answered.
+MAX_READ_AHEAD_BYTES = 64 * 1024
+"""Bytes of pipelined requests that are read while an earlier request is not answered yet.
 
-Reading on is how a leaving caller is noticed.
+Some are read because only reading shows that the caller disconnected.
 """
 
 STATUS_LINE = {
@@ -35,33 +37,40 @@ Match = Callable[[str], Route | None]
 
 
 class Flow(FlowControl):
-    """Reading goes on while the caller reads its responses and sends few bytes ahead of them."""
+    """uvicorn's flow control, which also limits how many bytes are read ahead.
 
-    ahead = 0  # bytes read while requests waited for those before them
+    ahead: Bytes of pipelined requests read so far.
+    """
+
+    ahead = 0
 
     def resume_reading(self) -> None:
-        if not self.write_paused and self.ahead <= READ_AHEAD:
+        """Resume, unless the caller does not read its responses or sent too much ahead of them."""
+        if not self.write_paused and self.ahead <= MAX_READ_AHEAD_BYTES:
             super().resume_reading()
 
 
 class Watched(Protocol):
     """A connection, as the idle sweep sees it."""
 
-    def close_if_idle(self, now: float, /) -> None: ...
+    def close_if_idle(self, now: float, /) -> None:
+        """Close it where it is idle at `now`, in seconds on the event loop's clock."""
 
 
 class Lifecycle(Protocol):
-    """Whether the process has begun to stop."""
+    """Whether the process has begun to stop, in `draining`."""
 
     draining: bool
 
 
 class Hot:
-    """What all connections of a process share. `answered` counts the responses of the fast path.
+    """State shared by all connections of a process.
+
+    answered: The number of responses of the fast path.
 
     plane: Answers the requests.
     lifecycle: While it is draining, each response closes its connection.
-    matches: Each gives the route of a path that it knows; the others go to the application.
+    matches: Each returns the route of a path, or None for a path that it does not handle.
     max_body: The largest body, in bytes.
     keep_alive: How long a connection may be idle, in seconds.
     """
@@ -85,11 +94,11 @@ class Hot:
         self._matches = matches
         self._routes: dict[bytes, Route] = {}
         self._defaults: tuple[object, bytes] = (None, b"")
-        self._usual_heads: dict[int, bytes] = {}
+        self._success_heads: dict[int, bytes] = {}
         self._watching = False
 
     def route(self, url: bytes) -> Route | None:
-        """The route of an address that the fast path answers; None for all others."""
+        """The route of a URL that the fast path answers; None for all others."""
         return self._routes.get(url) or self._find(url)
 
     def _find(self, url: bytes) -> Route | None:
@@ -104,29 +113,29 @@ class Hot:
     def head(
         self, status: int, headers: Mapping[str, str], defaults: list[tuple[bytes, bytes]]
     ) -> bytes:
-        """The head of a response; `defaults` are uvicorn's own headers."""
+        """The head of a response; `defaults` are uvicorn's own headers, date and server."""
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()]).encode()
         return b"%b%b%b\r\n" % (STATUS_LINE[status], self.default_headers(defaults), lines)
 
     def default_headers(self, headers: list[tuple[bytes, bytes]]) -> bytes:
-        """uvicorn's own headers as bytes, made anew only when they change (once a second)."""
+        """uvicorn's own headers as bytes, cached until they change (once a second)."""
         if self._defaults[0] is not headers:
             lines = b"".join([name + b": " + value + b"\r\n" for name, value in headers])
             self._defaults = (headers, lines)
-            self._usual_heads.clear()
+            self._success_heads.clear()
         return self._defaults[1]
 
-    def usual_head(self, headers: list[tuple[bytes, bytes]], length: int) -> bytes:
+    def success_head(self, headers: list[tuple[bytes, bytes]], length: int) -> bytes:
         """The head of a successful JSON response with a body of `length` bytes."""
         if self._defaults[0] is not headers:
             self.default_headers(headers)
-        head = self._usual_heads.get(length)
+        head = self._success_heads.get(length)
         if head is None:
             head = b"%b%b%bcontent-length: %d\r\n\r\n" % (
                 STATUS_LINE[200], self._defaults[1], JSON_LINE, length,
             )  # fmt: skip
-            if len(self._usual_heads) < MAX_LENGTHS:
-                self._usual_heads[length] = head
+            if len(self._success_heads) < MAX_LENGTHS:
+                self._success_heads[length] = head
         return head
 
     def watch(self, connections: Iterable[Watched], loop: asyncio.AbstractEventLoop) -> None:

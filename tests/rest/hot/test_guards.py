@@ -24,7 +24,7 @@ from app.rest.calls import Route
 from app.rest.codec_thread import codec_thread
 from app.rest.hot.cycle import HotCycle
 from app.rest.hot.protocol import HotProtocol
-from app.rest.hot.shared import READ_AHEAD
+from app.rest.hot.shared import MAX_READ_AHEAD_BYTES
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort
 from tests.e2e.scrape import Scrape
@@ -165,7 +165,7 @@ async def test_reads_little_ahead_and_goes_on_when_it_has_answered() -> None:
     while server.transport.reads():
         server.send(one)
         sent += 1
-    assert READ_AHEAD // len(one) < sent < READ_AHEAD // len(one) + 3
+    assert MAX_READ_AHEAD_BYTES // len(one) < sent < MAX_READ_AHEAD_BYTES // len(one) + 3
     await server.answer_all()
     assert len(server.transport.answers) == sent
     assert server.transport.reads()
@@ -332,14 +332,14 @@ async def test_who_leaves_while_a_large_body_waits_for_the_codec_is_not_read() -
     """The codec's thread never gets to it."""
     server = FakeServer()
     gate = threading.Event()
-    blocked = codec_thread.begins.submit(gate.wait)
+    blocked = codec_thread.first_stage.submit(gate.wait)
     try:
         server.send(hot(b"x" * 200_000))
         server.lose()
     finally:
         gate.set()
     await asyncio.wrap_future(blocked)
-    await asyncio.get_running_loop().run_in_executor(codec_thread.begins, int)
+    await asyncio.get_running_loop().run_in_executor(codec_thread.first_stage, int)
     await iterations()
     assert server.plane.waiting == []
     assert server.plane.reading == 0
@@ -350,7 +350,7 @@ async def test_large_bodies_that_wait_for_the_codec_are_counted() -> None:
     server = FakeServer()
     server.plane.most_read = 1
     gate = threading.Event()
-    codec_thread.begins.submit(gate.wait)
+    codec_thread.first_stage.submit(gate.wait)
     try:
         server.send(hot(b"x" * 200_000))
         first = server.transport
@@ -369,19 +369,19 @@ async def test_what_was_begun_is_ended_before_more_is_begun() -> None:
     """A body that is parsed takes several times its size until it is an array."""
     order: list[str] = []
     gate = threading.Event()
-    blocked = codec_thread.begins.submit(gate.wait)
+    blocked = codec_thread.first_stage.submit(gate.wait)
     rest = [
-        *(codec_thread.begins.submit(order.append, f"begins {number}") for number in range(3)),
-        *(codec_thread.goes_on.submit(order.append, f"goes on {number}") for number in range(2)),
+        *(codec_thread.first_stage.submit(order.append, f"first {number}") for number in range(3)),
+        *(codec_thread.later_stage.submit(order.append, f"later {number}") for number in range(2)),
     ]
-    cancelled = codec_thread.goes_on.submit(order.append, "given up")
+    cancelled = codec_thread.later_stage.submit(order.append, "given up")
     assert cancelled.cancel()
-    failing = codec_thread.begins.submit(int, "x")
+    failing = codec_thread.first_stage.submit(int, "x")
     gate.set()
     await asyncio.wrap_future(blocked)
     for work in rest:
         await asyncio.wrap_future(work)
-    assert order == ["goes on 0", "goes on 1", "begins 0", "begins 1", "begins 2"]
+    assert order == ["later 0", "later 1", "first 0", "first 1", "first 2"]
     with pytest.raises(ValueError, match="invalid literal"):
         await asyncio.wrap_future(failing)
 
