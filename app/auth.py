@@ -35,10 +35,12 @@ class Authority:
         of the right length.
         """
         if self._admin_token is None:
-            raise Forbidden("operating is switched off: the server has no COHORT_ADMIN_TOKEN")
+            raise Forbidden("admin requests are disabled: COHORT_ADMIN_TOKEN is not set")
         token = bearer_token(authorization)
         if token is None:
-            raise Unauthorized("this needs 'Authorization: Bearer' and the admin token")
+            raise Unauthorized(
+                "this request needs the header 'Authorization: Bearer <admin token>'"
+            )
         if not compare_digest(token.encode(), self._admin_token):
             raise Forbidden("the admin token is wrong")
 

@@ -94,9 +94,9 @@ class VersionNotFound(NotFound):
 
     def __init__(self, model: str, version: str, known: Iterable[int] = ()) -> None:
         self.model, self.version = model, version
-        versions = ", ".join(str(known_version) for known_version in sorted(known))
-        available = f"; available: {versions}" if versions else ""
-        super().__init__(f"model {quoted(model)} has no version {quoted(version)}{available}")
+        super().__init__(
+            f"version {quoted(version)} of model {quoted(model)} not found{available(known)}"
+        )
 
 
 class MethodNotAllowed(CohortError):
@@ -124,7 +124,9 @@ class DeadlineExceeded(CohortError):
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
-        super().__init__(f"no response within {timeout * 1000:.0f} ms")
+        milliseconds = timeout * 1000
+        text = f"{milliseconds:g}" if milliseconds < 1e6 else f"{milliseconds:.0f}"
+        super().__init__(f"no response within {text} ms")
 
 
 class InferenceFailed(CohortError):
@@ -160,15 +162,22 @@ def quoted(name: str, limit: int = 80) -> str:
     return repr(name if len(name) <= limit else name[:limit] + "…")
 
 
+MOST_LISTED = 8
+
 LONGEST_COMPARED = 128
 """Characters of a name for which a close one is looked for, which takes their number squared."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Suggest a close name, as `; did you mean 'iris'?`; else list up to eight available names."""
+    """Suggest a close name, as `; did you mean 'iris'?`; else list the names if few."""
     names = sorted(known)
     if len(name) <= LONGEST_COMPARED and (close := get_close_matches(name, names, n=1)):
         return f"; did you mean {quoted(close[0])}?"
-    if 0 < len(names) <= 8:
-        return f"; available: {', '.join(names)}"
-    return ""
+    return available(names) if len(names) <= MOST_LISTED else ""
+
+
+def available(names: Iterable[str] | Iterable[int]) -> str:
+    """List what there is, sorted, as `; available: digits, iris`; the first eight of many."""
+    listed = [str(name) for name in sorted(names)]
+    more = ", …" if len(listed) > MOST_LISTED else ""
+    return f"; available: {', '.join(listed[:MOST_LISTED])}{more}" if listed else ""

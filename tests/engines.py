@@ -30,9 +30,12 @@ Y = TensorSpec("y", "FP32", (None, 2))
 class PuppetRequest:
     """A request that was submitted: what it holds, and whether it was cancelled or answered."""
 
-    def __init__(self, inputs: Arrays, reply: Reply, deadline: float, requests: int) -> None:
+    def __init__(
+        self, inputs: Arrays, reply: Reply, deadline: float, timeout: float | None, requests: int
+    ) -> None:
         self.inputs = inputs
         self.deadline = deadline
+        self.timeout = timeout
         self.requests = requests
         self.cancelled = False
         self.answered = False
@@ -70,14 +73,20 @@ class PuppetQueue:
         return sum(one.requests for one in self.requests if one.waiting)
 
     def submit(
-        self, inputs: Arrays, reply: Reply, *, deadline: float = float("inf"), requests: int = 1
+        self,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = float("inf"),
+        timeout: float | None = None,
+        requests: int = 1,
     ) -> PuppetRequest:
         """Keep a request. Raises `refusal` where it is set, and NotReady once closed."""
         if self.closed:
             raise NotReady("this version is being unloaded")
         if self.refusal is not None:
             raise self.refusal
-        request = PuppetRequest(inputs, reply, deadline, requests)
+        request = PuppetRequest(inputs, reply, deadline, timeout, requests)
         self.requests.append(request)
         return request
 

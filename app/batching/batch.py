@@ -57,13 +57,14 @@ class Ticket:
     key: What must be equal for requests to share a run.
     length: The length of each row, as a multiple of the row that was profiled.
     arrived, deadline: Seconds on the monotonic clock.
+    timeout: The limit behind the deadline in seconds, for the message.
     requests: The number of coalesced requests that this one stands for.
     on_cancel: Called with this ticket when it is cancelled.
     """
 
     __slots__ = (
         "_on_cancel", "arrived", "batch", "deadline", "inputs", "key", "length", "reply",
-        "requests", "rows",
+        "requests", "rows", "timeout",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +77,7 @@ class Ticket:
         length: float,
         arrived: float,
         deadline: float,
+        timeout: float,
         requests: int,
         on_cancel: Callable[[Ticket], None],
     ) -> None:
@@ -86,6 +88,7 @@ class Ticket:
         self.length = length
         self.arrived = arrived
         self.deadline = deadline
+        self.timeout = timeout
         self.requests = requests
         self.batch: Batch | None = None
         self._on_cancel = on_cancel

@@ -104,13 +104,20 @@ class Batcher:
     # -- for callers
 
     def submit(
-        self, inputs: Arrays, reply: Reply, *, deadline: float = float("inf"), requests: int = 1
+        self,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = float("inf"),
+        timeout: float | None = None,
+        requests: int = 1,
     ) -> Ticket:
         """Queue a request; its reply is called once, on the event loop, unless it is cancelled.
 
         inputs: The arrays by name, already checked against the model's inputs.
         reply: Called with the outputs or the error.
         deadline: Seconds on the monotonic clock; default never.
+        timeout: The limit behind the deadline in seconds, for the message; default: what is left.
         requests: The number of coalesced requests that this one stands for; default 1.
 
         Raises Overloaded, NotReady or DeadlineExceeded.
@@ -124,8 +131,10 @@ class Batcher:
                 retry_after=self._seconds_to_clear(),
             )
         arrived = monotonic()
+        if timeout is None:
+            timeout = max(deadline - arrived, 0.0)
         if deadline <= arrived:
-            raise DeadlineExceeded(0)
+            raise DeadlineExceeded(timeout)
         rows, key = self._rows_and_key(inputs)
         length = 1.0
         if self.row_cost is not None and rows:
@@ -138,6 +147,7 @@ class Batcher:
             length=length,
             arrived=arrived,
             deadline=deadline,
+            timeout=timeout,
             requests=requests,
             on_cancel=self._on_cancel,
         )
@@ -272,7 +282,7 @@ class Batcher:
         now = monotonic()
         for ticket in list(self._open_tickets()):
             if ticket.deadline <= now:
-                self._fail(ticket, DeadlineExceeded(ticket.deadline - ticket.arrived))
+                self._fail(ticket, DeadlineExceeded(ticket.timeout))
         self._set_timer(
             min([ticket.deadline for ticket in self._open_tickets()], default=float("inf"))
         )

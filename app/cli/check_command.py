@@ -73,7 +73,7 @@ def _named(
     settings: Settings, snapshot: Snapshot, problems: list[Problem]
 ) -> Mapping[str, Set[int]]:
     """The versions that rollouts need; what is wrong with them is added to `problems`."""
-    from app.errors import did_you_mean, quoted
+    from app.errors import available, did_you_mean, quoted
     from app.repository import ConfigProblems, Problem
     from app.rollouts import load_rollouts
 
@@ -92,9 +92,9 @@ def _named(
         places = {f"variants.{one.name}": one.version for one in rollout.variants.values()}
         if rollout.shadow is not None:
             places["shadow"] = rollout.shadow.version
-        has = ", ".join(map(str, sorted(model.versions))) or "none"
+        there = available(model.versions)
         problems += [
-            Problem(file, f"{name}.{key}.version", f"{number} not found; available: {has}")
+            Problem(file, f"{name}.{key}.version", f"version {number} not found{there}")
             for key, number in places.items()
             if number not in model.versions
         ]

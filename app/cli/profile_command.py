@@ -126,7 +126,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
 
 def _find(folder: Path, model: str, number: int | None) -> tuple[int, Path, ModelConfig]:
     """The version to profile. Raises a CohortError that names what is available."""
-    from app.errors import LoadFailed, did_you_mean, quoted
+    from app.errors import LoadFailed, available, did_you_mean, quoted
     from app.repository import scan
 
     models = scan(folder, quiet=0).models
@@ -136,10 +136,10 @@ def _find(folder: Path, model: str, number: int | None) -> tuple[int, Path, Mode
     found = models[model]
     if found.config is None:
         raise LoadFailed(f"the config of {quoted(model)} has problems; see cohort check")
-    has = ", ".join(map(str, sorted(found.versions))) or "none"
     wanted = max(found.versions, default=0) if number is None else number
     if wanted not in found.versions:
-        raise LoadFailed(f"version {wanted} of {quoted(model)} not found; available: {has}")
+        there = available(found.versions)
+        raise LoadFailed(f"version {wanted} of model {quoted(model)} not found{there}")
     return wanted, found.versions[wanted].path, found.config
 
 

@@ -109,7 +109,8 @@ def parse_document(body: bytes) -> object:
 def _check_keys(document: Mapping[str, object]) -> None:
     for key in document:
         if key not in _KEYS:
-            raise InvalidInput(f"there is no key {quoted(key)} here{did_you_mean(key, _KEYS)}")
+            help_ = did_you_mean(key, _KEYS)
+            raise InvalidInput(f"unknown key {quoted(key)} in the body{help_}")
 
 
 def _read_rest(request: PredictRequest, document: Mapping[str, Any]) -> None:

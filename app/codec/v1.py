@@ -100,7 +100,7 @@ def _check_signature(name: object) -> None:
         return
     if not isinstance(name, str):
         raise InvalidInput(f"'signature_name' must be a string, got {shown(name)}")
-    raise InvalidInput(f"signature {quoted(name)} not found; available: {quoted(SIGNATURE)}")
+    raise InvalidInput(f"signature {quoted(name)} not found{did_you_mean(name, [SIGNATURE])}")
 
 
 # -- the two forms to columns

@@ -108,7 +108,8 @@ class Lease:
                 started=self._started,
                 tight_deadline=limit < engine.timeout,
             )
-        self._ticket = engine.submit(arrays, reply, deadline=self._started + limit)
+        deadline = self._started + limit
+        self._ticket = engine.submit(arrays, reply, deadline=deadline, timeout=limit)
 
     async def infer(
         self,
@@ -235,7 +236,9 @@ class GroupLease:
         check_inputs(self.served.inputs, arrays)
         if now and engine.run_now(arrays, reply, arrived=self.started, rows=count, requests=count):
             return
-        engine.submit(arrays, reply, deadline=self.started + engine.timeout, requests=count)
+        timeout = engine.timeout
+        deadline = self.started + timeout
+        engine.submit(arrays, reply, deadline=deadline, timeout=timeout, requests=count)
 
     def release(self) -> None:
         """Release the version and count nothing: the requests go on singly. Once."""

@@ -8,7 +8,7 @@ from typing import NoReturn
 from app.data_plane.coalescing import Coalescer
 from app.data_plane.lease import GroupLease, Lease, ServedVersion
 from app.data_plane.limit import ConcurrencyLimit
-from app.errors import CohortError, InvalidInput, NotReady, Overloaded, quoted
+from app.errors import CohortError, InvalidInput, NotReady, Overloaded, available, quoted
 from app.metrics import Metrics
 from app.registry import Catalog, Registry
 from app.rollouts import LiveRollout, Rollouts, Sticky
@@ -171,4 +171,4 @@ class DataPlane:
         names = self._registry.catalog
         if not names:
             raise NotReady("no model is loaded yet")
-        raise InvalidInput(f"name a model: the server has {', '.join(map(quoted, names))}")
+        raise InvalidInput(f"the request names no model{available(names)}")

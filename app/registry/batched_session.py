@@ -79,10 +79,18 @@ class BatchedSession:
         return policy.max_batch_size if inline else 1
 
     def submit(
-        self, inputs: Arrays, reply: Reply, *, deadline: float = float("inf"), requests: int = 1
+        self,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = float("inf"),
+        timeout: float | None = None,
+        requests: int = 1,
     ) -> Ticket:
         """Queue a request; see `Engine`."""
-        return self._batcher.submit(inputs, reply, deadline=deadline, requests=requests)
+        return self._batcher.submit(
+            inputs, reply, deadline=deadline, timeout=timeout, requests=requests
+        )
 
     def run_now(
         self, inputs: Arrays, reply: Reply, *, arrived: float, rows: int, requests: int

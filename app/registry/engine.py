@@ -69,13 +69,20 @@ class RequestQueue(Protocol):
     """Accepts requests until it is closed."""
 
     def submit(
-        self, inputs: Arrays, reply: Reply, *, deadline: float = ..., requests: int = 1
+        self,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = ...,
+        timeout: float | None = None,
+        requests: int = 1,
     ) -> Cancellable:
         """Queue a request; its reply is called once, on the event loop, unless it is cancelled.
 
         inputs: The arrays by name, already checked against the specs of the inputs.
         reply: Called as `reply(outputs, None)` or `reply(None, error)`.
         deadline: Seconds on the monotonic clock; default never.
+        timeout: The limit behind the deadline in seconds, for the message; default: what is left.
         requests: The number of coalesced requests that this one stands for; default 1.
 
         Raises Overloaded, NotReady or DeadlineExceeded.

@@ -22,7 +22,7 @@ from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 
-from app.errors import did_you_mean, quoted
+from app.errors import available, quoted
 from app.repository.model_config import CONFIG_FILE, ModelConfig, load_model_config
 from app.repository.yaml_files import ConfigProblems, Problem
 
@@ -170,8 +170,7 @@ class _Scan:
     ) -> None:
         for number in config.versions.only if config else ():
             if number not in versions and (name, number) not in self._settling:
-                there = did_you_mean(str(number), map(str, versions)) if versions else ""
-                sentence = f"version {number} not found{there}"
+                sentence = f"version {number} not found{available(versions)}"
                 self._problems.append(Problem(f"{name}/{CONFIG_FILE}", "versions", sentence))
 
     def _config(self, folder: Path) -> _Config:

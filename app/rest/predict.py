@@ -97,7 +97,9 @@ PREDICT_PATH = re.compile(
 
 def _same(what: str, path: str, body: str | None) -> str:
     if body is not None and path != body:
-        raise InvalidInput(f"the path says {what} {quoted(path)}, the body {quoted(body)}")
+        raise InvalidInput(
+            f"the path names {what} {quoted(path)} but the body names {quoted(body)}"
+        )
     return path
 
 

@@ -54,7 +54,7 @@ class Rollouts:
         variants = live.rollout.variants
         if label not in variants:
             raise NotFound(
-                f"model {quoted(model)} has no variant {quoted(label)}"
+                f"variant {quoted(label)} of model {quoted(model)} not found"
                 f"{did_you_mean(label, variants)}"
             )
         return variants[label].version

@@ -131,8 +131,8 @@ async def test_a_leaver_makes_room_in_the_queue() -> None:
 async def test_a_deadline_that_has_passed_is_refused_at_once() -> None:
     """Nothing is queued for a caller who no longer waits."""
     batcher = make(ManualScheduler(), RecordedEvents())
-    with pytest.raises(DeadlineExceeded):
-        batcher.submit({"x": ONE}, RecordedReply(), deadline=monotonic() - 1)
+    with pytest.raises(DeadlineExceeded, match=r"within 0\.001 ms"):
+        batcher.submit({"x": ONE}, RecordedReply(), deadline=monotonic() - 1, timeout=1e-6)
     assert_empty(batcher)
 
 
@@ -141,9 +141,11 @@ async def test_a_deadline_passes_in_the_queue() -> None:
     scheduler, seen = ManualScheduler(), RecordedEvents()
     batcher = make(scheduler, seen)
     hasty, patient = RecordedReply(), RecordedReply()
-    batcher.submit({"x": ONE}, hasty, deadline=monotonic() + 0.05)
+    batcher.submit({"x": ONE}, hasty, deadline=monotonic() + 0.05, timeout=0.06)
     batcher.submit({"x": ONE}, patient, deadline=monotonic() + 30)
-    assert isinstance(await hasty.error(), DeadlineExceeded)
+    late = await hasty.error()
+    assert isinstance(late, DeadlineExceeded)
+    assert str(late) == "no response within 60 ms"
     scheduler.run_all(batcher)
     await patient.outputs()
     assert [ran.requests for ran in seen.runs] == [1]

@@ -201,7 +201,9 @@ def test_check_reads_the_rollouts(models: Path) -> None:
     file = models.parent / "rollouts.yaml"
     file.write_text("mlp: {variants: {a: {version: 1, weight: 1}, b: {version: 7, weight: 1}}}")
     shown = run("check", "--models", str(models), "--no-open")
-    assert "rollouts.yaml: mlp.variants.b.version: 7 not found; available: 1" in shown.output
+    assert (
+        "rollouts.yaml: mlp.variants.b.version: version 7 not found; available: 1" in shown.output
+    )
     assert shown.exit_code == 1
     file.write_text("mpl: {variants: {a: {version: 1, weight: 1}}}")
     shown = run("check", "--models", str(models), "--no-open")
@@ -273,7 +275,7 @@ def test_profile_of_what_is_not_there_is_an_error(models: Path) -> None:
     assert wrong.exit_code == 1
     assert "did you mean 'mlp'" in wrong.output or "available: mlp" in wrong.output
     wrong = run("profile", "mlp", "--version", "7", "--models", str(models))
-    assert "version 7 of 'mlp' not found; available: 1" in wrong.output
+    assert "version 7 of model 'mlp' not found; available: 1" in wrong.output
 
 
 def test_profile_draws_bars_that_any_encoding_can_write(tmp_path: Path) -> None:

@@ -147,8 +147,11 @@ def test_an_integer_version_is_kept_as_its_text() -> None:
         (b"{}", "neither 'inputs' nor 'input'"),
         (b'{"input": [1], "inputs": {"x": [1]}}', "either 'inputs' or 'input', got both"),
         (b'{"inputs": [[1]]}', "'inputs' must be an object of arrays by input name, got a list"),
-        (b'{"input": [1], "ouputs": ["y"]}', "'ouputs' here; did you mean 'outputs'?"),
-        (b'{"instances": [1]}', "there is no key 'instances' here"),
+        (
+            b'{"input": [1], "ouputs": ["y"]}',
+            "unknown key 'ouputs' in the body; did you mean 'outputs'?",
+        ),
+        (b'{"instances": [1]}', "unknown key 'instances' in the body"),
         (b'{"input": [1], "model": 1}', "'model' must be a string, got 1"),
         (b'{"input": [1], "id": 1}', "'id' must be a string, got 1"),
         (

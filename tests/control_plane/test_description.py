@@ -167,7 +167,9 @@ def test_unknown_names_are_not_found() -> None:
     )
     with pytest.raises(ModelNotFound, match="model 'nope' not found; available: digits"):
         plane.model("nope")
-    with pytest.raises(VersionNotFound, match="model 'digits' has no version '9'; available: 1, 2"):
+    with pytest.raises(
+        VersionNotFound, match="version '9' of model 'digits' not found; available: 1, 2"
+    ):
         plane.version("digits", "9")
     assert plane.ready("digits") == "1"
     with pytest.raises(NotReady):

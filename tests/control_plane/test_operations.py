@@ -166,7 +166,7 @@ async def test_what_cannot_be_rolled_back_is_not_saved(rollout: Setup) -> None:
     """The baseline, an unknown variant, and a model without a rollout."""
     with pytest.raises(InvalidInput, match="baseline"):
         await rollout.plane.roll_back("m", "stable")
-    with pytest.raises(NotFound, match="no variant 'old'"):
+    with pytest.raises(NotFound, match="variant 'old' of model 'm' not found"):
         await rollout.plane.roll_back("m", "old")
     with pytest.raises(NotFound, match="has no rollout"):
         await rollout.plane.clear("nope")

@@ -116,7 +116,9 @@ class FakeEngine:
         self._answer(inputs, reply)
         return True
 
-    def submit(self, inputs: Arrays, reply: Reply, *, deadline: float, requests: int) -> None:
+    def submit(
+        self, inputs: Arrays, reply: Reply, *, deadline: float, timeout: float, requests: int
+    ) -> None:
         if self.refusal is not None:
             raise self.refusal
         assert len(inputs["x"]) == requests

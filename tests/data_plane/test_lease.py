@@ -93,6 +93,7 @@ def test_the_tighter_of_two_deadlines_counts(plane: DataPlane, engine: PuppetEng
             lease.submit(ROW, lambda outputs, error: None, timeout=timeout)
             arrived = engine.requests[-1].deadline - wanted
             assert lease.seconds >= 0
+            assert engine.requests[-1].timeout == wanted
         with plane.pick("m") as later:
             later.submit(ROW, lambda outputs, error: None, timeout=timeout)
         assert engine.requests[-1].deadline - wanted >= arrived

@@ -45,9 +45,15 @@ class FakeQueue:
     closed: bool = False
 
     def submit(
-        self, arrays: Arrays, reply: Reply, *, deadline: float = 0.0, requests: int = 1
+        self,
+        arrays: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = 0.0,
+        timeout: float | None = None,
+        requests: int = 1,
     ) -> None:
-        del deadline, requests
+        del deadline, timeout, requests
         if len(self.waiting) >= self.max_requests:
             raise Overloaded("full")
         self.waiting.append((arrays, reply))

@@ -321,8 +321,8 @@ def _no_rollout(file: RolloutsFile, model: str) -> NoReturn:
 def _no_variant(model: str, name: str, known: Collection[str], more: str = "") -> NoReturn:
     from app.errors import did_you_mean, quoted
 
-    there = did_you_mean(name, known) if known else ""
-    _fail(f"{model} has no variant {quoted(name)}{there}{more}")
+    there = did_you_mean(name, known)
+    _fail(f"variant {quoted(name)} of model {quoted(model)} not found{there}{more}")
 
 
 def _check_model(settings: Settings, file: RolloutsFile, model: str) -> None:
