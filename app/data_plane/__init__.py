@@ -1,9 +1,9 @@
-"""What a caller can ask for: a lease on a version, and an answer from it.
+"""The interface for inference: a lease on a version, and a response from it.
 
-Every API goes one way: `pick` a lease, decode with its `inputs`, `submit`, encode in `reply`,
-`close`. A lease counts its request exactly once, when it is closed, with the code the caller saw.
-Small requests read in one event-loop iteration go through the `coalescer` instead. Callers see
-plain specs and arrays; which engine answers is hidden.
+Every API takes the same steps: `pick` a lease, decode with its `inputs`, `submit`, encode in
+`reply`, `close`. A lease counts its request exactly once, when it is closed, with the code that the
+caller received. Small requests read in one event-loop iteration go through the `coalescer` instead.
+Adapters see plain specs and arrays; the engine is hidden.
 """
 
 from app.batching import Outputs, Reply

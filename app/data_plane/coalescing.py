@@ -1,14 +1,14 @@
 """Small requests read in one event-loop iteration, run and answered as one.
 
-What a small request costs is mostly not its model: an object here, a call there, again for each
-request. Where a model runs a row in less time than that, it is what limits requests per second. So
+Most of the cost of a small request is not its model but the objects and calls made for each
+request. Where a model runs a row in less time than that, this cost limits requests per second. So
 requests of one row for the same model, read in one iteration, share one array, one lease, one run
 and one text that their responses are cut from (docs/decisions/0008).
 
-Requests that cannot be coalesced go on singly, as all other requests do, and nobody can tell by the
-response. What is known before its body is parsed decides first: a model that has a rollout, or
-whose runs are too long, coalesces nothing. No body is parsed twice: a single request goes on with
-the document that was parsed here.
+Requests that cannot be coalesced are answered one by one, as all other requests, with the same
+response. What is known before a body is parsed decides first: a model that has a rollout, or whose
+runs are too long, coalesces nothing. No body is parsed twice: a single request continues with the
+document that was parsed here.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from app.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidIn
 from app.scheduling import INLINE_SECONDS
 
 COALESCED_RUN_SECONDS = INLINE_SECONDS
-"""How long coalesced runs may hold the event loop in one iteration; its sockets wait meanwhile."""
+"""How long coalesced runs may occupy the event loop in one iteration: sockets wait meanwhile."""
 
 
 class SmallRequest(Protocol):
-    """A request that may be coalesced, as its connection holds it."""
+    """A request that may be coalesced."""
 
     @property
     def response_complete(self) -> bool:
         """Whether it needs no response any more: its caller left."""
 
     def proceed(self, body: bytes) -> None:
-        """Go on singly, with a body that nobody parsed yet."""
+        """Continue as a single request, with a body that is not parsed yet."""
 
     def proceed_parsed(self, document: object, body: bytes) -> None:
-        """Go on singly, with the document that the body holds."""
+        """Continue as a single request, with the document that the body was parsed to."""
 
     def refuse(self, error: CohortError) -> None:
         """Answer with an error that was found before a version was chosen."""
 
     def succeed(self, body: bytes) -> None:
-        """Answer with the body of a good response."""
+        """Answer with the body of a successful response."""
 
     def fail(self, error: Exception) -> None:
         """Answer with an error."""
@@ -54,24 +54,25 @@ Waiting = tuple[SmallRequest, str | None, bytes]
 """A request, the model that its path names (None where the body may), and its body."""
 
 Member = tuple[SmallRequest, bytes, object, list[float]]
-"""A request that may be coalesced, its body, what that was parsed to, and the row in it."""
+"""A request that may be coalesced, its body, the parsed document, and the row in it."""
 
 Form = tuple[str | None, str | None, int]
 """What requests must have in common to be coalesced.
 
 The model, the input's name (None in the `{"input": ...}` form) and the width of the row. These
-three are plain tuples since one of each is made per request.
+three types are plain tuples because one of each is made per request.
 """
 
 
 class Coalescer:
     """Gathers the requests of an event-loop iteration and runs those that fit as groups.
 
-    target: Gives who answers a model's coalesced requests; None where each goes singly.
-    lease: Takes a GroupLease on a version for requests that arrived at a time, so many of them.
-        Raises NotReady or Overloaded.
-    gather: Calls what it is given once all of this event-loop iteration has been read, before the
-        scheduler looks for the next batch.
+    target: Returns the version that answers a model's coalesced requests; None where they are not
+        coalesced.
+    lease: Takes a GroupLease, from the version, the arrival of the first request in seconds on the
+        monotonic clock, and the number of requests. Raises NotReady or Overloaded.
+    gather: Calls a function once all sockets of this event-loop iteration have been read, before
+        the scheduler looks for the next batch.
     """
 
     def __init__(
@@ -91,7 +92,9 @@ class Coalescer:
     def add(self, request: SmallRequest, model: str | None, body: bytes) -> None:
         """Keep a request until the end of the iteration. Its headers have been checked.
 
-        `model` is the one that its path names; None where the body may name one.
+        request: The request.
+        model: The model that its path names; None where the body may name one.
+        body: The whole body, not parsed yet.
         """
         if not self._waiting:
             self._since = monotonic()
@@ -108,17 +111,17 @@ class Coalescer:
             _fail([request for request, _, _ in waiting], bug)
 
     def _group(self, waiting: Sequence[Waiting]) -> dict[Form, list[Member]]:
-        """Parse each body, once; those that cannot be coalesced go on singly at once."""
+        """Parse each body once; requests that cannot be coalesced continue as single ones."""
         groups: dict[Form, list[Member]] = {}
         last: Form | None = None
         members: list[Member] = []
-        checked: str | None = None  # the path's model that was asked about last
-        singly = False
+        checked: str | None = None  # the path's model that was looked up last
+        single = False
         for request, path_model, body in waiting:
             if path_model is not None:
                 if path_model != checked:
-                    checked, singly = path_model, self._limit_of(path_model)[0] is None
-                if singly:
+                    checked, single = path_model, self._limit_of(path_model)[0] is None
+                if single:
                     request.proceed(body)
                     continue
             try:
@@ -151,7 +154,7 @@ class Coalescer:
             self._run_group(served, members[first : first + limit], single=name is None)
 
     def _limit_of(self, model: str | None) -> tuple[ServedVersion | None, int]:
-        """Who answers a model's coalesced requests, and how many at once; None: each singly."""
+        """The version that answers coalesced requests, None if none, and the rows of one run."""
         served = self._target(model)
         if served is None or not served.coalescible:
             return None, 1
@@ -195,7 +198,7 @@ def _reply(
     *,
     single: bool,
 ) -> None:
-    """Answer each of a group whose run is over; where one may have spoilt it, each goes singly."""
+    """Answer a group after its run; where one row may have failed it, retry them one by one."""
     if error is not None and not _may_be_one_rows_fault(error):
         lease.close(error)
         _fail([request for request, *_ in members], error)
@@ -214,7 +217,7 @@ def _reply(
 def _write(lease: GroupLease, outputs: Outputs, *, single: bool) -> list[bytes] | None:
     served = lease.served
     if are_large(outputs):
-        served.coalescible = False  # such responses are written off the loop, each by itself
+        served.coalescible = False  # such responses are written on the codec thread, one by one
         return None
     return write_rows(
         [(served.outputs[position].name, outputs[position]) for position in served.sent],
@@ -226,7 +229,7 @@ def _write(lease: GroupLease, outputs: Outputs, *, single: bool) -> list[bytes] 
 
 
 def _may_be_one_rows_fault(error: CohortError) -> bool:
-    """Whether others may still be answered; after a timeout or a device's failure, none are."""
+    """Whether the other rows may still succeed: not after a timeout or a failure of the device."""
     if isinstance(error, InferenceFailed):
         return error.blames_input
     return not isinstance(error, DeadlineExceeded)

@@ -1,4 +1,4 @@
-"""A request's hold on the version that answers it."""
+"""Leases: requests hold the version that answers them until they are answered."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ from app.tensors import Arrays, TensorSpec, check_inputs
 
 
 class ServedVersion:
-    """One version as its requests see it, put together once per catalog.
+    """One version as requests see it, built once per catalog.
 
-    `inputs` and `outputs` are in the model's order; `sent` are the positions of the outputs that
-    are sent where none are asked for. `coalescible` is whether requests of one row may be coalesced
-    into one, as far as the model's inputs and outputs say.
+    model, version: Its names.
+    engine: Runs its requests.
+    counts: Where its requests are counted.
+    inputs, outputs: The specs, in the model's order.
+    sent: The positions of the outputs that are sent where a request names none.
+    coalescible: Whether the specs allow requests of one row to be coalesced.
     """
 
     __slots__ = (
@@ -50,7 +53,13 @@ class ServedVersion:
 
 
 class Lease:
-    """One request's hold on one version, from the choice to the reply."""
+    """One request's hold on one version, from the choice to the reply.
+
+    served: The version.
+    limit: Counts the lease while it is open.
+    variant: The rollout's variant that was chosen or pinned; default "": none.
+    rollout: The rollout that chose the version and observes the reply; default None: none did.
+    """
 
     __slots__ = ("_engine", "_limit", "_rollout", "_started", "_ticket", "served", "variant")
 
@@ -65,7 +74,7 @@ class Lease:
         self._limit = limit
         self._engine: Engine | None = served.engine
         self._ticket: Cancellable | None = None
-        self._rollout = rollout  # that chose the version, and learns from the answer
+        self._rollout = rollout
         self.served = served
         self.variant = variant
         served.engine.leases.count += 1
@@ -73,25 +82,34 @@ class Lease:
 
     @property
     def model(self) -> str:
+        """The model's name."""
         return self.served.model
 
     @property
     def version(self) -> str:
+        """The version's number."""
         return self.served.version
 
     @property
     def inputs(self) -> Sequence[TensorSpec]:
+        """The inputs' specs, in the model's order."""
         return self.served.inputs
 
     @property
     def outputs(self) -> Sequence[TensorSpec]:
+        """The outputs' specs, in the model's order."""
         return self.served.outputs
 
     def submit(self, arrays: Arrays, reply: Reply, *, timeout: float | None = None) -> None:
-        """Queue the request; `reply(outputs, error)` is called once, on the loop, unless it leaves.
+        """Queue the request.
 
-        `outputs` come in the model's order. The smaller of `timeout` (seconds) and the model's own
-        counts. Raises InvalidInput, Overloaded, NotReady or DeadlineExceeded.
+        arrays: The inputs by name.
+        reply: Called once on the event loop, with the outputs in the model's order or the error;
+            never after `leave`.
+        timeout: The caller's limit in seconds; the smaller of it and the model's own applies.
+            Default None: the model's own.
+
+        Raises InvalidInput, Overloaded, NotReady or DeadlineExceeded.
         """
         engine = self._engine
         if engine is None:
@@ -117,7 +135,7 @@ class Lease:
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - the engine keeps it, for every API
     ) -> Outputs:
-        """`submit` and wait. Raises as `submit` does, and InferenceFailed."""
+        """Submit the request and wait for its outputs. Raises as `submit`, and InferenceFailed."""
         answer: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
 
         def reply(outputs: Outputs | None, error: CohortError | None) -> None:
@@ -136,10 +154,10 @@ class Lease:
             raise
 
     def select(self, names: Sequence[str] | None) -> Sequence[int]:
-        """The positions of the outputs asked for; where `names` is None, of all that can be sent.
+        """The positions of the requested outputs; where `names` is None, of all transportable ones.
 
-        Raises InvalidInput for a name that is not an output, or one whose kind cannot be sent, and
-        for a model none of whose outputs can.
+        Raises InvalidInput for a name that is not an output, for an output that is not
+        transportable, and for a model without a transportable output.
         """
         specs = self.served.outputs
         if names is None:
@@ -166,12 +184,15 @@ class Lease:
         return monotonic() - self._started
 
     def leave(self) -> None:
-        """The caller is gone: give its place up. The run stops if nobody else waits for it."""
+        """Cancel the request: its caller left. The run stops if no other request waits for it."""
         if self._ticket is not None:
             self._ticket.cancel()
 
     def close(self, error: BaseException | None = None) -> None:
-        """Count the request by what the caller saw, and release the version. Once."""
+        """Count the request by its outcome, and release the version. Further calls do nothing.
+
+        error: The error that the caller received; default None: the request succeeded.
+        """
         engine = self._engine
         if engine is None:
             return
@@ -206,7 +227,10 @@ class Lease:
 class GroupLease:
     """The hold of a group of coalesced requests on one version.
 
-    `started` is when the first of them was read, on the monotonic clock.
+    served: The version.
+    limit: Counts the requests while the lease is open.
+    started: When the first of them was read, in seconds on the monotonic clock.
+    count: The number of requests.
     """
 
     __slots__ = ("_limit", "_open", "count", "served", "started")
@@ -228,9 +252,13 @@ class GroupLease:
         return monotonic() - self.started
 
     def submit(self, arrays: Arrays, reply: Reply, *, now: bool) -> None:
-        """Run the group as one request, now or, where others wait already, queued.
+        """Run the group as one request.
 
-        `arrays` hold one row for each. Raises as `Lease.submit`.
+        arrays: The inputs by name, with one row for each request.
+        reply: Called once on the event loop, with the outputs in the model's order or the error.
+        now: Whether to run before returning, unless other requests are queued.
+
+        Raises as `Lease.submit`.
         """
         engine, count = self.served.engine, self.count
         check_inputs(self.served.inputs, arrays)
@@ -241,26 +269,30 @@ class GroupLease:
         engine.submit(arrays, reply, deadline=deadline, timeout=timeout, requests=count)
 
     def release(self) -> None:
-        """Release the version and count nothing: the requests go on singly. Once."""
+        """Release the version and count nothing: the requests continue as single ones."""
         if self._open:
             self._open = False
             self._limit.leases -= self.count
             self.served.engine.leases.release(self.count)
 
     def close(self, error: BaseException | None = None, *, left: int = 0) -> None:
-        """Count what each caller saw, of whom `left` saw nothing, and release. Once."""
+        """Count each request by its outcome, and release the version. Further calls do nothing.
+
+        error: The error that the callers received; default None: the requests succeeded.
+        left: How many callers left before the run was over; default 0.
+        """
         if not self._open:
             return
         seconds, counts = self.seconds, self.served.counts
         self.release()
         if error is not None:
-            left = 0  # counted with the others, by what failed
+            left = 0  # counted with the others, by the error
         if isinstance(error, CohortError):
             error.log_context = {"model": self.served.model, "version": self.served.version}
         if left:
             counts.request("", Cancelled.__name__, seconds, left)
-        if told := self.count - left:
-            counts.request("", "OK" if error is None else code_of(error), seconds, told)
+        if answered := self.count - left:
+            counts.request("", "OK" if error is None else code_of(error), seconds, answered)
 
 
 def code_of(error: BaseException) -> str:

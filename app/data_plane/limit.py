@@ -1,4 +1,4 @@
-"""How many requests the process has in hand."""
+"""The limit of requests in progress, for the whole process."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from app.errors import Overloaded
 
 
 class ConcurrencyLimit:
-    """Counts requests in hand, of all models and APIs, up to `maximum`.
+    """Counts the requests in progress, of all models and APIs.
 
-    `leases` are those that hold a version, `reading` those whose bodies are still being read.
+    maximum: Requests in progress at most.
+    leases: Those that hold a version.
+    reading: Those whose bodies are still being read.
     """
 
     __slots__ = ("leases", "maximum", "reading")
@@ -20,6 +22,6 @@ class ConcurrencyLimit:
 
     def check(self, count: int = 1) -> None:
         """Raise Overloaded unless there is room for `count` more."""
-        in_hand = self.leases + self.reading
-        if in_hand + count > self.maximum:
-            raise Overloaded(f"the server already has {in_hand} requests in progress")
+        in_progress = self.leases + self.reading
+        if in_progress + count > self.maximum:
+            raise Overloaded(f"the server already has {in_progress} requests in progress")

@@ -1,4 +1,4 @@
-"""Who answers a request."""
+"""The data plane: which version answers a request."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from app.registry import Catalog, Registry
 from app.rollouts import LiveRollout, Rollouts, Sticky
 
 KeyOf = Callable[[Sticky], str | None]
-"""Gives what a request has in the header or parameter that keeps its caller on a variant."""
+"""Returns a request's value of the header or parameter that keeps its caller on a variant."""
 
 
 class DataPlane:
-    """Callers' way in.
+    """What callers may request, for all adapters: leases on versions.
 
     registry: Holds the catalog of loaded versions.
     metrics: Where requests are counted.
     rollouts: Choose the version of a model that has a rollout.
     default_model: Answers requests that name no model; None: the only model, where there is one.
-    max_concurrency: How many requests may be in progress in this process.
-    gather: Calls what it is given once all of this event-loop iteration has been read, before the
-        scheduler looks for the next batch.
+    max_concurrency: Requests in progress in this process at most.
+    gather: Calls a function once all sockets of this event-loop iteration have been read, before
+        the scheduler looks for the next batch.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class DataPlane:
         self._default_model = default_model
         self._served: dict[tuple[str, str | None], ServedVersion] = {}
         self._served_from: Catalog | None = None  # the catalog that `_served` is of
-        self._usual_model = default_model  # answers where no model is named
+        self._unnamed_model = default_model  # answers where no model is named
         self._limit = ConcurrencyLimit(max_concurrency)
         self._closed = False
         self.coalescer = Coalescer(
@@ -70,16 +70,19 @@ class DataPlane:
         key_of: KeyOf | None = None,
         label: str | None = None,
     ) -> Lease:
-        """Choose who answers: the model's rollout does, or else it is the highest that is READY.
+        """Lease the version that answers: the rollout's choice, or else the highest READY one.
 
-        `version` or `label`, the name of a variant, pins one. `key_of` is asked only where the
-        rollout keeps callers on their variants. `model` may be None where the server has one model
-        or a default. Raises InvalidInput, ModelNotFound, NotFound, VersionNotFound, NotReady or
-        Overloaded, and counts what it raises if the model is known.
+        model: The model's name; None: the default model, or the only one.
+        version: The version that the request pins; default None: none.
+        key_of: Finds the caller's sticky key; called only where the rollout is sticky.
+        label: The variant that the request pins; default None: none.
+
+        Raises InvalidInput, ModelNotFound, NotFound, VersionNotFound, NotReady or Overloaded, and
+        counts the error if the model is known.
         """
         if self._served_from is not self._registry.catalog:
             self._forget()
-        name = model if model is not None else self._usual_model or self._no_model()
+        name = model if model is not None else self._unnamed_model or self._no_model()
         variant, live = "", None
         try:
             self._check_open()
@@ -101,7 +104,7 @@ class DataPlane:
         self._limit.reading += 1
 
     def end_reading(self) -> None:
-        """What `begin_reading` counted is read, or given up."""
+        """End what `begin_reading` began: the body is read, or its caller left."""
         self._limit.reading -= 1
 
     def _check_open(self) -> None:
@@ -109,13 +112,13 @@ class DataPlane:
             raise NotReady("the server is shutting down")
 
     def _find_coalescing_target(self, model: str | None) -> ServedVersion | None:
-        """Who answers coalesced requests; None where each goes singly: no version, or a rollout."""
+        """The version that answers coalesced requests; None where there is none, or a rollout."""
         if self._served_from is not self._registry.catalog:
             self._forget()
-        name = self._usual_model if model is None else model
+        name = self._unnamed_model if model is None else model
         if name is None or name in self._live:
             return None
-        return self._served.get((name, None))  # not there until a first request went singly
+        return self._served.get((name, None))  # None until a first single request was served
 
     def _lease_group(self, served: ServedVersion, started: float, count: int) -> GroupLease:
         self._check_open()
@@ -123,12 +126,12 @@ class DataPlane:
         return GroupLease(served, self._limit, started=started, count=count)
 
     def _forget(self) -> None:
-        """Start anew: the catalog changed."""
+        """Forget what was remembered of an earlier catalog."""
         catalog = self._served_from = self._registry.catalog
         self._served.clear()
-        self._usual_model = self._default_model
-        if self._usual_model is None and len(catalog) == 1:
-            (self._usual_model,) = catalog
+        self._unnamed_model = self._default_model
+        if self._unnamed_model is None and len(catalog) == 1:
+            (self._unnamed_model,) = catalog
 
     def _serve(self, name: str, version: str | None) -> ServedVersion:
         """The version that answers; remembered until the catalog changes."""

@@ -1,4 +1,4 @@
-"""What keeps a caller on a variant, as a request carries it."""
+"""The sticky key, which keeps a caller on a variant, as found in a request."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from app.rollouts import Sticky
 def sticky_key(
     sticky: Sticky, find_header: Callable[[str], str | None], parameters: Mapping[str, object]
 ) -> str | None:
-    """What a request has where a rollout looks; a number or a boolean as JSON writes it.
+    """Find a request's sticky key; None where it has none.
 
-    `find_header` gives a header, over gRPC a pair of the metadata, by its name. None for none.
+    sticky: The header or parameter that holds the key.
+    find_header: Returns a header, or over gRPC a metadata value, by its name.
+    parameters: The request's parameters; a number or a boolean is written as in JSON.
     """
     if sticky.header:
         return find_header(sticky.header)

@@ -157,6 +157,6 @@ def test_names_are_escaped() -> None:
     ids=["rows differ", "NaN", "infinity", "no rows", "none", "empty", "halves", "text"],
 )
 def test_what_takes_more_to_write_is_left(arrays: list[Array]) -> None:
-    """Each request is then answered singly, where it is dealt with."""
+    """Each request is then answered as a single one, which handles such outputs."""
     outputs = [(str(place), np.asarray(one)) for place, one in enumerate(arrays)]
     assert write(outputs) is None

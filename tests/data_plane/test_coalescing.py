@@ -58,11 +58,11 @@ class Request:
 
     def proceed(self, body: bytes) -> None:
         assert body == self.body
-        self.became.append("singly")
+        self.became.append("single")
 
     def proceed_parsed(self, document: object, body: bytes) -> None:
         assert (document, body) == (orjson.loads(body), self.body)
-        self.became.append("singly")
+        self.became.append("single")
 
     def refuse(self, error: CohortError) -> None:
         self._end(error)
@@ -215,7 +215,7 @@ def test_a_run_that_one_row_may_have_spoilt_is_made_singly(busy: bool, error: Co
     plane.answer(*group)
     for queued in plane.engine.queued:
         queued()
-    assert [one.became for one in group] == [["singly"]] * 3
+    assert [one.became for one in group] == [["single"]] * 3
     assert plane.engine.ran == [3]
     assert not plane.counts.codes
     plane.assert_nothing_held()
@@ -251,7 +251,7 @@ def test_a_run_that_fails_for_all_is_not_repeated(error: CohortError) -> None:
 def test_outputs_that_cannot_be_parted_are_made_singly(outputs: Outputs) -> None:
     """Each response then says what it has to say; nothing is counted twice."""
     plane = Plane(FakeEngine(lambda inputs: outputs))
-    assert plane.answer(*requests(1, 2)) == ["singly"] * 2
+    assert plane.answer(*requests(1, 2)) == ["single"] * 2
     assert plane.served.coalescible
     assert not plane.counts.codes
     plane.assert_nothing_held()
@@ -260,8 +260,8 @@ def test_outputs_that_cannot_be_parted_are_made_singly(outputs: Outputs) -> None
 def test_large_outputs_are_made_singly_from_then_on() -> None:
     """They are written on a thread, each by itself: a second group would be in vain."""
     plane = Plane(FakeEngine(lambda inputs: [np.ones((2, 500_000), "f4")]))
-    assert plane.answer(*requests(1, 2)) == ["singly"] * 2
-    assert plane.answer(*requests(1, 2)) == ["singly"] * 2
+    assert plane.answer(*requests(1, 2)) == ["single"] * 2
+    assert plane.answer(*requests(1, 2)) == ["single"] * 2
     assert plane.engine.ran == [2]
     plane.assert_nothing_held()
 
@@ -269,7 +269,7 @@ def test_large_outputs_are_made_singly_from_then_on() -> None:
 def test_a_group_larger_than_there_is_room_goes_singly() -> None:
     """As many as each by itself finds room for get in."""
     plane = Plane(FakeEngine(), most=2)
-    assert plane.answer(*requests(1, 2, 3)) == ["singly"] * 3
+    assert plane.answer(*requests(1, 2, 3)) == ["single"] * 3
     assert plane.answer(*requests(1, 2)) == [[[2, 2]], [[4, 2]]]
     plane.assert_nothing_held()
 
@@ -280,7 +280,7 @@ def test_a_group_that_the_engine_refuses_goes_singly(refusal: CohortError, busy:
     """A queue without room for all may have some, and another version may be there meanwhile."""
     plane = Plane(FakeEngine())
     plane.engine.refusal, plane.engine.busy = refusal, busy
-    assert plane.answer(*requests(1, 2, 3)) == ["singly"] * 3
+    assert plane.answer(*requests(1, 2, 3)) == ["single"] * 3
     assert not plane.counts.codes
     plane.assert_nothing_held()
 
@@ -323,8 +323,8 @@ def test_a_member_that_left_is_answered_nothing_and_counted_as_cancelled() -> No
 
 
 def test_a_member_that_left_is_not_told_of_a_failure_nor_run_again() -> None:
-    """Whether the others are told, or each goes singly."""
-    for error, became in ((DeadlineExceeded(1.0), None), (InvalidInput("bad"), "singly")):
+    """A timeout is answered to all; an invalid input makes each of them a single request."""
+    for error, became in ((DeadlineExceeded(1.0), None), (InvalidInput("bad"), "single")):
 
         def run(inputs: Arrays, error: CohortError = error) -> Outputs:
             raise error
@@ -366,7 +366,7 @@ def test_a_bug_fails_all_and_holds_nothing(broken: str) -> None:
 
 
 def test_a_bug_in_the_engine_fails_all_and_holds_nothing() -> None:
-    """It is no refusal: going on singly would meet it again."""
+    """The requests are not retried one by one, which would meet the same bug."""
     plane = Plane(FakeEngine())
     plane.engine.refusal = ZeroDivisionError()
     assert plane.answer(*requests(1, 2)) == [plane.engine.refusal] * 2
@@ -375,10 +375,10 @@ def test_a_bug_in_the_engine_fails_all_and_holds_nothing() -> None:
 
 @pytest.mark.parametrize("odd", ["true", '"4"', "null", "[4]", "1e300"])
 def test_a_row_in_doubt_takes_its_group_along(odd: str) -> None:
-    """They go singly, where the one at fault is told why."""
+    """They become single requests, and only the one at fault is refused."""
     plane = Plane(FakeEngine())
     bad = Request(b'{"model": "m", "inputs": {"x": [[1, %b]]}}' % odd.encode())
-    assert plane.answer(*requests(1), bad, *requests(3)) == ["singly"] * 3
+    assert plane.answer(*requests(1), bad, *requests(3)) == ["single"] * 3
     assert plane.engine.ran == []
     plane.assert_nothing_held()
 
@@ -401,7 +401,7 @@ def test_what_is_not_alike_is_grouped_apart() -> None:
     ]
     became = plane.answer(*group)
     assert became == [
-        [[2, 2]], "singly", [[4, 2]], "singly", "singly", [[10, 2]], "singly", "singly", "singly",
+        [[2, 2]], "single", [[4, 2]], "single", "single", [[10, 2]], "single", "single", "single",
         [[16, 2]],
     ]  # fmt: skip
     assert plane.engine.ran == [4]
@@ -419,10 +419,10 @@ def test_a_body_that_is_not_json_is_refused_alone() -> None:
 
 
 def test_a_path_whose_model_coalesces_nothing_is_not_parsed() -> None:
-    """It goes on singly with its body as it came."""
+    """It becomes a single request with its body as it came."""
     plane = Plane(FakeEngine())
     with mock.patch("app.data_plane.coalescing.read_row", side_effect=AssertionError):
-        assert plane.answer(Request(b"{", model="unknown")) == ["singly"]
+        assert plane.answer(Request(b"{", model="unknown")) == ["single"]
 
 
 @pytest.mark.parametrize("limit", ["not coalescible", "too slow", "gone"])
@@ -432,6 +432,6 @@ def test_a_model_whose_requests_go_singly(limit: str) -> None:
     plane.served.coalescible = limit != "not coalescible"
     if limit == "gone":
         plane.targets.clear()
-    assert plane.answer(*requests(1, 2)) == ["singly"] * 2
+    assert plane.answer(*requests(1, 2)) == ["single"] * 2
     assert plane.engine.ran == []
     plane.assert_nothing_held()

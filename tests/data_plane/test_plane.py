@@ -83,7 +83,7 @@ class Iteration:
             max_concurrency=max_concurrency,
             gather=self._ends.append,
         )
-        self.plane.pick("m").close()  # the first request of a model goes singly
+        self.plane.pick("m").close()  # the first request of a model is a single one
         self.counted = dict(self.metrics.version("m", "1").outcomes)
 
     @property
@@ -169,7 +169,7 @@ def test_what_cannot_be_coalesced_goes_on_with_the_document_that_was_parsed(
     request_.response_complete = False
     others = [row(1, 2), row(3, 4)]
     assert iteration.take(others[0], request_, others[1])[1] == "proceeded"
-    if request_.body != row(1, True).body:  # which spoils the group it would be packed with
+    if request_.body != row(1, True).body:  # which fails the group it would be packed with
         assert [one.outcome for one in others] == ["succeeded"] * 2
 
 
@@ -186,7 +186,7 @@ def test_a_model_with_a_rollout_is_known_before_its_bodies_are_parsed(
 
 
 def test_no_room_for_the_group_lets_in_as_many_as_there_is_room_for() -> None:
-    """The group goes on singly, where the limit is asked for each."""
+    """The group continues as single requests, each of which is checked against the limit."""
     iteration = Iteration(PuppetEngine([X], [Y], inline_rows=8), max_concurrency=2)
     assert iteration.take(row(1, 2), row(3, 4), row(5, 6)) == ["proceeded"] * 3
     assert iteration.counts() == {}

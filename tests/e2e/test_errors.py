@@ -183,7 +183,7 @@ def test_a_poisoned_request_fails_alone_with_the_models_own_words(
 
 
 def test_a_caller_who_hangs_up_is_counted_and_forgotten(models: Path, tmp_path: Path) -> None:
-    """A connection that closes mid-wait cancels its request; nobody is left in hand."""
+    """A connection that closes mid-wait cancels its request; none stays in progress."""
     onnx_models.save(onnx_models.slow(nodes=4000), models / "slow/1/model.onnx")
     with cohort(models, tmp_path) as server:
         body = json.dumps({"inputs": {"x": [[1.0, 2.0, 3.0, 4.0]]}}).encode()

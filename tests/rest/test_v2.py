@@ -474,7 +474,7 @@ SLOW = ask({"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 
 
 
 def test_a_caller_who_hangs_up_is_forgotten(server: Cohort) -> None:
-    """The request is cancelled, and nothing stays in hand."""
+    """The request is cancelled, and none stays in progress."""
     body = json.dumps(SLOW).encode()
     host, port = server.url.removeprefix("http://").split(":")
     before = Scrape(server.url).value("model_cancelled_total", model="slow")
@@ -624,7 +624,7 @@ def test_no_bare_data_breaks_the_server(client: httpx.Client, body: bytes, model
 
 
 def test_the_server_came_through(client: httpx.Client) -> None:
-    """After all of the above it lives, is ready, and has nothing in hand."""
+    """After all of the above it is live and ready, and no request is in progress."""
     assert client.get("/v2/health/ready").is_success
     assert infer(client, "same", ask(X)).json()["outputs"][0]["data"] == [1, 2, 3]
     assert Scrape(str(client.base_url).rstrip("/")).value("model_inflight_requests") == 0

@@ -233,7 +233,7 @@ async def test_requests_of_a_turn_are_one_run(models: Path) -> None:
 
 
 async def test_one_who_leaves_is_counted_as_such(models: Path) -> None:
-    """The others are answered, and nothing is left in hand."""
+    """The others are answered, and no request stays in progress."""
     async with serving(models) as server:
         before = server.counted()
         connections = [server.connect() for _ in range(4)]

@@ -346,7 +346,7 @@ async def test_who_leaves_while_a_large_body_waits_for_the_codec_is_not_read() -
 
 
 async def test_large_bodies_that_wait_for_the_codec_are_counted() -> None:
-    """They are in hand like any other; who is too many is refused at once."""
+    """They count as in progress, and one above the limit is refused at once."""
     server = FakeServer()
     server.plane.most_read = 1
     gate = threading.Event()
