@@ -37,10 +37,8 @@ DIFFERENCE_BUCKETS = (
 class RolloutMetrics:
     """Counts the events of rollouts, and exposes them with the weights.
 
-    Args:
-        live: Returns the rollouts in use, with the server's decisions applied; called at each
-            scrape.
-        valid: Returns whether the rollouts file can be read; called at each scrape.
+    live: Returns the rollouts in use, with the server's decisions applied; called at each scrape.
+    valid: Returns whether the rollouts file is valid; called at each scrape.
     """
 
     def __init__(self, *, live: Callable[[], Iterable[Rollout]], valid: Callable[[], bool]) -> None:
@@ -70,11 +68,12 @@ class RolloutMetrics:
             case Dropped(model, version):
                 self._dropped[model, str(version)] += 1
                 self._compared[model, str(version)] += 0
-            case RolledBack(model, version, variants, _, reason, _, ours) if ours:
+            case RolledBack(model, version, variants, _, reason, _, decided_here) if decided_here:
                 for variant in variants or ("",):
                     self._rollbacks[model, str(version), variant, reason] += 1
 
     def collect(self) -> Iterator[Metric]:
+        """The metric families as they are now, for prometheus_client."""
         weight = GaugeMetricFamily(
             "rollout_weight",
             "A variant's weight; 0 while it is rolled back.",

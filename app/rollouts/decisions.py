@@ -1,4 +1,4 @@
-"""What the server decided, in the COHORT_STATE folder, where it outlives the process.
+"""The server's decisions about rollouts, in the COHORT_STATE folder, where they survive restarts.
 
 One file per decision, `rollouts/<model>/<version>.json`, written under a temporary name and
 renamed: processes that share the folder need no lock, and none can lose another's decision. A file
@@ -25,10 +25,12 @@ MAX_RECORD_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A version of a model gets no traffic any more.
+    """A version of a model receives no more traffic.
 
-    `reason` is one word: the limit that was broken, `operator`, or `unreadable`; `detail` is a
-    sentence; `at` is a date and time in ISO 8601, "" where unknown.
+    version: The version.
+    reason: One word: the limit that was broken, "operator", or "unreadable".
+    detail: The reason as a sentence; default "".
+    at: The date and time, in UTC and ISO 8601; default "": unknown.
     """
 
     version: int

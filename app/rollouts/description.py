@@ -13,9 +13,10 @@ from app.rollouts.shadow import ShadowRunner
 
 
 def describe_rollout(live: LiveRollout, ready: Collection[int]) -> dict[str, Any]:
-    """Variants with their shares of callers, what was decided and why, and the evidence so far.
+    """Variants with their shares of callers, the decisions with reasons, and the evidence so far.
 
-    `ready` are the versions that can serve.
+    live: The rollout.
+    ready: The versions that can serve.
     """
     rollout, guard = live.rollout, live.config.guard
     sticky = rollout.sticky

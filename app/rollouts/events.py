@@ -9,9 +9,14 @@ from app.comparing import OutputDifference
 
 
 class RolledBack(NamedTuple):
-    """A version gets no traffic any more: by this process's decision (`ours`) or another's.
+    """A version receives no more traffic.
 
-    `shadow` is whether its shadow was stopped, too; `variants` may be empty then.
+    model, version: The version that was rolled back.
+    variants: Its variants; empty where only the shadow was stopped.
+    shadow: Whether its shadow was stopped.
+    reason: The limit that was broken, "operator" or "unreadable".
+    detail: The reason as a sentence.
+    decided_here: Whether this process decided it, or read it from the state folder.
     """
 
     model: str
@@ -20,11 +25,14 @@ class RolledBack(NamedTuple):
     shadow: bool
     reason: str
     detail: str
-    ours: bool
+    decided_here: bool
 
 
 class Restored(NamedTuple):
-    """A version's decision ended: an operator cleared it, or the version left the rollout."""
+    """A decision about a version ended: an operator cleared it, or it left the rollout.
+
+    variants: The variants of the version that receive traffic again.
+    """
 
     model: str
     version: int
@@ -32,7 +40,12 @@ class Restored(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """The shadow's outputs for a copy were compared; `outputs` is empty where it failed."""
+    """The shadow's outputs for a copied request were compared.
+
+    model, version: The shadow's.
+    disagrees: Whether any output disagrees, or the shadow failed.
+    outputs: The differences by output; empty where the shadow failed.
+    """
 
     model: str
     version: int
@@ -41,7 +54,7 @@ class Compared(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """A copy was given up: its queue was full, or no slot was idle in time."""
+    """A copied request was dropped: its queue was full, or no slot was idle in time."""
 
     model: str
     version: int

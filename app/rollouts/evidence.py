@@ -1,4 +1,4 @@
-"""What is known against the variants of a rollout. Pure: no clock and no I/O."""
+"""The evidence against the variants of a rollout. Pure: no clock and no I/O."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from app.rollouts.sequential_test import (
 )
 
 MIN_BASELINE_REQUESTS = 100
-"""Responses of the baseline before its p95 means something."""
+"""Responses of the baseline from which its p95 is estimated."""
 
 
 class OutcomeStream:
-    """Outcomes of the baseline and of a variant: `evidence`, and what is not weighed yet."""
+    """Outcomes of the baseline and of a variant: the evidence, and outcomes not yet added to it.
+
+    evidence: The evidence from the outcomes weighed so far.
+    """
 
     __slots__ = ("_baseline", "_variant", "evidence")
 
@@ -39,7 +42,10 @@ class OutcomeStream:
         counts[1] += bad
 
     def weigh(self, increase: float) -> None:
-        """Add what is new to the evidence; a block with outcomes of one side only waits."""
+        """Add the new outcomes to the evidence, once there are some of both sides.
+
+        increase: How much larger the variant's rate may be, 0 to 1.
+        """
         if self._baseline[0] and self._variant[0]:
             baseline, variant = Counts(*self._baseline), Counts(*self._variant)
             evidence = renew(self.evidence)
@@ -48,12 +54,15 @@ class OutcomeStream:
 
 
 class VariantEvidence:
-    """The evidence against one variant, beside its baseline.
+    """The evidence against one variant.
 
-    Slowness is compared with the baseline's over the same time, so that a busy machine, which slows
-    both, is not held against the variant: its share of slow requests may be `SLOW_SHARE` above the
-    baseline's. `failed_on_both` counts requests that failed on the other side, too; they are not
-    evidence.
+    Slow requests are compared with the baseline's over the same time, because a busy machine slows
+    both: the variant's share of slow requests may be `SLOW_SHARE` above the baseline's.
+
+    errors: Requests that failed.
+    slow: Requests that were slow.
+    failed_on_both: The number of requests that failed on the baseline and on the variant, which are
+        not evidence.
     """
 
     __slots__ = ("errors", "failed_on_both", "slow")
@@ -64,7 +73,7 @@ class VariantEvidence:
         self.failed_on_both = 0
 
     def judge(self, guard: Guard) -> Verdict | None:
-        """Weigh what is new; return the limit that is broken, None where none is."""
+        """Add the new outcomes to the evidence; return a verdict where a limit is broken."""
         evidence: dict[Reason, Evidence] = {}
         if guard.max_error_rate_increase is not None:
             self.errors.weigh(guard.max_error_rate_increase)
@@ -76,11 +85,14 @@ class VariantEvidence:
 
 
 class RolloutEvidence:
-    """The evidence against each candidate of a rollout, judged by one guard.
+    """The evidence against each candidate of a rollout.
 
-    `candidates` is by name. `slow_from` is the latency in seconds above which a request counts as
-    slow; it changes only in `judge`, and is None until the baseline has answered
-    MIN_BASELINE_REQUESTS.
+    candidates: The evidence by the variant's name.
+    slow_from: The latency in seconds above which a request counts as slow; changes only in `judge`,
+        and is None until the baseline has answered MIN_BASELINE_REQUESTS.
+
+    rollout: The rollout; `follow` replaces it.
+    guard: The limits.
     """
 
     def __init__(self, rollout: Rollout, guard: Guard) -> None:
@@ -91,7 +103,7 @@ class RolloutEvidence:
         self._latency = Latency()
 
     def follow(self, rollout: Rollout) -> None:
-        """Follow an edit. A candidate keeps its evidence until its version changes."""
+        """Replace the rollout. A candidate keeps its evidence until its version changes."""
         before, self._rollout = self._rollout.variants, rollout
         kept = {
             name: evidence
@@ -101,12 +113,12 @@ class RolloutEvidence:
         self.candidates = {name: kept.get(name) or VariantEvidence() for name in rollout.candidates}
 
     def restart(self, version: int) -> None:
-        """Forget the evidence against the candidates of a version."""
+        """Discard the evidence against the candidates of a version."""
         for name in self._rollout.candidates_of(version):
             self.candidates[name] = VariantEvidence()
 
     def count_outcome(self, variant: str, *, bad: bool) -> None:
-        """Count a request that `variant` answered, or failed where that is `bad`."""
+        """Count a request that `variant` answered, or failed to answer if `bad`."""
         baseline = variant == self._rollout.baseline
         for evidence in self._concerned(variant):
             evidence.errors.count(baseline=baseline, bad=bad)
@@ -128,7 +140,7 @@ class RolloutEvidence:
         return () if evidence is None else (evidence,)
 
     def judge(self, rolled_back: Collection[int]) -> dict[int, Verdict]:
-        """Weigh what came in since the last call; return the versions that broke a limit.
+        """Add the new outcomes to the evidence; return a verdict for each version over a limit.
 
         Versions in `rolled_back`, and candidates of the baseline's own version, are not judged.
         """

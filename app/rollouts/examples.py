@@ -18,9 +18,14 @@ MAX_KEPT_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ShadowExample:
-    """A request, what was answered, and what the shadow gave: None where it failed.
+    """A request on which the shadow disagreed.
 
-    `at` is a time of day in ISO 8601; `failure` is the shadow's error, "" where it answered.
+    at: The date and time, in UTC and ISO 8601.
+    inputs: The request's inputs.
+    answered: The outputs that the caller received.
+    shadow: The shadow's outputs; None where it failed.
+    differences: The differences by output; empty where the shadow failed.
+    failure: The shadow's error; empty where it did not fail.
     """
 
     at: str
@@ -39,15 +44,18 @@ class ShadowExample:
         differences: Sequence[OutputDifference],
         failure: str,
     ) -> ShadowExample:
-        """Make one of copies: outputs are views of a whole batch's arrays."""
+        """Make an example of copies of the arrays, which are views of a whole batch's.
+
+        Parameters as the fields of the class.
+        """
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         theirs = None if shadow is None else _copied(shadow)
         return cls(at, _copied(arrays), _copied(answered), theirs, differences, failure)
 
     def describe(self, redact: Sequence[str]) -> dict[str, Any]:
-        """Plain values, ready to be written as JSON; those of inputs and outputs in `redact` not.
+        """Plain values that can be written as JSON, without inputs and outputs in `redact`.
 
-        With anything to redact, a failure is, too: its message may hold a value.
+        Where there is anything to redact, the failure is left out, too: it may contain a value.
         """
 
         def plain(arrays: Mapping[str, Array]) -> dict[str, Any]:

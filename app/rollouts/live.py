@@ -1,4 +1,4 @@
-"""One model's rollout at work: who gets which variant, and what is learned from the responses."""
+"""One model's rollout in use: the choice of variants, and the evidence from their responses."""
 
 from __future__ import annotations
 
@@ -19,21 +19,25 @@ from app.rollouts.side_queue import CatalogSource, SideQueue
 from app.tensors import Arrays, TensorSpec
 
 MAX_PENDING_CHECKS = 16
-"""Failed requests of a version that may wait to be checked on the other side; more are ignored."""
+"""Failed requests that may wait to be checked on a version; further ones are not checked."""
 
 
 class LiveRollout:
     """The rollout of one model, the decisions about it, and the evidence.
 
-    `rollout` is the operator's with the server's decisions applied. A request that failed on one
-    side is run on the other, too, after its response: an input that fails on both is the caller's
-    mistake, and is evidence against neither. So a caller who sticks to a variant, and sends it what
-    no version takes, cannot have it rolled back, nor hide its failures behind the baseline's.
+    A request that failed on one side, baseline or variant, is run on the other after its response.
+    An input that fails on both is the caller's mistake, and is evidence against neither. So a
+    sticky caller that sends invalid inputs cannot have its variant rolled back, nor hide the
+    variant's failures behind the baseline's.
 
-    Args:
-        config: The operator's rollout and guard; `configure` replaces it.
-        catalog: Where versions are found.
-        observe: Called with what happens to the shadow's copies.
+    rollout: The operator's rollout with the server's decisions applied.
+    decisions: The decisions in force, by version.
+    evidence: The evidence against each candidate.
+    shadow: Runs the shadow's copies; None without a shadow.
+
+    config: The operator's rollout and guard; `configure` replaces it.
+    catalog: Returns the catalog of loaded versions.
+    observe: Called with a Compared or Dropped for each of the shadow's copies.
     """
 
     def __init__(
@@ -50,7 +54,10 @@ class LiveRollout:
         self._follow_shadow()
 
     def configure(self, config: RolloutConfig) -> None:
-        """Follow an edit. Evidence stays with a variant until its version or a limit changes."""
+        """Apply an edited config.
+
+        A variant keeps its evidence until its version, the baseline's version or the guard changes.
+        """
         before, self.config = self.config, config
         if (
             config.guard != before.guard
@@ -66,8 +73,12 @@ class LiveRollout:
         self.rollout = config.rollout.with_decisions(self.decisions)
         self._follow_shadow()
 
-    def decide(self, decisions: Mapping[int, Decision]) -> None:
-        """Follow the server's decisions. A version whose decision ends is judged anew."""
+    def apply_decisions(self, decisions: Mapping[int, Decision]) -> None:
+        """Replace the decisions in force, by version.
+
+        The variants of decided versions are rolled back. Where a version has no decision any more,
+        its evidence is discarded and its shadow starts again.
+        """
         ended = self.decisions.keys() - decisions.keys()
         self.decisions = decisions
         self.rollout = self.config.rollout.with_decisions(decisions)
@@ -90,7 +101,7 @@ class LiveRollout:
             running.configure(wanted)
 
     def close(self) -> None:
-        """Give up all copies that wait."""
+        """Cancel all copies that wait."""
         for side_queue in self._side_queues.values():
             side_queue.close()
         if self.shadow is not None:
@@ -113,19 +124,18 @@ class LiveRollout:
         started: float,
         tight_deadline: bool,
     ) -> Reply:
-        """Wrap the reply to a request that was chosen, not pinned, to learn from its outcome.
+        """Wrap the reply to a request whose variant the rollout chose, to count its outcome.
 
         Requests rejected before queuing and cancelled ones never call it, and are no evidence.
 
-        Args:
-            variant: The variant that was chosen.
-            version: Its version.
-            specs: The model's outputs, in the order of what `reply` gets.
-            arrays: The request's inputs.
-            reply: Called first, with the outputs or the error.
-            started: When the request arrived, in seconds on the monotonic clock.
-            tight_deadline: Whether the caller gave less time than the model's own timeout: then
-                running out of it is not evidence.
+        variant: The variant that was chosen.
+        version: Its version.
+        specs: The specs of the outputs, in the model's order.
+        arrays: The request's inputs by name.
+        reply: Called first, with the outputs or the error.
+        started: When the request arrived, in seconds on the monotonic clock.
+        tight_deadline: Whether the caller gave less time than the model's own timeout; then an
+            exceeded deadline is not evidence.
         """
 
         def replied(outputs: Outputs | None, error: CohortError | None) -> None:
@@ -193,8 +203,11 @@ class LiveRollout:
 
     # -- the guard
 
-    def tick(self) -> dict[int, Verdict]:
-        """Weigh what came in since the last tick; return the versions that broke a limit."""
+    def judge(self) -> dict[int, Verdict]:
+        """Judge all variants and the shadow; return a verdict for each version that broke a limit.
+
+        Adds the outcomes counted since the last call to the evidence first.
+        """
         broken = self.evidence.judge(self.decisions)
         shadow = self.shadow
         if (
@@ -212,7 +225,7 @@ def _count_checked(
     answer: Arrays | None,
     error: CohortError | None,
 ) -> None:
-    """Count a failure that the other side answered; one that failed there, too, is not evidence."""
+    """Count a failure that the other side answered; a failure on both sides is not evidence."""
     if answer is None and not isinstance(error, InferenceFailed | InvalidInput):
         return
     evidence.failed_on_both += answer is None

@@ -1,4 +1,4 @@
-"""What a rollout is: variants and their weights, the baseline, stickiness and the shadow. Pure."""
+"""A rollout: variants with their weights, the baseline, the sticky key and the shadow. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ from app.rollouts.choosing import choose
 from app.rollouts.decisions import Decision
 
 SIMULATED_CALLERS = 10_000
-"""How many callers `Rollout.moves` draws: a share is known to about half a percentage point."""
+"""How many callers `Rollout.moves` simulates: shares are exact to about half a percentage point."""
 
 _random = SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """An arm of a rollout. `rolled_back` is the server's decision, all else the operator's."""
+    """An arm of a rollout.
+
+    name: Its name, unique in the rollout.
+    version: The version that answers its callers.
+    weight: Its share of callers, relative to the sum of all weights, >= 0.
+    rolled_back: Whether the server decided that the baseline serves its callers; default False.
+    """
 
     name: str
     version: int
@@ -28,7 +34,11 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Sticky:
-    """Where the key that keeps a caller on a variant is found: a header or a parameter."""
+    """Where requests carry the key that keeps a caller on a variant. One of both is set.
+
+    header: The name of a header, in lower case; default "".
+    parameter: The name of a request parameter; default "".
+    """
 
     header: str = ""
     parameter: str = ""
@@ -36,10 +46,13 @@ class Sticky:
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """A version that receives copies of a `sample` (0 to 1) of the traffic and answers no caller.
+    """A version that receives copies of requests and answers no caller.
 
-    The last `keep_examples` requests on which it disagreed are kept for an operator, without the
-    values of the inputs and outputs named in `redact`.
+    version: The version that runs the copies.
+    sample: The share of requests that are copied, 0 to 1; default 1.
+    keep_examples: How many of the last requests on which it disagreed are kept; default 0: none,
+        because they hold callers' data.
+    redact: The inputs and outputs whose values are left out of kept examples; default none.
     """
 
     version: int
@@ -50,10 +63,18 @@ class Shadow:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """How a model's traffic is split. `baseline` is the variant the others are judged against.
+    """How a model's traffic is split.
 
-    The operator's rollout has no variant rolled back and no shadow stopped; `with_decisions` gives
-    the one that serves. In all methods `ready` are the versions that can serve; None means all.
+    The operator's rollout has no variant rolled back and no shadow stopped; `with_decisions`
+    returns the one in use. In all methods `ready` are the versions that can serve; default None:
+    all.
+
+    model: The model's name.
+    variants: The variants by name, in the operator's order.
+    baseline: The name of the variant that the others are judged against.
+    sticky: Where the sticky key is found; default None: each request draws anew.
+    shadow: The shadow; default None: none.
+    shadow_stopped: Whether the server decided to stop the shadow; default False.
     """
 
     model: str
@@ -71,25 +92,26 @@ class Rollout:
 
     @property
     def baseline_version(self) -> int:
+        """The version of the baseline."""
         return self.variants[self.baseline].version
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """The variants that are judged: all but the baseline."""
+        """The names of the variants that are judged: all but the baseline."""
         return tuple(name for name in self.variants if name != self.baseline)
 
     def candidates_of(self, version: int) -> tuple[str, ...]:
-        """The variants of a version, without the baseline."""
+        """The names of a version's variants, without the baseline."""
         return tuple(name for name in self.candidates if self.variants[name].version == version)
 
-    # -- who gets which variant
+    # -- the choice of a variant
 
     def choose(self, key: str | None, ready: Collection[int] | None = None) -> Variant:
         """Pick the variant for a caller's `key`, or for a new random key where it is None.
 
-        When exactly one weight grows, no caller leaves that variant. A variant that is rolled back
-        or not ready hands its callers to the baseline after the choice: all others keep theirs. So
-        the baseline may be returned although it is not ready.
+        When exactly one weight grows, no caller leaves that variant. Callers of a variant that is
+        rolled back or not ready get the baseline, and all other callers keep their variant. So the
+        baseline may be returned although it is not ready.
         """
         if key is None:
             key = _random.randbytes(8).hex()
@@ -105,9 +127,9 @@ class Rollout:
         return shares
 
     def moves(self, to: Rollout) -> dict[tuple[str, str], float]:
-        """The share of sticky callers that an edit moves, by (variant here, variant in `to`).
+        """Simulate the shares of sticky callers that an edit moves, by old and new variant.
 
-        The largest come first; callers who keep their variant are left out. Simulated.
+        The largest come first; callers that keep their variant are left out.
         """
         keys = [f"caller-{number}" for number in range(SIMULATED_CALLERS)]
         counts = Counter((self.choose(key).name, to.choose(key).name) for key in keys)
@@ -129,7 +151,7 @@ class Rollout:
         return shadow is not None and not self.shadow_stopped and _random.random() < shadow.sample
 
     def problems(self, missing: Collection[int]) -> list[str]:
-        """What it means for callers that the versions in `missing` cannot serve, in sentences."""
+        """A sentence for each version in `missing`, which cannot serve: what happens to callers."""
         found = []
         for name, variant in self.variants.items():
             if variant.version in missing:
@@ -145,7 +167,7 @@ class Rollout:
             )
         return found
 
-    # -- what becomes of it
+    # -- changes
 
     def with_decisions(self, decisions: Mapping[int, Decision]) -> Rollout:
         """The operator's rollout with the server's decisions, by version, applied to it.
@@ -166,7 +188,7 @@ class Rollout:
         return rollout
 
     def rolled_back(self, name: str) -> Rollout:
-        """The same rollout with a variant whose callers the baseline serves."""
+        """The rollout with one variant rolled back: the baseline serves its callers."""
         stopped = replace(self.variants[name], rolled_back=True)
         return replace(self, variants={**self.variants, name: stopped})
 

@@ -1,4 +1,4 @@
-"""All rollouts of a process: what the operator wants, what was decided, and the guard's tick."""
+"""All rollouts of a process: the operator's configs, the decisions, and the guard's interval."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ OPERATOR = "operator"
 
 
 class Rollouts:
-    """Holds a LiveRollout for each model that has a rollout, in `live`.
+    """The rollouts of all models. Changes take effect at once.
 
-    Changes take effect at once. `pending_records` and `pending_clears` are the decisions that
-    RolloutWatcher has still to write to the state folder, and to remove from it.
+    live: A LiveRollout for each model that has a rollout.
+    pending_records: Decisions that RolloutWatcher has still to write to the state folder.
+    pending_clears: Decisions that it has still to remove from there.
 
-    Args:
-        catalog: Where versions are found.
-        observe: Called with everything that happens to rollouts and shadows.
+    catalog: Returns the catalog of loaded versions.
+    observe: Called with each RolloutEvent.
     """
 
     def __init__(self, catalog: CatalogSource, observe: RolloutObserver) -> None:
@@ -75,7 +75,7 @@ class Rollouts:
         return live.shadow.examples()
 
     def problems(self) -> list[str]:
-        """Versions that are named and cannot serve, in sentences."""
+        """A sentence for each version that a rollout names and that cannot serve."""
         return [
             problem
             for model, live in self.live.items()
@@ -85,7 +85,7 @@ class Rollouts:
         ]
 
     def _is_missing(self, model: str, version: int) -> bool:
-        """Whether a version is not there or failed; one that loads, or was taken out, is not."""
+        """Whether a version is unknown or failed; one that loads, or was unloaded, is not."""
         entry = self._catalog().get(model)
         known = entry.versions.get(version) if entry is not None else None
         if known is None:
@@ -105,7 +105,7 @@ class Rollouts:
     # -- what the operator wants
 
     def apply(self, configs: Mapping[str, RolloutConfig]) -> None:
-        """Follow the file. Decisions about versions that leave their rollout end."""
+        """Apply the rollouts file. Decisions about versions that leave their rollout end."""
         for model in self.live.keys() - configs.keys():
             gone = self.live.pop(model)
             self._clear(gone, gone.config.rollout.versions & gone.decisions.keys())
@@ -131,7 +131,7 @@ class Rollouts:
             self._decide(live, Decision.now(version, OPERATOR, "rolled back by an operator"))
 
     def clear(self, model: str, variant: str | None = None) -> None:
-        """End what was decided about a variant, or about all of a model and its shadow.
+        """Clear the decisions about a variant, or about all variants and the shadow of a model.
 
         Raises NotFound.
         """
@@ -143,14 +143,14 @@ class Rollouts:
 
     # -- what is decided
 
-    def tick(self) -> None:
-        """Judge every variant on what came in since the last tick."""
+    def judge(self) -> None:
+        """Judge every variant and shadow with the outcomes counted since the last call."""
         for live in self.live.values():
-            for version, verdict in live.tick().items():
+            for version, verdict in live.judge().items():
                 self._decide(live, Decision.now(version, verdict.reason, str(verdict)))
 
     def follow(self, decisions: Decisions) -> None:
-        """Take over the decisions of the state folder, where other processes write, too."""
+        """Apply the decisions of the state folder, where other processes write, too."""
         for model, live in self.live.items():
             valid = {
                 version: decision
@@ -165,14 +165,14 @@ class Rollouts:
             before = live.decisions
             if valid == before:
                 continue
-            live.decide(valid)
+            live.apply_decisions(valid)
             for version in sorted(valid.keys() - before.keys()):
-                self._report(live, valid[version], ours=False)
+                self._report(live, valid[version], decided_here=False)
             for version in sorted(before.keys() - valid.keys()):
                 self._observe(Restored(model, version, live.rollout.candidates_of(version)))
 
     def close(self) -> None:
-        """Give up all copies that wait."""
+        """Cancel all copies that wait."""
         for live in self.live.values():
             live.close()
 
@@ -180,19 +180,19 @@ class Rollouts:
         key = live.rollout.model, decision.version
         self.pending_records[key] = decision
         self.pending_clears.discard(key)
-        live.decide({**live.decisions, decision.version: decision})
-        self._report(live, decision, ours=True)
+        live.apply_decisions({**live.decisions, decision.version: decision})
+        self._report(live, decision, decided_here=True)
 
     def _clear(self, live: LiveRollout, versions: frozenset[int]) -> None:
         model = live.rollout.model
         for version in versions:
             self.pending_records.pop((model, version), None)
             self.pending_clears.add((model, version))
-        live.decide({v: one for v, one in live.decisions.items() if v not in versions})
+        live.apply_decisions({v: one for v, one in live.decisions.items() if v not in versions})
         for version in sorted(versions):
             self._observe(Restored(model, version, live.rollout.candidates_of(version)))
 
-    def _report(self, live: LiveRollout, decision: Decision, *, ours: bool) -> None:
+    def _report(self, live: LiveRollout, decision: Decision, *, decided_here: bool) -> None:
         rollout = live.rollout
         stopped = (
             rollout.shadow_stopped
@@ -201,7 +201,14 @@ class Rollouts:
         )
         names = rollout.candidates_of(decision.version)
         if names or stopped:
-            reason, detail = decision.reason, decision.detail
             self._observe(
-                RolledBack(rollout.model, decision.version, names, stopped, reason, detail, ours)
+                RolledBack(
+                    rollout.model,
+                    decision.version,
+                    names,
+                    stopped,
+                    decision.reason,
+                    decision.detail,
+                    decided_here,
+                )
             )

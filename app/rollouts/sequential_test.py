@@ -38,15 +38,19 @@ RESTART_BELOW = -3.0
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """`guard:` in a rollout. A limit of None is not watched.
+    """`guard:` in a rollout. A limit of None, the default of each, is not watched.
 
-    Args:
-        max_error_rate_increase: How far a variant's error rate may be above the baseline's, 0 to 1.
-        max_latency_ratio: How many times the baseline's p95 latency counts as slow, 1 or more.
-        max_disagreement: The share of copies on which the shadow may disagree, 0 to 1.
-        min_requests: Requests of the variant before any verdict.
-        confidence: A variant that keeps within all limits is ever rolled back with a probability
-            of at most 1 - confidence.
+    Limits have no other defaults because what is tolerable depends on the model.
+
+    max_error_rate_increase: How far a variant's error rate may be above the baseline's, as a share
+        of its requests, 0 to 1.
+    max_latency_ratio: The latency above which a request counts as slow, as a multiple of the
+        baseline's p95, 1 or more.
+    max_disagreement: The share of copies on which the shadow may disagree, 0 to 1.
+    min_requests: Requests of the variant before any verdict; default 200. The test is valid without
+        it, but the first requests, with cold caches, are not typical.
+    confidence: A variant that keeps within all limits is ever rolled back with a probability of at
+        most 1 - confidence; default 0.95: one good variant in twenty, the usual level of a test.
     """
 
     max_error_rate_increase: float | None = None
@@ -66,7 +70,11 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Outcomes of a stream: how many, and how many of them bad."""
+    """Outcomes of a stream.
+
+    total: How many there are; default 0.
+    bad: How many of them are bad; default 0.
+    """
 
     total: int = 0
     bad: int = 0
@@ -82,10 +90,12 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known so far: the counts, and the log of each bet's wealth.
+    """The evidence so far: the counts, and the log of each bet's wealth.
 
-    `log_wealths` belong to `ALTERNATIVES`, in order; the mean of the wealths is the e-process.
-    `restarts` counts the e-processes that were given up before this one.
+    baseline: The baseline's outcomes; empty for a stream without one.
+    variant: The variant's outcomes.
+    log_wealths: For each of `ALTERNATIVES`; the mean of the wealths is the e-process.
+    restarts: The number of e-processes that were given up before this one.
     """
 
     baseline: Counts = Counts()

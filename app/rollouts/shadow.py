@@ -48,14 +48,15 @@ class OutputSummary:
 class ShadowRunner:
     """Runs the copies of one model's shadow, compares, and keeps the evidence.
 
-    `compared` counts all copies with an outcome; of them `disagreed`, of those `failed` without
-    outputs. `dropped` ones found no room or no idle slot in time.
+    compared: The number of copies with an outcome.
+    disagreed: Those of them whose outputs disagreed, or that failed.
+    failed: Those of them that failed.
+    dropped: The number of copies that found no room in the queue or no idle slot in time.
 
-    Args:
-        model: The model's name.
-        shadow: Its version and sample; `configure` changes all but the version.
-        catalog: Where versions are found.
-        observe: Called with Compared or Dropped for every copy.
+    model: The model's name.
+    shadow: Its version and sample; `configure` changes all but the version.
+    catalog: Returns the catalog of loaded versions.
+    observe: Called with Compared or Dropped for each copy.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class ShadowRunner:
 
     @property
     def version(self) -> int:
+        """The shadow's version."""
         return self.shadow.version
 
     def configure(self, shadow: Shadow) -> None:

@@ -1,4 +1,4 @@
-"""Runs of a version that answer no caller, beside those that do."""
+"""Side queues: runs of a version for copies of requests, which answer no caller."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from app.registry import Catalog, Engine, RequestQueue, State
 from app.tensors import Arrays, by_name, check_inputs
 
 COPY_TIMEOUT_SECONDS = 10.0
-"""After which a copy that found no idle slot is given up: unloading a version waits for copies."""
+"""How long a copy may wait for an idle slot: unloading a version waits for its copies."""
 
 MAX_WAITING_BYTES = 64 * 2**20
-"""Of the inputs in one side queue."""
+"""The size of all inputs in one side queue at most."""
 
 CatalogSource = Callable[[], Catalog]
-"""Gives the catalog as it is now."""
+"""Returns the catalog as it is now."""
 
 CopyReply = Callable[[Arrays | None, CohortError | None], None]
+"""Called once, with the outputs by name or the error."""
 
 
 class SideQueue:
-    """A second queue for a version, for copies of requests. Each holds it, as a lease does.
+    """A second queue for a version, for copies of requests. Each copy holds it, as a lease does.
 
-    Args:
-        catalog: Where the version is found.
-        model: The model's name.
-        version: The version that runs the copies; it may be not ready yet.
-        max_requests: How many copies may wait; further ones are rejected.
-        shadow: Run only while no other request waits for the device, in batches.
+    catalog: Returns the catalog of loaded versions.
+    model: The model's name.
+    version: The version that runs the copies; it may be not ready yet.
+    max_requests: Copies in the queue at most; further ones are rejected.
+    shadow: Whether copies run in batches and only while no other request waits for the device.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class SideQueue:
         self._bytes = 0
 
     def submit(self, arrays: Arrays, reply: CopyReply) -> None:
-        """Queue a copy; `reply` is called once, on the loop.
+        """Queue a copy; `reply` is called once, on the event loop.
 
         Raises NotReady, Overloaded or InvalidInput.
         """
@@ -67,7 +67,7 @@ class SideQueue:
         engine.leases.count += 1
 
     def close(self) -> None:
-        """Give up the copies that wait."""
+        """Cancel the copies that wait."""
         if self._queue is not None:
             self._queue.close()
         self._queue = self._engine = None

@@ -1,4 +1,4 @@
-"""Follows the operator's file and the state folder, and has the guard judge."""
+"""The rollout watcher: reads the rollouts file and the state folder, and has the guard judge."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ class _SyncResult(NamedTuple):
 
 
 class RolloutWatcher:
-    """Keeps `rollouts` in step with the file and the state folder. An invalid file changes nothing.
+    """Applies the rollouts file and the state folder to the rollouts of this process.
 
-    `initialized` is whether a valid file was ever read, or known to be missing. Until then no model
-    is loaded: which versions may have traffic is not known.
+    An invalid file changes nothing.
 
-    Args:
-        path: The rollouts file; it may be missing.
-        store: The decisions that processes share.
-        rollouts: What is kept in step.
+    initialized: Whether a valid file was ever read, or found missing. Until then no model is
+        loaded, because it is not known which versions may receive traffic.
+
+    path: The rollouts file; it may be missing.
+    store: The decisions that processes share.
+    rollouts: The rollouts of this process.
     """
 
     def __init__(self, path: Path, store: DecisionStore, rollouts: Rollouts) -> None:
@@ -141,7 +142,7 @@ class RolloutWatcher:
 
     async def step(self) -> None:
         """Judge what came in, and exchange decisions with other processes."""
-        self._rollouts.tick()
+        self._rollouts.judge()
         await self.sync()
 
     async def sync(self) -> None:
@@ -221,7 +222,7 @@ def _decided_at(decision: Decision) -> float:
 def log_event(event: RolloutEvent) -> None:
     """Log what happened to a variant."""
     match event:
-        case RolledBack(model, version, variants, shadow, reason, detail, ours):
+        case RolledBack(model, version, variants, shadow, reason, detail, decided_here):
             log.error(
                 "rolled back",
                 model=model,
@@ -230,7 +231,7 @@ def log_event(event: RolloutEvent) -> None:
                 shadow_stopped=shadow,
                 reason=reason,
                 detail=detail,
-                decided_here=ours,
+                decided_here=decided_here,
             )
         case Restored(model, version, variants):
             log.info("rollback ended", model=model, version=version, variants=list(variants))

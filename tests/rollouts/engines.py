@@ -162,6 +162,6 @@ class LiveRig:
 
     def weighed(self, candidate: str = "canary") -> tuple[int, int, int, int]:
         """Errors by now: all and bad of the baseline, all and bad of the candidate."""
-        self.live.tick()
+        self.live.judge()
         seen = self.live.evidence.candidates[candidate].errors.evidence
         return (seen.baseline.total, seen.baseline.bad, seen.variant.total, seen.variant.bad)

@@ -78,13 +78,13 @@ def test_a_deadline_that_the_caller_made_tight_is_no_evidence() -> None:
     rig = LiveRig(f"{HALVES}, {LATENCY}")
     for variant in ("stable", "canary"):
         rig.respond(variant, scores(), times=MIN_BASELINE_REQUESTS, started=monotonic())
-    rig.live.tick()
+    rig.live.judge()
     rig.respond("stable", scores())
     rig.respond("canary", error=DeadlineExceeded(1.0), tight_deadline=True)
-    rig.live.tick()
+    rig.live.judge()
     assert rig.live.evidence.candidates["canary"].slow.evidence.variant.total == 0
     rig.respond("canary", error=DeadlineExceeded(1.0))
-    rig.live.tick()
+    rig.live.judge()
     assert rig.live.evidence.candidates["canary"].slow.evidence.variant.bad == 1
 
 
@@ -165,7 +165,7 @@ def test_a_failure_of_the_baseline_is_checked_on_every_candidate_that_serves() -
     rig = LiveRig(f"{HALVES[:-1]}, other: {{version: 3, weight: 1}}}}, {ERRORS}")
     rig.respond("stable", error=BAD_INPUT)
     assert [engine.copies for engine in rig.engines.values()] == [0, 1, 1]
-    rig.live.decide({2: Decision(2, "operator")})
+    rig.live.apply_decisions({2: Decision(2, "operator")})
     rig.respond("stable", error=BAD_INPUT)
     assert [engine.copies for engine in rig.engines.values()] == [0, 1, 2]
 
@@ -190,15 +190,15 @@ def test_the_candidate_that_fails_is_judged_and_no_verdict_repeats() -> None:
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("stable", scores(), times=200)
     rig.respond("canary", error=BROKEN, times=49)
-    assert rig.live.tick() == {}
+    assert rig.live.judge() == {}
     rig.respond("stable", scores())
     rig.respond("canary", error=BROKEN)
-    (verdict,) = rig.live.tick().values()
+    (verdict,) = rig.live.judge().values()
     assert verdict.reason == "errors"
-    rig.live.decide({2: Decision(2, "errors")})
+    rig.live.apply_decisions({2: Decision(2, "errors")})
     rig.respond("stable", scores(), times=100)
     rig.respond("canary", error=BROKEN, times=100)
-    assert rig.live.tick() == {}
+    assert rig.live.judge() == {}
 
 
 def test_latency_is_from_arrival_to_reply() -> None:
@@ -206,10 +206,10 @@ def test_latency_is_from_arrival_to_reply() -> None:
     rig = LiveRig(f"{HALVES}, {LATENCY}")
     now = monotonic()
     rig.respond("stable", scores(), times=MIN_BASELINE_REQUESTS, started=now - 10)
-    assert rig.live.tick() == {}
+    assert rig.live.judge() == {}
     rig.respond("stable", scores(), times=200, started=now - 10)
     rig.respond("canary", scores(), times=200, started=now - 100)
-    assert {version: one.reason for version, one in rig.live.tick().items()} == {2: "latency"}
+    assert {version: one.reason for version, one in rig.live.judge().items()} == {2: "latency"}
 
 
 # -- edits and decisions
@@ -242,10 +242,10 @@ def test_what_was_rolled_back_begins_anew_when_that_ends() -> None:
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("stable", scores(), times=100)
     rig.respond("canary", error=BROKEN, times=100)
-    assert rig.live.tick().keys() == {2}
-    rig.live.decide({2: Decision(2, "errors")})
+    assert rig.live.judge().keys() == {2}
+    rig.live.apply_decisions({2: Decision(2, "errors")})
     assert {rig.live.choose(None, {1, 2}).name for _ in range(50)} == {"stable"}
-    rig.live.decide({})
+    rig.live.apply_decisions({})
     assert {rig.live.choose(None, {1, 2}).name for _ in range(50)} == {"stable", "canary"}
     assert rig.weighed() == (0, 0, 0, 0)
 
@@ -253,7 +253,7 @@ def test_what_was_rolled_back_begins_anew_when_that_ends() -> None:
 def test_a_decision_stays_over_an_edit() -> None:
     """Only `decide` ends it."""
     rig = LiveRig(HALVES)
-    rig.live.decide({2: Decision(2, "operator")})
+    rig.live.apply_decisions({2: Decision(2, "operator")})
     rig.configure(HALVES.replace("weight: 1", "weight: 9"))
     assert rig.live.rollout.variants["canary"].rolled_back
 

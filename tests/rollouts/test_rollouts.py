@@ -132,7 +132,7 @@ async def test_versions_and_labels_are_pinned_past_the_rollout(deployment: Deplo
     deployment.apply(f"{HALVES}, {GUARD}")
     assert await deployment.ask(times=9, label="canary") == {("canary", "OK"): 9}
     assert await deployment.ask(times=9, version="2") == {("", "OK"): 9}
-    deployment.rollouts.tick()
+    deployment.rollouts.judge()
     assert deployment.described("canary")["evidence"]["errors"]["requests"] == 0
     with pytest.raises(NotFound, match="did you mean 'canary'"):
         await deployment.ask(label="canari")
@@ -160,13 +160,13 @@ async def test_a_variant_that_fails_where_the_baseline_does_not_is_rolled_back(
         assert set(answers) <= {("stable", "OK"), ("canary", "InvalidInput"),
                                 ("canary", "InferenceFailed")}  # fmt: skip
         await deployment.settle()
-        deployment.rollouts.tick()
+        deployment.rollouts.judge()
         if deployment.is_out("canary"):
             break
     assert await deployment.ask(5, times=50) == {("stable", "OK"): 50}
     (event,) = deployment.events
     assert isinstance(event, RolledBack)
-    assert (event.variants, event.reason, event.ours) == (("canary",), "errors", True)
+    assert (event.variants, event.reason, event.decided_here) == (("canary",), "errors", True)
     assert deployment.described("canary")["reason"] == "errors"
     assert deployment.described("canary")["share"] == 0
     assert deployment.rollouts.pending_records["m", 2].reason == "errors"
@@ -184,7 +184,7 @@ async def test_what_fails_on_both_sides_rolls_nothing_back(deployment: Deploymen
         assert {variant for variant, _ in bad} == {"canary"}
         assert not any(code == "OK" for _, code in bad)
         await deployment.settle()
-        deployment.rollouts.tick()
+        deployment.rollouts.judge()
     assert not deployment.events
     evidence = deployment.described("canary")["evidence"]["errors"]
     assert evidence["failed_on_both"] == 200
@@ -198,7 +198,7 @@ async def test_refusals_before_the_run_are_no_evidence(deployment: Deployment) -
         with deployment.plane.pick("m") as lease, pytest.raises(InvalidInput):
             await lease.infer({"nonsense": np.zeros(1, np.float32)})
     await deployment.ask(0, label="stable")
-    deployment.rollouts.tick()
+    deployment.rollouts.judge()
     assert deployment.described("canary")["evidence"]["errors"]["requests"] == 0
 
 
@@ -245,7 +245,7 @@ async def test_what_others_decided_is_followed(deployment: Deployment) -> None:
     assert await deployment.ask(times=20) == {("stable", "OK"): 20}
     (event,) = deployment.events
     assert isinstance(event, RolledBack)
-    assert not event.ours
+    assert not event.decided_here
     deployment.rollouts.follow({})
     assert len(await deployment.ask(times=50)) == 2
     deployment.rollouts.roll_back("m", "canary")
@@ -304,7 +304,7 @@ async def test_a_shadow_that_disagrees_is_stopped_with_its_variants(deployment: 
     while not deployment.rollout.shadow_stopped:
         await deployment.ask(5, times=40)
         await deployment.settle()
-        deployment.rollouts.tick()
+        deployment.rollouts.judge()
     assert deployment.is_out("canary")
     (event,) = [one for one in deployment.events if isinstance(one, RolledBack)]
     assert (event.shadow, event.reason) == (True, "disagreement")

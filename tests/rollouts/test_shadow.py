@@ -152,13 +152,13 @@ def test_a_shadow_that_disagrees_is_told_from_min_requests_on() -> None:
     """And not again once it is stopped: nothing is copied then."""
     one = rig(rest=f", {GUARD}")
     fail(one, 19)
-    assert one.live.tick() == {}
+    assert one.live.judge() == {}
     fail(one, 1)
-    assert {version: verdict.reason for version, verdict in one.live.tick().items()} == {
+    assert {version: verdict.reason for version, verdict in one.live.judge().items()} == {
         3: "disagreement"
     }
-    one.live.decide({3: Decision(3, "disagreement")})
-    assert one.live.tick() == {}
+    one.live.apply_decisions({3: Decision(3, "disagreement")})
+    assert one.live.judge() == {}
     one.respond("stable", scores())
     assert one.engines[3].copies == 0
 
@@ -168,7 +168,7 @@ def test_what_is_weighed_is_not_weighed_again() -> None:
     one = rig(rest=f", {GUARD}")
     fail(one, 5)
     for _ in range(10):
-        assert one.live.tick() == {}
+        assert one.live.judge() == {}
     runner = one.live.shadow
     assert runner is not None
     assert (runner.evidence.variant.total, runner.evidence.variant.bad) == (5, 5)
@@ -178,19 +178,19 @@ def test_without_a_limit_nothing_is_judged() -> None:
     """However much it disagrees."""
     one = rig(rest=", guard: {max_error_rate_increase: 0.01, min_requests: 1}")
     fail(one, 60)
-    assert one.live.tick() == {}
+    assert one.live.judge() == {}
 
 
 def test_a_changed_guard_forgets_the_evidence_and_not_the_counters() -> None:
     """Another limit is another question."""
     one = rig(rest=f", {GUARD}")
     fail(one, 10)
-    one.live.tick()
+    one.live.judge()
     fail(one, 10)
     one.configure(f"{ONE}, shadow: {{version: 3}}, {GUARD.replace('0.02', '0.03')}")
     runner = one.live.shadow
     assert runner is not None
-    assert one.live.tick() == {}
+    assert one.live.judge() == {}
     assert (runner.evidence.variant.total, runner.compared) == (0, 20)
 
 
@@ -198,9 +198,9 @@ def test_a_shadow_that_is_let_back_in_begins_anew() -> None:
     """Counters, examples and evidence."""
     one = rig(rest=f", {GUARD}")
     fail(one, 30)
-    one.live.decide({3: Decision(3, "disagreement")})
+    one.live.apply_decisions({3: Decision(3, "disagreement")})
     stopped = one.live.shadow
-    one.live.decide({})
+    one.live.apply_decisions({})
     assert one.live.shadow is not None
     assert one.live.shadow is not stopped
     assert one.live.shadow.compared == 0
@@ -216,8 +216,8 @@ def test_the_decision_about_another_version_leaves_the_shadow_alone() -> None:
         "shadow: {version: 3}"
     )
     runner = one.live.shadow
-    one.live.decide({2: Decision(2, "errors")})
-    one.live.decide({})
+    one.live.apply_decisions({2: Decision(2, "errors")})
+    one.live.apply_decisions({})
     assert one.live.shadow is runner
 
 
