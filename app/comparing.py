@@ -48,11 +48,14 @@ class OutputDifference(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """One output of pairs that are alike, stacked: axis 0 is the pair. Floats are float64.
+    """One output of pairs with the same shapes, stacked: axis 0 is the pair. Floats are float64.
 
-    `distance` and `size`, the larger magnitude of both sides, are None for text and booleans.
-    Where a NaN or an infinity is on one side only, the distance is infinite. The size of what is
-    not finite is 0.
+    datatype: Of the output.
+    expected, got: The two sides.
+    unequal: Where they differ at all.
+    distance: The absolute difference, infinite where a NaN or an infinity is on one side only;
+        None for text and booleans.
+    size: The larger magnitude of both sides, 0 where it is not finite; None for text and booleans.
     """
 
     datatype: Datatype
@@ -98,11 +101,13 @@ class Tolerance:
     same_datatype: ClassVar[bool] = True
 
     def breaches(self, measured: Measured) -> Flags:
+        """True where the tolerance is exceeded; other than floats must be equal."""
         if measured.kind != "float" or measured.distance is None or measured.size is None:
             return measured.unequal
         return np.asarray(measured.distance > self.absolute + self.relative * measured.size)
 
     def explain(self, measured: Measured) -> str:
+        """Describe the breaches of a single pair."""
         allowed = f"{self.absolute:g} + {self.relative:g} x the value"
         return _explain_distance(measured, self.breaches(measured), allowed)
 
@@ -120,12 +125,14 @@ class Rounding:
     same_datatype: ClassVar[bool] = True
 
     def breaches(self, measured: Measured) -> Flags:
+        """True where the share is exceeded; other than floats must be equal."""
         if measured.kind != "float" or measured.distance is None or measured.size is None:
             return measured.unequal
         largest = _maxima(measured.size).reshape(-1, *[1] * (measured.size.ndim - 1))
         return np.asarray(measured.distance > self._share(measured) * largest)
 
     def explain(self, measured: Measured) -> str:
+        """Describe the breaches of a single pair."""
         allowed = f"{self._share(measured):g} x the output's largest value"
         return _explain_distance(measured, self.breaches(measured), allowed)
 
@@ -143,6 +150,7 @@ class SameDecision:
     same_datatype: ClassVar[bool] = False
 
     def breaches(self, measured: Measured) -> Flags:
+        """True where the argmax differs, or a NaN or an infinity is on one side only."""
         if measured.kind != "float" or measured.distance is None:
             return measured.unequal
         one_sided = np.isinf(measured.distance)
@@ -152,6 +160,7 @@ class SameDecision:
         return np.asarray(one_sided.any(-1) | (best[0] != best[1]))
 
     def explain(self, measured: Measured) -> str:
+        """Describe the breaches of a single pair."""
         breaches = self.breaches(measured)
         if measured.kind == "float" and _are_scores(measured):
             return f"has another argmax in {np.count_nonzero(breaches)} of {breaches.size} places"

@@ -23,19 +23,24 @@ Kind = Literal["bool", "int", "float", "text"]
 
 @dataclass(frozen=True, slots=True)
 class Datatype:
-    """One row of the table of datatypes: its name, ONNX Runtime's, numpy's and ONNX's number.
+    """One row of the table of datatypes.
 
-    `kind` says what its elements are, which numpy does not for those of ml_dtypes. Arrays hold one
-    element per item, also where an element has fewer than eight `bits`.
+    name: The Open Inference name, such as "FP32".
+    ort: ONNX Runtime's name, such as "tensor(float)".
+    dtype: numpy's type. Arrays hold one element per item, also where it has fewer than 8 bits.
+    kind: What its elements are, which numpy does not tell for the types of ml_dtypes.
+    onnx: The number in ONNX's TensorProto.DataType.
+    bits: The bits of an element outside of arrays.
+    numpy_native: Whether `session.run` takes it as a numpy array; others need an OrtValue.
     """
 
     name: str
     ort: str
     dtype: np.dtype[np.generic]
     kind: Kind
-    onnx: int  # TensorProto.DataType
+    onnx: int
     bits: int
-    numpy_native: bool  # crosses `session.run` as a numpy array; the others need an OrtValue
+    numpy_native: bool
 
     @property
     def packed(self) -> bool:

@@ -103,10 +103,14 @@ class Ticket:
 class Batch:
     """Requests that share a run, from leaving the queue until their replies are called.
 
+    runner: Runs the model.
     tickets: The requests, in the order of their rows.
+    decision: The decision that chose them.
+    expected: The estimated duration of the run, in seconds.
+    now: When they left the queue, in seconds on the monotonic clock.
+
     rows, work: The rows of all requests, and the same in rows of the length that was profiled.
     waits: Seconds in the queue and the number of requests, for each ticket.
-    expected: The estimated duration of the run, in seconds.
     exclusive: Whether no other run is in progress; set by the scheduler before `execute`.
     pending: The number of tickets that are neither cancelled nor past their deadline.
     results: After `execute`, the outputs or the error of each ticket.

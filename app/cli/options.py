@@ -69,6 +69,7 @@ METAVARS: Mapping[str, str] = {
 
 
 def settings_from(context: click.Context) -> Settings:
+    """Read the settings from the environment and a command's options; exit where one is invalid."""
     from app.settings import Settings, SettingsInvalid, read_settings, unknown_variables, variable
 
     for warning in unknown_variables(os.environ):

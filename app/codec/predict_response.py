@@ -33,9 +33,15 @@ def encode_prediction(
     outputs: Mapping[str, Array],
     inference_time: float,
 ) -> bytes:
-    """Write the answer to `inputs`; `inference_time` is in seconds.
+    """Write the response to a request with `inputs`.
 
-    Raises InferenceFailed for an output that JSON cannot carry.
+    model, version: The names of the version that answered.
+    variant: The rollout's variant that answered; None without a rollout.
+    id: The request's id; None where it had none.
+    outputs: The arrays by name.
+    inference_time: In seconds, from arrival to response.
+
+    Raises InferenceFailed for an output that cannot be written in JSON.
     """
     answer: dict[str, Any] = {"model": model, "version": version}
     if variant is not None:
@@ -56,9 +62,9 @@ def encode_simple(
     outputs: Mapping[str, Array],
     inference_time: float,
 ) -> bytes:
-    """Write the answer to `input`: the only output without its name, several by name.
+    """Write the response to a request with `input`: the only output without its name.
 
-    Raises as above.
+    Several outputs are written by name. Parameters and errors as for `encode_prediction`.
     """
     answer: dict[str, Any] = {
         "prediction": outputs,

@@ -92,9 +92,12 @@ def pack_rows(bodies: Sequence[bytes], rows: Sequence[Row], datatype: str) -> Ar
 def write_rows(
     outputs: Sequence[tuple[str, Array]], *, model: str, version: str, single: bool, seconds: float
 ) -> list[bytes] | None:
-    """Write one answer per row, as `encode_prediction` would, or `encode_simple` if `single`.
+    """Write one response per row; None where outputs have not one row each, NaN or infinity.
 
-    None where that has more to say: outputs without one row per request, NaN or infinity.
+    outputs: The names and arrays of the outputs; axis 0 is the request.
+    model, version: The names of the version that answered.
+    single: Whether to write what `encode_simple` would, rather than `encode_prediction`.
+    seconds: The inference time.
     """
     pieces = []
     for _, array in outputs:

@@ -1,4 +1,4 @@
-"""The control plane: what operators may read and do."""
+"""The control plane: the interface for operators."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class ControlPlane:
     draining: Whether the process has begun to stop; never reset.
 
     registry: Holds the catalog of loaded versions.
-    metrics: What was counted.
+    metrics: The metrics of the process.
     rollouts: The rollouts of all models.
-    reconcile: Loads and unloads until the registry matches what is on disk now.
-    save: Writes the decisions about rollouts to the state folder now.
-    problems: Lists the problems of the operator's files, as messages.
-    loading_reason: Tells why the first models are not loaded yet.
+    reconcile: Loads and unloads until the registry matches the models folder.
+    save: Writes the decisions about rollouts to the state folder.
+    problems: Returns the problems of the operator's files, as messages.
+    loading_reason: Returns the reason why the first models are not loaded yet.
     """
 
     def __init__(

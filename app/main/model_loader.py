@@ -1,4 +1,4 @@
-"""Keeps the registry in line with the models folder."""
+"""The model loader: scans the models folder and has the registry load and unload."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from app.settings import Settings
 log = structlog.get_logger("cohort")
 
 SETTLING_SECONDS = 10.0
-"""How long an operator's `load` waits at most for files that are still being copied."""
+"""How long an operator's `load` waits for files that are still being copied, at most."""
 
 
 class ModelLoader:
-    """Scans the models folder and lets the registry load and unload what changed.
+    """Scans the models folder and has the registry load and unload what changed.
 
-    settings: Where the models folder is, and what the start-up table shows.
+    settings: The models folder, and the address in the start-up table.
     registry: Loads and unloads.
-    rollouts: Tells the versions that rollouts name, which are loaded besides those of the policy.
-    watcher: Nothing is loaded before it has read the rollouts file and the decisions, because until
-        then it is unknown which versions may have traffic.
+    rollouts: The versions that they name are loaded, besides those of each model's policy.
+    watcher: Reads the rollouts file and the decisions. Nothing is loaded before that, because it is
+        not known which versions may receive traffic.
     """
 
     def __init__(

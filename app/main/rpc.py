@@ -24,7 +24,7 @@ async def start_rpc(service: Service) -> RpcServer | None:
     server = RpcServer(
         service.data_plane,
         service.control_plane,
-        limit=settings.max_body_mb * 2**20,
+        max_message_bytes=settings.max_body_mb * 2**20,
         authority=service.authority,
     )
     try:

@@ -93,11 +93,9 @@ class VersionMetrics:
 class Metrics(Collector):
     """All metrics of a process.
 
-    Args:
-        models: Returns the catalog's entries; called at each scrape.
-        rollouts: What is counted of rollouts and their shadows.
-        hot_requests: Returns how many responses the fast HTTP protocol has sent; called at each
-            scrape.
+    models: Returns the catalog's entries; called at each scrape.
+    rollouts: The metrics of rollouts and their shadows.
+    hot_requests: Returns how many responses the fast path has sent; called at each scrape.
     """
 
     def __init__(
@@ -131,9 +129,11 @@ class Metrics(Collector):
         return encode(self._registry), content_type
 
     def describe(self) -> Iterable[Metric]:
+        """Describe nothing in advance, for prometheus_client."""
         return ()  # the families have labels that are known only when collected
 
     def collect(self) -> Iterator[Metric]:
+        """All metric families as they are now, for prometheus_client."""
         yield from self._counters()
         yield from self._histograms()
         yield from _gauges(list(self._models()))

@@ -19,7 +19,13 @@ from app.tensors import BY_NAME, Array, Arrays, TensorSpec, check_names
 
 @dataclass(frozen=True, slots=True)
 class OutputTensor:
-    """An output as it is sent, under the datatype it goes by."""
+    """An output as it is sent.
+
+    name: Its name.
+    datatype: The datatype's name in the protocol; BYTES for classes.
+    array: Its values.
+    binary: Whether it is sent as bytes, where the protocol has more than one form.
+    """
 
     name: str
     datatype: str
@@ -29,7 +35,13 @@ class OutputTensor:
 
 @dataclass(frozen=True, slots=True)
 class InferResponse:
-    """What is sent back. `id` and `variant` are empty where there is none."""
+    """A response.
+
+    model, version: The names of the version that answered.
+    id: The request's id; empty where it had none.
+    variant: The rollout's variant that answered; empty without a rollout.
+    outputs: The requested outputs, in the order of the request.
+    """
 
     model: str
     version: str

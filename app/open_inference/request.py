@@ -1,4 +1,4 @@
-"""An inference request in plain values, whatever carried it, and what makes it a valid one."""
+"""An inference request in plain values, for REST and gRPC alike, and its validation."""
 
 from __future__ import annotations
 
@@ -19,26 +19,30 @@ from app.open_inference.parameters import (
 
 @dataclass(frozen=True, slots=True)
 class InputTensor:
-    """An input as it was sent. Its elements are in one of `raw`, `values` and `data`."""
+    """An input as it was sent. Its elements are in one of `raw`, `values` and `data`.
+
+    name, datatype, shape, parameters: As they were sent, not checked against the model.
+    raw: Bytes in the format of the binary tensor data extension; default None.
+    values: A flat sequence of the datatype's protobuf type, bytes for BYTES; default None.
+    data: A JSON list, flat or nested like the shape; default None.
+    """
 
     name: str
     datatype: str
     shape: Sequence[int]
     parameters: Parameters
     raw: BytesLike | None = None
-    """Bytes as the binary tensor data extension has them."""
     values: Sequence[object] | None = None
-    """Flat, of the type that the datatype has in protobuf; bytes for BYTES."""
     data: object = None
-    """A JSON value: a list, flat or nested as the shape says."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedOutput:
-    """An output that is wanted.
+    """A requested output.
 
-    `binary`: whether it goes as bytes, where the protocol has more than one form. `classes`: in
-    place of the values, as many best classes; 0: the values.
+    name: Its name.
+    binary: Whether it is sent as bytes, where the protocol has more than one form; default False.
+    classes: How many of the best classes are sent in place of the values; default 0: the values.
     """
 
     name: str
@@ -48,10 +52,14 @@ class RequestedOutput:
 
 @dataclass(frozen=True, slots=True)
 class InferRequest:
-    """A request whose parts are each valid; whether they fit the model is another question.
+    """A valid request, which is not checked against the model yet.
 
-    `inputs` are by name, in the order sent. `outputs` is None for all of them, which then go
-    `binary` or not. `id` is empty where there is none. `timeout` is in seconds.
+    inputs: By name, in the order in which they were sent.
+    outputs: The requested outputs; None: all of them.
+    id: The caller's id; empty where it sent none.
+    timeout: The caller's limit in seconds; None where it sent none.
+    binary: Whether outputs are sent as bytes where `outputs` is None.
+    parameters: The request's parameters.
     """
 
     inputs: Mapping[str, InputTensor]
@@ -69,10 +77,15 @@ def make_request(
     id: str = "",  # noqa: A002 - the protocol's word
     parameters: Parameters = NO_PARAMETERS,
 ) -> InferRequest:
-    """Make a request of what was sent: `outputs` are names, each with its parameters.
+    """Make a request from its parts.
 
-    Raises InvalidInput with the place of what is wrong, `inputs[1].name`, in the words that the
-    protocol has over REST and gRPC alike.
+    inputs: The inputs as they were sent.
+    outputs: The names of the requested outputs, each with its parameters.
+    id: The caller's id; default "": none.
+    parameters: The request's parameters; default none.
+
+    Raises InvalidInput, whose message names the place of the problem, such as `inputs[1].name`, in
+    the same words over REST and gRPC.
     """
     check_no_shared_memory("parameters", parameters)
     binary = boolean("parameters.binary_data_output", parameters.get("binary_data_output"))

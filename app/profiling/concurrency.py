@@ -18,12 +18,19 @@ from app.tensors import Arrays
 
 @dataclass(frozen=True, slots=True)
 class ConcurrentRuns:
-    """`at_once` runs of `rows` rows, each on `threads` threads; the rows per second of them all."""
+    """What concurrent runs of a model achieved.
+
+    threads: The threads of each run.
+    rows: The rows of each run.
+    at_once: The number of concurrent runs.
+    seconds: The duration of one run, on average.
+    rows_per_second: The rows per second of all runs together.
+    """
 
     threads: int
     rows: int
     at_once: int
-    seconds: float  # one run, on average
+    seconds: float
     rows_per_second: float
 
 

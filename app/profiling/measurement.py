@@ -22,12 +22,12 @@ FAILED, PADDED_FAILED = "several rows at once failed", "padded requests failed"
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What one version measured on this machine.
+    """The duration of a version's runs on this machine, and the batch size chosen from it.
 
-    `seconds` maps rows to the seconds a run of as many takes; empty where the model could not be
-    run. `max_batch_size` is the number of rows chosen, 1 where requests run one by one, and then
-    `reason` says why. `row_elements` is how many elements a row of the inputs had; 0 where no row
-    can have more or fewer.
+    seconds: The duration of a run by its number of rows; empty where the model could not be run.
+    max_batch_size: The batch size that was chosen, in rows; 1: requests run one by one.
+    reason: Why requests run one by one; default "": they do not.
+    row_elements: The elements of a profiled row, of all inputs; default 0: all rows have as many.
     """
 
     seconds: Mapping[int, float]
@@ -74,7 +74,14 @@ def measure_profile(
     *,
     budget: float = 0.5,
 ) -> Profile:
-    """Run a model with `trial`'s inputs, for about `budget` seconds beyond the runs needed."""
+    """Measure runs of a model with synthetic inputs, and choose a batch size.
+
+    run: Runs the model.
+    trial: Makes the inputs.
+    inputs, outputs: The model's specs.
+    policy: The batch policy of the model's config.
+    budget: Seconds to measure, besides the runs that are always needed; default 0.5.
+    """
     if trial.problem:
         return Profile({}, 1, f"it could not be run with synthetic inputs: {trial.problem}")
     one = trial.feeds(1)
@@ -206,9 +213,13 @@ def time_runs(
     latency_budget: float,
     budget: float,
 ) -> dict[int, float]:
-    """Time runs of 1, 2, 4, … rows up to `largest`, in seconds each.
+    """Time runs of 1, 2, 4, … rows, in seconds each.
 
-    Ends early when a run outgrows `latency_budget` or the time is spent; 1 is always measured.
+    run: Runs the model.
+    trial: Makes the inputs.
+    largest: The rows of the largest run.
+    latency_budget: The duration of a run, in seconds, above which no larger one is tried.
+    budget: Seconds to measure; a run of 1 row is measured in any case.
     """
     until = perf_counter() + budget
     seconds: dict[int, float] = {}

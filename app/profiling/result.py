@@ -1,4 +1,4 @@
-"""The profile of a version: measured at load, or recalled from an earlier one."""
+"""The profile of a version: measured at load, or read from the store."""
 
 from __future__ import annotations
 
@@ -27,9 +27,19 @@ from app.session import Opener, Session, machine, runtime_build
 
 @dataclass(frozen=True, slots=True)
 class KeptProfile:
-    """The content of a kept profile, as its file has it besides its format and key."""
+    """The content of a kept profile's file, without its format and key.
 
-    measured: str  # when, in UTC
+    measured: When it was measured, in UTC and ISO 8601.
+    seconds: The duration of a run by its number of rows.
+    max_batch_size: The batch size that was chosen, in rows.
+    reason: Why requests are not batched; empty where they are.
+    padding_off: Why requests are not padded; empty where they are, or need not be.
+    row_elements: The elements of a profiled row; 0, the default, where all rows have as many.
+    threads: The threads of exclusive runs; default one.
+    concurrency: What concurrent runs achieved; default none: not measured.
+    """
+
+    measured: str
     seconds: dict[int, float]
     max_batch_size: int
     reason: str
@@ -41,7 +51,15 @@ class KeptProfile:
 
 @dataclass(frozen=True, slots=True)
 class ProfileResult:
-    """What is known about a version here, and whether it was `kept` from an earlier start."""
+    """The profile of a version on this machine.
+
+    profile: The duration of runs, and the batch size that was chosen.
+    padding: How requests of different lengths are padded to share a run.
+    threads: The threads of exclusive runs; default one.
+    concurrency: What concurrent runs achieved; default none: not measured.
+    measured: When it was measured, in UTC and ISO 8601.
+    kept: Whether it was read from the store; default False: it was measured now.
+    """
 
     profile: Profile
     padding: PadPlan
@@ -86,10 +104,16 @@ def profile_model(
     *,
     fresh: bool = False,
 ) -> ProfileResult:
-    """Recall the profile of `session`, which `opener` opened, from `store`, or measure it.
+    """Read the profile of a session from the store, or measure and keep it.
 
-    Of several processes that ask at the same time one measures, and keeps the result. `fresh`
-    measures in any case.
+    Of several processes that do this at the same time, one measures.
+
+    opener: Opened the session, and opens others to measure exclusive runs.
+    session: The session to measure.
+    trial: The inputs of its runs.
+    batching: The batch policy of the model's config.
+    store: Where profiles are kept; default None: measure, and keep nothing.
+    fresh: Whether to measure although there is a kept profile; default False.
     """
     key = None if store is None else _key(opener, session, batching)
     if store is None or key is None:

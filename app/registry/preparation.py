@@ -23,13 +23,15 @@ log = structlog.get_logger("cohort.registry")
 class PreparedVersion:
     """A version that is ready to serve: open, verified, warm and profiled.
 
-    session: The open session.
-    exclusive: A second session on more threads, for exclusive runs; None where there is none.
-    profile_result: What was measured, or kept from an earlier load.
-    policy: The config's batch policy with the batch size that the profile chose.
-    timeout: The longest that a request may take, in seconds.
-    manifest: The version's manifest, if it has one.
-    example: Inputs that the model accepted; None where none were found.
+    session: The open session, which runs batches.
+    exclusive: A second session on more threads, for exclusive runs; None where more threads do not
+        pay or it could not be opened.
+    profile_result: The measured profile, or the one that an earlier load kept.
+    policy: The config's batch policy with the `max_batch_size` that the profile chose.
+    timeout: The longest that a request may take, in seconds, from the config.
+    manifest: The version's manifest; None where it has none.
+    example: The inputs of the manifest's first example, or else trial inputs that the model
+        accepted; None where there are neither.
     """
 
     session: Session

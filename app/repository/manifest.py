@@ -149,7 +149,17 @@ class Change:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Manifest:
-    """What `cohort publish` wrote down about a version. `files` has SHA-256 digests, in hex."""
+    """What `cohort publish` recorded of a version.
+
+    format: The version of the manifest's format.
+    files: SHA-256 digests in hex, by the file's path in the version's folder; default none.
+    source: The framework that the model comes from; default None: unknown.
+    opset: The version of ONNX's operator set; default None: unknown.
+    difference: How far the outputs were from the source's; default None: unknown.
+    size_bytes: The model's size before and after preparing it; default None: unknown.
+    latency_ms: The duration of a run before and after preparing it; default None: unknown.
+    examples: Inputs with their outputs, which are compared at load; default none.
+    """
 
     format: Literal[1]
     files: Mapping[str, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = field(

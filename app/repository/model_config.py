@@ -81,7 +81,15 @@ def _check_chain(chain: tuple[Provider, ...]) -> tuple[Provider, ...]:
 class ModelConfig:
     """`models/<name>/config.yaml`. Every key is optional.
 
-    A request waits for at most `timeout_ms`, or for less where it has a timeout of its own.
+    providers: The provider chain, in order of preference; default [cuda, cpu].
+    provider_policy: Whether another provider than the first may serve: "prefer", "require" or
+        "require_all"; default "prefer".
+    versions: The versions to load; default the highest.
+    session: Options of ONNX Runtime's session.
+    batching: The batch policy.
+    timeout_ms: Milliseconds that a request may take, or less where its caller gives less; default
+        30,000.
+    warm_up: The runs before the first request.
     """
 
     providers: Annotated[

@@ -157,6 +157,7 @@ def invalid(text: str) -> PydanticCustomError:
 
 
 def show(value: object) -> str:
+    """Write a value of a config for a message: short, and in YAML's words."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Loading and unloading models, for the operator."""
+"""Loading and unloading models, for operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.rpc.inference_pb2 import (
 
 
 class AdminCalls:
-    """Serves the calls that change something, where `authority` lets the caller."""
+    """Serves the calls that load and unload models, if `authority` permits the caller."""
 
     def __init__(self, plane: ControlPlane, authority: Authority) -> None:
         self._plane = plane
@@ -25,7 +25,7 @@ class AdminCalls:
     async def load(
         self, request: RepositoryModelLoadRequest, context: Context
     ) -> RepositoryModelLoadResponse:
-        """Responds when the model serves, or with the reason why it does not."""
+        """Load a model, and respond when it serves. Raises NotReady with the reason otherwise."""
         self._check(context)
         await load_model(self._plane, request.model_name, read_parameters(request.parameters))
         return RepositoryModelLoadResponse()
@@ -33,6 +33,7 @@ class AdminCalls:
     async def unload(
         self, request: RepositoryModelUnloadRequest, context: Context
     ) -> RepositoryModelUnloadResponse:
+        """Unload a model; its requests in flight finish."""
         self._check(context)
         self._plane.unload(request.model_name)
         return RepositoryModelUnloadResponse()

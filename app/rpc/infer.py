@@ -1,4 +1,4 @@
-"""One inference, from message to message, by the way of every call."""
+"""Inference calls, from request message to response message."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from app.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse
 class InferCalls:
     """Serves inference calls.
 
-    plane: picks the version that answers, and runs it.
-    limit: the most bytes of a response.
+    plane: Picks the version that answers, and runs it.
+    max_message_bytes: The size of a response at most.
     """
 
-    def __init__(self, plane: DataPlane, limit: int) -> None:
+    def __init__(self, plane: DataPlane, max_message_bytes: int) -> None:
         self._plane = plane
-        self._limit = limit
+        self._limit = max_message_bytes
 
     async def infer(
         self,
@@ -31,12 +31,13 @@ class InferCalls:
         remaining: Callable[[], float | None],
         metadata: Callable[[], CallMetadata] = tuple,
     ) -> ModelInferResponse:
-        """Serve one request. `remaining()` gives the seconds until the call's deadline.
+        """Serve one request. Where the task is cancelled, the request leaves its batch.
 
-        `metadata()` gives the call's pairs, where a rollout may look for its sticky key.
+        message: The request.
+        remaining: Returns the seconds until the call's deadline; None where it has none.
+        metadata: Returns the call's metadata, which may hold a sticky key; default none.
 
-        Raises what a caller is told. Where the task is cancelled, the caller is gone, and the
-        request leaves its batch.
+        Raises any CohortError.
         """
         model = message.model_name or None
         try:

@@ -1,4 +1,4 @@
-"""What the server says of itself and of its models."""
+"""Metadata of the server and its models: health, metadata, config, index and statistics."""
 
 from __future__ import annotations
 
@@ -37,19 +37,21 @@ from app.rpc.inference_pb2 import (
 
 
 class MetadataCalls:
-    """Serves calls that change nothing and run nothing. An empty version means none."""
+    """Serves the calls that only read. An empty version stands for the default one."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
 
     async def live(self, request: ServerLiveRequest, context: Context) -> ServerLiveResponse:
+        """Report that the process answers."""
         return ServerLiveResponse(live=True)
 
     async def ready(self, request: ServerReadyRequest, context: Context) -> ServerReadyResponse:
+        """Report whether the process should receive traffic."""
         return ServerReadyResponse(ready=self._plane.readiness().ready)
 
     async def model_ready(self, request: ModelReadyRequest, context: Context) -> ModelReadyResponse:
-        """A model that is not here is not ready: Triton's clients check before they load one."""
+        """Report an unknown model as not ready: Triton's clients check before they load one."""
         try:
             self._plane.ready(request.name, request.version or None)
         except (NotFound, NotReady):
@@ -59,21 +61,25 @@ class MetadataCalls:
     async def server(
         self, request: ServerMetadataRequest, context: Context
     ) -> ServerMetadataResponse:
+        """The server's name, version and extensions."""
         return ServerMetadataResponse(**server_metadata())
 
     async def model(self, request: ModelMetadataRequest, context: Context) -> ModelMetadataResponse:
+        """A model's versions, inputs and outputs."""
         metadata = model_metadata(self._plane, request.name, request.version or None)
         return ModelMetadataResponse(**metadata)
 
     async def config(self, request: ModelConfigRequest, context: Context) -> ModelConfigResponse:
+        """A model's config, in Triton's message."""
         config = model_config(self._plane, request.name, request.version or None)
-        # What the message has no field for is empty here, and of features that are not.
+        # Our message has no fields for Triton's features that Cohort lacks; they are empty there.
         message = ParseDict(config, ModelConfig(), ignore_unknown_fields=True)
         return ModelConfigResponse(config=message)
 
     async def index(
         self, request: RepositoryIndexRequest, context: Context
     ) -> RepositoryIndexResponse:
+        """Every version of every model with its state, or only the READY ones."""
         index = repository_index(self._plane, only_ready=request.ready)
         return RepositoryIndexResponse(
             models=[RepositoryIndexResponse.ModelIndex(**one) for one in index]
@@ -82,5 +88,6 @@ class MetadataCalls:
     async def statistics(
         self, request: ModelStatisticsRequest, context: Context
     ) -> ModelStatisticsResponse:
+        """The statistics of a version, of a model, or of all models."""
         statistics = model_statistics(self._plane, request.name or None, request.version or None)
         return ModelStatisticsResponse(model_stats=[ModelStatistics(**one) for one in statistics])

@@ -1,4 +1,4 @@
-"""The gRPC server: its calls, its limits, and how it stops."""
+"""The gRPC server: its calls, limits, start and stop."""
 
 from __future__ import annotations
 
@@ -29,16 +29,21 @@ add(
 class RpcServer:
     """Open Inference on one port, with health checking and reflection, on the running loop.
 
-    data: serves inference calls.
-    control: serves all others.
-    limit: the most bytes of a message, in both directions.
-    authority: decides who may load and unload.
+    data: Serves inference calls.
+    control: Serves all other calls.
+    max_message_bytes: The size of a message at most, in both directions.
+    authority: Decides who may load and unload models.
     """
 
     def __init__(
-        self, data: DataPlane, control: ControlPlane, *, limit: int, authority: Authority
+        self,
+        data: DataPlane,
+        control: ControlPlane,
+        *,
+        max_message_bytes: int,
+        authority: Authority,
     ) -> None:
-        self._infer_calls = InferCalls(data, limit)
+        self._infer_calls = InferCalls(data, max_message_bytes)
         self._streams = Streams("ModelStreamInfer", self._infer)
         self._health = Health(lambda: control.readiness().ready, {SERVICE})
         self._server = aio.server(
@@ -47,8 +52,8 @@ class RpcServer:
                 self._health.handlers(),
             ),
             options=(
-                ("grpc.max_receive_message_length", limit),
-                ("grpc.max_send_message_length", limit),
+                ("grpc.max_receive_message_length", max_message_bytes),
+                ("grpc.max_send_message_length", max_message_bytes),
                 ("grpc.so_reuseport", 0),  # a second process on the port is an error
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
                 ("grpc.keepalive_permit_without_calls", 1),
@@ -58,7 +63,7 @@ class RpcServer:
         reflection.enable_server_reflection(names, self._server, pool=POOL)
 
     async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port. Raises OSError where the address cannot be had."""
+        """Listen, and return the port. Raises OSError where the address is not available."""
         name = f"[{host}]" if ":" in host else host
         try:
             bound = self._server.add_insecure_port(f"{name}:{port}")
@@ -68,7 +73,7 @@ class RpcServer:
         return bound
 
     async def stop(self, grace: float) -> None:
-        """Take no more calls, and give those under way `grace` seconds."""
+        """Accept no more calls, and cancel those that do not finish within `grace` seconds."""
         self._streams.close()
         self._health.close()
         await self._server.stop(grace)

@@ -139,7 +139,15 @@ def open_session(
     cache: Path | None = None,
     exclusive_threads: int = 0,
 ) -> Session:
-    """Open the model at `path` once, as an `Opener` does. Raises LoadFailed, and nothing else."""
+    """Open a model once. Raises LoadFailed, and nothing else.
+
+    path: The model's file.
+    chain: The provider chain; default [cuda, cpu].
+    policy: Whether another provider than the first may serve; default "prefer".
+    options: Options of ONNX Runtime's session.
+    cache: The folder of optimized graphs; default None: none are kept.
+    exclusive_threads: The threads of a session for exclusive runs; default 0: not for those.
+    """
     opener = Opener(path, chain=chain, policy=policy, options=options, cache=cache)
     return opener.open(exclusive_threads)
 

@@ -19,10 +19,18 @@ _VARINT, _FIXED64, _BYTES, _START_GROUP, _END_GROUP, _FIXED32 = range(6)
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Who made a model and what it needs. Texts are empty where the file says nothing."""
+    """The metadata in a model's file. Texts are empty where it has none.
+
+    ir_version: The version of the ONNX file format; default 0: unknown.
+    opsets: The operator sets by domain; ONNX's own domain is "".
+    producer, producer_version: The tool that wrote the file.
+    description, domain: The author's texts about the model.
+    graph_name: The name of the main graph.
+    properties: The author's own keys and values.
+    """
 
     ir_version: int = 0
-    opsets: Mapping[str, int] = field(default_factory=dict)  # by domain; ONNX's own is ""
+    opsets: Mapping[str, int] = field(default_factory=dict)
     producer: str = ""
     producer_version: str = ""
     description: str = ""

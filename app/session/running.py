@@ -30,10 +30,13 @@ class Fallback:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Which providers were wanted and what came of it, in short names.
+    """The execution providers of a session, by their short names.
 
-    `nodes` counts the model's nodes by provider, as they were placed before fusion; it is empty
-    where the runtime does not say or where every node was computed at load.
+    wanted: The provider chain of the config, in order of preference.
+    active: The provider in use.
+    fallbacks: The providers before it that could not be used, each with the reason; default none.
+    nodes: The number of the model's nodes by provider, before fusion; empty where the runtime does
+        not report it or every node was computed at load.
     """
 
     wanted: tuple[str, ...]
@@ -72,7 +75,14 @@ class OrtRunControl:
 
 
 class Session:
-    """An open ONNX model. Any number of threads may `run` it at once."""
+    """An open ONNX model. Any number of threads may `run` it at once.
+
+    raw: The InferenceSession of ONNX Runtime.
+    inputs, outputs: The specs, in the model's order.
+    metadata: The metadata in the model's file.
+    placement: The execution providers wanted and active.
+    device: The device that runs use, such as "cpu" or "cuda:0".
+    """
 
     __slots__ = ("_names", "_raw", "_run", "device", "inputs", "metadata", "outputs", "placement")
 

@@ -21,7 +21,11 @@ from app.tensors import Arrays
 
 
 class InferCall(Inference):
-    """One inference call. `model` and `version` are the path's."""
+    """One inference call.
+
+    request: The parsed body.
+    model, version: The names in the path; the version is None where the path has none.
+    """
 
     __slots__ = ("model", "timeout", "version")
     label: str | None = None
@@ -34,6 +38,7 @@ class InferCall(Inference):
 
     @property
     def parameters(self) -> Mapping[str, object]:
+        """The request's parameters by name."""
         return self.request.parameters
 
     def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
