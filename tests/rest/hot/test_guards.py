@@ -368,8 +368,14 @@ async def test_large_bodies_that_wait_for_the_codec_are_counted() -> None:
 async def test_what_was_begun_is_ended_before_more_is_begun() -> None:
     """A body that is parsed takes several times its size until it is an array."""
     order: list[str] = []
-    gate = threading.Event()
-    blocked = codec_thread.first_stage.submit(gate.wait)
+    busy, gate = threading.Event(), threading.Event()
+
+    def block() -> None:
+        busy.set()
+        gate.wait()
+
+    blocked = codec_thread.first_stage.submit(block)
+    assert busy.wait(PATIENCE)  # else the later stages go before it
     rest = [
         *(codec_thread.first_stage.submit(order.append, f"first {number}") for number in range(3)),
         *(codec_thread.later_stage.submit(order.append, f"later {number}") for number in range(2)),
