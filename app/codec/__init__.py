@@ -1,8 +1,9 @@
 """Arrays to and from what is sent: JSON text and raw bytes."""
 
 from app.codec.binary import from_bytes, to_bytes
+from app.codec.json_body import parse_json
 from app.codec.json_tensors import decode_tensor, encode_tensor
-from app.codec.predict_request import PredictRequest, decode_inputs, parse_document
+from app.codec.predict_request import PredictRequest, decode_inputs
 from app.codec.predict_response import LARGE_BYTES, are_large, encode_prediction, encode_simple
 from app.codec.rows import LONGEST_BODY, is_coalescible, pack_rows, read_row, write_rows
 from app.codec.v1 import SIGNATURE, V1Request, parse_v1
@@ -22,7 +23,7 @@ __all__ = [
     "from_bytes",
     "is_coalescible",
     "pack_rows",
-    "parse_document",
+    "parse_json",
     "parse_v1",
     "read_row",
     "to_bytes",

@@ -49,8 +49,8 @@ def from_bytes(buffer: BytesLike, datatype: str, shape: Sequence[int], *, name: 
         if flat.max() > 1:
             index = int((flat > 1).argmax())
             raise InvalidInput(
-                f"input {quoted(name)} of BOOL has a byte that is neither 0 nor 1: "
-                f"{flat[index]}, number {index}"
+                f"input {quoted(name)} of BOOL takes bytes of 0 or 1, got {flat[index]} at byte "
+                f"{index}"
             )
         return flat.view(np.bool_).reshape(wanted)
     if row.packed:

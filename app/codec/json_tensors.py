@@ -92,16 +92,17 @@ def checked_shape(name: str, datatype: str, shape: Sequence[int]) -> Shape:
         raise InvalidInput(f"input {quoted(name)} has an unknown datatype {quoted(datatype)}")
     if len(shape) > MAX_RANK:
         raise InvalidInput(
-            f"input {quoted(name)} has {len(shape)} dimensions; the maximum is {MAX_RANK}"
+            f"the shape of input {quoted(name)} has {len(shape)} dimensions; the maximum is "
+            f"{MAX_RANK}"
         )
     for size in shape:
         if size.__class__ is not int or size < 0:
             raise InvalidInput(
-                f"input {quoted(name)} has a length in its shape that is not >= 0: {shown(size)}"
+                f"the shape of input {quoted(name)} must be whole numbers >= 0, got {shown(size)}"
             )
     # numpy cannot hold what its strides cannot count, be it empty.
     if prod(size or 1 for size in shape) * BY_NAME[datatype].dtype.itemsize >= 1 << 63:
-        raise InvalidInput(f"input {quoted(name)} has a shape too large for any machine")
+        raise InvalidInput(f"the shape of input {quoted(name)} has too many elements")
     return tuple(shape)
 
 
@@ -184,8 +185,8 @@ def _out_of_range(
     name: str, datatype: str, index: int, leaves: Sequence[object], shape: Shape
 ) -> InvalidInput:
     return InvalidInput(
-        f"input {quoted(name)} takes {datatype}, and {shown(leaves[index])}{_at(index, shape)} "
-        "is out of its range"
+        f"input {quoted(name)} takes {datatype}, got {shown(leaves[index])}{_at(index, shape)}, "
+        "which is out of range"
     )
 
 

@@ -7,10 +7,10 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Any, Self
 
-import orjson
 from simdjson import Array as JsonArray
 
 from app.codec import simdjson_reader
+from app.codec.json_body import parse_json
 from app.codec.json_tensors import from_lists, pack_short, shown
 from app.errors import InvalidInput, did_you_mean, quoted
 from app.tensors import Array, Arrays, TensorSpec, check_names
@@ -58,7 +58,7 @@ class PredictRequest:
         ):
             document, held = parsed
             return cls._read(document, booleans=True, held=held)
-        return cls.from_document(parse_document(body), body)
+        return cls.from_document(parse_json(body), body)
 
     @classmethod
     def from_document(cls, document: object, body: bytes) -> Self:
@@ -94,16 +94,6 @@ class PredictRequest:
             f"got {shown(simdjson_reader.plain(inputs))}; "
             "'input' takes the array of a model's only input"
         )
-
-
-def parse_document(body: bytes) -> object:
-    """Parse the body of a request. Raises InvalidInput where it is not JSON."""
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        if not body:
-            raise InvalidInput("the body is empty; a JSON object is expected") from None
-        raise InvalidInput(f"the body is not JSON: {error}") from None
 
 
 def _check_keys(document: Mapping[str, object]) -> None:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import orjson
 
+from app.codec.json_body import parse_json
 from app.codec.json_tensors import BY_ITSELF, PACKERS
-from app.codec.predict_request import parse_document
 from app.tensors import Array, TensorSpec
 
 LONGEST_BODY = 1024
@@ -40,7 +40,7 @@ def read_row(body: bytes) -> tuple[Any, Asked | None]:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return parse_document(body), None  # which says what is wrong
+        return parse_json(body), None  # which says what is wrong
     if document.__class__ is not dict:
         return document, None
     model = name = None

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from app.codec.json_body import parse_json
 from app.codec.json_tensors import MAX_RANK, encode_tensor, shown
 from app.codec.predict_request import PredictRequest, decode_inputs
 from app.errors import CohortError, InvalidInput, did_you_mean, quoted
@@ -61,7 +62,7 @@ class V1Request:
 
 def parse_v1(body: bytes) -> V1Request:
     """Read the body of `…:predict`. Raises InvalidInput."""
-    document = _load(body)
+    document = parse_json(body)
     if not isinstance(document, dict):
         raise InvalidInput(f"the body must be a JSON object, got {shown(document)}")
     _check_signature(document.get("signature_name"))
@@ -77,15 +78,6 @@ def parse_v1(body: bytes) -> V1Request:
     if not instances:
         raise InvalidInput("'instances' must have at least one instance, got none")
     return V1Request(instances, rows=True)
-
-
-def _load(body: bytes) -> object:
-    if not body:
-        raise InvalidInput("the body is empty; it takes a JSON object")
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"the body is not JSON: {error}") from None
 
 
 def _slip(document: Mapping[str, object]) -> str:

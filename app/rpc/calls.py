@@ -30,7 +30,7 @@ def parse_message(kind: type[Request], data: bytes) -> Request:
     try:
         return kind.FromString(data)
     except DecodeError:
-        raise InvalidInput(f"this is not a {kind.DESCRIPTOR.full_name}") from None
+        raise InvalidInput(f"the message is not a valid {kind.DESCRIPTOR.full_name}") from None
 
 
 def unary(

@@ -106,7 +106,7 @@ def test_text_nested_too_deep_is_refused() -> None:
     ("body", "says"),
     [
         (b"", "is empty"),
-        (b"{", "is not JSON"),
+        (b"{", "the body is not valid JSON: "),
         (b"[1]", "must be a JSON object"),
         (b"{}", "neither 'instances' nor 'inputs'"),
         (b'{"instance": [1]}', "did you mean 'instances'"),

@@ -133,8 +133,8 @@ def test_typed_values_become_an_array(datatype: str, values: list[Any], expected
 @pytest.mark.parametrize(
     ("datatype", "values", "says"),
     [
-        ("INT8", [1, 128], "'x' takes INT8, and 128 at [0][1] is out of its range"),
-        ("UINT16", [1, 65536], "65536 at [0][1] is out of its range"),
+        ("INT8", [1, 128], "'x' takes INT8, got 128 at [0][1], which is out of range"),
+        ("UINT16", [1, 65536], "got 65536 at [0][1], which is out of range"),
         ("BYTES", [b"a", b"\xff"], "'x' has an element that is not UTF-8, number 1"),
         ("FP32", [1.0], "'x' of shape [1, 2] takes 2 elements, got 1"),
         ("BYTES", [b"a"], "takes 2 elements, got 1"),
@@ -150,7 +150,7 @@ def test_typed_values_that_do_not_fit_are_told(datatype: str, values: list[Any],
 
 def test_nothing_is_converted() -> None:
     """A datatype that is not the model's is refused with both."""
-    with pytest.raises(InvalidInput, match="'x' is INT64, the request says datatype 'FP32'"):
+    with pytest.raises(InvalidInput, match="'x' is INT64, but the request says datatype 'FP32'"):
         decode_input(TensorSpec("x", "INT64", None), tensor())
 
 

@@ -77,7 +77,7 @@ class Head:
 
 
 def _read_nothing(_: object) -> Read:
-    raise InvalidInput("there is nothing to read")
+    raise InvalidInput("the request could not be parsed")
 
 
 NOWHERE = Route(None, _read_nothing)

@@ -193,7 +193,7 @@ class HotProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Prepare for a new request."""
         if self._broken:
-            raise InvalidInput("the connection ends with the request before")
+            raise InvalidInput("the previous request closed this connection")
         self._between = False
         self._in_headers = self._fast_path = True
         self._headers_since = self._since

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-import orjson
-
+from app.codec import parse_json
 from app.codec.json_tensors import shown
 from app.errors import InvalidInput, quoted
 from app.open_inference import (
@@ -26,7 +25,7 @@ def parse_infer(body: bytes, header_length: int | None = None) -> InferRequest:
     Raises InvalidInput with the field that is wrong.
     """
     length = len(body) if header_length is None else header_length
-    document = json_object("the body", load_json(body[:length]))
+    document = json_object("the body", parse_json(body[:length]))
     parameters = parameters_of("parameters", document)
     return make_request(
         _inputs(document, memoryview(body)[length:]),
@@ -41,9 +40,13 @@ def parse_header_length(text: str | None, size: int) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise InvalidInput(f"Inference-Header-Content-Length is not a length: {quoted(text)}")
+        raise InvalidInput(
+            f"Inference-Header-Content-Length must be a number of bytes, got {quoted(text)}"
+        )
     if int(text) > size:
-        raise InvalidInput(f"Inference-Header-Content-Length is {text}, the body has {size} bytes")
+        raise InvalidInput(
+            f"Inference-Header-Content-Length is {text}, but the body has only {size} bytes"
+        )
     return int(text)
 
 
@@ -72,22 +75,20 @@ def raw_request(specs: Sequence[TensorSpec], body: bytes) -> InferRequest:
             "body's size; send it in JSON"
         )
     if -1 in shape:
-        row = prod(size for size in shape if size >= 0)
-        bits = max(1, row * BY_NAME[spec.datatype].bits)
-        shape[shape.index(-1)] = len(body) * 8 // bits
+        axis = shape.index(-1)
+        bits = prod(size for size in shape if size >= 0) * BY_NAME[spec.datatype].bits
+        shape[axis], rest = divmod(len(body) * 8, max(1, bits))
+        if rest >= 8:  # fewer are what is left of the last byte
+            unit = "a multiple" if axis else "a whole number of rows"
+            raise InvalidInput(
+                f"{len(body)} bytes are not {unit} of {bits / 8:g} bytes: input "
+                f"{quoted(spec.name)} is {spec.datatype} of shape {spec.shape_text}"
+            )
     return make_request(
         [InputTensor(spec.name, spec.datatype, shape, NO_PARAMETERS, body)],
         (),
         parameters={"binary_data_output": True},
     )
-
-
-def load_json(text: bytes) -> object:
-    """What a body holds. Raises InvalidInput."""
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"the body is not valid JSON: {error}") from None
 
 
 def _inputs(document: Mapping[str, Any], rest: memoryview) -> list[InputTensor]:
@@ -114,7 +115,7 @@ def _inputs(document: Mapping[str, Any], rest: memoryview) -> list[InputTensor]:
         )
     if at != len(rest):
         raise InvalidInput(
-            f"{len(rest)} bytes follow the JSON, binary_data_size of the inputs adds up to {at}"
+            f"{len(rest)} bytes follow the JSON, but binary_data_size of the inputs adds up to {at}"
         )
     return inputs
 
@@ -126,7 +127,9 @@ def _cut(rest: memoryview, at: int, size: object, place: str, *, has_data: bool)
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
         raise InvalidInput(f"{where} must be a number of bytes, got {shown(size)}")
     if at + size > len(rest):
-        raise InvalidInput(f"{where} is {size}, of which {len(rest) - at} bytes are there")
+        raise InvalidInput(
+            f"{where} is {size}, but only {len(rest) - at} bytes of binary data remain"
+        )
     return rest[at : at + size]
 
 
@@ -161,23 +164,24 @@ def _id(value: object) -> str:
 
 def _string(place: str, value: object) -> str:
     if not isinstance(value, str):
-        raise _not_a(place, "a string", value)
+        raise _unfit(place, "a string", value)
     return value
 
 
 def _list(place: str, value: object) -> list[Any]:
     if not isinstance(value, list):
-        raise _not_a(place, "a list", value)
+        raise _unfit(place, "a list", value)
     return value
 
 
 def json_object(place: str, value: object) -> Mapping[str, Any]:
     """`value`, which is an object. Raises InvalidInput."""
     if not isinstance(value, dict):
-        raise _not_a(place, "a JSON object", value)
+        raise InvalidInput(f"{place} must be a JSON object, got {shown(value)}")
     return value
 
 
-def _not_a(place: str, kind: str, value: object) -> InvalidInput:
-    got = "nothing" if value is None else shown(value)
-    return InvalidInput(f"{place} must be {kind}, got {got}")
+def _unfit(place: str, kind: str, value: object) -> InvalidInput:
+    if value is None:
+        return InvalidInput(f"{place} is missing")
+    return InvalidInput(f"{place} must be {kind}, got {shown(value)}")

@@ -11,11 +11,12 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from app.auth import Authority
+from app.codec import parse_json
 from app.control_plane import ControlPlane, Description
 from app.open_inference import load_model, repository_index
 from app.open_inference.parameters import boolean
 from app.rest.admin import operator_only
-from app.rest.v2.message import json_object, load_json, parameters_of
+from app.rest.v2.message import json_object, parameters_of
 
 
 def repository_router(plane: ControlPlane, *, authority: Authority) -> APIRouter:
@@ -49,4 +50,4 @@ def repository_router(plane: ControlPlane, *, authority: Authority) -> APIRouter
 
 def _body(body: bytes) -> Mapping[str, Any]:
     """A JSON object, or nothing at all. Raises InvalidInput."""
-    return json_object("the body", load_json(body)) if body.strip() else {}
+    return json_object("the body", parse_json(body)) if body.strip() else {}
