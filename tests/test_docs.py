@@ -1,4 +1,4 @@
-"""Pages that name files, names in them, or other pages: all of those exist."""
+"""Pages name files, names in them and other pages that exist, and every route of the app."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from app.main.application import create_app
+from app.settings import Settings
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     page
@@ -16,6 +19,7 @@ PAGES = sorted(
     for page in ROOT.glob(pattern)
 )
 PLACE = re.compile(r"`((?:app|tests|benchmarks|deploy|docs)/[\w./-]+)(?:::([\w.]+))?`")
+ROUTE = re.compile(r"`(?:(GET|POST) )?(/[^`\s]*)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -80,3 +84,42 @@ def test_what_is_not_there_is_caught(tmp_path: Path) -> None:
     (tmp_path / "there.md").touch()
     links = "[a](there.md#part) [b](https://example.org) [c](gone.md)"
     assert missing_links(tmp_path / "page.md", links) == ["gone.md"]
+
+
+def spellings(path: str) -> Iterator[str]:
+    """The paths that `/a[/b|/c]` stands for: /a, /a/b and /a/c."""
+    before, bracket, rest = path.partition("[")
+    if not bracket:
+        yield path
+        return
+    inside, _, after = rest.partition("]")
+    for part in ("", *inside.split("|")):
+        yield from spellings(before + part + after)
+
+
+def documented_routes(text: str) -> set[tuple[str, str]]:
+    """The methods and paths in a page's tables; a path without a method has the one before it."""
+    routes = set()
+    for row in re.findall(r"^\| (`.*?) \| ", text, re.MULTILINE):
+        method = ""
+        for given, path in ROUTE.findall(row.replace(r"\|", "|")):
+            method = given or method
+            routes |= {(method, one) for one in spellings(path)}
+    return routes
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate Operation ID")  # one function for GET and HEAD
+def test_the_reference_has_every_route(tmp_path: Path) -> None:
+    """Each route of the OpenAPI document is in a table of the REST reference, and no other is."""
+    app = create_app(Settings(models=tmp_path, state=tmp_path, cache=tmp_path))
+    routes = {
+        (method.upper(), path)
+        for path, operations in app.openapi()["paths"].items()
+        for method in operations
+        if method in {"get", "post"}
+    }
+    folder = ROOT / "docs/reference"
+    pages = [(folder / name).read_text(encoding="utf-8") for name in ("rest.md", "v1.md", "v2.md")]
+    documented = set[tuple[str, str]]().union(*map(documented_routes, pages))
+    elsewhere = {(method, path) for method, path in documented if re.search("/labels/|…", path)}
+    assert documented - elsewhere == routes
