@@ -43,14 +43,14 @@ def encode_prediction(
 
     Raises InferenceFailed for an output that cannot be written in JSON.
     """
-    answer: dict[str, Any] = {"model": model, "version": version}
+    response: dict[str, Any] = {"model": model, "version": version}
     if variant is not None:
-        answer["variant"] = variant
+        response["variant"] = variant
     if id is not None:
-        answer["id"] = id
-    answer["outputs"] = outputs
-    answer["inference_time_ms"] = int(inference_time * 1e6) / 1000
-    return _dump(answer, "outputs", outputs)
+        response["id"] = id
+    response["outputs"] = outputs
+    response["inference_time_ms"] = int(inference_time * 1e6) / 1000
+    return _dump(response, "outputs", outputs)
 
 
 def encode_simple(
@@ -66,31 +66,31 @@ def encode_simple(
 
     Several outputs are written by name. Parameters and errors as for `encode_prediction`.
     """
-    answer: dict[str, Any] = {
+    response: dict[str, Any] = {
         "prediction": outputs,
         "inference_time_ms": int(inference_time * 1e6) / 1000,
         "model": model,
         "version": version,
     }
     if variant is not None:
-        answer["variant"] = variant
+        response["variant"] = variant
     if id is not None:
-        answer["id"] = id
-    return _dump(answer, "prediction", outputs, unnamed=len(outputs) == 1)
+        response["id"] = id
+    return _dump(response, "prediction", outputs, unnamed=len(outputs) == 1)
 
 
 def _dump(
-    answer: dict[str, Any], place: str, outputs: Mapping[str, Array], *, unnamed: bool = False
+    response: dict[str, Any], place: str, outputs: Mapping[str, Array], *, unnamed: bool = False
 ) -> bytes:
-    """Write `answer` with `outputs` at `place`, the only one without its name if `unnamed`."""
+    """Write `response` with `outputs` at `place`, the only one without its name if `unnamed`."""
     for array in outputs.values():
         if array.dtype not in BY_ITSELF:
             break
     else:
         if unnamed:
-            (answer[place],) = outputs.values()
+            (response[place],) = outputs.values()
         try:
-            body = orjson.dumps(answer, option=_NUMPY)
+            body = orjson.dumps(response, option=_NUMPY)
         except orjson.JSONEncodeError:  # no rows, or not contiguous
             pass
         else:
@@ -99,5 +99,5 @@ def _dump(
     values: Any = {name: encode_tensor(name, array) for name, array in outputs.items()}
     if unnamed:
         (values,) = values.values()
-    answer[place] = values
-    return orjson.dumps(answer, option=_NUMPY)
+    response[place] = values
+    return orjson.dumps(response, option=_NUMPY)

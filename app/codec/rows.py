@@ -1,4 +1,4 @@
-"""Requests of one row each, read as one array and answered out of one.
+"""Requests of one row each: read into one array, and answered from one array.
 
 A small request costs more to take apart than its numbers cost to pack, and a response more to write
 than its row. So the usual kind, one row of numbers for a model with one input, has a way that does
@@ -114,7 +114,7 @@ def write_rows(
 
 @lru_cache(1024)
 def _form(names: tuple[str, ...], model: str, version: str, single: bool) -> tuple[bytes, bytes]:
-    """An answer before and after its time, with a `%b` for each output."""
+    """The response before and after its inference time, with a `%b` for each output."""
     who = _escaped(orjson.dumps({"model": model, "version": version})[1:-1])
     values = b",".join([_escaped(orjson.dumps(name)) + b":%b" for name in names])
     if not single:

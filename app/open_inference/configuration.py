@@ -17,7 +17,7 @@ DATA_TYPES = {
 
 
 def model_config(plane: ControlPlane, model: str, version: str | None = None) -> Description:
-    """The settings of `version`, or of the one that answers where it is None.
+    """The config of `version`, or of the default version where it is None.
 
     As in Triton, dimensions leave the rows out where `max_batch_size` is above 0, which it is where
     requests are batched. Raises ModelNotFound, VersionNotFound or NotReady.

@@ -28,7 +28,7 @@ def server_metadata() -> Description:
 
 
 def model_metadata(plane: ControlPlane, model: str, version: str | None = None) -> Description:
-    """What a version takes and gives: `version`, or the one that answers where it is None.
+    """The inputs and outputs of `version`, or of the default version where it is None.
 
     `versions` are those that may be requested: the one that is named, as in Triton, or all
     that are ready. Raises ModelNotFound, VersionNotFound or NotReady.

@@ -131,25 +131,26 @@ def why_unbatchable(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec])
 
 
 def influence(
-    run: RunFeeds, together: Arrays, outputs: Sequence[TensorSpec], *, trust: bool = False
+    run: RunFeeds, inputs: Arrays, outputs: Sequence[TensorSpec], *, trust: bool = False
 ) -> str:
     """Say how rows of one run differ from the same rows run one by one; "" where they agree.
 
-    With `trust` only the number of output rows is looked at.
+    inputs: The rows of one run, by input.
+    trust: Whether to check the number of output rows only; default False.
     """
-    rows = len(next(iter(together.values())))
+    rows = len(next(iter(inputs.values())))
     try:
-        joint = run(together)
-        for spec, output in zip(outputs, joint, strict=True):
+        batched = run(inputs)
+        for spec, output in zip(outputs, batched, strict=True):
             if not output.ndim or len(output) != rows:
                 shape = list(output.shape)
                 return f"output {spec.name!r} has shape {shape} for {rows} rows of input"
         if trust:
             return ""
         for row in range(rows):
-            alone = run({name: array[row : row + 1] for name, array in together.items()})
-            part = [output[row : row + 1] for output in joint]
-            if changed := _changed(outputs, alone, part):
+            single = run({name: array[row : row + 1] for name, array in inputs.items()})
+            part = [output[row : row + 1] for output in batched]
+            if changed := _changed(outputs, single, part):
                 return f"rows influence each other: output {changed!r} of a row changes"
     except CohortError as error:
         return f"{FAILED}: {error}"

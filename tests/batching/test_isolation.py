@@ -39,9 +39,9 @@ class Asked:
     rows: int
     shape: int
     poisoned: bool
-    leaves: int  # turns of the loop after which it cancels; 0 stays
+    leaves: int  # event-loop iterations after which it cancels; 0 stays
     tight_deadline: bool
-    pause: int  # turns of the loop before it
+    pause: int  # event-loop iterations before it
 
 
 asked = st.builds(

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST face, by the examples of its documentation.
+"""TensorFlow Serving's REST API, by the examples of its documentation.
 
 https://www.tensorflow.org/tfx/serving/api_rest
 """
@@ -138,7 +138,7 @@ def refusal(client: httpx.Client, address: str, body: Any) -> tuple[int, str, st
 
 
 def test_the_forms_of_a_single_input(client: httpx.Client) -> None:
-    """Rows, bare or named, are answered by rows; columns, bare or named, by columns."""
+    """Rows, with or without names, are answered by rows, and columns by columns."""
     xs = [1.0, 2.0, 5.0]
     by_row, by_column = {"predictions": [2.5, 3.0, 4.5]}, {"outputs": [2.5, 3.0, 4.5]}
     assert ask(client, TOY, {"instances": xs}) == by_row
@@ -233,7 +233,7 @@ def test_what_cannot_be_read_is_400(client: httpx.Client, body: Any, said: str) 
 
 @pytest.mark.parametrize("form", ["instances", "inputs"])
 def test_several_inputs_need_their_names(client: httpx.Client, form: str) -> None:
-    """A bare list does not say which of the inputs it is."""
+    """A list without names does not say which of the inputs it is."""
     status, _, sentence = refusal(client, "/v1/models/sensors", {form: [1.0]})
     assert status == httpx.codes.BAD_REQUEST
     assert "'tag', 'signal', 'sensor'" in sentence
@@ -272,7 +272,7 @@ def test_a_whole_number_without_rows(client: httpx.Client) -> None:
 
 
 def test_outputs_that_are_no_tensors_are_left_out(client: httpx.Client) -> None:
-    """A model that gives a sequence beside a tensor answers with the tensor, bare."""
+    """A model with a sequence and a tensor as outputs answers with the tensor, without its name."""
     told = ask(client, "/v1/models/sequence", {"instances": [[1.0, 2.0, 3.0]]})
     assert told == {"predictions": [[1.0, 2.0, 3.0]]}
 

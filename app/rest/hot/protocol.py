@@ -174,9 +174,9 @@ class HotProtocol(HttpToolsProtocol):
 
     def close_if_idle(self, now: float) -> None:
         """Close a connection that is idle, or whose headers take too long."""
-        turn, unsent = self._front, self.transport.get_write_buffer_size()
-        waits_for_us = turn is not None and not turn.response_complete and not turn.more_body
-        if waits_for_us or unsent < self._unsent:  # or the caller reads a response
+        front, unsent = self._front, self.transport.get_write_buffer_size()
+        in_progress = front is not None and not front.response_complete and not front.more_body
+        if in_progress or unsent < self._unsent:  # or the caller reads a response
             self._since = self._headers_since = now
         self._unsent = unsent
         idle = now - self._since

@@ -209,7 +209,7 @@ def _values(served: ServedModel) -> dict[str, Any] | None:
 
 
 def v1_request_schema(served: ServedModel) -> Schema:
-    """What `:predict` takes for this version: rows or columns, by name or the only input bare."""
+    """What `:predict` takes for this version: rows or columns, by name or the only input itself."""
     signature = {"signature_name": {"enum": ["serving_default", "", None]}}
     columns = [named(served.inputs)]
     rows = []

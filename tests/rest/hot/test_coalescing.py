@@ -1,4 +1,4 @@
-"""Requests that come in one turn of the loop get what each would get alone."""
+"""Requests read in one event-loop iteration get the responses that single requests would get."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def compared(answers: Sequence[Answer]) -> list[tuple[object, ...]]:
 )
 @given(sent=st.lists(st.sampled_from(GOOD * 3 + ODD + BAD), min_size=2, max_size=80))
 def test_company_changes_no_answer(models: Path, budget: float, sent: list[bytes]) -> None:
-    """Whatever else comes in the same turn, and metrics count the same."""
+    """Whatever else is read in the same iteration, and metrics count the same."""
 
     async def run() -> None:
         async with serving(models) as server:
@@ -250,7 +250,7 @@ async def test_one_who_leaves_is_counted_as_such(models: Path) -> None:
 
 
 async def test_the_limit_of_concurrency_lets_in_as_many_as_it_says(models: Path) -> None:
-    """Where not all of a turn get in, as many do as if each had come alone."""
+    """Where the limit has no room for all of an iteration, as many get in as would one by one."""
     async with serving(models, max_concurrency=5) as server:
         answers = await server.ask([GOOD[0]] * 8, at_once=True)
         assert Counter(answer.status for answer in answers) == {200: 5, 429: 3}

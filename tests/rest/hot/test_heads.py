@@ -59,7 +59,7 @@ REQUESTS = (
 )
 
 
-MADE_UP = re.compile(rb"x-request-id: [0-9a-f]{8}-[0-9a-f]+\r\n")
+GENERATED_ID = re.compile(rb"x-request-id: [0-9a-f]{8}-[0-9a-f]+\r\n")
 
 
 class Forgetful(dict[bytes, Head]):
@@ -96,7 +96,7 @@ async def observe(segments: list[bytes], heads: dict[bytes, Head]) -> tuple[obje
     with capture_logs():  # a traceback of each bug would take most of the time
         await talk(server, segments)
     asked = [lease.inputs for lease in server.plane.waiting]
-    written = MADE_UP.sub(b"", bytes(server.transport.written))
+    written = GENERATED_ID.sub(b"", bytes(server.transport.written))
     return written, server.transport.closes(), asked, server.plane.refusals
 
 
