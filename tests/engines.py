@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from app.batching import BatchPolicy, Outputs, PadPlan, Reply
-from app.errors import CohortError, NotReady
+from app.errors import CohortError, NotReady, Overloaded
 from app.profiling import Profile, ProfileResult
 from app.registry import (
     Engine,
@@ -27,7 +27,7 @@ X = TensorSpec("x", "FP32", (None, 2))
 Y = TensorSpec("y", "FP32", (None, 2))
 
 
-class PuppetRequest:
+class ControlledRequest:
     """A request that was submitted: what it holds, and whether it was cancelled or answered."""
 
     def __init__(
@@ -58,12 +58,25 @@ class PuppetRequest:
             self._reply(outputs, error)
 
 
-class PuppetQueue:
-    """Keeps requests until the test answers them. Fulfils `RequestQueue`."""
+class ControlledQueue:
+    """Keeps requests until the test answers them. Fulfils `RequestQueue`.
 
-    def __init__(self, model: Callable[[Arrays], Outputs] = double) -> None:
+    model: Gives the outputs; default twice the inputs.
+    max_requests: Waiting requests at most; default None: any number.
+    shadow: Whether it was opened for a shadow; default False.
+    """
+
+    def __init__(
+        self,
+        model: Callable[[Arrays], Outputs] = double,
+        *,
+        max_requests: int | None = None,
+        shadow: bool = False,
+    ) -> None:
         self.model = model
-        self.requests: list[PuppetRequest] = []
+        self.max_requests = max_requests
+        self.shadow = shadow
+        self.requests: list[ControlledRequest] = []
         self.refusal: CohortError | None = None  # raised by `submit` where set
         self.closed = False
 
@@ -80,13 +93,15 @@ class PuppetQueue:
         deadline: float = float("inf"),
         timeout: float | None = None,
         requests: int = 1,
-    ) -> PuppetRequest:
-        """Keep a request. Raises `refusal` where it is set, and NotReady once closed."""
+    ) -> ControlledRequest:
+        """Keep a request. Raises `refusal` where it is set, NotReady or Overloaded."""
         if self.closed:
             raise NotReady("this version is being unloaded")
         if self.refusal is not None:
             raise self.refusal
-        request = PuppetRequest(inputs, reply, deadline, timeout, requests)
+        if self.max_requests is not None and self.waiting + requests > self.max_requests:
+            raise Overloaded("the queue is full")
+        request = ControlledRequest(inputs, reply, deadline, timeout, requests)
         self.requests.append(request)
         return request
 
@@ -95,10 +110,13 @@ class PuppetQueue:
         request = next(one for one in self.requests if one.waiting)
         request.answer(None if error else self.model(request.inputs), error)
 
-    def answer_all(self) -> None:
-        """Answer every request that waits by the model."""
-        while self.waiting:
-            self.answer()
+    def answer_all(self, outputs: Outputs | None = None, error: CohortError | None = None) -> None:
+        """Answer every request that waits with `outputs` or `error`, or else by the model."""
+        if outputs is None and error is None:
+            while self.waiting:
+                self.answer()
+        for request in [one for one in self.requests if one.waiting]:
+            request.answer(outputs, error)
 
     def close(self) -> None:
         """Refuse those that wait, as an engine does."""
@@ -108,7 +126,7 @@ class PuppetQueue:
                 request.answer(None, NotReady("this version is being unloaded"))
 
 
-class PuppetEngine(PuppetQueue):
+class ControlledEngine(ControlledQueue):
     """An engine whose requests the test answers. Fulfils `Engine`.
 
     inputs, outputs: Its specs; default one FP32 input "x" and one output "y" of two columns.
@@ -140,8 +158,8 @@ class PuppetEngine(PuppetQueue):
         self.example = example
         self.inline_rows = inline_rows
         self.inline_runs: list[Arrays] = []
-        self.side_queues: list[PuppetQueue] = []
-        self.metadata = Metadata(producer="puppets", opsets={"": 21})
+        self.side_queues: list[ControlledQueue] = []
+        self.metadata = Metadata(producer="tests", opsets={"": 21})
         self.placement = placement or Placement(("cpu",), "cpu", (), {"cpu": 3})
         self.policy = BatchPolicy()
         self.profile = ProfileResult(Profile({1: 0.0001, 32: 0.001}, 32), PadPlan())
@@ -163,10 +181,11 @@ class PuppetEngine(PuppetQueue):
             reply(outputs, None)
         return True
 
-    def side_queue(self, *, max_requests: int, shadow: bool) -> PuppetQueue:
+    def side_queue(self, *, max_requests: int, shadow: bool) -> ControlledQueue:
         """A queue of its own, kept in `side_queues`."""
-        self.side_queues.append(PuppetQueue(self.model))
-        return self.side_queues[-1]
+        queue = ControlledQueue(self.model, max_requests=max_requests, shadow=shadow)
+        self.side_queues.append(queue)
+        return queue
 
     def describe(self) -> EngineDescription:
         """What it claims to be made of."""

@@ -42,19 +42,19 @@ def double(inputs: Arrays, control: object = None) -> Outputs:
     return [inputs[name] + inputs[name] for name in sorted(inputs)]  # type: ignore[operator]
 
 
-class PuppetControl:
-    """A RunControl that records whether it was stopped, and releases the runs of its puppet."""
+class FakeRunControl:
+    """A RunControl that records whether it was stopped, and releases all runs."""
 
-    def __init__(self, puppet: Puppet) -> None:
+    def __init__(self, run: ControlledRun) -> None:
         self.stopped = False
-        self._puppet = puppet
+        self._run = run
 
     def stop(self) -> None:
         self.stopped = True
-        self._puppet.release(1000)
+        self._run.release(1000)
 
 
-class Puppet:
+class ControlledRun:
     """A `run` that blocks until released. A stopped run raises as ONNX Runtime does.
 
     Runs block on their threads. `started(n)` waits on the loop until n runs in all have begun;
@@ -63,7 +63,7 @@ class Puppet:
 
     def __init__(self, model: Callable[[Arrays], Outputs] = double) -> None:
         self.feeds: list[Arrays] = []
-        self.controls: list[PuppetControl] = []
+        self.controls: list[FakeRunControl] = []
         self.most = 0
         self._at_once = 0
         self._model = model
@@ -72,8 +72,8 @@ class Puppet:
         self._loop = asyncio.get_running_loop()
         self._begun = asyncio.Event()
 
-    def make_control(self) -> PuppetControl:
-        control = PuppetControl(self)
+    def make_control(self) -> FakeRunControl:
+        control = FakeRunControl(self)
         self.controls.append(control)
         return control
 
@@ -86,7 +86,7 @@ class Puppet:
         try:
             if not self._gate.acquire(timeout=PATIENCE):
                 raise AssertionError("this run was never released")
-            if isinstance(control, PuppetControl) and control.stopped:
+            if isinstance(control, FakeRunControl) and control.stopped:
                 raise InferenceFailed("terminated", blames_input=False)
             return self._model(inputs)
         finally:

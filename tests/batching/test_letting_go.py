@@ -14,7 +14,7 @@ from app.batching import Batcher, BatchPolicy, Outputs, Ticket
 from app.errors import InvalidInput
 from app.scheduling import Scheduler
 from app.tensors import Arrays
-from tests.fakes import ManualScheduler, Puppet, RecordedEvents, RecordedReply, assert_empty
+from tests.fakes import ControlledRun, ManualScheduler, RecordedEvents, RecordedReply, assert_empty
 from tests.waiting import until
 
 
@@ -128,9 +128,9 @@ async def test_threads_do_not_keep_a_version_that_has_gone(no_collector: None) -
 async def test_a_caller_who_left_mid_run_is_let_go_of_after_it(no_collector: None) -> None:
     """Its inputs are in use until then, and are gone with the batch."""
     scheduler = Scheduler(default_slots=1)
-    with Puppet() as puppet:
+    with ControlledRun() as run:
         batcher = Batcher(
-            puppet,
+            run,
             BatchPolicy(),
             wake=scheduler.wake,
             observe=RecordedEvents(),
@@ -142,10 +142,10 @@ async def test_a_caller_who_left_mid_run_is_let_go_of_after_it(no_collector: Non
         stays = RecordedReply()
         batcher.submit({"x": payload()}, stays)
         del array
-        await puppet.started(1)
+        await run.started(1)
         ticket.cancel()
-        puppet.feeds.clear()
-        puppet.release()
+        run.feeds.clear()
+        run.release()
         await stays.once()
         await until(lambda: watched() is None)
     scheduler.close()

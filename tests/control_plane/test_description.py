@@ -15,14 +15,14 @@ from app.rollouts import parse_rollouts
 from app.session import Placement
 from app.session.running import Fallback
 from app.tensors import Arrays, TensorSpec
-from tests.engines import PuppetEngine, make_catalog, make_entry, make_registry
+from tests.engines import ControlledEngine, make_catalog, make_entry, make_registry
 from tests.fakes import make_metrics
 from tests.planes import make_control_plane, make_rollouts
 
 
 def test_models_are_listed_with_the_states_of_their_versions() -> None:
     """The default is the highest READY version; a version that failed says why."""
-    entries = [make_entry(1, PuppetEngine()), make_entry(2, reason="broken")]
+    entries = [make_entry(1, ControlledEngine()), make_entry(2, reason="broken")]
     registry = make_registry({"m": entries, "none": [make_entry(7, reason="broken")]})
     plane = make_control_plane(registry, make_metrics())
     assert plane.models() == {
@@ -52,7 +52,7 @@ def test_models_are_listed_with_the_states_of_their_versions() -> None:
 def test_a_loaded_version_is_described_in_full() -> None:
     """Specs, metadata, providers, batching and profile, as the engine tells them."""
     placement = Placement(("cuda", "cpu"), "cpu", (Fallback("cuda", "no GPU"),), {"cpu": 3})
-    engine = PuppetEngine(
+    engine = ControlledEngine(
         [TensorSpec("x", "FP32", (None, "L")), TensorSpec("s", "seq(tensor(float))", None)],
         timeout=1.5,
         placement=placement,
@@ -72,7 +72,7 @@ def test_a_loaded_version_is_described_in_full() -> None:
         },
     ]
     assert description["outputs"][0]["name"] == "y"
-    assert description["metadata"]["producer"] == "puppets"
+    assert description["metadata"]["producer"] == "tests"
     assert description["metadata"]["opsets"] == {"": 21}
     assert description["providers"] == {
         "wanted": ["cuda", "cpu"],
@@ -111,7 +111,7 @@ def test_a_version_without_an_engine_has_only_its_state() -> None:
 
 def test_a_profile_says_what_runs_on_the_loop_on_the_cpu_only() -> None:
     """Rows whose run takes at most 0.2 ms; none on another device."""
-    profile = PuppetEngine().describe().profile
+    profile = ControlledEngine().describe().profile
     assert describe_profile(profile, "cpu")["seconds_by_rows"] == {"1": 0.0001, "32": 0.001}
     assert describe_profile(profile, "cpu")["inline_up_to_rows"] == 1
     assert describe_profile(profile, "cuda:0")["inline_up_to_rows"] == 0
@@ -120,7 +120,7 @@ def test_a_profile_says_what_runs_on_the_loop_on_the_cpu_only() -> None:
 def test_a_model_shows_its_rollout() -> None:
     """Only where it has one."""
     registry = make_registry(
-        {"m": [make_entry(n, PuppetEngine()) for n in (1, 2)], "other": [make_entry(1)]}
+        {"m": [make_entry(n, ControlledEngine()) for n in (1, 2)], "other": [make_entry(1)]}
     )
     rollouts = make_rollouts(registry)
     rollouts.apply(
@@ -141,9 +141,9 @@ def test_served_models_are_the_ready_versions() -> None:
     """Each with its specs and an example; the same tuple until the catalog changes."""
     example: Arrays = {"x": np.ones((1, 2), np.float32)}
     entries = [
-        make_entry(1, PuppetEngine(example=example)),
-        make_entry(2, PuppetEngine()),
-        make_entry(3, PuppetEngine(), state=State.UNLOADING),
+        make_entry(1, ControlledEngine(example=example)),
+        make_entry(2, ControlledEngine()),
+        make_entry(3, ControlledEngine(), state=State.UNLOADING),
         make_entry(4),
     ]
     registry = make_registry({"m": entries})
@@ -163,7 +163,8 @@ def test_served_models_are_the_ready_versions() -> None:
 def test_unknown_names_are_not_found() -> None:
     """By each description, with what is available."""
     plane = make_control_plane(
-        make_registry({"digits": [make_entry(1, PuppetEngine()), make_entry(2)]}), make_metrics()
+        make_registry({"digits": [make_entry(1, ControlledEngine()), make_entry(2)]}),
+        make_metrics(),
     )
     with pytest.raises(ModelNotFound, match="model 'nope' not found; available: digits"):
         plane.model("nope")

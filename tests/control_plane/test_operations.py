@@ -10,7 +10,7 @@ from app.control_plane import ControlPlane
 from app.errors import InvalidInput, ModelNotFound, NotFound, NotReady, VersionNotFound
 from app.registry import UNLOADED, Registry, State
 from app.rollouts import Rollouts, parse_rollouts
-from tests.engines import PuppetEngine, make_catalog, make_entry, make_registry
+from tests.engines import ControlledEngine, make_catalog, make_entry, make_registry
 from tests.fakes import make_metrics
 from tests.planes import make_control_plane, make_rollouts
 
@@ -23,7 +23,7 @@ def states(registry: Registry) -> dict[int, tuple[State, str]]:
 
 async def test_unloading_waits_for_leases() -> None:
     """UNLOADING while a request holds it; then closed, and UNAVAILABLE as unloaded."""
-    engine = PuppetEngine()
+    engine = ControlledEngine()
     registry = make_registry({"m": [make_entry(1, engine)]})
     plane = make_control_plane(registry, make_metrics())
     engine.leases.count = 1
@@ -53,7 +53,7 @@ async def test_loading_reconciles_and_waits_for_the_outcome() -> None:
 
     async def reconcile() -> None:
         found.append(registry.version("m", "1").source.stamp)
-        registry.catalog = make_catalog({"m": [make_entry(1, PuppetEngine())]})
+        registry.catalog = make_catalog({"m": [make_entry(1, ControlledEngine())]})
 
     plane = make_control_plane(registry, make_metrics(), reconcile=reconcile)
     await plane.load("m")
@@ -63,7 +63,9 @@ async def test_loading_reconciles_and_waits_for_the_outcome() -> None:
 
 async def test_loading_tells_why_a_version_could_not_be_loaded() -> None:
     """Also where another version of the model serves."""
-    registry = make_registry({"m": [make_entry(1, PuppetEngine()), make_entry(2, reason="broken")]})
+    registry = make_registry(
+        {"m": [make_entry(1, ControlledEngine()), make_entry(2, reason="broken")]}
+    )
     plane = make_control_plane(registry, make_metrics())
     with pytest.raises(NotReady, match="version 2: broken"):
         await plane.load("m")
@@ -90,8 +92,8 @@ def test_usage_is_that_of_ready_versions() -> None:
     metrics = make_metrics()
     registry = make_registry(
         {
-            "a": [make_entry(1, PuppetEngine()), make_entry(2, PuppetEngine())],
-            "b": [make_entry(1, PuppetEngine()), make_entry(2, reason="broken")],
+            "a": [make_entry(1, ControlledEngine()), make_entry(2, ControlledEngine())],
+            "b": [make_entry(1, ControlledEngine()), make_entry(2, reason="broken")],
         }
     )
     plane = make_control_plane(registry, metrics)
@@ -115,7 +117,7 @@ class Setup:
     """A model with two versions in a rollout, and the number of saves of its decisions."""
 
     def __init__(self) -> None:
-        registry = make_registry({"m": [make_entry(n, PuppetEngine()) for n in (1, 2)]})
+        registry = make_registry({"m": [make_entry(n, ControlledEngine()) for n in (1, 2)]})
         self.saves = 0
         self.rollouts: Rollouts = make_rollouts(registry)
         self.rollouts.apply(

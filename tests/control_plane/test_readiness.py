@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.control_plane import ControlPlane
 from app.registry import UNLOADED, Registry, State
-from tests.engines import PuppetEngine, make_catalog, make_entry, make_registry
+from tests.engines import ControlledEngine, make_catalog, make_entry, make_registry
 from tests.fakes import make_metrics
 from tests.planes import make_control_plane
 
@@ -26,7 +26,7 @@ def test_a_process_is_not_ready_while_its_first_models_load() -> None:
 
 def test_a_process_whose_models_serve_is_ready_and_healthy() -> None:
     """Readiness then has no reason."""
-    plane = make(make_registry({"m": [make_entry(1, PuppetEngine())]}))
+    plane = make(make_registry({"m": [make_entry(1, ControlledEngine())]}))
     assert (plane.readiness().ready, plane.readiness().reason) == (True, "")
     health = plane.health()
     assert (health["status"], health["ready"], health["reason"]) == ("healthy", True, "")
@@ -38,7 +38,7 @@ def test_a_process_whose_models_serve_is_ready_and_healthy() -> None:
 
 def test_a_failed_version_degrades_health_while_another_one_serves() -> None:
     """The replica stays ready, so that load balancers keep it."""
-    entries = [make_entry(1, PuppetEngine()), make_entry(2, reason="no such operator")]
+    entries = [make_entry(1, ControlledEngine()), make_entry(2, reason="no such operator")]
     plane = make(make_registry({"m": entries}))
     assert plane.readiness().ready
     assert plane.health()["status"] == "degraded"
@@ -47,7 +47,7 @@ def test_a_failed_version_degrades_health_while_another_one_serves() -> None:
 def test_a_model_that_lost_its_ready_versions_makes_the_process_unready() -> None:
     """It is named; a model that never had one is not."""
     registry = make_registry(
-        {"good": [make_entry(1, PuppetEngine())], "bad": [make_entry(1, reason="broken")]}
+        {"good": [make_entry(1, ControlledEngine())], "bad": [make_entry(1, reason="broken")]}
     )
     plane = make(registry)
     assert plane.readiness().ready
@@ -70,7 +70,9 @@ def test_an_unloaded_model_is_no_problem() -> None:
 
 def test_problems_on_disk_degrade_health() -> None:
     """They are listed as text; the replica stays ready."""
-    plane = make(make_registry({"m": [make_entry(1, PuppetEngine())]}), "rollouts.yaml: m: typo")
+    plane = make(
+        make_registry({"m": [make_entry(1, ControlledEngine())]}), "rollouts.yaml: m: typo"
+    )
     assert plane.readiness().ready
     assert plane.health()["status"] == "degraded"
     assert plane.health()["problems"] == ["rollouts.yaml: m: typo"]
@@ -78,7 +80,7 @@ def test_problems_on_disk_degrade_health() -> None:
 
 def test_a_draining_process_is_not_ready() -> None:
     """Draining comes before any other reason, and its models are still listed."""
-    registry = make_registry({"m": [make_entry(1, PuppetEngine())]})
+    registry = make_registry({"m": [make_entry(1, ControlledEngine())]})
     plane = make(registry)
     plane.begin_draining()
     registry.settled = False

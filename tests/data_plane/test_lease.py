@@ -21,7 +21,7 @@ from app.errors import (
 from app.metrics import Metrics
 from app.registry import State
 from app.tensors import Arrays, TensorSpec
-from tests.engines import PuppetEngine, make_entry, make_registry
+from tests.engines import ControlledEngine, make_entry, make_registry
 from tests.fakes import make_metrics
 from tests.planes import make_data_plane
 from tests.waiting import iterations
@@ -36,8 +36,8 @@ ROW: Arrays = {"x": np.ones((1, 2), np.float32)}
 
 
 @pytest.fixture
-def engine() -> PuppetEngine:
-    return PuppetEngine([X], OUTPUTS, labels=["cat", "dog"], timeout=5.0)
+def engine() -> ControlledEngine:
+    return ControlledEngine([X], OUTPUTS, labels=["cat", "dog"], timeout=5.0)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-def plane(engine: PuppetEngine, metrics: Metrics) -> DataPlane:
+def plane(engine: ControlledEngine, metrics: Metrics) -> DataPlane:
     entries = [make_entry(1, engine), make_entry(2, state=State.UNAVAILABLE, reason="broken")]
     return make_data_plane(make_registry({"m": entries}), metrics, max_concurrency=3)
 
@@ -56,7 +56,7 @@ def outcomes(metrics: Metrics, version: str = "1") -> dict[str, int]:
 
 
 def test_a_lease_shows_plain_specs_and_holds_the_engine(
-    plane: DataPlane, engine: PuppetEngine
+    plane: DataPlane, engine: ControlledEngine
 ) -> None:
     """Until it is closed, once; closing it again changes nothing."""
     lease = plane.pick("m")
@@ -86,7 +86,7 @@ def test_a_lease_is_counted_by_what_the_caller_saw(
     assert outcomes(metrics) == {code: 1}
 
 
-def test_the_tighter_of_two_deadlines_counts(plane: DataPlane, engine: PuppetEngine) -> None:
+def test_the_tighter_of_two_deadlines_counts(plane: DataPlane, engine: ControlledEngine) -> None:
     """The caller's and the model's own, from the arrival of the request on."""
     for timeout, wanted in ((1.0, 1.0), (60.0, 5.0), (None, 5.0)):
         with plane.pick("m") as lease:
@@ -100,7 +100,7 @@ def test_the_tighter_of_two_deadlines_counts(plane: DataPlane, engine: PuppetEng
 
 
 def test_inputs_are_checked_before_the_engine_sees_them(
-    plane: DataPlane, engine: PuppetEngine
+    plane: DataPlane, engine: ControlledEngine
 ) -> None:
     """An engine may rely on names, datatypes and shapes."""
     with plane.pick("m") as lease, pytest.raises(InvalidInput, match="takes shape"):
@@ -119,7 +119,7 @@ def test_only_outputs_that_can_be_sent_are_selected(plane: DataPlane) -> None:
             lease.select(["maps"])
 
 
-async def test_infer_waits_for_the_reply(plane: DataPlane, engine: PuppetEngine) -> None:
+async def test_infer_waits_for_the_reply(plane: DataPlane, engine: ControlledEngine) -> None:
     """It gives the outputs, or raises the error."""
     for error in (None, InferenceFailed("the run failed")):
         with plane.pick("m") as lease:
@@ -133,7 +133,9 @@ async def test_infer_waits_for_the_reply(plane: DataPlane, engine: PuppetEngine)
                     await waiting
 
 
-async def test_cancelling_infer_gives_the_place_up(plane: DataPlane, engine: PuppetEngine) -> None:
+async def test_cancelling_infer_gives_the_place_up(
+    plane: DataPlane, engine: ControlledEngine
+) -> None:
     """The engine hears of it, so that nobody runs for a caller who left."""
     lease = plane.pick("m")
     waiting = asyncio.ensure_future(lease.infer(ROW))
@@ -145,7 +147,7 @@ async def test_cancelling_infer_gives_the_place_up(plane: DataPlane, engine: Pup
     lease.close(Cancelled("the caller left"))
 
 
-def test_a_closed_lease_submits_nothing(plane: DataPlane, engine: PuppetEngine) -> None:
+def test_a_closed_lease_submits_nothing(plane: DataPlane, engine: ControlledEngine) -> None:
     """Its version may be gone already."""
     lease = plane.pick("m")
     lease.close()
@@ -199,7 +201,7 @@ def test_the_limit_counts_leases_and_bodies_that_are_being_read(
 
 
 def test_a_plane_that_is_closed_takes_no_more_and_finishes_what_it_has(
-    plane: DataPlane, engine: PuppetEngine
+    plane: DataPlane, engine: ControlledEngine
 ) -> None:
     """New requests hear that the server is shutting down; a lease goes on to its reply."""
     answered: list[object] = []
@@ -215,13 +217,13 @@ def test_a_plane_that_is_closed_takes_no_more_and_finishes_what_it_has(
 
 
 def test_versions_are_looked_up_again_when_the_catalog_changes(
-    engine: PuppetEngine, metrics: Metrics
+    engine: ControlledEngine, metrics: Metrics
 ) -> None:
     """A version that was replaced gets no new requests."""
     registry = make_registry({"m": [make_entry(1, engine)]})
     plane = make_data_plane(registry, metrics)
     plane.pick("m").close()
-    newer = PuppetEngine([X], OUTPUTS)
+    newer = ControlledEngine([X], OUTPUTS)
     registry.catalog = make_registry({"m": [make_entry(2, newer)]}).catalog
     with plane.pick("m") as lease:
         assert lease.version == "2"

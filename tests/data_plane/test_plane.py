@@ -15,7 +15,7 @@ from app.errors import CohortError, NotReady
 from app.metrics import Metrics
 from app.rollouts import parse_rollouts
 from app.tensors import TensorSpec
-from tests.engines import PuppetEngine, make_entry, make_registry
+from tests.engines import ControlledEngine, make_entry, make_registry
 from tests.fakes import make_metrics
 from tests.planes import make_rollouts
 
@@ -69,7 +69,7 @@ Y = TensorSpec("y", "FP32", (None, 2))
 class Iteration:
     """One model behind a data plane, and event-loop iterations that end when the test says so."""
 
-    def __init__(self, engine: PuppetEngine, *, max_concurrency: int = 100) -> None:
+    def __init__(self, engine: ControlledEngine, *, max_concurrency: int = 100) -> None:
         self.engine = engine
         self.metrics: Metrics = make_metrics()
         registry = make_registry({"m": [make_entry(1, engine)]})
@@ -128,7 +128,7 @@ def _plenty_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def iteration() -> Iteration:
-    return Iteration(PuppetEngine([X], [Y], inline_rows=8))
+    return Iteration(ControlledEngine([X], [Y], inline_rows=8))
 
 
 def test_requests_of_an_iteration_are_one_run_and_each_gets_its_own_row(
@@ -187,7 +187,7 @@ def test_a_model_with_a_rollout_is_known_before_its_bodies_are_parsed(
 
 def test_no_room_for_the_group_lets_in_as_many_as_there_is_room_for() -> None:
     """The group continues as single requests, each of which is checked against the limit."""
-    iteration = Iteration(PuppetEngine([X], [Y], inline_rows=8), max_concurrency=2)
+    iteration = Iteration(ControlledEngine([X], [Y], inline_rows=8), max_concurrency=2)
     assert iteration.take(row(1, 2), row(3, 4), row(5, 6)) == ["proceeded"] * 3
     assert iteration.counts() == {}
     assert iteration.take(row(1, 2), row(3, 4)) == ["succeeded"] * 2

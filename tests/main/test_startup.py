@@ -13,7 +13,7 @@ from app.repository import Problem, Snapshot
 from app.session import Placement
 from app.session.running import Fallback
 from app.settings import Settings
-from tests.engines import PuppetEngine, make_catalog, make_entry
+from tests.engines import ControlledEngine, make_catalog, make_entry
 
 
 def shown(
@@ -29,7 +29,7 @@ def shown(
 
 def test_each_version_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     """With its state, tensors, provider and batch size; and where it is served."""
-    text = shown(capsys, make_catalog({"iris": [make_entry(3, PuppetEngine())]}))
+    text = shown(capsys, make_catalog({"iris": [make_entry(3, ControlledEngine())]}))
     (row,) = [line for line in text.splitlines() if "iris" in line]
     for cell in ("3", "READY", "x FP32", "y FP32", "cpu", "up to 32"):
         assert cell in row
@@ -39,7 +39,7 @@ def test_each_version_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
 def test_reasons_are_footnotes_each_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     """A failure, a fallback and a loss of batching; what two rows share is one note."""
     placement = Placement(("cuda", "cpu"), "cpu", (Fallback("cuda", "no GPU"),))
-    engine = PuppetEngine(placement=placement)
+    engine = ControlledEngine(placement=placement)
     unbatched = replace(make_entry(1, engine), batching_off="rows [0] influence each other")
     text = shown(
         capsys,
@@ -61,4 +61,6 @@ def test_problems_and_an_empty_folder_are_told(capsys: pytest.CaptureFixture[str
 
 def test_nothing_is_printed_beside_a_json_log(capsys: pytest.CaptureFixture[str]) -> None:
     """That log has a line for each version instead."""
-    assert shown(capsys, make_catalog({"m": [make_entry(1, PuppetEngine())]}), form="json") == ""
+    assert (
+        shown(capsys, make_catalog({"m": [make_entry(1, ControlledEngine())]}), form="json") == ""
+    )

@@ -1,22 +1,19 @@
-"""Versions whose copies run when a test says so, and a rollout over them."""
+"""A live rollout over engines whose copies a test answers, and the events it reports."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 
-from app.batching import Outputs, Reply
-from app.errors import CohortError, Overloaded
-from app.registry import Catalog, Engine, ModelEntry, Source, State, VersionEntry
-from app.registry.engine import LeaseCount
-from app.repository import ModelConfig
+from app.batching import Outputs
+from app.errors import CohortError
+from app.registry import Catalog, State
 from app.rollouts import LiveRollout, RolloutEvent, parse_rollouts
 from app.tensors import Arrays, TensorSpec
+from tests.engines import ControlledEngine, ControlledQueue, make_catalog, make_entry
 from tests.waiting import PATIENCE
 
 T = TypeVar("T", bound=RolloutEvent)
@@ -33,62 +30,6 @@ def inputs(value: float = 0.0) -> Arrays:
 def scores(best: int = 0) -> Outputs:
     """One row of scores, the highest at `best`."""
     return [np.eye(3, dtype=np.float32)[[best]]]
-
-
-@dataclass
-class FakeQueue:
-    """Keeps what is submitted until the test replies; takes at most `max_requests`."""
-
-    max_requests: int
-    shadow: bool
-    waiting: list[tuple[Arrays, Reply]] = field(default_factory=list)
-    closed: bool = False
-
-    def submit(
-        self,
-        arrays: Arrays,
-        reply: Reply,
-        *,
-        deadline: float = 0.0,
-        timeout: float | None = None,
-        requests: int = 1,
-    ) -> None:
-        del deadline, timeout, requests
-        if len(self.waiting) >= self.max_requests:
-            raise Overloaded("full")
-        self.waiting.append((arrays, reply))
-
-    def reply(self, outputs: Outputs | None = None, error: CohortError | None = None) -> None:
-        """Reply to all that wait, alike."""
-        waiting, self.waiting = self.waiting, []
-        for _, reply in waiting:
-            reply(outputs, error)
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class FakeEngine:
-    """The part of an engine that rollouts use. `queues` are its side queues, oldest first."""
-
-    def __init__(self) -> None:
-        self.leases = LeaseCount()
-        self.inputs, self.outputs = [INPUT], [OUTPUT]
-        self.queues: list[FakeQueue] = []
-
-    def side_queue(self, *, max_requests: int, shadow: bool) -> FakeQueue:
-        self.queues.append(FakeQueue(max_requests, shadow))
-        return self.queues[-1]
-
-    @property
-    def queue(self) -> FakeQueue:
-        """The side queue in use."""
-        return self.queues[-1]
-
-    @property
-    def copies(self) -> int:
-        """How many copies wait."""
-        return len(self.queues[-1].waiting) if self.queues else 0
 
 
 class Events(list[RolloutEvent]):
@@ -112,11 +53,18 @@ class Events(list[RolloutEvent]):
         return found
 
 
+def make_engine() -> ControlledEngine:
+    """An engine with one input and one output of scores."""
+    return ControlledEngine((INPUT,), (OUTPUT,))
+
+
 class LiveRig:
     """A live rollout of model "m" over versions 1, 2 and 3, all READY."""
 
     def __init__(self, text: str) -> None:
-        self.engines: Mapping[int, FakeEngine] = {number: FakeEngine() for number in (1, 2, 3)}
+        self.engines: Mapping[int, ControlledEngine] = {
+            number: make_engine() for number in (1, 2, 3)
+        }
         self.states = dict.fromkeys(self.engines, State.READY)
         self.events = Events()
         self.live = LiveRollout(self.config(text), self.catalog, self.events.observe)
@@ -128,13 +76,21 @@ class LiveRig:
     def configure(self, text: str) -> None:
         self.live.configure(self.config(text))
 
+    def queue(self, version: int) -> ControlledQueue:
+        """The side queue in use of a version."""
+        return self.engines[version].side_queues[-1]
+
+    def copies(self, version: int) -> int:
+        """How many copies wait for a version."""
+        queues = self.engines[version].side_queues
+        return queues[-1].waiting if queues else 0
+
     def catalog(self) -> Catalog:
-        source = Source(Path("model.onnx"), "stamp", ModelConfig())
-        versions = {
-            number: VersionEntry(number, self.states[number], source, engine=cast("Engine", engine))
+        entries = [
+            make_entry(number, engine, state=self.states[number])
             for number, engine in self.engines.items()
-        }
-        return {"m": ModelEntry("m", versions)}
+        ]
+        return make_catalog({"m": entries})
 
     def respond(
         self,

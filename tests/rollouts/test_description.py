@@ -55,12 +55,12 @@ async def test_differences_of_a_shadow_begin_at_zero() -> None:
     """And are the largest there were."""
     rig = LiveRig(f"{VARIANTS}, shadow: {{version: 3}}")
     rig.respond("stable", scores(0))
-    rig.engines[3].queue.reply(scores(0))
+    rig.queue(3).answer_all(scores(0))
     await rig.events.wait_for(Compared, 1)
     same = {"disagreements": 0, "max_abs_difference": 0.0, "max_relative_difference": 0.0}
     assert described(rig)["shadow"]["outputs"] in ({}, {"y": same})
     rig.respond("stable", scores(0))
-    rig.engines[3].queue.reply(scores(1))
+    rig.queue(3).answer_all(scores(1))
     await rig.events.wait_for(Compared, 2)
     assert described(rig)["shadow"]["outputs"]["y"]["disagreements"] == 1
     assert described(rig)["shadow"]["outputs"]["y"]["max_abs_difference"] == 1.0

@@ -37,9 +37,9 @@ def test_the_caller_is_answered_before_anything_is_learned() -> None:
     rig.respond(
         "canary",
         error=BAD_INPUT,
-        reply=lambda *of: calls.append((*of, rig.engines[1].copies)),
+        reply=lambda *of: calls.append((*of, rig.copies(1))),
     )
-    rig.respond("canary", outputs, reply=lambda *of: calls.append((*of, rig.engines[1].copies)))
+    rig.respond("canary", outputs, reply=lambda *of: calls.append((*of, rig.copies(1))))
     assert calls == [(None, BAD_INPUT, 0), (outputs, None, 1)]
 
 
@@ -60,7 +60,7 @@ def test_failures_that_are_no_inputs_fault_count_at_once(variant: str, error: Co
     rig.respond("canary", scores())
     rig.respond(variant, error=error)
     assert rig.weighed() == ((2, 1, 1, 0) if variant == "stable" else (1, 0, 2, 1))
-    assert not any(engine.queues for engine in rig.engines.values())
+    assert not any(engine.side_queues for engine in rig.engines.values())
 
 
 @pytest.mark.parametrize("error", [NotReady("closed"), Overloaded("full"), None])
@@ -101,10 +101,10 @@ def test_an_input_that_fails_on_one_side_only_counts_against_it(
     rig.respond("stable", scores())
     rig.respond("canary", scores())
     rig.respond(variant, error=error)
-    assert rig.engines[3 - other].copies == 0
-    assert rig.engines[other].copies == 1
-    assert not rig.engines[other].queue.shadow
-    rig.engines[other].queue.reply(scores())
+    assert rig.copies(3 - other) == 0
+    assert rig.copies(other) == 1
+    assert not rig.queue(other).shadow
+    rig.queue(other).answer_all(scores())
     assert rig.weighed() == counted
     assert rig.live.evidence.candidates["canary"].failed_on_both == 0
 
@@ -121,7 +121,7 @@ def test_an_input_that_fails_on_both_sides_counts_for_neither(
     rig.respond("stable", scores())
     rig.respond("canary", scores())
     rig.respond(variant, error=BAD_INPUT)
-    rig.engines[2 if variant == "stable" else 1].queue.reply(error=error)
+    rig.queue(2 if variant == "stable" else 1).answer_all(error=error)
     assert rig.weighed() == ((2, 0, 1, 0) if variant == "stable" else (1, 0, 2, 0))
     assert rig.live.evidence.candidates["canary"].failed_on_both == 1
 
@@ -133,7 +133,7 @@ def test_a_check_without_an_outcome_says_nothing(error: CohortError) -> None:
     rig.respond("stable", scores())
     rig.respond("canary", scores())
     rig.respond("canary", error=BAD_INPUT)
-    rig.engines[1].queue.reply(error=error)
+    rig.queue(1).answer_all(error=error)
     assert rig.weighed() == (1, 0, 1, 0)
     assert rig.live.evidence.candidates["canary"].failed_on_both == 0
 
@@ -143,7 +143,7 @@ def test_a_check_that_the_other_version_refuses_failed_on_both() -> None:
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.engines[1].inputs = []
     rig.respond("canary", error=BAD_INPUT)
-    assert rig.engines[1].copies == 0
+    assert rig.copies(1) == 0
     assert rig.live.evidence.candidates["canary"].failed_on_both == 1
 
 
@@ -151,11 +151,11 @@ def test_checks_are_bounded_and_those_that_find_no_room_say_nothing() -> None:
     """An outage does not fill the memory."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("canary", error=BAD_INPUT, times=MAX_PENDING_CHECKS + 10)
-    assert rig.engines[1].copies == MAX_PENDING_CHECKS
+    assert rig.copies(1) == MAX_PENDING_CHECKS
     rig.states[1] = State.UNLOADING
-    rig.engines[1].queue.reply(scores())
+    rig.queue(1).answer_all(scores())
     rig.respond("canary", error=BAD_INPUT)
-    assert rig.engines[1].copies == 0
+    assert rig.copies(1) == 0
     rig.respond("stable", scores())
     assert rig.weighed() == (1, 0, MAX_PENDING_CHECKS, MAX_PENDING_CHECKS)
 
@@ -164,10 +164,10 @@ def test_a_failure_of_the_baseline_is_checked_on_every_candidate_that_serves() -
     """One that is rolled back would only cost time."""
     rig = LiveRig(f"{HALVES[:-1]}, other: {{version: 3, weight: 1}}}}, {ERRORS}")
     rig.respond("stable", error=BAD_INPUT)
-    assert [engine.copies for engine in rig.engines.values()] == [0, 1, 1]
+    assert [rig.copies(version) for version in rig.engines] == [0, 1, 1]
     rig.live.apply_decisions({2: Decision(2, "operator")})
     rig.respond("stable", error=BAD_INPUT)
-    assert [engine.copies for engine in rig.engines.values()] == [0, 1, 2]
+    assert [rig.copies(version) for version in rig.engines] == [0, 1, 2]
 
 
 def test_a_failure_of_a_variant_that_left_meanwhile_is_let_go() -> None:
@@ -179,7 +179,7 @@ def test_a_failure_of_a_variant_that_left_meanwhile_is_let_go() -> None:
     rig.configure("variants: {stable: {version: 1, weight: 1}}")
     wrapped(None, BAD_INPUT)
     wrapped(scores(), None)
-    assert not any(engine.queues for engine in rig.engines.values())
+    assert not any(engine.side_queues for engine in rig.engines.values())
 
 
 # -- the guard
@@ -264,6 +264,6 @@ def test_side_queues_close_with_their_versions_and_at_the_end() -> None:
     rig.respond("canary", error=BAD_INPUT)
     rig.respond("stable", error=BAD_INPUT)
     rig.configure(f"variants: {{stable: {{version: 1, weight: 1}}}}, {ERRORS}")
-    assert [rig.engines[number].queue.closed for number in (1, 2)] == [False, True]
+    assert [rig.queue(number).closed for number in (1, 2)] == [False, True]
     rig.live.close()
-    assert rig.engines[1].queue.closed
+    assert rig.queue(1).closed

@@ -27,13 +27,10 @@ async def test_agreement_is_by_output_and_what_differs_is_summed_up() -> None:
     """Compared together, told one by one, in the order of the requests."""
     one = rig()
     one.respond("stable", scores(0), times=3)
-    queue = one.engines[3].queue
+    queue = one.queue(3)
     assert queue.shadow
-    first, *others = queue.waiting
-    queue.waiting = [first]
-    queue.reply(scores(1))
-    queue.waiting = others
-    queue.reply(scores(0))
+    queue.requests[0].answer(scores(1))
+    queue.answer_all(scores(0))
     compared = await one.events.wait_for(Compared, 3)
     assert [event.disagrees for event in compared] == [
         True,
@@ -51,7 +48,7 @@ def test_a_copy_that_is_given_up_is_dropped_and_no_evidence(error: CohortError) 
     """No slot was idle in time, or the version left."""
     one = rig(rest=f", {GUARD}")
     one.respond("stable", scores())
-    one.engines[3].queue.reply(error=error)
+    one.queue(3).answer_all(error=error)
     assert one.events == [Dropped("m", 3)]
     assert one.live.shadow is not None
     assert (one.live.shadow.compared, one.live.shadow.dropped) == (0, 1)
@@ -61,7 +58,7 @@ def test_a_failure_where_the_caller_got_an_answer_disagrees() -> None:
     """Without outputs to compare."""
     one = rig()
     one.respond("stable", scores())
-    one.engines[3].queue.reply(error=InferenceFailed("no"))
+    one.queue(3).answer_all(error=InferenceFailed("no"))
     assert one.events == [Compared("m", 3, True, [])]
     assert one.live.shadow is not None
     assert (one.live.shadow.disagreed, one.live.shadow.failed) == (1, 1)
@@ -75,25 +72,25 @@ def test_requests_that_failed_or_reached_the_shadows_version_are_not_copied() ->
     )
     one.respond("canary", scores())
     one.respond("stable", error=InferenceFailed("no", blames_input=False))
-    assert one.engines[3].copies == 0
+    assert one.copies(3) == 0
 
 
 def test_copies_are_bounded_in_number_and_bytes() -> None:
     """Those that find no room are dropped, and the caller does not notice."""
     one = rig()
     one.respond("stable", scores(), times=QUEUE_SIZE + 36)
-    assert one.engines[3].copies == QUEUE_SIZE
+    assert one.copies(3) == QUEUE_SIZE
     assert one.events == [Dropped("m", 3)] * 36
     runner = one.live.shadow
     assert runner is not None
-    one.engines[3].queue.reply(error=NotReady(""))
+    one.queue(3).answer_all(error=NotReady(""))
     one.events.clear()
     large: Arrays = {INPUT.name: np.zeros((MAX_WAITING_BYTES // 4, 1), np.float32)}
     runner.offer(large, [OUTPUT], scores())
     assert one.events == []
     runner.offer(inputs(), [OUTPUT], scores())
     assert one.events == [Dropped("m", 3)]
-    one.engines[3].queue.reply(error=NotReady(""))
+    one.queue(3).answer_all(error=NotReady(""))
     one.events.clear()
     runner.offer(inputs(), [OUTPUT], scores())
     assert one.events == []
@@ -107,7 +104,7 @@ def test_a_shadow_that_is_not_ready_drops_its_copies() -> None:
     assert one.events == [Dropped("m", 3)]
     one.states[3] = State.READY
     one.respond("stable", scores())
-    assert one.engines[3].copies == 1
+    assert one.copies(3) == 1
 
 
 def test_a_copy_holds_its_version() -> None:
@@ -115,7 +112,7 @@ def test_a_copy_holds_its_version() -> None:
     one = rig()
     one.respond("stable", scores(), times=2)
     assert one.engines[3].leases.count == 2
-    one.engines[3].queue.reply(error=NotReady(""))
+    one.queue(3).answer_all(error=NotReady(""))
     assert one.engines[3].leases.count == 0
 
 
@@ -124,7 +121,7 @@ async def test_answers_that_wait_to_be_compared_are_bounded() -> None:
     one = rig()
     for _ in range(3):
         one.respond("stable", scores(), times=QUEUE_SIZE)
-        one.engines[3].queue.reply(scores())
+        one.queue(3).answer_all(scores())
     assert one.events == [Dropped("m", 3)] * QUEUE_SIZE
     assert len(await one.events.wait_for(Compared, 2 * QUEUE_SIZE)) == 2 * QUEUE_SIZE
 
@@ -134,7 +131,7 @@ async def test_large_outputs_are_compared_on_a_thread() -> None:
     one = rig()
     large: Outputs = [np.zeros((1, 300_000), np.float32)]
     one.respond("stable", large, times=2)
-    one.engines[3].queue.reply(large)
+    one.queue(3).answer_all(large)
     compared = await one.events.wait_for(Compared, 2)
     assert not any(event.disagrees for event in compared)
 
@@ -145,7 +142,7 @@ async def test_large_outputs_are_compared_on_a_thread() -> None:
 def fail(one: LiveRig, times: int) -> None:
     """So many copies that disagree."""
     one.respond("stable", scores(), times=times)
-    one.engines[3].queue.reply(error=InferenceFailed("no"))
+    one.queue(3).answer_all(error=InferenceFailed("no"))
 
 
 def test_a_shadow_that_disagrees_is_told_from_min_requests_on() -> None:
@@ -160,7 +157,7 @@ def test_a_shadow_that_disagrees_is_told_from_min_requests_on() -> None:
     one.live.apply_decisions({3: Decision(3, "disagreement")})
     assert one.live.judge() == {}
     one.respond("stable", scores())
-    assert one.engines[3].copies == 0
+    assert one.copies(3) == 0
 
 
 def test_what_is_weighed_is_not_weighed_again() -> None:
@@ -204,9 +201,9 @@ def test_a_shadow_that_is_let_back_in_begins_anew() -> None:
     assert one.live.shadow is not None
     assert one.live.shadow is not stopped
     assert one.live.shadow.compared == 0
-    assert one.engines[3].queue.closed
+    assert one.queue(3).closed
     one.respond("stable", scores())
-    assert one.engines[3].copies == 1
+    assert one.copies(3) == 1
 
 
 def test_the_decision_about_another_version_leaves_the_shadow_alone() -> None:
@@ -232,9 +229,9 @@ def test_an_edit_of_the_sample_keeps_the_runner_and_another_version_replaces_it(
     one.configure(f"{ONE}, shadow: {{version: 3, sample: 0}}")
     assert one.live.shadow is runner
     one.respond("stable", scores(), times=20)
-    assert one.engines[3].copies == 1
+    assert one.copies(3) == 1
     one.configure(f"{ONE}, shadow: {{version: 2}}")
-    assert one.engines[3].queue.closed
+    assert one.queue(3).closed
     assert one.live.shadow is not None
     assert one.live.shadow.version == 2
     one.configure(ONE)
@@ -251,7 +248,7 @@ async def test_the_last_requests_that_differed_are_kept_newest_first() -> None:
     assert runner is not None
     for value, best in [(1.0, 1), (2.0, 2), (3.0, 0), (4.0, 1)]:
         runner.offer(inputs(value), [OUTPUT], scores(0))
-        one.engines[3].queue.reply(scores(best))
+        one.queue(3).answer_all(scores(best))
     await one.events.wait_for(Compared, 4)
     examples = runner.examples()
     assert [example["inputs"]["x"] for example in examples] == [[[4.0]], [[2.0]]]

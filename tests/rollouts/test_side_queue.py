@@ -8,7 +8,7 @@ from app.errors import CohortError, NotReady
 from app.registry import State
 from app.rollouts.side_queue import SideQueue
 from app.tensors import Arrays
-from tests.rollouts.engines import FakeEngine, LiveRig, inputs, scores
+from tests.rollouts.engines import LiveRig, inputs, make_engine
 
 
 def rig() -> LiveRig:
@@ -45,16 +45,15 @@ def test_a_version_that_was_loaded_anew_gets_a_queue_of_its_own() -> None:
     """The one of the engine before is closed, and takes no copies any more."""
     here = rig()
     queue = queue_of(here)
-    before, after = here.engines[2], FakeEngine()
+    before, after = here.engines[2], make_engine()
     queue.submit(inputs(), nothing)
     queue.submit(inputs(), nothing)
-    assert len(before.queues) == 1
+    assert len(before.side_queues) == 1
     here.engines = {**here.engines, 2: after}
     queue.submit(inputs(), nothing)
-    assert before.queue.closed
-    assert (before.copies, after.copies) == (2, 1)
-    assert not after.queue.closed
-    before.queue.reply(scores())
+    assert before.side_queues[-1].closed
+    assert (before.side_queues[-1].waiting, after.side_queues[-1].waiting) == (0, 1)
+    assert not after.side_queues[-1].closed
     assert (before.leases.count, after.leases.count) == (0, 1)
 
 
@@ -65,6 +64,6 @@ def test_a_closed_queue_gives_up_its_copies_and_may_be_opened_again() -> None:
     queue.close()
     queue.submit(inputs(), nothing)
     queue.close()
-    assert here.engines[2].queue.closed
+    assert here.queue(2).closed
     queue.submit(inputs(), nothing)
-    assert len(here.engines[2].queues) == 2
+    assert len(here.engines[2].side_queues) == 2

@@ -17,7 +17,7 @@ from app.batching import Batcher, BatchPolicy, Outputs
 from app.scheduling import INLINE_SECONDS, Scheduler
 from app.session.thread_priority import NICENESS
 from app.tensors import Arrays
-from tests.fakes import Puppet, RecordedEvents, RecordedReply, double
+from tests.fakes import ControlledRun, RecordedEvents, RecordedReply, double
 from tests.waiting import PATIENCE, iterations, until, wait_until
 
 TINY, SHORT, LONG = 1e-5, 0.01, 1.0
@@ -85,9 +85,9 @@ async def test_a_device_has_the_slots_it_was_given() -> None:
     """One that is not named has two."""
     scheduler = Scheduler({"cpu": 1})
     for batcher_slots, device in ((1, "cpu"), (2, "cuda")):
-        with Puppet() as puppet:
+        with ControlledRun() as run:
             batcher = Batcher(
-                puppet,
+                run,
                 BatchPolicy().unbatched(),
                 wake=scheduler.wake,
                 observe=RecordedEvents(),
@@ -95,10 +95,10 @@ async def test_a_device_has_the_slots_it_was_given() -> None:
                 device=device,
             )
             answers = send(batcher, 5)
-            await puppet.started(batcher_slots)
-            puppet.release(5)
+            await run.started(batcher_slots)
+            run.release(5)
             await all_of(answers)
-            assert puppet.most == batcher_slots
+            assert run.most == batcher_slots
     scheduler.close()
 
 
@@ -115,7 +115,7 @@ async def test_short_runs_have_the_loops_priority_and_others_give_way(scheduler:
         return run
 
     own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-    with Puppet(noting("long")) as long, Puppet(noting("short")) as short:
+    with ControlledRun(noting("long")) as long, ControlledRun(noting("short")) as short:
         answers = send(make(scheduler, long, LONG), 8)
         await long.started(2)
         answers += send(make(scheduler, short, SHORT))
@@ -129,7 +129,7 @@ async def test_short_runs_have_the_loops_priority_and_others_give_way(scheduler:
 async def test_one_thread_does_all_short_runs_and_ends_with_the_others() -> None:
     """The express slot has one; closing ends it, too."""
     scheduler, before = Scheduler(default_slots=1), set(threading.enumerate())
-    with Puppet() as long, Puppet() as short:
+    with ControlledRun() as long, ControlledRun() as short:
         answers = send(make(scheduler, long, LONG))
         await long.started(1)
         quick = make(scheduler, short, SHORT)
@@ -151,17 +151,17 @@ async def test_one_thread_does_all_short_runs_and_ends_with_the_others() -> None
 
 async def test_a_run_with_more_to_come_is_not_exclusive(scheduler: Scheduler) -> None:
     """The rest of its queue runs beside it; the last of all may have every core."""
-    with Puppet() as puppet, Puppet() as exclusive:
-        batcher = make(scheduler, puppet, LONG, exclusively=exclusive)
+    with ControlledRun() as run, ControlledRun() as exclusive:
+        batcher = make(scheduler, run, LONG, exclusively=exclusive)
         answers = send(batcher, 5)
-        await puppet.started(2)
-        puppet.release(2)
+        await run.started(2)
+        run.release(2)
         await all_of(answers)
         answers = send(batcher, 4)
         await exclusive.started(1)
         exclusive.release()
         await all_of(answers)
-        assert (len(puppet.feeds), len(exclusive.feeds)) == (2, 1)
+        assert (len(run.feeds), len(exclusive.feeds)) == (2, 1)
 
 
 async def test_many_runs_that_end_at_once_are_collected_together(scheduler: Scheduler) -> None:
@@ -174,10 +174,10 @@ async def test_many_runs_that_end_at_once_are_collected_together(scheduler: Sche
         collect()
 
     scheduler._collect = counted  # type: ignore[method-assign]
-    with Puppet() as puppet:
-        answers = send(make(scheduler, puppet, LONG), 8)
-        await puppet.started(2)
-        puppet.release(2)
+    with ControlledRun() as run:
+        answers = send(make(scheduler, run, LONG), 8)
+        await run.started(2)
+        run.release(2)
         wait_until(lambda: len(scheduler._done) == 2)  # without the loop, which does not go on
         await all_of(answers)
     assert collected == 1
@@ -200,16 +200,16 @@ async def test_a_shadow_runs_on_the_loop_after_all_others(scheduler: Scheduler) 
 async def test_a_shadow_waits_on_the_loop_while_others_wait(scheduler: Scheduler) -> None:
     """For a slot, say: what callers wait for comes first."""
     noted = Noted()
-    with Puppet() as puppet:
-        answers = send(make(scheduler, puppet, LONG), 12)  # one batch of three has to wait
-        await puppet.started(2)
+    with ControlledRun() as run:
+        answers = send(make(scheduler, run, LONG), 12)  # one batch of three has to wait
+        await run.started(2)
         answers += send(make(scheduler, noted.run("shadow"), TINY, shadow=True))
         await iterations()
         assert noted.order == []
-        puppet.release(1)
-        await puppet.started(3)
+        run.release(1)
+        await run.started(3)
         await until(lambda: noted.order == ["shadow"])
-        puppet.release(2)
+        run.release(2)
         await all_of(answers)
 
 

@@ -14,7 +14,7 @@ from app.batching import Batcher, BatchPolicy, Outputs
 from app.errors import DeadlineExceeded
 from app.scheduling import Scheduler
 from app.tensors import Arrays
-from tests.fakes import Puppet, RecordedEvents, RecordedReply, assert_empty, double, let_pass
+from tests.fakes import ControlledRun, RecordedEvents, RecordedReply, assert_empty, double, let_pass
 from tests.waiting import PATIENCE, iterations, until
 
 TINY, SHORT, LONG = 1e-5, 0.01, 1.0
@@ -34,7 +34,7 @@ async def scheduler() -> AsyncIterator[Scheduler]:
 
 def make(
     scheduler: Scheduler,
-    puppet: Puppet,
+    run: ControlledRun,
     seconds: float = LONG,
     *,
     policy: BatchPolicy = POLICY,
@@ -43,11 +43,11 @@ def make(
     seen: RecordedEvents | None = None,
 ) -> Batcher:
     return Batcher(
-        puppet,
+        run,
         policy,
         wake=scheduler.wake,
         observe=seen or RecordedEvents(),
-        make_control=puppet.make_control,
+        make_control=run.make_control,
         seconds_for=lambda rows: seconds,
         device=device,
         shadow=shadow,
@@ -80,50 +80,50 @@ async def all_of(answers: list[RecordedReply]) -> None:
 async def test_what_is_parsed_in_one_turn_runs_together(scheduler: Scheduler) -> None:
     """Nobody waits on purpose, and still one run serves all who came at once."""
     seen = RecordedEvents()
-    with Puppet() as puppet:
-        puppet.release(10)
-        answers = send(make(scheduler, puppet, seen=seen), 4)
+    with ControlledRun() as run:
+        run.release(10)
+        answers = send(make(scheduler, run, seen=seen), 4)
         await all_of(answers)
     assert [ran.requests for ran in seen.runs] == [4]
 
 
 async def test_the_rest_gathers_while_a_batch_runs(scheduler: Scheduler) -> None:
     """With all slots taken, requests become one batch, which starts when a slot is free."""
-    with Puppet() as puppet:
-        batcher = make(scheduler, puppet)
+    with ControlledRun() as run:
+        batcher = make(scheduler, run)
         answers = []
         for runs in (1, 2):
             answers += send(batcher, 1)
-            await puppet.started(runs)
+            await run.started(runs)
         answers += send(batcher, 2)
         await iterations()
         answers += send(batcher, 1)
         await iterations()
-        assert len(puppet.feeds) == 2
-        puppet.release(1)
-        await puppet.started(3)
-        assert puppet.feeds[2]["x"].shape == (3, 1)
-        puppet.release(10)
+        assert len(run.feeds) == 2
+        run.release(1)
+        await run.started(3)
+        assert run.feeds[2]["x"].shape == (3, 1)
+        run.release(10)
         await all_of(answers)
         assert_empty(batcher)
 
 
 async def test_slots_are_never_exceeded(scheduler: Scheduler) -> None:
     """However many wait in however many models, there are two runs at once and no third."""
-    with Puppet() as puppet:
-        batchers = [make(scheduler, puppet) for _ in range(5)]
+    with ControlledRun() as run:
+        batchers = [make(scheduler, run) for _ in range(5)]
         answers = [answer for batcher in batchers for answer in send(batcher, 9)]
         for runs in range(2, 12):
-            await puppet.started(runs)
-            puppet.release(1)
-        puppet.release(100)
+            await run.started(runs)
+            run.release(1)
+        run.release(100)
         await all_of(answers)
-        assert puppet.most == 2
+        assert run.most == 2
 
 
 async def test_devices_have_slots_of_their_own(scheduler: Scheduler) -> None:
     """A CPU full of long runs leaves the GPU to its own requests."""
-    with Puppet() as slow, Puppet() as quick:
+    with ControlledRun() as slow, ControlledRun() as quick:
         waiting = send(make(scheduler, slow), 12)
         await slow.started(2)
         on_gpu = send(make(scheduler, quick, device="cuda"), 1)
@@ -136,7 +136,7 @@ async def test_devices_have_slots_of_their_own(scheduler: Scheduler) -> None:
 
 async def test_the_oldest_request_goes_first_across_models(scheduler: Scheduler) -> None:
     """A busy model does not starve a quiet one: slots go by age."""
-    with Puppet() as busy, Puppet() as quiet:
+    with ControlledRun() as busy, ControlledRun() as quiet:
         one, other = make(scheduler, busy), make(scheduler, quiet)
         answers = send(one, 12)  # three batches, of which two start
         await busy.started(2)
@@ -155,7 +155,7 @@ async def test_the_oldest_request_goes_first_across_models(scheduler: Scheduler)
 
 async def test_a_short_run_passes_long_ones(scheduler: Scheduler) -> None:
     """With every slot held by a slow model, a short one still runs; one at a time."""
-    with Puppet() as slow, Puppet() as short:
+    with ControlledRun() as slow, ControlledRun() as short:
         held = send(make(scheduler, slow), 12)
         await slow.started(2)
         quick = make(scheduler, short, SHORT)
@@ -174,7 +174,7 @@ async def test_a_short_run_passes_long_ones(scheduler: Scheduler) -> None:
 async def test_an_inline_run_needs_no_slot(scheduler: Scheduler) -> None:
     """A tiny model runs on the loop itself, whatever else is going on."""
     threads: list[str] = []
-    with Puppet() as slow, Puppet() as short:
+    with ControlledRun() as slow, ControlledRun() as short:
         held = send(make(scheduler, slow), 12)
         await slow.started(2)
         held += send(make(scheduler, short, SHORT), 1)
@@ -188,10 +188,10 @@ async def test_an_inline_run_needs_no_slot(scheduler: Scheduler) -> None:
 
 async def test_only_short_runs_on_the_cpu_go_inline(scheduler: Scheduler) -> None:
     """On a GPU even a short run waits for its device: it never holds the loop."""
-    with Puppet() as puppet:
-        answers = send(make(scheduler, puppet, TINY, device="cuda"), 1)
-        await puppet.started(1)
-        puppet.release()
+    with ControlledRun() as run:
+        answers = send(make(scheduler, run, TINY, device="cuda"), 1)
+        await run.started(1)
+        run.release()
         await all_of(answers)
 
 
@@ -223,24 +223,24 @@ async def test_a_long_batch_of_a_tiny_model_leaves_the_loop(
 
 async def test_shadows_wait_for_everybody(scheduler: Scheduler) -> None:
     """A shadow run starts when a slot is free and nobody else wants it."""
-    with Puppet() as puppet, Puppet() as behind:
+    with ControlledRun() as run, ControlledRun() as behind:
         shadow = make(scheduler, behind, shadow=True)
         mirrored = send(shadow, 1)
-        answers = send(make(scheduler, puppet), 12)
-        await puppet.started(2)
-        puppet.release(1)
-        await puppet.started(3)
+        answers = send(make(scheduler, run), 12)
+        await run.started(2)
+        run.release(1)
+        await run.started(3)
         assert not behind.feeds
-        puppet.release(1)
+        run.release(1)
         await behind.started(1)
         behind.release()
-        puppet.release(10)
+        run.release(10)
         await all_of(answers + mirrored)
 
 
 async def test_an_inline_shadow_waits_too_and_is_not_forgotten(scheduler: Scheduler) -> None:
     """Also on the loop shadows come last; they run when the last of the others has gone."""
-    with Puppet() as slow:
+    with ControlledRun() as slow:
         held = send(make(scheduler, slow), 12)
         await slow.started(2)
         shadow = Batcher(
@@ -263,8 +263,8 @@ async def test_an_inline_shadow_waits_too_and_is_not_forgotten(scheduler: Schedu
 
 async def test_the_next_batch_starts_before_replies(scheduler: Scheduler) -> None:
     """While a slow caller is being written to, the model is at work already."""
-    with Puppet() as puppet:
-        batcher = make(scheduler, puppet)
+    with ControlledRun() as run:
+        batcher = make(scheduler, run)
         order: list[str] = []
         cut = batcher.take
 
@@ -275,11 +275,11 @@ async def test_the_next_batch_starts_before_replies(scheduler: Scheduler) -> Non
         batcher.take = noted  # type: ignore[method-assign, assignment]
         for _ in range(12):
             batcher.submit(row(), lambda outputs, error: order.append("replied"))
-        await puppet.started(2)
+        await run.started(2)
         order.clear()
-        puppet.release(1)
-        await puppet.started(3)
-        puppet.release(10)
+        run.release(1)
+        await run.started(3)
+        run.release(10)
         await until(lambda: batcher.idle)
         assert order[:2] == ["dispatched", "replied"]
 
@@ -287,14 +287,14 @@ async def test_the_next_batch_starts_before_replies(scheduler: Scheduler) -> Non
 async def test_a_caller_who_leaves_mid_run_does_not_hold_up_the_rest(scheduler: Scheduler) -> None:
     """When one of three leaves, the run goes on and the others get their answers."""
     seen = RecordedEvents()
-    with Puppet() as puppet:
-        batcher = make(scheduler, puppet, seen=seen)
+    with ControlledRun() as run:
+        batcher = make(scheduler, run, seen=seen)
         answers = [RecordedReply() for _ in range(3)]
         tickets = [batcher.submit(row(i), answer) for i, answer in enumerate(answers)]
-        await puppet.started(1)
+        await run.started(1)
         tickets[1].cancel()
-        assert not puppet.controls[0].stopped
-        puppet.release()
+        assert not run.controls[0].stopped
+        run.release()
         assert (await answers[0].outputs())[0].tolist() == [[0.0]]
         assert (await answers[2].outputs())[0].tolist() == [[4.0]]
         assert answers[1].calls == []
@@ -304,24 +304,24 @@ async def test_a_caller_who_leaves_mid_run_does_not_hold_up_the_rest(scheduler: 
 
 async def test_a_run_nobody_waits_for_is_stopped(scheduler: Scheduler) -> None:
     """When the last caller has left, the slot is given back at once and nobody is answered."""
-    with Puppet() as puppet:
-        batcher = make(scheduler, puppet)
+    with ControlledRun() as run:
+        batcher = make(scheduler, run)
         answers = [RecordedReply() for _ in range(3)]
         tickets = [batcher.submit(row(), answer) for answer in answers]
-        await puppet.started(1)
+        await run.started(1)
         for ticket in tickets:
-            assert not puppet.controls[0].stopped
+            assert not run.controls[0].stopped
             ticket.cancel()
-        assert puppet.controls[0].stopped
+        assert run.controls[0].stopped
         await until(lambda: batcher.idle)
         assert [answer.calls for answer in answers] == [[], [], []]
-        assert len(puppet.feeds) == 1
+        assert len(run.feeds) == 1
 
 
 async def test_a_batch_everyone_left_before_it_began_is_not_run(scheduler: Scheduler) -> None:
     """Between being cut and being run there is a moment; who leaves then costs no run."""
-    with Puppet() as puppet:
-        batcher = make(scheduler, puppet)
+    with ControlledRun() as run:
+        batcher = make(scheduler, run)
         ticket = batcher.submit(row(), RecordedReply())
         cut = batcher.next_batch(monotonic())
         assert not isinstance(cut, float)
@@ -329,40 +329,40 @@ async def test_a_batch_everyone_left_before_it_began_is_not_run(scheduler: Sched
         ticket.cancel()
         batch.execute()
         batcher.finish(batch)
-        assert not puppet.feeds
+        assert not run.feeds
         assert_empty(batcher)
 
 
 async def test_a_deadline_passes_during_the_run(scheduler: Scheduler) -> None:
     """Who is out of time is told so, once, while the run goes on for the others."""
-    with Puppet() as puppet:
-        batcher = make(scheduler, puppet)
+    with ControlledRun() as run:
+        batcher = make(scheduler, run)
         hasty, patient = RecordedReply(), RecordedReply()
         deadline = monotonic() + 1000
         batcher.submit(row(), hasty, deadline=deadline)
         batcher.submit(row(), patient, deadline=deadline + 1000)
-        await puppet.started(1)
+        await run.started(1)
         let_pass(batcher, deadline)
         assert isinstance(await hasty.error(), DeadlineExceeded)
-        assert not puppet.controls[0].stopped
-        puppet.release()
+        assert not run.controls[0].stopped
+        run.release()
         await patient.outputs()
         assert len(hasty.calls) == 1
 
 
 async def test_a_run_whose_callers_are_all_out_of_time_is_stopped(scheduler: Scheduler) -> None:
     """A deadline is a way of leaving."""
-    with Puppet() as puppet:
-        batcher = make(scheduler, puppet)
+    with ControlledRun() as run:
+        batcher = make(scheduler, run)
         answers = [RecordedReply(), RecordedReply()]
         deadline = monotonic() + 1000
         for answer in answers:
             batcher.submit(row(), answer, deadline=deadline)
-        await puppet.started(1)
+        await run.started(1)
         let_pass(batcher, deadline)
         for answer in answers:
             assert isinstance(await answer.error(), DeadlineExceeded)
-        assert puppet.controls[0].stopped
+        assert run.controls[0].stopped
 
 
 def delayed(scheduler: Scheduler, seconds: float, delay: float, seen: RecordedEvents) -> Batcher:
@@ -400,9 +400,9 @@ async def test_a_full_batch_is_not_held(scheduler: Scheduler, seconds: float) ->
 async def test_closing_ends_the_threads(scheduler: Scheduler) -> None:
     """Threads end after the run they are in; none is left behind."""
     others = set(threading.enumerate())
-    with Puppet() as puppet:
-        answers = send(make(scheduler, puppet), 1)
-        await puppet.started(1)
+    with ControlledRun() as run:
+        answers = send(make(scheduler, run), 1)
+        await run.started(1)
         threads = [
             one
             for one in threading.enumerate()
@@ -410,7 +410,7 @@ async def test_closing_ends_the_threads(scheduler: Scheduler) -> None:
         ]
         assert threads
         scheduler.close()
-        puppet.release()
+        run.release()
         await all_of(answers)
         for thread in threads:
             await asyncio.to_thread(thread.join, PATIENCE)
@@ -419,9 +419,9 @@ async def test_closing_ends_the_threads(scheduler: Scheduler) -> None:
 
 async def test_nothing_is_left_to_do_when_all_is_answered(scheduler: Scheduler) -> None:
     """No batcher is remembered, no slot held and no timer running."""
-    with Puppet() as puppet:
-        puppet.release(1000)
-        batchers = [make(scheduler, puppet, seconds) for seconds in (SHORT, LONG)]
+    with ControlledRun() as run:
+        run.release(1000)
+        batchers = [make(scheduler, run, seconds) for seconds in (SHORT, LONG)]
         batchers.append(tiny(scheduler))
         answers = [answer for batcher in batchers for answer in send(batcher, 10)]
         await all_of(answers)
@@ -436,11 +436,11 @@ async def test_nothing_is_left_to_do_when_all_is_answered(scheduler: Scheduler) 
 
 async def test_only_a_run_with_nothing_beside_it_is_alone(scheduler: Scheduler) -> None:
     """Whatever runs or waits for the device at its start counts; what comes later does not."""
-    with Puppet() as puppet, Puppet() as exclusive:
+    with ControlledRun() as run, ControlledRun() as exclusive:
 
         def make_one() -> Batcher:
             return Batcher(
-                puppet,
+                run,
                 POLICY,
                 wake=scheduler.wake,
                 observe=RecordedEvents(),
@@ -452,15 +452,15 @@ async def test_only_a_run_with_nothing_beside_it_is_alone(scheduler: Scheduler) 
         answers = send(first, 1)
         await exclusive.started(1)
         answers += send(second, 1)
-        await puppet.started(1)
+        await run.started(1)
         exclusive.release(10)
-        puppet.release(10)
+        run.release(10)
         await all_of(answers)
         answers = send(first, 1) + send(second, 1)
         await all_of(answers)
-        assert (len(exclusive.feeds), len(puppet.feeds)) == (1, 3)
+        assert (len(exclusive.feeds), len(run.feeds)) == (1, 3)
         await all_of(send(second, 1))
-        assert (len(exclusive.feeds), len(puppet.feeds)) == (2, 3)
+        assert (len(exclusive.feeds), len(run.feeds)) == (2, 3)
 
 
 async def test_lone_runs_teach_nothing_about_the_others(scheduler: Scheduler) -> None:
