@@ -1,0 +1,151 @@
+"""Predict requests: which keys a body has, and which bodies are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.codec import (
+    PredictRequest,
+    decode_inputs,
+)
+from app.errors import InvalidInput
+from app.tensors import TensorSpec
+from tests.codec.bodies import (
+    ALWAYS,
+    NEVER,
+    decode,
+    simdjson_from,
+)
+
+
+def test_every_key_of_a_request_is_read() -> None:
+    """Model, version, inputs, outputs, id, timeout in seconds and parameters all arrive."""
+    request = PredictRequest.parse(
+        b'{"model": "iris", "version": "1", "inputs": {"x": [[1]]}, "outputs": ["label"],'
+        b' "id": "a1", "timeout_ms": 200, "parameters": {"user": "u", "n": 1, "b": true}}'
+    )
+    assert (request.model, request.version, request.id) == ("iris", "1", "a1")
+    assert request.outputs == ["label"]
+    assert request.timeout == 0.2
+    assert request.parameters == {"user": "u", "n": 1, "b": True}
+    assert not request.single
+
+
+def test_missing_and_null_keys_are_none() -> None:
+    """An absent key and a null one mean the same."""
+    for body in (b'{"input": [1]}', b'{"input": [1], "model": null, "inputs": null, "id": null}'):
+        request = PredictRequest.parse(body)
+        assert request.single
+        assert {request.model, request.version, request.id} == {None}
+        assert request.outputs is None
+        assert request.timeout is None
+        assert request.parameters == {}
+
+
+def test_an_integer_version_is_kept_as_its_text() -> None:
+    """`"version": 2` asks for the same as `"version": "2"`."""
+    assert PredictRequest.parse(b'{"input": [1], "version": 2}').version == "2"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "the body is empty"),
+        (b'{"input": [1,]}', "line 1 column 13"),
+        (b'{"input": [1]} x', "line 1 column 16"),
+        (b'{"input": NaN}', "the body is not valid JSON: "),
+        (b'{"input": "\xff"}', "the body is not valid JSON: "),
+        (b"[1]", "the body must be a JSON object, got a list"),
+        (b"null", "the body must be a JSON object, got null"),
+        (b"{}", "neither 'inputs' nor 'input'"),
+        (b'{"input": [1], "inputs": {"x": [1]}}', "either 'inputs' or 'input', got both"),
+        (b'{"inputs": [[1]]}', "'inputs' must be an object of arrays by input name, got a list"),
+        (
+            b'{"input": [1], "ouputs": ["y"]}',
+            "unknown key 'ouputs' in the body; did you mean 'outputs'?",
+        ),
+        (b'{"instances": [1]}', "unknown key 'instances' in the body"),
+        (b'{"input": [1], "model": 1}', "'model' must be a string, got 1"),
+        (b'{"input": [1], "id": 1}', "'id' must be a string, got 1"),
+        (
+            b'{"input": [1], "version": 0}',
+            "'version' must be a string or a positive integer, got 0",
+        ),
+        (b'{"input": [1], "version": true}', "'version' must be a string or a positive integer"),
+        (b'{"input": [1], "version": 1.0}', "'version' must be a string or a positive integer"),
+        (b'{"input": [1], "outputs": "y"}', "'outputs' must be a list of output names"),
+        (
+            b'{"input": [1], "outputs": [1]}',
+            "a list of output names, got 1 in it",
+        ),
+        (b'{"input": [1], "outputs": []}', "'outputs' names none"),
+        (b'{"input": [1], "timeout_ms": "5"}', "'timeout_ms' must be a number"),
+        (b'{"input": [1], "timeout_ms": true}', "'timeout_ms' must be a number, got true"),
+        (b'{"input": [1], "timeout_ms": 0}', "'timeout_ms' must be > 0"),
+        (b'{"input": [1], "parameters": [1]}', "'parameters' must be an object"),
+        (
+            b'{"input": [1], "parameters": {"a": null}}',
+            "parameter 'a' must be a string, number or bo",
+        ),
+    ],
+)
+def test_an_invalid_request_is_refused_with_the_reason(body: bytes, said: str) -> None:
+    """What is wrong is said, the same whether the body is short or long."""
+    for size in (NEVER, ALWAYS):
+        with simdjson_from(size), pytest.raises(InvalidInput) as caught:
+            PredictRequest.parse(body)
+        assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [NEVER, ALWAYS])
+def test_the_last_of_repeated_keys_counts(size: int) -> None:
+    """In the request and among its inputs, on both ways."""
+    with simdjson_from(size):
+        request = PredictRequest.parse(b'{"id": "a", "id": "b", "inputs": {"x": [1], "x": [2, 3]}}')
+        assert request.id == "b"
+        array = decode_inputs(request, [TensorSpec("x", "INT64", ("N",))])["x"]
+    assert array.tolist() == [2, 3]
+
+
+def test_a_byte_order_mark_is_refused_at_any_length() -> None:
+    """simdjson would skip it, orjson does not."""
+    for size in (NEVER, ALWAYS):
+        with simdjson_from(size), pytest.raises(InvalidInput, match="byte order mark"):
+            PredictRequest.parse(b'\xef\xbb\xbf{"input": [1]}')
+
+
+@pytest.mark.parametrize("size", [NEVER, ALWAYS])
+def test_names_that_differ_after_a_nul_are_different(size: int) -> None:
+    """A lookup in C would stop at the NUL."""
+    specs = [TensorSpec(name, "INT64", ("N",)) for name in ("x", "x\0y")]
+    with simdjson_from(size):
+        arrays = decode_inputs(
+            PredictRequest.parse(b'{"inputs": {"x": [1], "x\\u0000y": [2]}}'), specs
+        )
+    assert [arrays[spec.name].tolist() for spec in specs] == [[1], [2]]
+
+
+def test_the_single_form_needs_a_model_with_one_input() -> None:
+    """Of several, the names are given; the only one's name is filled in."""
+    request = PredictRequest.parse(b'{"input": [[1, 2]]}')
+    assert list(decode_inputs(request, [TensorSpec("f", "FP32", ("N", 2))])) == ["f"]
+    with pytest.raises(InvalidInput, match="this one takes 'a', 'b'"):
+        decode_inputs(request, [TensorSpec("a", "FP32", ()), TensorSpec("b", "FP32", ())])
+    with pytest.raises(InvalidInput, match="this one takes none"):
+        decode_inputs(request, [])
+
+
+def test_missing_and_unknown_inputs_are_refused() -> None:
+    """An unknown input and a missing one are each named."""
+    specs = [TensorSpec("features", "FP32", ("N", 1))]
+    with pytest.raises(InvalidInput, match="'feature' not found; did you mean 'features'"):
+        decode_inputs(PredictRequest.parse(b'{"inputs": {"feature": [[1]]}}'), specs)
+    with pytest.raises(InvalidInput, match="'features' is missing"):
+        decode_inputs(PredictRequest.parse(b'{"inputs": {}}'), specs)
+    assert decode_inputs(PredictRequest.parse(b'{"inputs": {}}'), []) == {}
+
+
+def test_an_input_that_is_not_a_tensor_is_refused() -> None:
+    """A model with a sequence as its input is not reached by JSON."""
+    with pytest.raises(InvalidInput, match="cannot be sent over the wire"):
+        decode([[1]], "seq(tensor(float))", None)
