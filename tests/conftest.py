@@ -1,9 +1,15 @@
-"""What pytest needs to know before it collects."""
+"""Settings for all tests, and the fixtures that several packages share."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import onnxruntime
+import pytest
 from hypothesis import settings
+
+from tests.e2e.processes import MODELS, Cohort, cohort
 
 # The second provider is in one of the three runtimes (docs/decisions/0001): elsewhere there is
 # nothing to skip, since nothing is collected.
@@ -16,3 +22,18 @@ collect_ignore = (
 # A deadline for each example would fail on a machine that is busy with something else.
 settings.register_profile("cohort", deadline=None)
 settings.load_profile("cohort")
+
+
+@pytest.fixture(scope="session")
+def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
+    """The bundled models, served by a real process."""
+    with cohort(MODELS, tmp_path_factory.mktemp("bundled")) as server:
+        yield server
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    """An empty models folder."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    return folder

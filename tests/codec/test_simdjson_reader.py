@@ -145,7 +145,7 @@ def test_both_readers_give_the_same_arrays_and_errors(
 
 @given(array=st.sampled_from(["FP32", "FP64", "INT64"]).flatmap(arrays), pad=st.integers(-9, 9))
 def test_bodies_around_the_threshold_are_read_the_same(array: Array, pad: int) -> None:
-    """Bodies of about the length from which simdjson reads them give the same with either reader."""
+    """Bodies of about the length from which simdjson reads them give the same by both readers."""
     datatype = {"f4": "FP32", "f8": "FP64", "i8": "INT64"}[array.dtype.str[1:]]
     shape = tuple("N" for _ in array.shape)
     body = orjson.dumps({"input": encode_tensor("x", array)}, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -1,0 +1,20 @@
+"""HTTP clients of routes that run in the test's own process."""
+
+from __future__ import annotations
+
+import httpx
+from fastapi import FastAPI
+
+from app.control_plane import ControlPlane
+from app.rest.errors import install_error_handlers
+from app.rest.health import health_router
+from app.rest.models import models_router
+
+
+def client_of(plane: ControlPlane) -> httpx.AsyncClient:
+    """A client of the routes about health and models."""
+    app = FastAPI()
+    app.include_router(health_router(plane))
+    app.include_router(models_router(plane))
+    install_error_handlers(app)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://cohort")
