@@ -97,13 +97,13 @@ def install_error_handlers(app: FastAPI) -> None:
     """Give every error the one form, FastAPI's own included."""
 
     @app.exception_handler(CohortError)
-    async def cohort_error(request: Request, error: CohortError) -> Response:
+    async def refuse(request: Request, error: CohortError) -> Response:
         log_http_refusal(error, request.url.path, id_of_refused(request.scope))
         return response_to(error)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return await cohort_error(request, InvalidInput(_sentence(error)))
+        return await refuse(request, InvalidInput(_sentence(error)))
 
     @app.exception_handler(HTTPException)
     async def framework(request: Request, error: HTTPException) -> Response:
@@ -114,9 +114,7 @@ def install_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(ClientDisconnect)
     async def left(request: Request, error: ClientDisconnect) -> Response:
         del error  # nobody reads the response
-        return await cohort_error(
-            request, Cancelled("the caller left before its request was whole")
-        )
+        return await refuse(request, Cancelled("the caller left before its request was whole"))
 
     @app.exception_handler(Exception)
     async def bug(request: Request, error: Exception) -> Response:
