@@ -46,8 +46,8 @@ def test_one_row_for_one_input_is_read(document: Any, asked: object) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"nonsense"])
-def test_what_is_not_json_is_refused(body: bytes) -> None:
-    """As everywhere."""
+def test_a_body_that_is_not_json_is_refused(body: bytes) -> None:
+    """With the message of all other routes."""
     with pytest.raises(InvalidInput):
         read_row(body)
 
@@ -93,8 +93,8 @@ def test_rows_are_packed_into_one_array() -> None:
         ([1.5], "INT64"), ([2**70], "INT64"), ([300], "UINT8"), ([[1]], "FP32"),
     ],
 )  # fmt: skip
-def test_a_value_in_doubt_packs_nothing(row: list[Any], datatype: str) -> None:
-    """True would pack as 1."""
+def test_rows_with_an_invalid_value_are_not_packed(row: list[Any], datatype: str) -> None:
+    """True would be packed as 1."""
     assert pack_rows([json.dumps([row]).encode()], [row], datatype) is None
 
 
@@ -156,7 +156,7 @@ def test_names_are_escaped() -> None:
     ],
     ids=["rows differ", "NaN", "infinity", "no rows", "none", "empty", "halves", "text"],
 )
-def test_what_takes_more_to_write_is_left(arrays: list[Array]) -> None:
+def test_outputs_that_need_the_full_encoder_are_not_written(arrays: list[Array]) -> None:
     """Each request is then answered as a single one, which handles such outputs."""
     outputs = [(str(place), np.asarray(one)) for place, one in enumerate(arrays)]
     assert write(outputs) is None

@@ -80,7 +80,7 @@ def test_base64_stands_for_text_where_the_input_has_text() -> None:
         ({"b64": "/w=="}, "not UTF-8"),
     ],
 )
-def test_base64_that_is_none_is_refused(value: object, says: str) -> None:
+def test_invalid_base64_is_refused(value: object, says: str) -> None:
     """With the input's name."""
     said = refusal({"instances": [value]}, WORDS)
     assert says in said

@@ -1,4 +1,4 @@
-"""Coalesced requests that fail: what one of a group does to the others, and what is counted."""
+"""Coalescing: groups, their failures, and what is counted."""
 
 from __future__ import annotations
 
@@ -183,8 +183,8 @@ def requests(*values: float) -> list[Request]:
 
 
 @pytest.mark.parametrize("busy", [False, True], ids=["at once", "queued"])
-def test_a_group_is_one_run_and_each_gets_its_row(busy: bool) -> None:
-    """Whether it runs at once, or behind others that wait already."""
+def test_a_group_is_one_run_and_each_request_gets_its_row(busy: bool) -> None:
+    """Whether it runs at once, or is queued behind other requests."""
     plane = Plane(FakeEngine())
     plane.engine.busy = busy
     group = requests(1, 2, 3)
@@ -203,8 +203,10 @@ def test_a_group_is_one_run_and_each_gets_its_row(busy: bool) -> None:
 @pytest.mark.parametrize(
     "error", [InvalidInput("a bad row"), InferenceFailed("out of bounds"), NotReady("closed")]
 )
-def test_a_run_that_one_row_may_have_spoilt_is_made_singly(busy: bool, error: CohortError) -> None:
-    """Who is at fault is found out there, and only there is anything counted."""
+def test_a_run_that_one_row_may_have_failed_is_retried_one_by_one(
+    busy: bool, error: CohortError
+) -> None:
+    """Only the single requests are counted, and only the one at fault fails."""
 
     def run(inputs: Arrays) -> Outputs:
         raise error
@@ -224,8 +226,8 @@ def test_a_run_that_one_row_may_have_spoilt_is_made_singly(busy: bool, error: Co
 @pytest.mark.parametrize(
     "error", [DeadlineExceeded(1.0), InferenceFailed("out of memory", blames_input=False)]
 )
-def test_a_run_that_fails_for_all_is_not_repeated(error: CohortError) -> None:
-    """Time that is up, or a device that failed: everybody is told, and counted by that."""
+def test_a_run_that_fails_for_all_is_not_retried(error: CohortError) -> None:
+    """After a timeout or a failure of the device all get the error and are counted by it."""
 
     def run(inputs: Arrays) -> Outputs:
         raise error
@@ -248,8 +250,8 @@ def test_a_run_that_fails_for_all_is_not_repeated(error: CohortError) -> None:
     ],
     ids=["NaN", "infinity", "too few rows", "too many", "no rows"],
 )
-def test_outputs_that_cannot_be_parted_are_made_singly(outputs: Outputs) -> None:
-    """Each response then says what it has to say; nothing is counted twice."""
+def test_outputs_that_cannot_be_split_by_row_are_retried_one_by_one(outputs: Outputs) -> None:
+    """Each single request gets its own error or outputs, and nothing is counted twice."""
     plane = Plane(FakeEngine(lambda inputs: outputs))
     assert plane.answer(*requests(1, 2)) == ["single"] * 2
     assert plane.served.coalescible
@@ -257,8 +259,8 @@ def test_outputs_that_cannot_be_parted_are_made_singly(outputs: Outputs) -> None
     plane.assert_nothing_held()
 
 
-def test_large_outputs_are_made_singly_from_then_on() -> None:
-    """They are written on a thread, each by itself: a second group would be in vain."""
+def test_a_model_with_large_outputs_is_not_coalesced_again() -> None:
+    """Large outputs are written on the codec thread, one by one."""
     plane = Plane(FakeEngine(lambda inputs: [np.ones((2, 500_000), "f4")]))
     assert plane.answer(*requests(1, 2)) == ["single"] * 2
     assert plane.answer(*requests(1, 2)) == ["single"] * 2
@@ -266,8 +268,8 @@ def test_large_outputs_are_made_singly_from_then_on() -> None:
     plane.assert_nothing_held()
 
 
-def test_a_group_larger_than_there_is_room_goes_singly() -> None:
-    """As many as each by itself finds room for get in."""
+def test_a_group_over_the_concurrency_limit_becomes_single_requests() -> None:
+    """As many of them are admitted as there is room for."""
     plane = Plane(FakeEngine(), most=2)
     assert plane.answer(*requests(1, 2, 3)) == ["single"] * 3
     assert plane.answer(*requests(1, 2)) == [[[2, 2]], [[4, 2]]]
@@ -276,8 +278,10 @@ def test_a_group_larger_than_there_is_room_goes_singly() -> None:
 
 @pytest.mark.parametrize("refusal", [Overloaded("full"), NotReady("closed")])
 @pytest.mark.parametrize("busy", [False, True], ids=["at once", "queued"])
-def test_a_group_that_the_engine_refuses_goes_singly(refusal: CohortError, busy: bool) -> None:
-    """A queue without room for all may have some, and another version may be there meanwhile."""
+def test_a_group_that_the_engine_refuses_becomes_single_requests(
+    refusal: CohortError, busy: bool
+) -> None:
+    """A queue without room for all may have room for some, or another version may serve by then."""
     plane = Plane(FakeEngine())
     plane.engine.refusal, plane.engine.busy = refusal, busy
     assert plane.answer(*requests(1, 2, 3)) == ["single"] * 3
@@ -285,8 +289,8 @@ def test_a_group_that_the_engine_refuses_goes_singly(refusal: CohortError, busy:
     plane.assert_nothing_held()
 
 
-def test_a_group_has_at_most_the_rows_that_may_run_on_the_loop() -> None:
-    """Others are the next group; nobody is left out or answered twice."""
+def test_a_group_has_at_most_the_rows_that_may_run_on_the_event_loop() -> None:
+    """Further rows are the next group; each request is answered once."""
     plane = Plane(FakeEngine(inline_rows=2))
     group = requests(1, 2, 3, 4, 5)
     assert plane.answer(*group) == [[[2 * value, 2]] for value in (1, 2, 3, 4, 5)]
@@ -295,8 +299,8 @@ def test_a_group_has_at_most_the_rows_that_may_run_on_the_loop() -> None:
     plane.assert_nothing_held()
 
 
-def test_groups_run_at_once_only_for_a_moment(clock: mock.Mock) -> None:
-    """What does not fit in that is queued: sockets wait to be read."""
+def test_groups_run_on_the_event_loop_for_a_limited_time(clock: mock.Mock) -> None:
+    """Further groups are queued, because sockets wait to be read."""
 
     def run(inputs: Arrays) -> Outputs:
         clock.return_value += COALESCED_RUN_SECONDS
@@ -309,7 +313,7 @@ def test_groups_run_at_once_only_for_a_moment(clock: mock.Mock) -> None:
     plane.assert_nothing_held()
 
 
-def test_a_member_that_left_is_answered_nothing_and_counted_as_cancelled() -> None:
+def test_a_caller_that_left_gets_no_response_and_is_counted_as_cancelled() -> None:
     """The others are answered with their own rows."""
     plane = Plane(FakeEngine())
     plane.engine.busy = True
@@ -322,8 +326,8 @@ def test_a_member_that_left_is_answered_nothing_and_counted_as_cancelled() -> No
     plane.assert_nothing_held()
 
 
-def test_a_member_that_left_is_not_told_of_a_failure_nor_run_again() -> None:
-    """A timeout is answered to all; an invalid input makes each of them a single request."""
+def test_a_caller_that_left_gets_no_error_and_is_not_retried() -> None:
+    """Whether the others get the error or become single requests."""
     for error, became in ((DeadlineExceeded(1.0), None), (InvalidInput("bad"), "single")):
 
         def run(inputs: Arrays, error: CohortError = error) -> Outputs:
@@ -339,8 +343,8 @@ def test_a_member_that_left_is_not_told_of_a_failure_nor_run_again() -> None:
         plane.assert_nothing_held()
 
 
-def test_a_response_that_cannot_be_written_fails_those_after_it() -> None:
-    """A bug of ours while one of them is answered leaves nobody without a response."""
+def test_a_bug_while_one_is_answered_fails_the_requests_after_it() -> None:
+    """Every request gets a response."""
     plane = Plane(FakeEngine())
     group = requests(1, 2, 3)
 
@@ -355,8 +359,8 @@ def test_a_response_that_cannot_be_written_fails_those_after_it() -> None:
 
 
 @pytest.mark.parametrize("broken", ["read_row", "pack_rows", "write_rows"])
-def test_a_bug_fails_all_and_holds_nothing(broken: str) -> None:
-    """Before the run or after it; the next ones are answered."""
+def test_a_bug_fails_the_whole_group_and_releases_its_lease(broken: str) -> None:
+    """Before the run or after it; the next group is answered."""
     plane = Plane(FakeEngine())
     with mock.patch(f"app.data_plane.coalescing.{broken}", side_effect=ZeroDivisionError):
         became = plane.answer(*requests(1, 2))
@@ -365,7 +369,7 @@ def test_a_bug_fails_all_and_holds_nothing(broken: str) -> None:
     assert plane.answer(*requests(1)) == [[[2, 2]]]
 
 
-def test_a_bug_in_the_engine_fails_all_and_holds_nothing() -> None:
+def test_a_bug_in_the_engine_fails_the_whole_group_and_releases_its_lease() -> None:
     """The requests are not retried one by one, which would meet the same bug."""
     plane = Plane(FakeEngine())
     plane.engine.refusal = ZeroDivisionError()
@@ -374,8 +378,8 @@ def test_a_bug_in_the_engine_fails_all_and_holds_nothing() -> None:
 
 
 @pytest.mark.parametrize("odd", ["true", '"4"', "null", "[4]", "1e300"])
-def test_a_row_in_doubt_takes_its_group_along(odd: str) -> None:
-    """They become single requests, and only the one at fault is refused."""
+def test_a_group_with_an_invalid_row_becomes_single_requests(odd: str) -> None:
+    """Only the one at fault is refused."""
     plane = Plane(FakeEngine())
     bad = Request(b'{"model": "m", "inputs": {"x": [[1, %b]]}}' % odd.encode())
     assert plane.answer(*requests(1), bad, *requests(3)) == ["single"] * 3
@@ -383,8 +387,8 @@ def test_a_row_in_doubt_takes_its_group_along(odd: str) -> None:
     plane.assert_nothing_held()
 
 
-def test_what_is_not_alike_is_grouped_apart() -> None:
-    """By model, input and width; in whatever order they came."""
+def test_groups_are_by_model_input_and_width() -> None:
+    """In whatever order the requests came."""
     plane = Plane(FakeEngine())
     form = Request(body(7, name=None))
     group = [
@@ -410,7 +414,7 @@ def test_what_is_not_alike_is_grouped_apart() -> None:
     assert orjson.loads(form.became[0])["prediction"] == [[14, 2]]
 
 
-def test_a_body_that_is_not_json_is_refused_alone() -> None:
+def test_a_body_that_is_not_json_is_refused_before_grouping() -> None:
     """It has no version to be counted with; the others are answered."""
     plane = Plane(FakeEngine())
     refused, answered = plane.answer(Request(b"{"), *requests(1))
@@ -418,15 +422,15 @@ def test_a_body_that_is_not_json_is_refused_alone() -> None:
     assert answered == [[2, 2]]
 
 
-def test_a_path_whose_model_coalesces_nothing_is_not_parsed() -> None:
-    """It becomes a single request with its body as it came."""
+def test_bodies_for_a_model_that_is_not_coalesced_are_not_parsed() -> None:
+    """The request becomes a single one with its body as it came."""
     plane = Plane(FakeEngine())
     with mock.patch("app.data_plane.coalescing.read_row", side_effect=AssertionError):
         assert plane.answer(Request(b"{", model="unknown")) == ["single"]
 
 
 @pytest.mark.parametrize("limit", ["not coalescible", "too slow", "gone"])
-def test_a_model_whose_requests_go_singly(limit: str) -> None:
+def test_models_that_are_not_coalesced(limit: str) -> None:
     """By its outputs, by its runs, or with a rollout or no version at all."""
     plane = Plane(FakeEngine(inline_rows=1 if limit == "too slow" else 8))
     plane.served.coalescible = limit != "not coalescible"

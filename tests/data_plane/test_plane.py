@@ -1,201 +1,89 @@
-"""Coalescing over a real plane: limits, rollouts and versions as requests see them."""
+"""The choice of a version, the concurrency limit, and closing."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from typing import Any
-from unittest import mock
-
 import pytest
 
-from app.data_plane import DataPlane
-from app.data_plane.coalescing import Coalescer
-from app.errors import CohortError, NotReady
+from app.data_plane import DataPlane, Lease
+from app.errors import (
+    CohortError,
+    ModelNotFound,
+    NotReady,
+    Overloaded,
+    VersionNotFound,
+)
 from app.metrics import Metrics
-from app.rollouts import parse_rollouts
-from app.tensors import TensorSpec
+from tests.data_plane.one_model import OUTPUTS, ROW, X, outcomes
 from tests.engines import ControlledEngine, make_entry, make_registry
-from tests.fakes import make_metrics
-from tests.planes import make_rollouts
-
-
-class Request:
-    """A small request that notes what becomes of it."""
-
-    def __init__(self, body: object, model: str | None = None) -> None:
-        self.body = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.model = model
-        self.response_complete = False
-        self.became: list[tuple[str, Any]] = []
-
-    def _note(self, what: str, value: object, *, ends: bool = True) -> None:
-        assert not self.response_complete, "it needed no response any more"
-        self.response_complete = ends
-        self.became.append((what, value))
-
-    def proceed(self, body: bytes) -> None:
-        self._note("proceeded unparsed", body)
-
-    def proceed_parsed(self, document: object, body: bytes) -> None:
-        assert document == json.loads(body)
-        self._note("proceeded", document)
-
-    def refuse(self, error: CohortError) -> None:
-        self._note("refused", error.code)
-
-    def succeed(self, body: bytes) -> None:
-        self._note("succeeded", json.loads(body))
-
-    def fail(self, error: Exception) -> None:
-        self._note("failed", error)
-
-    @property
-    def outcome(self) -> str:
-        (one,) = self.became
-        return one[0]
-
-    @property
-    def output(self) -> object:
-        ((what, document),) = self.became
-        assert what == "succeeded", what
-        return document["outputs"]["y"]
-
-
-X = TensorSpec("x", "FP32", (None, 2))
-Y = TensorSpec("y", "FP32", (None, 2))
-
-
-class Iteration:
-    """One model behind a data plane, and event-loop iterations that end when the test says so."""
-
-    def __init__(self, engine: ControlledEngine, *, max_concurrency: int = 100) -> None:
-        self.engine = engine
-        self.metrics: Metrics = make_metrics()
-        registry = make_registry({"m": [make_entry(1, engine)]})
-        self.rollouts = make_rollouts(registry)
-        self._ends: list[Callable[[], None]] = []
-        self.plane = DataPlane(
-            registry,
-            self.metrics,
-            self.rollouts,
-            default_model=None,
-            max_concurrency=max_concurrency,
-            gather=self._ends.append,
-        )
-        self.plane.pick("m").close()  # the first request of a model is a single one
-        self.counted = dict(self.metrics.version("m", "1").outcomes)
-
-    @property
-    def coalescer(self) -> Coalescer:
-        return self.plane.coalescer
-
-    def read(self, *requests: Request) -> Sequence[Request]:
-        for request in requests:
-            self.coalescer.add(request, request.model, request.body)
-        return requests
-
-    def end(self) -> None:
-        ends, self._ends[:] = list(self._ends), []
-        for end in ends:
-            end()
-
-    def take(self, *requests: Request) -> list[str]:
-        """Read requests and end the iteration: what became of each."""
-        self.read(*requests)
-        self.end()
-        return [request.outcome for request in requests]
-
-    def counts(self) -> dict[str, int]:
-        """Answers by code since the start."""
-        answered = self.metrics.version("m", "1").outcomes
-        return {
-            code: count - self.counted.get((variant, code), 0)
-            for (variant, code), count in answered.items()
-            if count != self.counted.get((variant, code), 0)
-        }
-
-
-def row(*values: float, **rest: object) -> Request:
-    return Request({"model": "m", "inputs": {"x": [list(values)]}, **rest})
-
-
-@pytest.fixture(autouse=True)
-def _plenty_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No machine is too slow to run its groups within the iteration."""
-    monkeypatch.setattr("app.data_plane.coalescing.COALESCED_RUN_SECONDS", 60.0)
-
-
-@pytest.fixture
-def iteration() -> Iteration:
-    return Iteration(ControlledEngine([X], [Y], inline_rows=8))
-
-
-def test_requests_of_an_iteration_are_one_run_and_each_gets_its_own_row(
-    iteration: Iteration,
-) -> None:
-    """The model sees one array; everyone gets the answer to the row they sent."""
-    requests = [row(number, 1) for number in range(5)]
-    assert iteration.take(*requests) == ["succeeded"] * 5
-    (inputs,) = iteration.engine.inline_runs
-    assert inputs["x"].shape == (5, 2)
-    assert [request.output for request in requests] == [[[2.0 * n, 2.0]] for n in range(5)]
-    assert iteration.counts() == {"OK": 5}
-    assert iteration.plane.open_leases == iteration.engine.leases.count == 0
+from tests.planes import make_data_plane
 
 
 @pytest.mark.parametrize(
-    "request_",
+    ("model", "version", "error"),
     [
-        pytest.param(row(1, 2, id="a"), id="an id"),
-        pytest.param(Request({"model": "m", "inputs": {"x": [[1, 2], [3, 4]]}}), id="two rows"),
-        pytest.param(row(1, 2, outputs=["y"]), id="selected outputs"),
-        pytest.param(Request({"inputs": {"x": [[1, 2]]}, "version": "1"}), id="a pinned version"),
-        pytest.param(Request([1]), id="no object"),
-        pytest.param(row(1, 2, 3), id="another width"),
-        pytest.param(Request({"model": "m", "inputs": {"z": [[1, 2]]}}), id="another input"),
-        pytest.param(Request({"model": "other", "inputs": {"x": [[1, 2]]}}), id="another model"),
-        pytest.param(
-            Request({"model": "other", "inputs": {"x": [[1, 2]]}}, model="m"), id="two models"
-        ),
-        pytest.param(row(1, True), id="a boolean"),
+        ("n", None, ModelNotFound),
+        ("m", "7", VersionNotFound),
+        ("m", "x", VersionNotFound),
+        ("m", "2", NotReady),
     ],
 )
-def test_what_cannot_be_coalesced_goes_on_with_the_document_that_was_parsed(
-    iteration: Iteration, request_: Request
+def test_an_unknown_model_or_version_is_refused(
+    plane: DataPlane, metrics: Metrics, model: str, version: str | None, error: type[CohortError]
 ) -> None:
-    """No body is parsed twice, and the others of the iteration are not disturbed."""
-    request_.became.clear()
-    request_.response_complete = False
-    others = [row(1, 2), row(3, 4)]
-    assert iteration.take(others[0], request_, others[1])[1] == "proceeded"
-    if request_.body != row(1, True).body:  # which fails the group it would be packed with
-        assert [one.outcome for one in others] == ["succeeded"] * 2
+    """It is counted under the model's name if the model exists."""
+    with pytest.raises(error):
+        plane.pick(model, version)
+    assert outcomes(metrics, "") == ({} if model == "n" else {error.__name__: 1})
+    assert plane.open_leases == 0
 
 
-def test_a_model_with_a_rollout_is_known_before_its_bodies_are_parsed(
-    iteration: Iteration,
+def test_the_only_model_answers_requests_that_name_none(plane: DataPlane) -> None:
+    """Without a default model."""
+    assert plane.pick(None).model == "m"
+
+
+def test_the_concurrency_limit_counts_leases_and_bodies_being_read(
+    plane: DataPlane, metrics: Metrics
 ) -> None:
-    """Where the path names the model, such a body is not even looked at."""
-    text = "m: {variants: {stable: {version: 1, weight: 1}}}"
-    iteration.rollouts.apply(parse_rollouts(text, "rollouts.yaml"))
-    body = {"inputs": {"x": [[1, 2]]}}
-    with mock.patch("app.data_plane.coalescing.read_row", side_effect=AssertionError):
-        assert iteration.take(Request(body, model="m")) == ["proceeded unparsed"]
-    assert iteration.take(row(1, 2)) == ["proceeded"]
+    """Requests above it are refused until one of those ends."""
+    leases = [plane.pick("m"), plane.pick("m")]
+    plane.begin_reading()
+    with pytest.raises(Overloaded, match="3 requests in progress"):
+        plane.pick("m")
+    with pytest.raises(Overloaded):
+        plane.begin_reading()
+    plane.end_reading()
+    leases.append(plane.pick("m"))
+    assert metrics.version("m", "").rejected == {"Overloaded": 1}
+    for lease in leases:
+        lease.close()
 
 
-def test_no_room_for_the_group_lets_in_as_many_as_there_is_room_for() -> None:
-    """The group continues as single requests, each of which is checked against the limit."""
-    iteration = Iteration(ControlledEngine([X], [Y], inline_rows=8), max_concurrency=2)
-    assert iteration.take(row(1, 2), row(3, 4), row(5, 6)) == ["proceeded"] * 3
-    assert iteration.counts() == {}
-    assert iteration.take(row(1, 2), row(3, 4)) == ["succeeded"] * 2
+def test_a_closed_plane_refuses_new_requests_and_finishes_open_ones(
+    plane: DataPlane, engine: ControlledEngine
+) -> None:
+    """New requests are refused with NotReady; a lease stays open until its reply."""
+    answered: list[object] = []
+    lease: Lease = plane.pick("m")
+    lease.submit(ROW, lambda outputs, error: answered.append(outputs))
+    plane.close()
+    for refused in (lambda: plane.pick("m"), plane.begin_reading):
+        with pytest.raises(NotReady, match="the server is shutting down"):
+            refused()
+    engine.answer_all()
+    assert len(answered) == 1
+    lease.close()
 
 
-def test_a_plane_that_is_closed_refuses_singly(iteration: Iteration) -> None:
-    """Each request hears for itself that the server is shutting down."""
-    iteration.plane.close()
-    assert iteration.take(row(1, 2), row(3, 4)) == ["proceeded"] * 2
-    with pytest.raises(NotReady, match="shutting down"):
-        iteration.plane.pick("m")
+def test_versions_are_looked_up_again_when_the_catalog_changes(
+    engine: ControlledEngine, metrics: Metrics
+) -> None:
+    """A version that was replaced gets no new requests."""
+    registry = make_registry({"m": [make_entry(1, engine)]})
+    plane = make_data_plane(registry, metrics)
+    plane.pick("m").close()
+    newer = ControlledEngine([X], OUTPUTS)
+    registry.catalog = make_registry({"m": [make_entry(2, newer)]}).catalog
+    with plane.pick("m") as lease:
+        assert lease.version == "2"
+        assert (newer.leases.count, engine.leases.count) == (1, 0)

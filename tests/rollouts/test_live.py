@@ -29,8 +29,8 @@ BAD_INPUT = InferenceFailed("index out of range")
 BROKEN = InferenceFailed("out of memory", blames_input=False)
 
 
-def test_the_caller_is_answered_before_anything_is_learned() -> None:
-    """Exactly once, with what came."""
+def test_the_caller_is_answered_before_its_outcome_is_counted() -> None:
+    """Exactly once, with the outputs or the error."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     calls: list[tuple[Outputs | None, CohortError | None, int]] = []
     outputs = scores()
@@ -53,8 +53,10 @@ def test_successes_count_on_their_side() -> None:
 
 @pytest.mark.parametrize("error", [BROKEN, DeadlineExceeded(1.0)])
 @pytest.mark.parametrize("variant", ["stable", "canary"])
-def test_failures_that_are_no_inputs_fault_count_at_once(variant: str, error: CohortError) -> None:
-    """Nothing is checked on the other side."""
+def test_failures_that_do_not_blame_the_input_count_at_once(
+    variant: str, error: CohortError
+) -> None:
+    """They are not checked on the other side."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("stable", scores())
     rig.respond("canary", scores())
@@ -64,8 +66,8 @@ def test_failures_that_are_no_inputs_fault_count_at_once(variant: str, error: Co
 
 
 @pytest.mark.parametrize("error", [NotReady("closed"), Overloaded("full"), None])
-def test_other_errors_are_no_evidence(error: CohortError | None) -> None:
-    """Whatever they are, the version did not run the input."""
+def test_other_errors_are_not_evidence(error: CohortError | None) -> None:
+    """The version did not run the input."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("stable", scores())
     rig.respond("canary", scores())
@@ -73,7 +75,7 @@ def test_other_errors_are_no_evidence(error: CohortError | None) -> None:
     assert rig.weighed() == (1, 0, 1, 0)
 
 
-def test_a_deadline_that_the_caller_made_tight_is_no_evidence() -> None:
+def test_a_tight_deadline_is_not_evidence() -> None:
     """Neither of errors nor of latency."""
     rig = LiveRig(f"{HALVES}, {LATENCY}")
     for variant in ("stable", "canary"):
@@ -113,10 +115,10 @@ def test_an_input_that_fails_on_one_side_only_counts_against_it(
 @pytest.mark.parametrize(
     "error", [InferenceFailed("this, too"), InferenceFailed("broken", blames_input=False)]
 )
-def test_an_input_that_fails_on_both_sides_counts_for_neither(
+def test_an_input_that_fails_on_both_sides_is_not_evidence(
     variant: str, error: CohortError
 ) -> None:
-    """It is a request that neither could answer: good, and counted apart."""
+    """It is counted separately."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("stable", scores())
     rig.respond("canary", scores())
@@ -127,8 +129,8 @@ def test_an_input_that_fails_on_both_sides_counts_for_neither(
 
 
 @pytest.mark.parametrize("error", [NotReady("closed"), Overloaded("full"), DeadlineExceeded(1.0)])
-def test_a_check_without_an_outcome_says_nothing(error: CohortError) -> None:
-    """The copy was given up."""
+def test_a_cancelled_check_is_not_evidence(error: CohortError) -> None:
+    """The copy found no idle slot."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("stable", scores())
     rig.respond("canary", scores())
@@ -138,8 +140,8 @@ def test_a_check_without_an_outcome_says_nothing(error: CohortError) -> None:
     assert rig.live.evidence.candidates["canary"].failed_on_both == 0
 
 
-def test_a_check_that_the_other_version_refuses_failed_on_both() -> None:
-    """Its inputs are others: nothing runs."""
+def test_a_check_that_the_other_version_refuses_counts_as_failed_on_both() -> None:
+    """Its inputs have other specs: nothing runs."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.engines[1].inputs = []
     rig.respond("canary", error=BAD_INPUT)
@@ -147,7 +149,7 @@ def test_a_check_that_the_other_version_refuses_failed_on_both() -> None:
     assert rig.live.evidence.candidates["canary"].failed_on_both == 1
 
 
-def test_checks_are_bounded_and_those_that_find_no_room_say_nothing() -> None:
+def test_checks_are_bounded_and_the_others_are_not_evidence() -> None:
     """An outage does not fill the memory."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("canary", error=BAD_INPUT, times=MAX_PENDING_CHECKS + 10)
@@ -160,8 +162,8 @@ def test_checks_are_bounded_and_those_that_find_no_room_say_nothing() -> None:
     assert rig.weighed() == (1, 0, MAX_PENDING_CHECKS, MAX_PENDING_CHECKS)
 
 
-def test_a_failure_of_the_baseline_is_checked_on_every_candidate_that_serves() -> None:
-    """One that is rolled back would only cost time."""
+def test_a_failure_of_the_baseline_is_checked_on_every_serving_candidate() -> None:
+    """Not on one that is rolled back."""
     rig = LiveRig(f"{HALVES[:-1]}, other: {{version: 3, weight: 1}}}}, {ERRORS}")
     rig.respond("stable", error=BAD_INPUT)
     assert [rig.copies(version) for version in rig.engines] == [0, 1, 1]
@@ -170,7 +172,7 @@ def test_a_failure_of_the_baseline_is_checked_on_every_candidate_that_serves() -
     assert [rig.copies(version) for version in rig.engines] == [0, 1, 2]
 
 
-def test_a_failure_of_a_variant_that_left_meanwhile_is_let_go() -> None:
+def test_a_failure_of_a_removed_variant_is_ignored() -> None:
     """Its reply comes after the edit."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     wrapped = rig.live.observe_reply(
@@ -185,8 +187,8 @@ def test_a_failure_of_a_variant_that_left_meanwhile_is_let_go() -> None:
 # -- the guard
 
 
-def test_the_candidate_that_fails_is_judged_and_no_verdict_repeats() -> None:
-    """By version; once it is rolled back there is nothing more to say."""
+def test_a_failing_candidate_gets_one_verdict() -> None:
+    """By version; once it is rolled back it is not judged."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("stable", scores(), times=200)
     rig.respond("canary", error=BROKEN, times=49)
@@ -215,8 +217,8 @@ def test_latency_is_from_arrival_to_reply() -> None:
 # -- edits and decisions
 
 
-def test_an_edit_of_a_limit_or_of_the_baseline_begins_the_evidence_anew() -> None:
-    """One of a weight does not, and neither does one of the baseline's name."""
+def test_an_edit_of_a_limit_or_of_the_baseline_restarts_the_evidence() -> None:
+    """An edit of a weight or of the baseline's name does not."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
 
     def has_evidence() -> bool:
@@ -237,8 +239,8 @@ def test_an_edit_of_a_limit_or_of_the_baseline_begins_the_evidence_anew() -> Non
     assert not has_evidence()
 
 
-def test_what_was_rolled_back_begins_anew_when_that_ends() -> None:
-    """With its traffic, and without the evidence that spoke against it."""
+def test_a_restored_variant_starts_without_evidence() -> None:
+    """With its traffic, and without the evidence against it."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("stable", scores(), times=100)
     rig.respond("canary", error=BROKEN, times=100)
@@ -250,16 +252,16 @@ def test_what_was_rolled_back_begins_anew_when_that_ends() -> None:
     assert rig.weighed() == (0, 0, 0, 0)
 
 
-def test_a_decision_stays_over_an_edit() -> None:
-    """Only `decide` ends it."""
+def test_a_decision_survives_an_edit() -> None:
+    """Only `apply_decisions` ends it."""
     rig = LiveRig(HALVES)
     rig.live.apply_decisions({2: Decision(2, "operator")})
     rig.configure(HALVES.replace("weight: 1", "weight: 9"))
     assert rig.live.rollout.variants["canary"].rolled_back
 
 
-def test_side_queues_close_with_their_versions_and_at_the_end() -> None:
-    """What waits in them holds a version."""
+def test_side_queues_close_with_their_versions_and_with_the_rollout() -> None:
+    """Their copies hold a version."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("canary", error=BAD_INPUT)
     rig.respond("stable", error=BAD_INPUT)

@@ -172,8 +172,8 @@ async def test_a_variant_that_fails_where_the_baseline_does_not_is_rolled_back(
     assert deployment.rollouts.pending_records["m", 2].reason == "errors"
 
 
-async def test_what_fails_on_both_sides_rolls_nothing_back(deployment: Deployment) -> None:
-    """Not even where the caller who sends it sticks to the canary."""
+async def test_inputs_that_fail_on_both_sides_roll_nothing_back(deployment: Deployment) -> None:
+    """Not even where the caller that sends them sticks to the canary."""
     deployment.apply(f"{HALVES}, sticky: {{header: x-user}}, {GUARD}")
     names = {key: next(iter(await deployment.ask(key=key)))[0] for key in map(str, range(20))}
     theirs = next(key for key, name in names.items() if name == "canary")
@@ -237,8 +237,8 @@ async def test_an_operator_rolls_back_and_clears(deployment: Deployment) -> None
         await deployment.control.clear("n")
 
 
-async def test_what_others_decided_is_followed(deployment: Deployment) -> None:
-    """And ends with their file. What is decided here and not yet written stays."""
+async def test_decisions_of_other_processes_are_applied(deployment: Deployment) -> None:
+    """They end with their file; own decisions that are not written yet stay."""
     deployment.apply(HALVES)
     decision = Decision(2, "latency", "", "2026-01-01")
     deployment.rollouts.follow({"m": {2: decision}, "other": {1: decision}})
@@ -256,8 +256,8 @@ async def test_what_others_decided_is_followed(deployment: Deployment) -> None:
 # -- shadows
 
 
-async def test_a_shadow_sees_what_was_answered_and_answers_nobody(deployment: Deployment) -> None:
-    """What it gives is compared; where it fails, it disagrees."""
+async def test_a_shadow_is_compared_and_answers_no_caller(deployment: Deployment) -> None:
+    """Where it fails, it disagrees."""
     deployment.put(3, onnx_models.gather(size=10))
     await deployment.disk.reconcile()
     deployment.apply(
@@ -281,8 +281,8 @@ async def test_a_shadow_sees_what_was_answered_and_answers_nobody(deployment: De
     assert list(examples[0]["inputs"].values()) == [[5]]
 
 
-async def test_what_an_operator_must_not_see_is_not_kept_in_sight(deployment: Deployment) -> None:
-    """Inputs and outputs by name, and the failure, in which a value may stand."""
+async def test_redacted_values_are_not_shown(deployment: Deployment) -> None:
+    """Inputs and outputs by name, and the failure, which may contain a value."""
     deployment.apply(
         "variants: {stable: {version: 1, weight: 1}}, "
         "shadow: {version: 2, keep_examples: 1, redact: [index]}"
@@ -319,10 +319,10 @@ async def test_a_shadow_that_disagrees_is_stopped_with_its_variants(deployment: 
     assert not any(one.disagrees for one in compared), "of the copies before, none was made"
 
 
-async def test_copies_that_gather_leave_before_their_queue_is_full(
+async def test_half_a_queue_of_copies_is_a_full_batch(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half a queue goes at once, however large the model's own batches may be."""
+    """However large the model's own batches may be."""
     monkeypatch.setattr("app.registry.batched_session.SHADOW_DELAY_MS", 1e6)
     loaded = deployment.disk.registry.catalog["m"].versions[2].engine
     assert isinstance(loaded, BatchedSession)

@@ -23,8 +23,8 @@ def rig(shadow: str = "{version: 3}", rest: str = "") -> LiveRig:
     return LiveRig(f"{ONE}, shadow: {shadow}{rest}")
 
 
-async def test_agreement_is_by_output_and_what_differs_is_summed_up() -> None:
-    """Compared together, told one by one, in the order of the requests."""
+async def test_outputs_are_compared_one_by_one_and_summed_up() -> None:
+    """Compared in one go, reported for each request, in their order."""
     one = rig()
     one.respond("stable", scores(0), times=3)
     queue = one.queue(3)
@@ -44,8 +44,8 @@ async def test_agreement_is_by_output_and_what_differs_is_summed_up() -> None:
 
 
 @pytest.mark.parametrize("error", [Overloaded(""), NotReady(""), DeadlineExceeded(1.0)])
-def test_a_copy_that_is_given_up_is_dropped_and_no_evidence(error: CohortError) -> None:
-    """No slot was idle in time, or the version left."""
+def test_a_dropped_copy_is_not_evidence(error: CohortError) -> None:
+    """No slot was idle in time, or the version was unloaded."""
     one = rig(rest=f", {GUARD}")
     one.respond("stable", scores())
     one.queue(3).answer_all(error=error)
@@ -54,7 +54,7 @@ def test_a_copy_that_is_given_up_is_dropped_and_no_evidence(error: CohortError) 
     assert (one.live.shadow.compared, one.live.shadow.dropped) == (0, 1)
 
 
-def test_a_failure_where_the_caller_got_an_answer_disagrees() -> None:
+def test_a_failure_of_the_shadow_is_a_disagreement() -> None:
     """Without outputs to compare."""
     one = rig()
     one.respond("stable", scores())
@@ -145,8 +145,8 @@ def fail(one: LiveRig, times: int) -> None:
     one.queue(3).answer_all(error=InferenceFailed("no"))
 
 
-def test_a_shadow_that_disagrees_is_told_from_min_requests_on() -> None:
-    """And not again once it is stopped: nothing is copied then."""
+def test_a_disagreeing_shadow_gets_one_verdict_after_min_requests() -> None:
+    """Once it is stopped, nothing is copied."""
     one = rig(rest=f", {GUARD}")
     fail(one, 19)
     assert one.live.judge() == {}
@@ -160,8 +160,8 @@ def test_a_shadow_that_disagrees_is_told_from_min_requests_on() -> None:
     assert one.copies(3) == 0
 
 
-def test_what_is_weighed_is_not_weighed_again() -> None:
-    """Each look adds what is new."""
+def test_each_comparison_is_weighed_once() -> None:
+    """Each call adds only new ones."""
     one = rig(rest=f", {GUARD}")
     fail(one, 5)
     for _ in range(10):
@@ -191,7 +191,7 @@ def test_a_changed_guard_forgets_the_evidence_and_not_the_counters() -> None:
     assert (runner.evidence.variant.total, runner.compared) == (0, 20)
 
 
-def test_a_shadow_that_is_let_back_in_begins_anew() -> None:
+def test_a_restored_shadow_starts_anew() -> None:
     """Counters, examples and evidence."""
     one = rig(rest=f", {GUARD}")
     fail(one, 30)
@@ -206,8 +206,8 @@ def test_a_shadow_that_is_let_back_in_begins_anew() -> None:
     assert one.copies(3) == 1
 
 
-def test_the_decision_about_another_version_leaves_the_shadow_alone() -> None:
-    """And so does its end."""
+def test_a_decision_about_another_version_does_not_affect_the_shadow() -> None:
+    """Nor does its end."""
     one = LiveRig(
         "variants: {stable: {version: 1, weight: 1}, canary: {version: 2, weight: 1}}, "
         "shadow: {version: 3}"
@@ -221,8 +221,8 @@ def test_the_decision_about_another_version_leaves_the_shadow_alone() -> None:
 # -- edits
 
 
-def test_an_edit_of_the_sample_keeps_the_runner_and_another_version_replaces_it() -> None:
-    """What waited for the old one is given up."""
+def test_a_new_sample_keeps_the_runner_and_a_new_version_replaces_it() -> None:
+    """The copies that wait for the old version are cancelled."""
     one = rig()
     one.respond("stable", scores())
     runner = one.live.shadow

@@ -41,8 +41,8 @@ def test_a_version_that_is_loading_is_not_ready() -> None:
     assert here.engines[2].leases.count == 1
 
 
-def test_a_version_that_was_loaded_anew_gets_a_queue_of_its_own() -> None:
-    """The one of the engine before is closed, and takes no copies any more."""
+def test_a_reloaded_version_gets_a_new_side_queue() -> None:
+    """The one on the engine before is closed, and its copies are cancelled."""
     here = rig()
     queue = queue_of(here)
     before, after = here.engines[2], make_engine()
@@ -57,7 +57,7 @@ def test_a_version_that_was_loaded_anew_gets_a_queue_of_its_own() -> None:
     assert (before.leases.count, after.leases.count) == (0, 1)
 
 
-def test_a_closed_queue_gives_up_its_copies_and_may_be_opened_again() -> None:
+def test_a_closed_side_queue_can_be_opened_again() -> None:
     """As after a rollback that is cleared."""
     here = rig()
     queue = queue_of(here)

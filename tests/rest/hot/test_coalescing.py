@@ -188,8 +188,8 @@ def compared(answers: Sequence[Answer]) -> list[tuple[object, ...]]:
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(sent=st.lists(st.sampled_from(GOOD * 3 + ODD + BAD), min_size=2, max_size=80))
-def test_company_changes_no_answer(models: Path, budget: float, sent: list[bytes]) -> None:
-    """Whatever else is read in the same iteration, and metrics count the same."""
+def test_coalescing_changes_no_response(models: Path, budget: float, sent: list[bytes]) -> None:
+    """Whatever else is read in the same iteration; metrics count the same."""
 
     async def run() -> None:
         async with serving(models) as server:
@@ -210,8 +210,8 @@ def test_company_changes_no_answer(models: Path, budget: float, sent: list[bytes
         asyncio.run(run())
 
 
-async def test_requests_of_a_turn_are_one_run(models: Path) -> None:
-    """And everyone gets the answer to their own row."""
+async def test_requests_of_one_iteration_share_a_run(models: Path) -> None:
+    """Each gets the response to its own row."""
     rows = [[float(number), 1, 2, 3] for number in range(20)]
     async with serving(models) as server:
         before = server.counted()
@@ -232,7 +232,7 @@ async def test_requests_of_a_turn_are_one_run(models: Path) -> None:
     assert after["mlp", "1", "OK"] - before["mlp", "1", "OK"] == 60
 
 
-async def test_one_who_leaves_is_counted_as_such(models: Path) -> None:
+async def test_a_caller_that_leaves_is_counted_as_cancelled(models: Path) -> None:
     """The others are answered, and no request stays in progress."""
     async with serving(models) as server:
         before = server.counted()
@@ -249,7 +249,7 @@ async def test_one_who_leaves_is_counted_as_such(models: Path) -> None:
     assert after["mlp", "1", "Cancelled"] == 1
 
 
-async def test_the_limit_of_concurrency_lets_in_as_many_as_it_says(models: Path) -> None:
+async def test_the_concurrency_limit_admits_part_of_an_iteration(models: Path) -> None:
     """Where the limit has no room for all of an iteration, as many get in as would one by one."""
     async with serving(models, max_concurrency=5) as server:
         answers = await server.ask([GOOD[0]] * 8, at_once=True)
@@ -257,8 +257,10 @@ async def test_the_limit_of_concurrency_lets_in_as_many_as_it_says(models: Path)
         assert server.service.data_plane.open_leases == 0
 
 
-async def test_a_full_queue_refuses_those_who_are_too_many(models: Path, tmp_path: Path) -> None:
-    """`max_queue_size` counts callers, however they are queued; who runs at once never is."""
+async def test_a_full_queue_refuses_the_requests_above_its_limit(
+    models: Path, tmp_path: Path
+) -> None:
+    """`max_queue_size` counts requests, coalesced or not; a run at once needs no queue."""
     onnx_models.save(onnx_models.mlp(), tmp_path / "models/mlp/1/model.onnx")
     config = tmp_path / "models/mlp/config.yaml"
     config.write_text("batching: {max_queue_size: 5}")
@@ -272,8 +274,8 @@ async def test_a_full_queue_refuses_those_who_are_too_many(models: Path, tmp_pat
     assert Counter(answer.status for answer in queued) == {200: 5, 429: 3}
 
 
-async def test_a_bug_leaves_nobody_without_an_answer(models: Path) -> None:
-    """Neither before the run nor after it."""
+async def test_every_request_gets_a_response_despite_a_bug(models: Path) -> None:
+    """Before the run and after it."""
     coalescing = "app.data_plane.coalescing"
     for broken in ("read_row", "write_rows", "pack_rows", "GroupLease.submit"):
         async with serving(models) as server:

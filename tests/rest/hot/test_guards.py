@@ -35,8 +35,8 @@ from tests.waiting import PATIENCE, iterations, until, wait_until
 # ---- order
 
 
-async def test_answers_keep_the_order_of_requests() -> None:
-    """Only one of a connection is under way; the next starts when it is answered."""
+async def test_responses_keep_the_order_of_requests() -> None:
+    """One request of a connection runs at a time; the next starts when it is answered."""
     server = FakeServer()
     server.send(hot(b"1") + asgi(b"2") + hot(b"bad") + hot(b"3") + asgi(b"4"))
     await iterations()
@@ -48,8 +48,8 @@ async def test_answers_keep_the_order_of_requests() -> None:
     assert server.transport.answers[2].code == "InvalidInput"
 
 
-async def test_an_early_refusal_waits_for_its_turn() -> None:
-    """A body over the limit is refused at once, and told after what came before it."""
+async def test_an_early_refusal_is_sent_in_order() -> None:
+    """A body over the limit is refused at once, and answered after all earlier requests."""
     server = FakeServer(max_body=10)
     server.send(hot(b"1") + hot(b"", "content-length: 11") + b"more of it")
     assert server.transport.written == b""
@@ -59,8 +59,8 @@ async def test_an_early_refusal_waits_for_its_turn() -> None:
     assert server.transport.closes()
 
 
-async def test_what_follows_the_end_is_not_run() -> None:
-    """Requests after one that ends the connection never get to a model."""
+async def test_requests_after_the_last_one_are_not_run() -> None:
+    """Those after a request that ends the connection never reach a model."""
     server = FakeServer(max_body=10)
     server.send(hot(b"x" * 11) + hot(b"2") + hot(b"3"))
     server.send(hot(b"4"))
@@ -69,8 +69,8 @@ async def test_what_follows_the_end_is_not_run() -> None:
     assert [one.code for one in server.transport.answers] == ["TooLarge"]
 
 
-async def test_a_broken_request_of_uvicorns_own_is_refused_in_its_turn() -> None:
-    """The application hears that its caller is gone, and the caller hears what was wrong."""
+async def test_a_malformed_request_on_uvicorns_path_is_refused_in_order() -> None:
+    """The application sees a disconnect, and the caller gets the error."""
     server = FakeServer()
     broken = request("/asgi", b"zz\r\n", "transfer-encoding: chunked")
     server.send(hot(b"1") + broken)
@@ -86,8 +86,8 @@ async def test_a_broken_request_of_uvicorns_own_is_refused_in_its_turn() -> None
     assert server.transport.closes()
 
 
-async def test_after_the_last_answer_nothing_else_is_said() -> None:
-    """What still comes of a refused body is read and thrown away, until the caller has done."""
+async def test_nothing_is_sent_after_the_last_response() -> None:
+    """The rest of a refused body is read and discarded until the caller closes."""
     server = FakeServer(max_body=10)
     server.send(hot(b"", "content-length: 1000000") + b"a" * 100)
     assert [one.code for one in server.transport.answers] == ["TooLarge"]
@@ -98,8 +98,8 @@ async def test_after_the_last_answer_nothing_else_is_said() -> None:
     assert server.transport.reads()
 
 
-def test_a_caller_who_sends_too_much_hears_so(tmp_path: Path) -> None:
-    """A client that writes all of its request before it reads gets the 413, not a reset."""
+def test_a_caller_that_sends_too_much_gets_413(tmp_path: Path) -> None:
+    """A client that writes its whole request before it reads gets the 413, not a reset."""
     onnx_models.save(onnx_models.mlp(), tmp_path / "models/mlp/1/model.onnx")
     with cohort(tmp_path / "models", tmp_path, max_body_mb="1") as server:
         for _ in range(10):
@@ -112,8 +112,8 @@ def test_a_caller_who_sends_too_much_hears_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 100, 5000])
-async def test_a_body_in_small_parts_takes_little_more_than_its_bytes(size: int) -> None:
-    """However it is cut, up to the limit; beyond it the parts are let go."""
+async def test_a_body_in_small_parts_takes_little_more_memory_than_its_bytes(size: int) -> None:
+    """However it is split, up to the limit; beyond it the parts are released."""
     server = FakeServer(max_body=300_000)
     part, body = b"x" * size, 0
     server.send(hot(b"", "transfer-encoding: chunked"))
@@ -129,8 +129,8 @@ async def test_a_body_in_small_parts_takes_little_more_than_its_bytes(size: int)
     assert server.transport.closes()
 
 
-async def test_headers_are_bounded_wherever_they_are_cut() -> None:
-    """By their own size: not by that of what came with them."""
+async def test_headers_are_limited_however_they_are_split() -> None:
+    """By their own size, not by that of the body that came with them."""
     for size, status in ((60_000, 200), (66_000, 413)):
         sent = hot(b"1", f"x: {'a' * size}")
         for cut in (1, 30, 59_000, len(sent) - 3):
@@ -146,8 +146,8 @@ async def test_headers_are_bounded_wherever_they_are_cut() -> None:
     assert not server.transport.closes()
 
 
-async def test_blank_lines_and_trailers_without_end_are_refused() -> None:
-    """Nothing that is neither headers nor a body may come for ever."""
+async def test_unlimited_blank_lines_and_trailers_are_refused() -> None:
+    """Input that is neither headers nor a body is limited, too."""
     for start in (b"", request("/hot", chunked(b"1")[:-2] + b"x: ", "transfer-encoding: chunked")):
         server = FakeServer()
         server.send(start)
@@ -157,7 +157,7 @@ async def test_blank_lines_and_trailers_without_end_are_refused() -> None:
         assert [one.code for one in server.transport.answers] == ["TooLarge"]
 
 
-async def test_reads_little_ahead_and_goes_on_when_it_has_answered() -> None:
+async def test_reading_ahead_is_limited_and_resumes_after_a_response() -> None:
     """A client that pipelines faster than it is answered is read only so far."""
     server = FakeServer()
     one = hot(b"x" * 1000)
@@ -173,8 +173,8 @@ async def test_reads_little_ahead_and_goes_on_when_it_has_answered() -> None:
     assert server.transport.reads(), "it starts to count anew"
 
 
-async def test_a_caller_who_does_not_read_is_not_answered_on() -> None:
-    """Nothing is read or run for it until it has taken its answers; then it goes on in order."""
+async def test_a_caller_that_does_not_read_is_paused() -> None:
+    """Nothing is read or run for it until it has read its responses; then it continues in order."""
     server = FakeServer()
     server.send(hot(b"1") + hot(b"2") + asgi(b"3") + hot(b"4"))
     server.protocol.pause_writing()
@@ -192,8 +192,8 @@ async def test_a_caller_who_does_not_read_is_not_answered_on() -> None:
     assert [one.body for one in server.transport.answers] == [b"1", b"2", b"3", b"4"]
 
 
-async def test_uvicorns_own_requests_do_not_lift_the_bounds() -> None:
-    """An application that asks for more does not have more read than may wait."""
+async def test_requests_on_uvicorns_path_keep_the_read_ahead_limit() -> None:
+    """Also where the application asks for more of its body."""
     server = FakeServer()
     server.state["gate"] = asyncio.get_running_loop().create_future()
     for _ in range(100):
@@ -206,8 +206,8 @@ async def test_uvicorns_own_requests_do_not_lift_the_bounds() -> None:
     assert server.transport.reads()
 
 
-async def test_the_next_request_is_read_on_while_its_body_is_missing() -> None:
-    """A half-read request whose turn comes gets the rest of its body, whoever answers it."""
+async def test_the_next_request_is_read_while_its_body_is_incomplete() -> None:
+    """A half-read request that comes to the front gets the rest of its body on either path."""
     for second in (hot, asgi):
         server = FakeServer(max_body=2**20)
         sent = second(b"y" * 90_000)
@@ -236,8 +236,8 @@ async def test_idle_connections_are_closed() -> None:
         assert server.transport.closes(), sent
 
 
-async def test_slow_headers_are_closed() -> None:
-    """Headers that come byte by byte do not hold a connection for ever."""
+async def test_connections_with_slow_headers_are_closed() -> None:
+    """Headers that arrive byte by byte do not hold a connection for ever."""
     server = FakeServer(keep_alive=1000)
     server.send(b"POST /hot HTTP/1.1\r\n")
     server.sweep(after=29)
@@ -246,8 +246,8 @@ async def test_slow_headers_are_closed() -> None:
     assert server.transport.closes()
 
 
-async def test_who_waits_for_an_answer_is_not_idle() -> None:
-    """Also with half a request behind it; and the answer starts the time anew."""
+async def test_a_connection_that_waits_for_a_response_is_not_idle() -> None:
+    """Also with half a request behind it; the response restarts the idle time."""
     for first in (hot, asgi):
         server = FakeServer(keep_alive=10)
         server.state["gate"] = asyncio.get_running_loop().create_future()
@@ -262,8 +262,8 @@ async def test_who_waits_for_an_answer_is_not_idle() -> None:
         assert server.transport.closes(), "now it is idle"
 
 
-async def test_who_reads_its_answer_slowly_is_not_idle_and_who_does_not_is_cut_off() -> None:
-    """What waits to be read gets less, or the connection ends, in the end without manners."""
+async def test_a_slow_reader_is_not_idle_and_one_that_stops_is_aborted() -> None:
+    """Progress is seen by the bytes that are still unsent."""
     server = FakeServer(keep_alive=10)
     for unsent in (3000, 2000, 1000):
         server.transport.unsent = unsent
@@ -296,8 +296,8 @@ def test_the_sweep_runs_on_a_real_server(tmp_path: Path) -> None:
 # ---- leaving
 
 
-async def test_a_leaving_caller_is_dropped_with_all_it_had_asked() -> None:
-    """What is under way is cancelled and counted once; what waits for its turn never runs."""
+async def test_all_requests_of_a_lost_connection_are_cancelled() -> None:
+    """The one in progress is cancelled and counted once; those behind it never run."""
     server = FakeServer()
     server.send(hot(b"1") + hot(b"2") + asgi(b"3"))
     (lease,) = server.plane.waiting
@@ -309,8 +309,8 @@ async def test_a_leaving_caller_is_dropped_with_all_it_had_asked() -> None:
     assert server.transport.written == b""
 
 
-async def test_an_application_hears_of_leaving_with_others_behind_it() -> None:
-    """uvicorn tells only the request that was read last."""
+async def test_the_application_sees_a_disconnect_with_requests_behind_it() -> None:
+    """uvicorn itself tells only the request that was read last."""
     server = FakeServer()
     server.state["gate"] = asyncio.get_running_loop().create_future()
     server.send(asgi(b"1") + hot(b"2"))
@@ -321,15 +321,15 @@ async def test_an_application_hears_of_leaving_with_others_behind_it() -> None:
     assert server.plane.waiting == []
 
 
-async def test_leaving_is_noticed_with_requests_behind() -> None:
-    """A few requests ahead do not stop the reading, which is how an end is seen."""
+async def test_a_disconnect_is_noticed_with_requests_behind() -> None:
+    """A few pipelined requests do not stop the reading, by which a disconnect is noticed."""
     server = FakeServer()
     server.send(hot(b"1") + asgi(b"2") + hot(b"3"))
     assert server.transport.reads()
 
 
-async def test_who_leaves_while_a_large_body_waits_for_the_codec_is_not_read() -> None:
-    """The codec's thread never gets to it."""
+async def test_a_large_body_of_a_lost_connection_is_not_parsed() -> None:
+    """While it waits for the codec thread."""
     server = FakeServer()
     gate = threading.Event()
     blocked = codec_thread.first_stage.submit(gate.wait)
@@ -345,7 +345,7 @@ async def test_who_leaves_while_a_large_body_waits_for_the_codec_is_not_read() -
     assert server.plane.reading == 0
 
 
-async def test_large_bodies_that_wait_for_the_codec_are_counted() -> None:
+async def test_large_bodies_that_wait_for_the_codec_thread_are_counted() -> None:
     """They count as in progress, and one above the limit is refused at once."""
     server = FakeServer()
     server.plane.most_read = 1
@@ -365,8 +365,8 @@ async def test_large_bodies_that_wait_for_the_codec_are_counted() -> None:
     assert (server.plane.reading, server.plane.refusals) == (0, ["Overloaded"])
 
 
-async def test_what_was_begun_is_ended_before_more_is_begun() -> None:
-    """A body that is parsed takes several times its size until it is an array."""
+async def test_later_stages_run_before_first_stages() -> None:
+    """A parsed body takes several times its size until it is an array."""
     order: list[str] = []
     busy, gate = threading.Event(), threading.Event()
 
@@ -396,8 +396,8 @@ async def test_what_was_begun_is_ended_before_more_is_begun() -> None:
 
 
 @pytest.mark.parametrize("body", [b"bug", b"unwritable"])
-async def test_a_bug_is_a_500_in_the_one_form_and_in_the_log(body: bytes) -> None:
-    """The caller hears nothing of it, the connection goes on."""
+async def test_a_bug_is_a_500_and_is_logged(body: bytes) -> None:
+    """The response does not describe it, and the connection stays open."""
     server = FakeServer()
     with capture_logs() as logged:
         server.send(hot(body) + hot(b"2"))
@@ -413,8 +413,8 @@ async def test_a_bug_is_a_500_in_the_one_form_and_in_the_log(body: bytes) -> Non
     ]
 
 
-async def test_a_bug_within_the_parsers_callbacks_is_a_500(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not blamed on the caller's HTTP."""
+async def test_a_bug_in_a_parser_callback_is_a_500(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not reported as malformed HTTP."""
     server = FakeServer()
     monkeypatch.setattr(server.hot, "_matches", [lambda path: 1 / 0])
     with capture_logs() as logged:
@@ -423,7 +423,7 @@ async def test_a_bug_within_the_parsers_callbacks_is_a_500(monkeypatch: pytest.M
     assert next(type(one["exc_info"]) for one in logged if "exc_info" in one) is ZeroDivisionError
 
 
-async def test_full_is_429_and_the_connection_goes_on() -> None:
+async def test_overload_is_429_and_the_connection_stays_open() -> None:
     """With Retry-After."""
     server = FakeServer()
     server.plane.error = Overloaded("it is full", retry_after=3)
@@ -435,8 +435,8 @@ async def test_full_is_429_and_the_connection_goes_on() -> None:
     assert server.transport.answers[0].headers["retry-after"] == "3"
 
 
-async def test_draining_ends_the_connection_with_its_last_answer() -> None:
-    """All that was read is answered; only the last says `connection: close`."""
+async def test_draining_closes_the_connection_with_its_last_response() -> None:
+    """All requests read are answered; only the last response has `connection: close`."""
     server = FakeServer()
     server.send(hot(b"1") + hot(b"2"))
     server.draining = True
@@ -445,8 +445,8 @@ async def test_draining_ends_the_connection_with_its_last_answer() -> None:
     assert server.transport.closes()
 
 
-async def test_uvicorns_shutdown_ends_idle_connections_and_waits_for_the_others() -> None:
-    """What is under way is answered, and its connection closed."""
+async def test_shutdown_closes_idle_connections_and_waits_for_the_others() -> None:
+    """Requests in progress are answered, and their connections closed."""
     server = FakeServer()
     server.send(hot(b"1") + hot(b"2"))
     server.protocol.shutdown()
@@ -459,8 +459,8 @@ async def test_uvicorns_shutdown_ends_idle_connections_and_waits_for_the_others(
     assert server.transport.closes()
 
 
-async def test_the_addresses_that_are_remembered_are_bounded() -> None:
-    """Callers who make up addresses take no memory, and do not crowd out the others."""
+async def test_the_route_cache_is_bounded() -> None:
+    """Callers that make up URLs take no memory."""
     server = FakeServer()
     server.hot._matches = [lambda path: Route(None, lambda headers: read)]
     for number in range(5000):
@@ -470,8 +470,8 @@ async def test_the_addresses_that_are_remembered_are_bounded() -> None:
     assert server.hot.route(b"/again") is server.hot.route(b"/again")
 
 
-async def test_nothing_is_left_of_answered_requests_and_lost_connections() -> None:
-    """No circles: what was answered is freed at once, without the garbage collector."""
+async def test_answered_requests_and_lost_connections_leave_no_reference_cycles() -> None:
+    """They are freed at once, without the garbage collector."""
     server = FakeServer()
 
     def alive() -> tuple[int, int, int]:
@@ -529,8 +529,8 @@ def resident(server: Cohort, name: str = "VmRSS") -> float:
     return int(status.split(f"{name}:")[1].split()[0]) / 1024
 
 
-def test_over_the_concurrency_limit_is_429(server: Cohort) -> None:
-    """COHORT_MAX_CONCURRENCY requests are under way; the next is refused; they are answered."""
+def test_requests_over_the_concurrency_limit_get_429(server: Cohort) -> None:
+    """COHORT_MAX_CONCURRENCY requests are in progress and are answered."""
     with contextlib.ExitStack() as stack:
         waiting = [stack.enter_context(connect(server.url)) for _ in range(2)]
         for one in waiting:
@@ -544,8 +544,8 @@ def test_over_the_concurrency_limit_is_429(server: Cohort) -> None:
         assert [answers(read_all(one))[0].code for one in waiting] == ["OK", "OK"]
 
 
-def test_who_hangs_up_is_dropped_with_what_it_had_pipelined(server: Cohort) -> None:
-    """The one under way is cancelled and counted, those behind it never run."""
+def test_pipelined_requests_of_a_lost_connection_are_cancelled(server: Cohort) -> None:
+    """The one in progress is cancelled and counted, those behind it never run."""
     name = "model_cancelled_total"
     before = Scrape(server.url)
     with connect(server.url) as caller:
@@ -560,8 +560,8 @@ def test_who_hangs_up_is_dropped_with_what_it_had_pipelined(server: Cohort) -> N
     assert after.value("model_inflight_requests", model="slow") == 0
 
 
-def test_a_client_that_does_not_read_is_held_back_and_then_served(server: Cohort) -> None:
-    """The server takes no more of its requests, keeps its memory, and loses none of them."""
+def test_a_client_that_does_not_read_is_paused_and_then_served(server: Cohort) -> None:
+    """The server stops reading its requests, keeps its memory, and loses none of them."""
     body = json.dumps(
         {"inputs": [{"name": "x", "datatype": "FP32", "shape": [20_000], "data": [0.125] * 20_000}]}
     ).encode()
@@ -588,7 +588,7 @@ def test_a_client_that_does_not_read_is_held_back_and_then_served(server: Cohort
 
 
 def test_bodies_over_the_limit_take_no_memory(tmp_path: Path) -> None:
-    """Announced or in chunks, of any size, many at once: what was read is let go."""
+    """Announced or in chunks, of any size, many at once: the parts read are released."""
     models = tmp_path / "models"
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
     chunk = b"1000\r\n" + b"x" * 4096 + b"\r\n"
@@ -626,8 +626,8 @@ def test_large_json_is_read_off_the_loop(server: Cohort) -> None:
     assert live > 10
 
 
-def test_a_hundred_thousand_requests_leave_nothing_behind(server: Cohort) -> None:
-    """Memory is what it was after the first ten thousand; refused requests are among them."""
+def test_a_hundred_thousand_requests_do_not_grow_memory(server: Cohort) -> None:
+    """Memory is as after the first ten thousand; refused requests are among them."""
     batch = (request("/models/mlp/predict", QUICK) * 9 + request("/models/mlp/predict", b"{")) * 50
     sizes = []
     with connect(server.url) as caller, caller.makefile("rb") as stream:
@@ -644,7 +644,7 @@ def test_a_hundred_thousand_requests_leave_nothing_behind(server: Cohort) -> Non
     assert sizes[1] < sizes[0] * 1.05 + 2
 
 
-async def test_sigterm_under_pipelined_load_loses_nothing(tmp_path: Path) -> None:
+async def test_sigterm_under_pipelined_load_loses_no_request(tmp_path: Path) -> None:
     """Every request that was sent is answered, in order, until an answer ends the connection."""
     models = tmp_path / "models"
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")

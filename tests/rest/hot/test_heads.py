@@ -105,8 +105,8 @@ def seen(segments: list[bytes], heads: dict[bytes, Head]) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("sent", REQUESTS)
-def test_once_more_means_the_same(sent: bytes) -> None:
-    """On a new connection, and again on the same one, in two segments parted anywhere."""
+def test_a_cached_head_is_read_like_a_parsed_one(sent: bytes) -> None:
+    """On a new connection, and again on the same one, in two segments split anywhere."""
 
     async def run() -> None:
         for cut in range(len(sent)):
@@ -133,13 +133,13 @@ def conversations(draw: st.DrawFn) -> list[bytes]:
 @given(segments=conversations())
 @example(segments=[REQUESTS[0], b"\r\n", REQUESTS[0]])
 @example(segments=[hot(b"x" * 20)[:-10], b"x" * 10, REQUESTS[0]])
-def test_however_it_comes_it_means_the_same(segments: list[bytes]) -> None:
-    """Several requests on a connection, cut and joined anywhere."""
+def test_segments_do_not_change_how_heads_are_read(segments: list[bytes]) -> None:
+    """Several requests on a connection, split and joined anywhere."""
     assert seen(segments, dict(known_heads())) == seen(segments, Forgetful())
 
 
 async def test_a_head_is_parsed_once() -> None:
-    """On any connection: the next time it is looked up."""
+    """On any connection: then it is looked up."""
     server = FakeServer()
     server.send(hot(b"1"))
     await server.answer_all()
@@ -150,8 +150,8 @@ async def test_a_head_is_parsed_once() -> None:
     assert [one.body for one in server.transport.answers] == [b"2"]
 
 
-async def test_a_request_id_makes_no_head_of_its_own() -> None:
-    """Each answer has the id of its own request."""
+async def test_heads_that_differ_in_their_request_id_share_an_entry() -> None:
+    """Each response has the id of its own request."""
     server = FakeServer()
     for number in range(10):
         server.send(hot(b"1", f"x-request-id: id-{number}", "x: y"))
@@ -161,8 +161,8 @@ async def test_a_request_id_makes_no_head_of_its_own() -> None:
     assert len(server.hot.heads.known) == 1
 
 
-async def test_only_so_many_heads_are_kept() -> None:
-    """Callers make them up; long ones are never kept."""
+async def test_the_head_cache_is_bounded() -> None:
+    """In number, and by the size of each head."""
     server = FakeServer()
     server.send(hot(b"1", f"x: {'a' * MAX_HEAD_BYTES}"))
     await server.answer_all()

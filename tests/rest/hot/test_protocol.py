@@ -281,8 +281,8 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_both_ways_answer_the_same(servers: Servers, name: str) -> None:
-    """Status, the headers that matter and the body, once each, and the connection's end."""
+def test_both_paths_answer_the_same(servers: Servers, name: str) -> None:
+    """Status, relevant headers and body, once each, and the end of the connection."""
     case = CASES[name]
     hot, plain = ask_both(servers, case.sent, heads=case.heads, last=case.last)
     assert hot == plain
@@ -418,8 +418,8 @@ DIFFERENCES: dict[str, Difference] = {
 
 
 @pytest.mark.parametrize("name", DIFFERENCES)
-def test_where_uvicorn_is_wrong_the_fast_way_is_right(servers: Servers, name: str) -> None:
-    """In order, exactly once, in the one form; and the ordinary way is still wrong."""
+def test_faults_of_uvicorn_are_corrected_on_the_fast_path(servers: Servers, name: str) -> None:
+    """Responses come in order, once, and in one form; uvicorn itself still has the fault."""
     case = DIFFERENCES[name]
     hot = exchange(servers.hot.url, [case.sent], last=case.last)
     assert tuple(one.code for one in hot) == case.codes, case.why
@@ -445,8 +445,8 @@ SPLIT = {
 
 
 @pytest.mark.parametrize("name", SPLIT)
-def test_where_a_request_is_cut_does_not_matter(servers: Servers, name: str) -> None:
-    """Byte by byte, and in two at many places, the answers are those to the whole."""
+def test_segments_do_not_change_the_response(servers: Servers, name: str) -> None:
+    """Byte by byte, and in two at many places."""
     sent = SPLIT[name]
     whole = [one.compared for one in exchange(servers.hot.url, [sent])]
     step = max(1, len(sent) // 40)
@@ -488,10 +488,10 @@ CODES = {
     cuts=st.lists(st.floats(0, 1), max_size=6),
     ending=st.sampled_from(["", "close", "over"]),
 )
-def test_pipelines_are_answered_in_order(
+def test_pipelined_requests_are_answered_in_order(
     servers: Servers, kinds: list[str], cuts: list[float], ending: str
 ) -> None:
-    """Whatever is mixed and wherever it is cut: both ways give the same answers, once each."""
+    """However they are mixed and split, both paths give the same responses, once each."""
     sent = b"".join([KINDS[kind] for kind in kinds])
     codes = [CODES.get(kind, "OK") for kind in kinds]
     if ending == "close":
@@ -549,10 +549,10 @@ def test_generated_requests_are_answered_the_same(
     place=st.floats(0, 0.999),
     kind=st.sampled_from(list(KINDS)),
 )
-def test_noise_never_harms_the_server(
+def test_overwritten_bytes_never_cause_a_bug(
     servers: Servers, noise: bytes, place: float, kind: str
 ) -> None:
-    """A request with bytes overwritten is answered or refused, whole; nothing is a bug of ours."""
+    """The request is answered or refused."""
     sent = bytearray(KINDS["ok"] + KINDS[kind])
     at = int(place * len(sent))
     sent[at : at + len(noise)] = noise
@@ -562,8 +562,8 @@ def test_noise_never_harms_the_server(
         assert [one.code for one in answers(read_all(connection))] == ["OK", "OK"]
 
 
-def test_two_thousand_tiny_requests_in_one_go(servers: Servers) -> None:
-    """Each is answered once and in its place, also across the end of what is read at once."""
+def test_two_thousand_tiny_requests_in_one_write(servers: Servers) -> None:
+    """Each is answered once and in order, also across the end of a read."""
     count = 6000
     lines = ["POST /predict HTTP/1.1", "content-length: %d", "", ""]
     sent = b""
@@ -581,7 +581,7 @@ def test_two_thousand_tiny_requests_in_one_go(servers: Servers) -> None:
 
 
 def test_no_bug_was_logged(servers: Servers) -> None:
-    """After all of the above there is no traceback of ours in the server's log."""
+    """After all tests above, the server's log has no traceback."""
     for line in servers.hot.logged.splitlines():
         told = json.loads(line)
         expected = told["event"] == "version unavailable" or told.get("code") in {

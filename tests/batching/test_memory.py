@@ -60,7 +60,7 @@ def closed(batcher: Batcher, scheduler: ManualScheduler, tickets: list[Ticket]) 
 
 @pytest.mark.parametrize("values", [[1.0], [1.0, 2.0, 3.0], [1.0, -1.0, 3.0], [-1.0]])
 @pytest.mark.parametrize("end", [answered, cancelled, closed])
-async def test_inputs_are_let_go_of_with_the_answer(
+async def test_inputs_are_released_with_the_reply(
     no_collector: None, values: list[float], end: Ending
 ) -> None:
     """However it ends, a caller that keeps its ticket does not keep anybody's inputs alive."""
@@ -81,8 +81,8 @@ async def test_inputs_are_let_go_of_with_the_answer(
     assert_empty(batcher)
 
 
-async def test_threads_hold_nothing_between_runs(no_collector: None) -> None:
-    """A thread that waits for its next batch has let go of the last one."""
+async def test_threads_hold_no_batch_between_runs(no_collector: None) -> None:
+    """A thread that waits for its next batch has released the last one."""
     scheduler = Scheduler(default_slots=1)
     batcher = Batcher(
         fail_on_negative,
@@ -125,8 +125,8 @@ async def test_threads_do_not_keep_a_version_that_has_gone(no_collector: None) -
     scheduler.close()
 
 
-async def test_a_caller_who_left_mid_run_is_let_go_of_after_it(no_collector: None) -> None:
-    """Its inputs are in use until then, and are gone with the batch."""
+async def test_inputs_cancelled_during_a_run_are_released_after_it(no_collector: None) -> None:
+    """They are in use until then."""
     scheduler = Scheduler(default_slots=1)
     with ControlledRun() as run:
         batcher = Batcher(
@@ -152,7 +152,7 @@ async def test_a_caller_who_left_mid_run_is_let_go_of_after_it(no_collector: Non
 
 
 async def test_many_shapes_leave_no_queues() -> None:
-    """A thousand shapes, a thousand keys: none stays."""
+    """A thousand shapes, a thousand keys: none remains."""
     scheduler = ManualScheduler()
     policy = BatchPolicy(max_queue_size=2000)
     batcher = Batcher(fail_on_negative, policy, wake=scheduler.wake, observe=RecordedEvents())

@@ -1,0 +1,32 @@
+"""A data plane over one model."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.data_plane import DataPlane
+from app.metrics import Metrics
+from app.registry import State
+from tests.data_plane.one_model import OUTPUTS, X
+from tests.engines import ControlledEngine, make_entry, make_registry
+from tests.fakes import make_metrics
+from tests.planes import make_data_plane
+
+
+@pytest.fixture
+def engine() -> ControlledEngine:
+    """The engine of version 1 of model "m"."""
+    return ControlledEngine([X], OUTPUTS, labels=["cat", "dog"], timeout=5.0)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    """The metrics of the plane."""
+    return make_metrics()
+
+
+@pytest.fixture
+def plane(engine: ControlledEngine, metrics: Metrics) -> DataPlane:
+    """A plane over model "m", whose version 2 is broken; 3 requests may be in progress."""
+    entries = [make_entry(1, engine), make_entry(2, state=State.UNAVAILABLE, reason="broken")]
+    return make_data_plane(make_registry({"m": entries}), metrics, max_concurrency=3)

@@ -1,0 +1,201 @@
+"""Coalescing over a real plane: limits, rollouts and versions as requests see them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from app.data_plane import DataPlane
+from app.data_plane.coalescing import Coalescer
+from app.errors import CohortError, NotReady
+from app.metrics import Metrics
+from app.rollouts import parse_rollouts
+from app.tensors import TensorSpec
+from tests.engines import ControlledEngine, make_entry, make_registry
+from tests.fakes import make_metrics
+from tests.planes import make_rollouts
+
+
+class Request:
+    """A small request that notes what becomes of it."""
+
+    def __init__(self, body: object, model: str | None = None) -> None:
+        self.body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.model = model
+        self.response_complete = False
+        self.became: list[tuple[str, Any]] = []
+
+    def _note(self, what: str, value: object, *, ends: bool = True) -> None:
+        assert not self.response_complete, "it needed no response any more"
+        self.response_complete = ends
+        self.became.append((what, value))
+
+    def proceed(self, body: bytes) -> None:
+        self._note("proceeded unparsed", body)
+
+    def proceed_parsed(self, document: object, body: bytes) -> None:
+        assert document == json.loads(body)
+        self._note("proceeded", document)
+
+    def refuse(self, error: CohortError) -> None:
+        self._note("refused", error.code)
+
+    def succeed(self, body: bytes) -> None:
+        self._note("succeeded", json.loads(body))
+
+    def fail(self, error: Exception) -> None:
+        self._note("failed", error)
+
+    @property
+    def outcome(self) -> str:
+        (one,) = self.became
+        return one[0]
+
+    @property
+    def output(self) -> object:
+        ((what, document),) = self.became
+        assert what == "succeeded", what
+        return document["outputs"]["y"]
+
+
+X = TensorSpec("x", "FP32", (None, 2))
+Y = TensorSpec("y", "FP32", (None, 2))
+
+
+class Iteration:
+    """One model behind a data plane, and event-loop iterations that end when the test says so."""
+
+    def __init__(self, engine: ControlledEngine, *, max_concurrency: int = 100) -> None:
+        self.engine = engine
+        self.metrics: Metrics = make_metrics()
+        registry = make_registry({"m": [make_entry(1, engine)]})
+        self.rollouts = make_rollouts(registry)
+        self._ends: list[Callable[[], None]] = []
+        self.plane = DataPlane(
+            registry,
+            self.metrics,
+            self.rollouts,
+            default_model=None,
+            max_concurrency=max_concurrency,
+            gather=self._ends.append,
+        )
+        self.plane.pick("m").close()  # the first request of a model is a single one
+        self.counted = dict(self.metrics.version("m", "1").outcomes)
+
+    @property
+    def coalescer(self) -> Coalescer:
+        return self.plane.coalescer
+
+    def read(self, *requests: Request) -> Sequence[Request]:
+        for request in requests:
+            self.coalescer.add(request, request.model, request.body)
+        return requests
+
+    def end(self) -> None:
+        ends, self._ends[:] = list(self._ends), []
+        for end in ends:
+            end()
+
+    def take(self, *requests: Request) -> list[str]:
+        """Read requests and end the iteration: what became of each."""
+        self.read(*requests)
+        self.end()
+        return [request.outcome for request in requests]
+
+    def counts(self) -> dict[str, int]:
+        """Answers by code since the start."""
+        answered = self.metrics.version("m", "1").outcomes
+        return {
+            code: count - self.counted.get((variant, code), 0)
+            for (variant, code), count in answered.items()
+            if count != self.counted.get((variant, code), 0)
+        }
+
+
+def row(*values: float, **rest: object) -> Request:
+    return Request({"model": "m", "inputs": {"x": [list(values)]}, **rest})
+
+
+@pytest.fixture(autouse=True)
+def _plenty_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No machine is too slow to run its groups within the iteration."""
+    monkeypatch.setattr("app.data_plane.coalescing.COALESCED_RUN_SECONDS", 60.0)
+
+
+@pytest.fixture
+def iteration() -> Iteration:
+    return Iteration(ControlledEngine([X], [Y], inline_rows=8))
+
+
+def test_requests_of_one_iteration_are_one_run(
+    iteration: Iteration,
+) -> None:
+    """The model gets one array, and each request the outputs of its own row."""
+    requests = [row(number, 1) for number in range(5)]
+    assert iteration.take(*requests) == ["succeeded"] * 5
+    (inputs,) = iteration.engine.inline_runs
+    assert inputs["x"].shape == (5, 2)
+    assert [request.output for request in requests] == [[[2.0 * n, 2.0]] for n in range(5)]
+    assert iteration.counts() == {"OK": 5}
+    assert iteration.plane.open_leases == iteration.engine.leases.count == 0
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(row(1, 2, id="a"), id="an id"),
+        pytest.param(Request({"model": "m", "inputs": {"x": [[1, 2], [3, 4]]}}), id="two rows"),
+        pytest.param(row(1, 2, outputs=["y"]), id="selected outputs"),
+        pytest.param(Request({"inputs": {"x": [[1, 2]]}, "version": "1"}), id="a pinned version"),
+        pytest.param(Request([1]), id="no object"),
+        pytest.param(row(1, 2, 3), id="another width"),
+        pytest.param(Request({"model": "m", "inputs": {"z": [[1, 2]]}}), id="another input"),
+        pytest.param(Request({"model": "other", "inputs": {"x": [[1, 2]]}}), id="another model"),
+        pytest.param(
+            Request({"model": "other", "inputs": {"x": [[1, 2]]}}, model="m"), id="two models"
+        ),
+        pytest.param(row(1, True), id="a boolean"),
+    ],
+)
+def test_a_single_request_continues_with_the_parsed_document(
+    iteration: Iteration, request_: Request
+) -> None:
+    """No body is parsed twice, and the other requests of the iteration are coalesced."""
+    request_.became.clear()
+    request_.response_complete = False
+    others = [row(1, 2), row(3, 4)]
+    assert iteration.take(others[0], request_, others[1])[1] == "proceeded"
+    if request_.body != row(1, True).body:  # which fails the group it would be packed with
+        assert [one.outcome for one in others] == ["succeeded"] * 2
+
+
+def test_bodies_for_a_model_with_a_rollout_are_not_parsed_by_the_coalescer(
+    iteration: Iteration,
+) -> None:
+    """Where the path names the model."""
+    text = "m: {variants: {stable: {version: 1, weight: 1}}}"
+    iteration.rollouts.apply(parse_rollouts(text, "rollouts.yaml"))
+    body = {"inputs": {"x": [[1, 2]]}}
+    with mock.patch("app.data_plane.coalescing.read_row", side_effect=AssertionError):
+        assert iteration.take(Request(body, model="m")) == ["proceeded unparsed"]
+    assert iteration.take(row(1, 2)) == ["proceeded"]
+
+
+def test_a_group_without_room_is_admitted_as_far_as_there_is_room() -> None:
+    """The group continues as single requests, each of which is checked against the limit."""
+    iteration = Iteration(ControlledEngine([X], [Y], inline_rows=8), max_concurrency=2)
+    assert iteration.take(row(1, 2), row(3, 4), row(5, 6)) == ["proceeded"] * 3
+    assert iteration.counts() == {}
+    assert iteration.take(row(1, 2), row(3, 4)) == ["succeeded"] * 2
+
+
+def test_a_closed_plane_refuses_coalesced_requests_one_by_one(iteration: Iteration) -> None:
+    """Each gets NotReady."""
+    iteration.plane.close()
+    assert iteration.take(row(1, 2), row(3, 4)) == ["proceeded"] * 2
+    with pytest.raises(NotReady, match="shutting down"):
+        iteration.plane.pick("m")
