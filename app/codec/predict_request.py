@@ -186,7 +186,7 @@ def decode_inputs(request: PredictRequest, specs: Sequence[TensorSpec]) -> Array
     if (held := request._held) is not None:
         check_names(specs, inputs)
         arrays = _decode_long(request, held.body, inputs, specs)
-        # The document is let go of, which may be several times as long as the body.
+        # The document is released: it may be several times as large as the body.
         request._held, request.inputs, inputs = None, arrays, arrays
         held.release()
         return arrays

@@ -51,7 +51,10 @@ class InferResponse:
 
 
 class Inference:
-    """What a version makes of a request: `decode` first, then `respond`, both with its lease."""
+    """One inference: `decode` the request first, then `respond`, both with the same lease.
+
+    request: The request in plain values.
+    """
 
     __slots__ = ("_wanted", "request")
 

@@ -55,7 +55,7 @@ async def decompress(encoding: str | None, body: bytes, limit: int) -> bytes:
 
 
 def _deflate(body: bytes) -> int:
-    """Deflate means the zlib form; the first two bytes tell it from the raw one."""
+    """Deflate means the zlib format; the first two bytes distinguish it from the raw one."""
     looks_zlib = len(body) > 1 and body[0] & 15 == 8 and int.from_bytes(body[:2]) % 31 == 0
     return ZLIB if looks_zlib else RAW_DEFLATE
 

@@ -35,7 +35,7 @@ class RequestIds:
         sent = next((value for name, value in scope["headers"] if name == REQUEST_ID_HEADER), None)
         scope[PLACE] = readable(sent)
 
-        async def tell(message: Message) -> None:
+        async def add_id(message: Message) -> None:
             if message["type"] == "http.response.start" and scope[PLACE]:
                 message["headers"] = [
                     *message.get("headers", []),
@@ -43,4 +43,4 @@ class RequestIds:
                 ]
             await send(message)
 
-        await self.app(scope, receive, tell)
+        await self.app(scope, receive, add_id)

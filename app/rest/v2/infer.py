@@ -132,11 +132,11 @@ async def respond(plane: DataPlane, request: Request, route: Route, limit: int) 
         plane.refused(route.model, error)
         raise
     encoded = await run_call(plane, request, route, body)
-    told = dict(encoded.headers)
+    headers = dict(encoded.headers)
     body, encoding = await compress(request.headers.get("accept-encoding"), encoded.body)
     if encoding is not None:
-        told |= {"content-encoding": encoding, "vary": "accept-encoding"}
-    return Response(body, headers=told)
+        headers |= {"content-encoding": encoding, "vary": "accept-encoding"}
+    return Response(body, headers=headers)
 
 
 def infer_router(plane: DataPlane, *, limit: int) -> APIRouter:

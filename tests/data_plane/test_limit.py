@@ -1,0 +1,28 @@
+"""The limit of requests in progress."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.data_plane.limit import ConcurrencyLimit
+from app.errors import Overloaded
+
+
+def test_leases_and_bodies_being_read_count_alike() -> None:
+    """The sum of both stays within the maximum."""
+    limit = ConcurrencyLimit(3)
+    limit.leases, limit.reading = 1, 1
+    limit.check()
+    limit.reading = 2
+    with pytest.raises(Overloaded, match="3 requests in progress"):
+        limit.check()
+
+
+def test_a_group_needs_room_for_all_its_requests() -> None:
+    """The last free place is not enough for two."""
+    limit = ConcurrencyLimit(3)
+    limit.leases = 1
+    limit.check(2)
+    limit.leases = 2
+    with pytest.raises(Overloaded):
+        limit.check(2)
