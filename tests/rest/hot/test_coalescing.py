@@ -34,6 +34,7 @@ from tests.waiting import until
 def _slow_runs_are_inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """What may be coalesced does not depend on how long runs take on this machine."""
     monkeypatch.setattr("app.registry.batched_session.INLINE_SECONDS", 60.0)
+    monkeypatch.setattr("app.data_plane.coalescing.COALESCED_RUN_SECONDS", 60.0)
 
 
 @pytest.fixture(scope="module")
