@@ -9,7 +9,8 @@ A run that starts while nothing else runs or waits is exclusive: it may use the 
 Three rules keep a slow model from delaying a fast one:
 
 - Runs of at most `INLINE_SECONDS` execute on the event loop and need no slot, because the way to a
-  thread and back takes longer than the run.
+  thread and back takes longer than the run. Those of a model whose runs cannot be estimated do not
+  (docs/decisions/0010).
 - Each device has one extra slot, the express slot, for a run that is at least `EXPRESS_RATIO` times
   shorter than every run in flight. So a short run does not wait for a long one to end.
 - The threads of ordinary slots have a lower priority than the event loop and the express slot,
@@ -42,7 +43,7 @@ class QueueHead(NamedTuple):
     """The next run of one batcher.
 
     arrived: When its oldest request arrived, on the monotonic clock.
-    seconds: Its expected duration.
+    seconds: Its expected duration; infinite where it cannot be estimated.
     device: The device it runs on, such as "cpu" or "cuda:0".
     shadow: Whether it may run only while no other run waits for the device; default False.
     """
@@ -94,7 +95,7 @@ def next_run(heads: Sequence[QueueHead], slots: Mapping[str, Slots]) -> Choice |
 
 
 def _is_short(seconds: float, running: Collection[float]) -> bool:
-    return all(seconds * EXPRESS_RATIO <= other for other in running)
+    return seconds < float("inf") and all(seconds * EXPRESS_RATIO <= other for other in running)
 
 
 class _Device:
@@ -207,11 +208,13 @@ class Scheduler:
                     wait = min(wait, decision)
                     if not batcher.waiting:
                         del self._work[batcher]
-                elif (seconds := batcher.seconds_for(decision.work)) <= INLINE_SECONDS and (
-                    batcher.device == "cpu"
-                ):
+                elif (
+                    seconds := batcher.seconds_for(decision.work)
+                ) <= INLINE_SECONDS and batcher.inline.allowed:
                     inline.append((batcher, decision))
                 else:
+                    if batcher.inline.unpredictable:
+                        seconds = float("inf")
                     ready.append((batcher, decision))
                     heads.append(
                         QueueHead(decision.arrived, seconds, batcher.device, batcher.shadow)
@@ -243,10 +246,13 @@ class Scheduler:
         while (
             isinstance(decision, BatchDecision)
             and batcher.seconds_for(decision.work) <= INLINE_SECONDS
+            and batcher.inline.allowed
         ):
             batch = batcher.take(decision, now)
-            batch.execute(stoppable=False)
-            batcher.finish(batch)
+            if not batcher.execute_inline(batch, now):
+                device = self._device(batcher.device)
+                self._in_flight[batch] = (batcher, device)
+                device.start(batch, express=False)
             now = monotonic()
             if not batcher.waiting or now >= until:
                 break

@@ -321,6 +321,104 @@ def variable_length(*, words: int = 50, width: int = 6, seed: int = 0) -> onnx.M
     )
 
 
+def loop(*, nested: bool = False) -> onnx.ModelProto:
+    """`n` INT64 [N, 1] → `y` FP32 [N, 1] = n, counted in a Loop as often as the largest n says.
+
+    `nested` puts the Loop into the taken branch of an If inside a function of the model's own.
+    """
+    scalar = [_tensor("i", "INT64", []), _tensor("go", "BOOL", []), _tensor("was", "INT64", [])]
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["still"]),
+            helper.make_node("Add", ["was", "one"], ["is"]),
+        ],
+        "body",
+        scalar,
+        [_tensor("still", "BOOL", []), _tensor("is", "INT64", [])],
+    )
+    counting = helper.make_node("Loop", ["trips", "true", "zero"], ["counted"], body=body)
+    constants = [
+        helper.make_node("Constant", [], [name], value=_weight(name, value))
+        for name, value in (
+            ("true", np.array(True)), ("zero", np.int64(0)), ("one", np.int64(1)),
+        )
+    ]  # fmt: skip
+    outputs = [_tensor("counted", "INT64", [])]
+    functions = []
+    if nested:
+        branch = helper.make_graph([counting], "then", [], outputs)
+        other = helper.make_graph(
+            [helper.make_node("Identity", ["zero"], ["none"])], "else", [],
+            [_tensor("none", "INT64", [])],
+        )  # fmt: skip
+        choice = helper.make_node(
+            "If", ["true"], ["counted"], then_branch=branch, else_branch=other
+        )
+        functions.append(
+            helper.make_function(
+                "tests", "Count", ["trips"], ["counted"], [*constants, choice],
+                [helper.make_opsetid("", OPSET)],
+            )
+        )  # fmt: skip
+        counting = helper.make_node("Count", ["trips"], ["counted"], domain="tests")
+    model = _model(
+        [
+            *([] if nested else constants),
+            helper.make_node("ReduceMax", ["n"], ["trips"], keepdims=0),
+            counting,
+            helper.make_node("Cast", ["counted"], ["real"], to=TensorProto.FLOAT),
+            helper.make_node("Cast", ["n"], ["same"], to=TensorProto.FLOAT),
+            helper.make_node("Min", ["same", "real"], ["y"]),
+        ],
+        [_tensor("n", "INT64", ["N", 1])],
+        [_tensor("y", "FP32", ["N", 1])],
+        check=False,
+    )
+    model.functions.extend(functions)
+    if nested:
+        model.opset_import.append(helper.make_opsetid("tests", 1))
+    onnx.checker.check_model(model)
+    return model
+
+
+def fill(*, growing: int = 1) -> onnx.ModelProto:
+    """`n` INT64 [N, 1] → `y` FP32 [M]: as many ones as the largest n says, `growing` times."""
+    return _model(
+        [
+            helper.make_node("ReduceMax", ["n"], ["largest"], keepdims=0),
+            helper.make_node("Mul", ["largest", "times"], ["count"]),
+            helper.make_node("Reshape", ["count", "one"], ["shape"]),
+            helper.make_node("Expand", ["value", "shape"], ["y"]),
+        ],
+        [_tensor("n", "INT64", ["N", 1])],
+        [_tensor("y", "FP32", [None])],
+        [
+            _weight("one", np.array([1], "i8")),
+            _weight("times", np.int64(growing)),
+            _weight("value", np.float32(1)),
+        ],
+    )
+
+
+def reshaped() -> onnx.ModelProto:
+    """`x` FP32 [N, 4] → `y` FP32 [N, 4] = 2 · x, by sizes that are computed from x's shape."""
+    return _model(
+        [
+            helper.make_node("Shape", ["x"], ["shape"]),
+            helper.make_node("Gather", ["shape", "first"], ["rows"]),
+            helper.make_node("Concat", ["rows", "four"], ["wanted"], axis=0),
+            helper.make_node("ConstantOfShape", ["wanted"], ["zeros"]),
+            helper.make_node("Expand", ["x", "wanted"], ["same"]),
+            helper.make_node("Add", ["same", "zeros"], ["sum"]),
+            helper.make_node("Reshape", ["sum", "wanted"], ["again"]),
+            helper.make_node("Add", ["again", "x"], ["y"]),
+        ],
+        [_tensor("x", "FP32", ["N", 4])],
+        [_tensor("y", "FP32", ["N", 4])],
+        [_weight("first", np.array([0], "i8")), _weight("four", np.array([4], "i8"))],
+    )
+
+
 def sequence() -> onnx.ModelProto:
     """`x` FP32 [N, 3] → `rows`, a sequence of tensors: an output that no wire format carries."""
     rows = helper.make_tensor_sequence_value_info("rows", TensorProto.FLOAT, None)

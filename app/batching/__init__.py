@@ -6,7 +6,7 @@ the oldest head is served first. The scheduler (`app.scheduling`) takes the next
 is free. There is no batching window by default: while one batch runs, requests queue for the next.
 
 There are no locks: everything except `Batch.execute` happens on the event loop, and `execute`
-touches only its own batch.
+touches only its own batch. Runs on the event loop are watched by a thread (`watchdog`).
 
 The reply of each request is called exactly once, or never if the request is cancelled.
 """
@@ -17,6 +17,8 @@ from app.batching.events import (
     BatchEvent,
     BatchingDisabled,
     BatchObserver,
+    InlineStall,
+    LeftLoop,
     Ran,
     RequestCancelled,
 )
@@ -31,6 +33,7 @@ from app.batching.policy import (
     next_batch,
 )
 from app.batching.stacking import Outputs, RowsDoNotFollow, split
+from app.batching.watchdog import InlineRun, Watchdog
 
 __all__ = [
     "Batch",
@@ -40,7 +43,10 @@ __all__ = [
     "BatchPolicy",
     "Batcher",
     "BatchingDisabled",
+    "InlineRun",
+    "InlineStall",
     "Key",
+    "LeftLoop",
     "Outputs",
     "PadPlan",
     "Padding",
@@ -53,6 +59,7 @@ __all__ = [
     "Run",
     "RunControl",
     "Ticket",
+    "Watchdog",
     "next_batch",
     "plan_padding",
     "split",

@@ -114,14 +114,15 @@ class Batch:
     exclusive: Whether no other run is in progress; set by the scheduler before `execute`.
     pending: The number of tickets that are neither cancelled nor past their deadline.
     results: After `execute`, the outputs or the error of each ticket.
+    feeds: After `execute`, the inputs of its last run.
     runs: After `execute`, every run of the model that the batch took.
     first_success: The first of `runs` that succeeded; None where none did.
     cannot_batch: After `execute`, why requests of this version cannot share a run; "" if they can.
     """
 
     __slots__ = (
-        "_runner", "cannot_batch", "control", "exclusive", "expected", "first_success", "pending",
-        "results", "rows", "runs", "tickets", "waits", "work",
+        "_runner", "cannot_batch", "control", "exclusive", "expected", "feeds", "first_success",
+        "pending", "results", "rows", "runs", "tickets", "waits", "work",
     )  # fmt: skip
 
     def __init__(
@@ -141,23 +142,23 @@ class Batch:
         self.expected = expected
         self.exclusive = False
         self.control: RunControl | None = None
+        self.feeds: Arrays = {}
         self.results: list[Outputs | CohortError] = []
         self.runs: list[Ran] = []
         self.first_success: Ran | None = None
         self.cannot_batch = ""
 
-    def execute(self, *, stoppable: bool = True) -> None:
+    def execute(self, control: RunControl | None = None) -> None:
         """Run the model, on any thread, and store one result per ticket in `results`.
 
         A run that fails because of its input is retried in halves until the request at fault runs
         by itself: n requests cause at most 2n - 1 runs, and a single request at fault at most
-        2 log2(n), rounded up, besides the first. A run on the event loop need not be stoppable,
-        because no request can be cancelled meanwhile. Raises nothing.
+        2 log2(n), rounded up, besides the first. `control` is that of runs on the event loop; by
+        default one is made, which stops the runs when all requests are cancelled. Raises nothing.
         """
         try:
-            if stoppable:
-                # Made before `_run` looks for cancelled tickets: a later cancellation finds it.
-                self.control = self._runner.make_control()
+            # Made before `_run` looks for cancelled tickets: a later cancellation finds it.
+            self.control = self._runner.make_control() if control is None else control
             self._run(self.tickets)
         except Exception as bug:  # noqa: BLE001 - every request gets a reply
             missing = len(self.tickets) - len(self.results)
@@ -201,6 +202,7 @@ class Batch:
                 feeds, padding = plan.join(requests, lengths)
             else:
                 feeds = join(requests)
+        self.feeds = feeds
         succeeded = False
         started = monotonic()
         try:

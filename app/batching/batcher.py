@@ -14,7 +14,9 @@ from app.batching.events import (
     BatchObserver,
     Ran,
     RequestCancelled,
+    report,
 )
+from app.batching.inline import InlineRuns
 from app.batching.padding import PadPlan
 from app.batching.policy import (
     BatchDecision,
@@ -26,6 +28,7 @@ from app.batching.policy import (
     rows_and_key,
     rows_and_single_key,
 )
+from app.batching.watchdog import STALL_SECONDS, InlineRun
 from app.errors import (
     CohortError,
     DeadlineExceeded,
@@ -60,6 +63,9 @@ class Batcher:
         False.
     padding: How requests of different lengths are padded to share a run; default None: they never
         share one.
+    unpredictable: Why the duration of a run cannot be estimated, so that none executes on the event
+        loop or the express slot; default "".
+    inline_run: Where runs on the event loop are written down for the watchdog; default: nowhere.
     """
 
     def __init__(
@@ -76,6 +82,8 @@ class Batcher:
         device: str = "cpu",
         shadow: bool = False,
         padding: PadPlan | None = None,
+        unpredictable: str = "",
+        inline_run: InlineRun | None = None,
     ) -> None:
         self.run = run
         self.policy = policy
@@ -86,6 +94,13 @@ class Batcher:
         self.waiting = 0  # requests
         self.running: set[Batch] = set()
         self._runner = Runner(run, run_exclusively or run, make_control, self.padding)
+        self.inline = InlineRuns(
+            InlineRun() if inline_run is None else inline_run,
+            self._runner,
+            device=device,
+            unpredictable=unpredictable,
+            observe=observe,
+        )
         self._rows_and_key = rows_and_single_key
         self._elements = count_elements
         if policy.batches:
@@ -164,7 +179,7 @@ class Batcher:
     def run_now(
         self, inputs: Arrays, reply: Reply, *, arrived: float, rows: int, requests: int
     ) -> bool:
-        """Run on the event loop and call `reply` before returning; False where requests are queued.
+        """Run on the event loop and call `reply`; False where it must be submitted instead.
 
         For short runs only: it bypasses the scheduler and cannot be cancelled. `inputs` hold `rows`
         rows of `requests` requests, the first of which `arrived` then, in seconds on the monotonic
@@ -172,18 +187,27 @@ class Batcher:
         """
         if self._closed:
             raise NotReady("this version is being unloaded")
-        if self.waiting:
+        if self.waiting or not self.inline.allowed:
             return False
         started = monotonic()
+        current = self.inline.current
+        control = current.control
+        current.since = started
         outputs, error = None, None
         try:
-            outputs = self.run(inputs, None)
+            outputs = self.run(inputs, control)
         except (InvalidInput, InferenceFailed) as failure:
             error = failure
         except Exception as bug:  # noqa: BLE001 - every request gets a reply
             error = internal_failure(bug)
-        ran = Ran(rows, requests, monotonic() - started, [(started - arrived, requests)])
-        self._emit(ran)
+        current.since = 0.0
+        seconds = monotonic() - started
+        if seconds > STALL_SECONDS:
+            stopped = error is not None and current.control is not control
+            self.inline.leave_for_check(inputs, seconds, stopped=stopped)
+            if stopped:
+                return False
+        self._emit(ran := Ran(rows, requests, seconds, [(started - arrived, requests)]))
         if error is None:
             self._update_pace(ran, 1.0)
         reply(outputs, error)
@@ -215,13 +239,34 @@ class Batcher:
             del self._queues[key]
         else:
             tickets = [queue.popleft() for _ in range(requests)]
-        expected = self.seconds_for(decision.work)
+        expected = float("inf") if self.inline.unpredictable else self.seconds_for(decision.work)
         batch = Batch(self._runner, tickets, decision, expected=expected, now=now)
         for ticket in tickets:
             ticket.batch = batch
             self.waiting -= ticket.requests
         self.running.add(batch)
         return batch
+
+    def execute_inline(self, batch: Batch, now: float) -> bool:
+        """Execute a batch on the event loop and finish it; False where a thread must execute it.
+
+        That is so where the watchdog stopped it. `now` is in seconds on the monotonic clock.
+        """
+        current = self.inline.current
+        control = current.control
+        current.since = now
+        batch.execute(control)
+        current.since = 0.0
+        batch.control = None  # the next run's; nobody could leave this one
+        if batch.runs and batch.runs[-1].seconds > STALL_SECONDS:
+            failed = any(isinstance(one, InferenceFailed) for one in batch.results)
+            stopped = failed and current.control is not control
+            self.inline.leave_for_check(batch.feeds, batch.runs[-1].seconds, stopped=stopped)
+            if stopped:
+                batch.results, batch.runs, batch.first_success = [], [], None
+                return False
+        self.finish(batch)
+        return True
 
     def finish(self, batch: Batch) -> None:
         """Call the replies of an executed batch. A reply that raises does not affect the others."""
@@ -247,7 +292,7 @@ class Batcher:
                 else:
                     reply(result, None)
             except Exception as bug:  # noqa: BLE001 - the other replies must still be called
-                _report(bug, "a reply failed")
+                report(bug, "a reply failed")
         batch.results = []  # an error's traceback refers to this frame: a cycle with all inputs
         if self._closed and not self.running:
             self._set_timer(float("inf"))
@@ -304,7 +349,7 @@ class Batcher:
         try:
             reply(None, error)
         except Exception as bug:  # noqa: BLE001 - the other replies must still be called
-            _report(bug, "a reply failed")
+            report(bug, "a reply failed")
 
     def _drop(self, ticket: Ticket) -> None:
         if ticket.batch is not None:
@@ -337,12 +382,8 @@ class Batcher:
         try:
             self._observe(event)
         except Exception as bug:  # noqa: BLE001 - replies must still be called
-            _report(bug, "an observer failed")
+            report(bug, "an observer failed")
 
 
 NO_INPUTS: Arrays = {}
 """The inputs of a ticket that needs them no more."""
-
-
-def _report(bug: Exception, message: str) -> None:
-    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": bug})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -36,7 +37,28 @@ class BatchingDisabled(NamedTuple):
     reason: str
 
 
-BatchEvent = Ran | RequestCancelled | BatchingDisabled
+class InlineStall(NamedTuple):
+    """A run on the event loop took much longer than expected. `stopped` is whether it was stopped.
+
+    Requests of a stopped run are answered by another one, on a thread.
+    """
+
+    seconds: float
+    stopped: bool
+
+
+class LeftLoop(NamedTuple):
+    """Runs execute on the event loop no more, because one was slow there and on a thread."""
+
+    reason: str
+
+
+BatchEvent = Ran | RequestCancelled | BatchingDisabled | InlineStall | LeftLoop
 
 BatchObserver = Callable[[BatchEvent], None]
 """Called on the event loop with each event."""
+
+
+def report(bug: Exception, message: str) -> None:
+    """Tell the event loop's exception handler of a bug in what was called."""
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": bug})

@@ -74,6 +74,7 @@ class _Seen:
     threads: int
     provider: str
     device: str
+    unpredictable: str
     differences: Sequence[str]
 
 
@@ -120,6 +121,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
         1 if own is None else own,
         session.placement.active,
         session.device,
+        session.unpredictable,
         differences,
     )
 
@@ -179,7 +181,7 @@ def _describe(seen: _Seen) -> dict[str, Any]:
         "batching_off": found.profile.reason,
         "padding_off": found.padding.reason,
         "padding_wanted": bool(seen.policy.pad),
-        "profile": describe_profile(found, seen.device),
+        "profile": describe_profile(found, seen.device, seen.unpredictable),
         "differs_from_kept": [] if found.kept else list(seen.differences),
     }
 
@@ -234,6 +236,8 @@ def _verdicts(seen: _Seen) -> list[str]:
             f"Threads of an exclusive run: {threads.chosen}, since on {threads.tried} it is "
             f"{threads.gain:.2f} times as fast as on one"
         )
+    if seen.unpredictable:
+        lines.append(f"Off the event loop: {seen.unpredictable}")
     if found.kept:
         lines.append(f"From the cache, measured {found.measured}; --fresh measures again")
     elif seen.differences:

@@ -111,23 +111,27 @@ def describe_version(entry: VersionEntry) -> Description:
             "max_queue_size": policy.max_queue_size,
             "max_queue_delay_ms": policy.max_queue_delay_ms,
         },
-        "profile": describe_profile(description.profile, description.device),
+        "profile": describe_profile(
+            description.profile, description.device, description.unpredictable
+        ),
         "timeout_ms": round(engine.timeout * 1000, 3),
     }
     return result
 
 
-def describe_profile(found: ProfileResult, device: str) -> Description:
+def describe_profile(found: ProfileResult, device: str, unpredictable: str = "") -> Description:
     """A profile, as in the description of a version and in `cohort profile`. Times are in seconds.
 
-    `device` is the device that runs use: only on "cpu" may runs execute on the event loop.
+    device: The device that runs use: only on "cpu" may runs execute on the event loop.
+    unpredictable: Why the duration of a run cannot be estimated, so that none does; default "".
     """
     seconds = found.profile.seconds
     inline = [rows for rows, taken in seconds.items() if taken <= INLINE_SECONDS]
     return {
         "seconds_by_rows": {str(rows): taken for rows, taken in seconds.items()},
         "chosen_rows": found.profile.max_batch_size,
-        "inline_up_to_rows": max(inline, default=0) if device == "cpu" else 0,
+        "inline_up_to_rows": 0 if device != "cpu" or unpredictable else max(inline, default=0),
+        "unpredictable": unpredictable,
         "measured": found.measured,
         "kept": found.kept,
         "threads": asdict(found.threads),

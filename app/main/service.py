@@ -10,6 +10,7 @@ from time import monotonic
 import structlog
 
 from app.auth import Authority
+from app.batching import Watchdog
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
 from app.main.model_loader import ModelLoader
@@ -20,6 +21,7 @@ from app.registry import (
     RegistryEvent,
     VersionEntry,
     VersionFailed,
+    VersionLeftLoop,
     VersionReady,
     VersionUnbatched,
     VersionUnloaded,
@@ -31,7 +33,7 @@ from app.rest.v2.infer import match_infer
 from app.rollouts import DecisionStore, RolloutEvent, Rollouts
 from app.rollouts.watcher import RolloutWatcher, log_event
 from app.scheduling import Scheduler
-from app.session import cores
+from app.session import OrtRunControl, cores
 from app.settings import Settings
 
 log = structlog.get_logger("cohort")
@@ -51,6 +53,7 @@ class Service:
         token = settings.admin_token
         self.authority = Authority(token.get_secret_value() if token else None)
         self.scheduler = Scheduler({"cpu": cores()})
+        self.watchdog = Watchdog(OrtRunControl)
         self.metrics = Metrics(
             models=self._models,
             rollouts=RolloutMetrics(
@@ -64,6 +67,7 @@ class Service:
             count=lambda model, version: self.metrics.version(model, version).observe_batch,
             observe=self._on_registry_event,
             cache=settings.cache,
+            inline_run=self.watchdog.inline,
         )
         self.rollouts = Rollouts(
             catalog=lambda: self.registry.catalog,
@@ -104,7 +108,9 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         """Run the background tasks; the first models load while requests are already accepted."""
         async with AsyncExitStack() as stack:
-            stack.callback(self.scheduler.close)  # last: its threads finish batches in flight
+            self.watchdog.start()
+            stack.callback(self.watchdog.close)
+            stack.callback(self.scheduler.close)  # its threads finish batches in flight
             stack.callback(self.registry.close)
             stack.callback(self.rollouts.close)  # shadow requests hold versions
             await self.rollout_watcher.check_file()
@@ -170,13 +176,16 @@ class Service:
                 log.info("version unloaded", model=model, version=number)
             case VersionUnbatched(model, number, reason):
                 log.warning("batching disabled", model=model, version=number, reason=reason)
+            case VersionLeftLoop(model, number, reason):
+                log.warning("runs left the event loop", model=model, version=number, reason=reason)
 
 
 def _log_ready(model: str, version: VersionEntry, seconds: float) -> None:
     if version.engine is None:
         return
     version_log = log.bind(model=model, version=version.number)
-    placement = version.engine.describe().placement
+    description = version.engine.describe()
+    placement = description.placement
     version_log.info("version ready", seconds=round(seconds, 3), provider=placement.active)
     if placement.fell_back:
         version_log.warning(
@@ -185,6 +194,8 @@ def _log_ready(model: str, version: VersionEntry, seconds: float) -> None:
             active=placement.active,
             reason=placement.reason,
         )
+    if description.unpredictable:
+        version_log.info("runs stay off the event loop", reason=description.unpredictable)
     if version.batching_off:
         version_log.warning("requests run one by one", reason=version.batching_off)
     if version.padding_off:

@@ -22,7 +22,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from app.batching import Ran, RequestCancelled
+from app.batching import InlineStall, Ran, RequestCancelled
 from app.metrics.histogram import (
     DURATION_BUCKETS,
     RATIO_BUCKETS,
@@ -48,6 +48,7 @@ class VersionMetrics:
         self.padding = Histogram(RATIO_BUCKETS)
         self.cancelled: dict[str, int] = {}  # by stage
         self.rejected: dict[str, int] = {}  # by reason
+        self.stalls: dict[str, int] = {}  # by outcome
         self.load: Histogram = Histogram(DURATION_BUCKETS)
         self.failed_seconds = 0.0
         self.last_run = 0.0  # since the epoch
@@ -76,6 +77,9 @@ class VersionMetrics:
             self._ran(event)
         elif isinstance(event, RequestCancelled):
             self.cancelled[event.stage] = self.cancelled.get(event.stage, 0) + 1
+        elif isinstance(event, InlineStall):
+            outcome = "stopped" if event.stopped else "finished"
+            self.stalls[outcome] = self.stalls.get(outcome, 0) + 1
 
     def _ran(self, ran: Ran) -> None:
         self.run.observe(ran.seconds)
@@ -160,16 +164,22 @@ class Metrics(Collector):
             "Requests that the caller cancelled.",
             labels=(*VERSION_LABELS, "stage"),
         )
+        stalls = CounterMetricFamily(
+            "model_inline_stalls",
+            "Runs that held the event loop for long: finished, or stopped and run on a thread.",
+            labels=(*VERSION_LABELS, "outcome"),
+        )
         for labels, counts in self._versions.items():
             for (variant, code), count in counts.outcomes.items():
                 inference.add_metric((*labels, variant, code), count)
             _add(rejected, labels, counts.rejected)
             _add(cancelled, labels, counts.cancelled)
+            _add(stalls, labels, counts.stalls)
         hot = CounterMetricFamily(
             "http_hot_requests", "Responses of the fast HTTP protocol, not of FastAPI."
         )
         hot.add_metric((), self._hot_requests())
-        yield from (inference, rejected, cancelled, hot)
+        yield from (inference, rejected, cancelled, stalls, hot)
 
     def _histograms(self) -> Iterator[Metric]:
         durations = HistogramMetricFamily(
@@ -225,15 +235,22 @@ def _gauges(models: Sequence[ModelEntry]) -> Iterator[Metric]:
         "1 if the first wanted provider is not the active one.",
         labels=VERSION_LABELS,
     )
+    unpredictable = GaugeMetricFamily(
+        "model_unpredictable",
+        "1 if the duration of a run cannot be estimated, so that none executes on the event loop.",
+        labels=VERSION_LABELS,
+    )
     for model in models:
         for number, version in model.versions.items():
             labels = (model.name, str(number))
             for one in State:
                 state.add_metric((*labels, one.value), float(version.state is one))
             if (engine := version.engine) is not None:
-                placement = engine.describe().placement
+                description = engine.describe()
+                placement = description.placement
                 queue.add_metric(labels, engine.waiting)
                 inflight.add_metric(labels, engine.leases.count)
                 info.add_metric((*labels, ",".join(placement.wanted), placement.active), 1)
                 fallback.add_metric(labels, float(placement.fell_back))
-    yield from (queue, inflight, state, info, fallback)
+                unpredictable.add_metric(labels, float(bool(description.unpredictable)))
+    yield from (queue, inflight, state, info, fallback, unpredictable)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from app.batching import Batcher, BatchObserver, Reply, Ticket
+from app.batching import Batcher, BatchObserver, InlineRun, Reply, Ticket
 from app.registry.engine import EngineDescription, LeaseCount
 from app.registry.preparation import PreparedVersion
 from app.scheduling import INLINE_SECONDS
@@ -23,11 +23,12 @@ class BatchedSession:
     prepared: The version as it was opened, checked and profiled; closed with this engine.
     wake: Called with a batcher that has requests: `Scheduler.wake`.
     observe: Called with each BatchEvent of the batcher, but not those of side queues.
+    inline_run: Where runs on the event loop are written down for the watchdog; default: nowhere.
     """
 
     __slots__ = (
-        "_batcher", "_prepared", "_wake", "example", "inputs", "labels", "leases", "outputs",
-        "timeout",
+        "_batcher", "_inline_run", "_prepared", "_wake", "example", "inputs", "labels", "leases",
+        "outputs", "timeout",
     )  # fmt: skip
 
     def __init__(
@@ -36,10 +37,12 @@ class BatchedSession:
         *,
         wake: Callable[[Batcher], None],
         observe: BatchObserver,
+        inline_run: InlineRun | None = None,
     ) -> None:
         session, exclusive = prepared.session, prepared.exclusive
         self._prepared = prepared
         self._wake = wake
+        self._inline_run = inline_run
         self._batcher = Batcher(
             session.run,
             prepared.policy,
@@ -51,6 +54,8 @@ class BatchedSession:
             row_cost=prepared.profile_result.profile.row_cost(prepared.policy),
             device=session.device,
             padding=prepared.profile_result.padding,
+            unpredictable=session.unpredictable,
+            inline_run=inline_run,
         )
         self.leases = LeaseCount()
         self.inputs: Sequence[TensorSpec] = session.inputs
@@ -73,7 +78,7 @@ class BatchedSession:
             policy.batches
             and not policy.max_queue_delay_ms
             and batcher.padding is None
-            and batcher.device == "cpu"
+            and batcher.inline.allowed
             and batcher.seconds_for(policy.max_batch_size) <= INLINE_SECONDS
         )
         return policy.max_batch_size if inline else 1
@@ -118,6 +123,8 @@ class BatchedSession:
             device=session.device,
             shadow=shadow,
             padding=own.padding,
+            unpredictable=own.inline.unpredictable,
+            inline_run=self._inline_run,
         )
 
     def describe(self) -> EngineDescription:
@@ -129,6 +136,7 @@ class BatchedSession:
             session.device,
             self._batcher.policy,
             self._prepared.profile_result,
+            self._batcher.inline.unpredictable,
         )
 
     def close(self) -> None:

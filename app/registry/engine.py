@@ -49,6 +49,8 @@ class EngineDescription:
     device: The device that runs use, such as "cpu" or "cuda:0".
     policy: The batch policy in force, which the profile or a row check may have restricted.
     profile: What was measured at load.
+    unpredictable: Why the duration of a run cannot be estimated, so that none executes on the event
+        loop; "" where it can.
     """
 
     metadata: Metadata
@@ -56,6 +58,7 @@ class EngineDescription:
     device: str
     policy: BatchPolicy
     profile: ProfileResult
+    unpredictable: str = ""
 
 
 class Cancellable(Protocol):
@@ -117,16 +120,18 @@ class Engine(RequestQueue, Protocol):
     def inline_rows(self) -> int:
         """The rows that `run_now` may run in one run.
 
-        1 where it may not be used: the model is slow, not batched, or not on the CPU.
+        1 where it may not be used: the model is slow, unpredictable, not batched, or not on the
+        CPU.
         """
 
     def run_now(
         self, inputs: Arrays, reply: Reply, *, arrived: float, rows: int, requests: int
     ) -> bool:
-        """Run on the event loop and call `reply` before returning; False where requests are queued.
+        """Run on the event loop and call `reply` before returning.
 
-        `inputs` hold `rows` rows of `requests` requests, the first of which `arrived` then, in
-        seconds on the monotonic clock. Raises NotReady.
+        False, without a reply, where the request must be submitted instead. `inputs` hold `rows`
+        rows of `requests` requests, the first of which `arrived` then, in seconds on the monotonic
+        clock. Raises NotReady.
         """
 
     def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:

@@ -10,7 +10,14 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-from app.batching import Batcher, BatchEvent, BatchingDisabled, BatchObserver
+from app.batching import (
+    Batcher,
+    BatchEvent,
+    BatchingDisabled,
+    BatchObserver,
+    InlineRun,
+    LeftLoop,
+)
 from app.errors import LoadFailed, ModelNotFound, NotReady, VersionNotFound
 from app.registry.actions import NO_VERSIONS, Load, Unload, plan, select_versions
 from app.registry.batched_session import BatchedSession
@@ -52,7 +59,15 @@ class VersionUnbatched(NamedTuple):
     reason: str
 
 
-RegistryEvent = VersionReady | VersionFailed | VersionUnloaded | VersionUnbatched
+class VersionLeftLoop(NamedTuple):
+    """Runs of a version execute on the event loop no more."""
+
+    model: str
+    number: int
+    reason: str
+
+
+RegistryEvent = VersionReady | VersionFailed | VersionUnloaded | VersionUnbatched | VersionLeftLoop
 
 
 class Registry:
@@ -67,6 +82,7 @@ class Registry:
     count: Makes the observer that counts a version's batches, from its model and version.
     observe: Called with each RegistryEvent.
     cache: The folder of kept profiles and optimized graphs; None: none are kept.
+    inline_run: Where runs on the event loop are written down for the watchdog; default: nowhere.
     """
 
     def __init__(
@@ -76,6 +92,7 @@ class Registry:
         count: Callable[[str, str], BatchObserver],
         observe: Callable[[RegistryEvent], None],
         cache: Path | None,
+        inline_run: InlineRun | None = None,
     ) -> None:
         self.catalog: Catalog = {}
         self.settled = False
@@ -85,6 +102,7 @@ class Registry:
         self._count = count
         self._observe = observe
         self._cache = cache
+        self._inline_run = inline_run
 
     # -- reading
 
@@ -241,8 +259,12 @@ class Registry:
             count(event)
             if event.__class__ is BatchingDisabled:
                 self._record_unbatched(model, number, event.reason)
+            elif event.__class__ is LeftLoop:
+                self._observe(VersionLeftLoop(model, number, event.reason))
 
-        return BatchedSession(prepared, wake=self._wake, observe=observe)
+        return BatchedSession(
+            prepared, wake=self._wake, observe=observe, inline_run=self._inline_run
+        )
 
     def _mark_unloaded(self, load: Load) -> None:
         """Record a version that is not loaded because an operator unloaded its model."""

@@ -27,6 +27,7 @@ from app.session.providers import (
 from app.session.running import Fallback, Placement, Session
 from app.session.runtime import FATAL_ONLY, ort
 from app.session.thread_priority import with_low_priority
+from app.session.value_dependence import why_dependent
 from app.tensors import BY_ORT, TensorSpec
 
 SPIN_MICROSECONDS = "50"
@@ -69,6 +70,7 @@ class Opener:
         self.path, self.chain, self.policy = path, tuple(chain), policy
         self.options, self.cache, self.digests = options, cache, Digests()
         self._model: ModelFile | None = None
+        self._unpredictable = ""
         self._stamps: dict[Path, Stamp] = {}
 
     def open(self, exclusive_threads: int = 0) -> Session:
@@ -101,7 +103,7 @@ class Opener:
                 if not reason:
                     wanted = tuple(one.name for one in chain)
                     placement = Placement(wanted, link.name, tuple(fallbacks), nodes)
-                    return _session(raw, model, placement, link.device)
+                    return _session(raw, model, placement, link.device, self._unpredictable)
             if policy != "prefer":
                 raise LoadFailed(f"provider_policy {policy} asks for {link.name}: {reason}")
             fallbacks.append(Fallback(link.name, reason))
@@ -123,7 +125,7 @@ class Opener:
     def _read(self) -> ModelFile:
         if self._model is None:
             before = stamp(self.path)
-            self._model = _read(self.path)
+            self._model, self._unpredictable = _read(self.path)
             beside = [self.path.parent / location for location in sorted(self._model.external)]
             beside += custom_op_libraries(self.path, self.options)
             self._stamps = {self.path: before, **{path: stamp(path) for path in beside}}
@@ -200,9 +202,11 @@ def _nodes(raw: Any) -> dict[str, int]:
 _SHORT = {ort_name: short for short, ort_name in ORT_NAMES.items()}
 
 
-def _read(path: Path) -> ModelFile:
+def _read(path: Path) -> tuple[ModelFile, str]:
+    """The model's file, and why the cost of its runs depends on values."""
     try:
         model = read_model(path)
+        unpredictable = why_dependent(path)
     except FileNotFoundError:
         raise LoadFailed(f"{path.name} not found") from None
     except OSError as error:
@@ -211,7 +215,7 @@ def _read(path: Path) -> ModelFile:
         raise LoadFailed(f"{path.name} is not an ONNX model, or is truncated: {error}") from error
     for location in sorted(model.external):
         _check_external(path.parent, location)
-    return model
+    return model, unpredictable
 
 
 def _check_external(folder: Path, location: str) -> None:
@@ -338,7 +342,9 @@ def _open(path: Path, options: Any, links: Sequence[Provider]) -> Any:
     return open_it() if options.intra_op_num_threads == 1 else with_low_priority(open_it)
 
 
-def _session(raw: Any, model: ModelFile, placement: Placement, device: str) -> Session:
+def _session(
+    raw: Any, model: ModelFile, placement: Placement, device: str, unpredictable: str
+) -> Session:
     try:
         inputs = tuple(_spec(one, model.shapes) for one in raw.get_inputs())
         outputs = tuple(_spec(one, model.shapes) for one in raw.get_outputs())
@@ -351,6 +357,7 @@ def _session(raw: Any, model: ModelFile, placement: Placement, device: str) -> S
         metadata=model.metadata,
         placement=placement,
         device=device,
+        unpredictable=unpredictable,
     )
 
 

@@ -116,7 +116,7 @@ def parse_model(model: MessageBytes) -> ModelFile:
         elif isinstance(value, int):
             continue
         elif number in texts:
-            texts[number] = _text(value)
+            texts[number] = decode_text(value)
         elif number == 8:
             domain, version = _opset(value)
             opsets[domain] = version
@@ -220,7 +220,8 @@ def signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def _text(value: MessageBytes) -> str:
+def decode_text(value: MessageBytes) -> str:
+    """A string field, with what is not UTF-8 replaced."""
     return bytes(value).decode("utf-8", "replace")
 
 
@@ -228,7 +229,7 @@ def _opset(message: MessageBytes) -> tuple[str, int]:
     domain, version = "", 0
     for number, value in fields(message):
         if number == 1 and not isinstance(value, int):
-            domain = _text(value)
+            domain = decode_text(value)
         elif number == 2 and isinstance(value, int):
             version = signed(value)
     return domain, version
@@ -238,7 +239,7 @@ def _pair(message: MessageBytes) -> tuple[str, str]:
     texts = {1: "", 2: ""}
     for number, value in fields(message):
         if number in texts and not isinstance(value, int):
-            texts[number] = _text(value)
+            texts[number] = decode_text(value)
     return texts[1], texts[2]
 
 
@@ -250,7 +251,7 @@ def _graph(message: MessageBytes, shapes: dict[str, DeclaredShape], external: se
         if number == 1:
             _node(value, external)
         elif number == 2:
-            name = _text(value)
+            name = decode_text(value)
         elif number == 5:
             _tensor(value, external)
         elif number in (11, 12):
@@ -289,7 +290,7 @@ def _value_info(message: MessageBytes, shapes: dict[str, DeclaredShape]) -> None
         if isinstance(value, int):
             continue
         if number == 1:
-            name = _text(value)
+            name = decode_text(value)
         elif number == 2:
             for kind, tensor in fields(value):
                 if kind == 1 and not isinstance(tensor, int):
@@ -318,5 +319,5 @@ def _dimension(message: MessageBytes) -> int | str | None:
         if number == 1 and isinstance(value, int):
             size = signed(value)
         elif number == 2 and not isinstance(value, int):
-            size = _text(value) or None
+            size = decode_text(value) or None
     return size if not isinstance(size, int) or size >= 0 else None

@@ -82,9 +82,13 @@ class Session:
     metadata: The metadata in the model's file.
     placement: The execution providers wanted and active.
     device: The device that runs use, such as "cpu" or "cuda:0".
+    unpredictable: Why the cost of a run depends on the inputs' values; default "": it does not.
     """
 
-    __slots__ = ("_names", "_raw", "_run", "device", "inputs", "metadata", "outputs", "placement")
+    __slots__ = (
+        "_names", "_raw", "_run", "device", "inputs", "metadata", "outputs", "placement",
+        "unpredictable",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -95,9 +99,11 @@ class Session:
         metadata: Metadata,
         placement: Placement,
         device: str,
+        unpredictable: str = "",
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
         self.metadata, self.placement, self.device = metadata, placement, device
+        self.unpredictable = unpredictable
         self._names = [spec.name for spec in outputs if spec.transportable]
         self._raw = raw
         # The C++ object under `raw`: raw's own `run` costs 1 µs more, prints, and falls back.

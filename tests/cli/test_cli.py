@@ -254,6 +254,7 @@ def test_profile_in_json_has_these_fields(models: Path, tmp_path: Path) -> None:
         "seconds_by_rows",
         "chosen_rows",
         "inline_up_to_rows",
+        "unpredictable",
         "measured",
         "kept",
         "threads",

@@ -1,0 +1,92 @@
+"""Whether a version's runs may execute on the event loop, and what follows from one that was slow.
+
+Runs there are those that are expected to be short. One that takes many times as long keeps the rest
+off the loop until it was timed once more, on a thread: it may have been long because the machine
+did something else meanwhile. The second run's time on a processor, which does not count that,
+decides. Runs that are slow by themselves stay off the loop until the version is loaded again, since
+what one input can do, it can do at any time (docs/decisions/0010).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from time import thread_time
+
+from app.batching.batch import Runner
+from app.batching.events import BatchEvent, BatchObserver, InlineStall, LeftLoop, report
+from app.batching.watchdog import STALL_SECONDS, InlineRun
+from app.tensors import Arrays
+
+CHECK_SECONDS = 1.0
+"""The longest that a run is timed once more."""
+
+
+class InlineRuns:
+    """The runs of one version on the event loop.
+
+    allowed: Whether short runs may execute there now.
+    unpredictable: Why the duration of a run cannot be estimated; "" where it can.
+    current: The run in progress, for the watchdog.
+
+    device: The device of the runs; only those on "cpu" may.
+    runner: Runs the model once more.
+    observe: Called with each InlineStall and LeftLoop.
+    """
+
+    __slots__ = ("_observe", "_runner", "allowed", "current", "unpredictable")
+
+    def __init__(
+        self,
+        current: InlineRun,
+        runner: Runner,
+        *,
+        device: str,
+        unpredictable: str,
+        observe: BatchObserver,
+    ) -> None:
+        self.allowed = device == "cpu" and not unpredictable
+        self.unpredictable = unpredictable
+        self.current = current
+        self._runner = runner
+        self._observe = observe
+
+    def leave_for_check(self, feeds: Arrays, seconds: float, *, stopped: bool) -> None:
+        """Allow none until a thread has run `feeds` once more, after a run of so many `seconds`.
+
+        `stopped` is whether the watchdog stopped it.
+        """
+        self.allowed = False
+        self._emit(InlineStall(seconds, stopped))
+        loop = asyncio.get_running_loop()
+        control = self._runner.make_control()
+        if control is not None:
+            loop.call_later(CHECK_SECONDS, control.stop)
+
+        def check() -> None:
+            started = thread_time()
+            with suppress(Exception):  # its callers have the error
+                self._runner.run(feeds, control)
+            taken = thread_time() - started
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self.judge, taken)
+
+        threading.Thread(target=check, name="cohort-check", daemon=True).start()
+
+    def judge(self, seconds: float) -> None:
+        """Allow runs again, or no more, by the time on a processor that the second run took."""
+        if seconds <= STALL_SECONDS:
+            self.allowed = True
+            return
+        limit = STALL_SECONDS * 1000
+        self.unpredictable = (
+            f"a run on the event loop took {seconds * 1000:.3g} ms, more than {limit:g} ms"
+        )
+        self._emit(LeftLoop(self.unpredictable))
+
+    def _emit(self, event: BatchEvent) -> None:
+        try:
+            self._observe(event)
+        except Exception as bug:  # noqa: BLE001 - replies must still be called
+            report(bug, "an observer failed")

@@ -1,0 +1,160 @@
+"""Runs on the event loop that take far longer than expected."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from time import monotonic
+
+import numpy as np
+import pytest
+
+from app.batching import (
+    Batcher,
+    BatchPolicy,
+    InlineRun,
+    InlineStall,
+    LeftLoop,
+    Outputs,
+    Ran,
+    Watchdog,
+)
+from app.errors import InferenceFailed
+from app.scheduling import Scheduler
+from app.tensors import Arrays
+from tests.fakes import ManualScheduler, RecordedEvents, RecordedReply, double
+from tests.waiting import PATIENCE, until
+
+ONE = {"x": np.ones((1, 2), "f4")}
+
+
+class Control:
+    """Stops the runs that wait for it."""
+
+    def __init__(self) -> None:
+        self.stopped = threading.Event()
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+class EndlessOnLoop:
+    """A model that ends by itself on any thread but the one that made it."""
+
+    def __init__(self) -> None:
+        self._loop = threading.current_thread()
+        self.ran: list[bool] = []  # whether on the loop
+
+    def __call__(self, inputs: Arrays, control: Control | None) -> Outputs:
+        on_loop = threading.current_thread() is self._loop
+        self.ran.append(on_loop)
+        if on_loop:
+            assert control is not None
+            assert control.stopped.wait(PATIENCE)
+            raise InferenceFailed("the run was stopped", blames_input=False)
+        return double(inputs)
+
+
+@pytest.fixture
+def watchdog() -> Iterator[Watchdog]:
+    watchdog = Watchdog(Control, limit=0.01)
+    watchdog.start()
+    yield watchdog
+    watchdog.close()
+
+
+def make(
+    model: EndlessOnLoop, watchdog: Watchdog, seen: RecordedEvents, scheduler: Scheduler
+) -> Batcher:
+    return Batcher(
+        model,
+        BatchPolicy(),
+        wake=scheduler.wake,
+        observe=seen,
+        make_control=Control,
+        seconds_for=lambda work: 1e-5,
+        inline_run=watchdog.inline,
+    )
+
+
+async def test_a_stopped_run_is_answered_from_a_thread(watchdog: Watchdog) -> None:
+    """A run that does not end on the loop is stopped there, and its caller still gets outputs."""
+    model, seen, scheduler = EndlessOnLoop(), RecordedEvents(), Scheduler()
+    batcher = make(model, watchdog, seen, scheduler)
+    reply, beside = RecordedReply(), RecordedReply()
+    batcher.submit(ONE, reply)
+    batcher.submit(ONE, beside)
+    np.testing.assert_array_equal((await reply.outputs())[0], double(ONE)[0])
+    await beside.outputs()
+    assert model.ran[0]
+    stalls = [event for event in seen.events if isinstance(event, InlineStall)]
+    assert [stall.stopped for stall in stalls] == [True]
+    runs = [event for event in seen.events if isinstance(event, Ran)]
+    assert sum(requests for ran in runs for _, requests in ran.waits) == 2
+    await until(lambda: batcher.idle)
+    scheduler.close()
+
+
+async def test_a_stopped_coalesced_run_is_to_be_submitted(watchdog: Watchdog) -> None:
+    """Nobody was answered, and until the run was timed again none executes on the loop."""
+    model, seen, scheduler = EndlessOnLoop(), RecordedEvents(), Scheduler()
+    batcher = make(model, watchdog, seen, scheduler)
+    reply = RecordedReply()
+    given = {"arrived": monotonic(), "rows": 1, "requests": 1}
+    assert not batcher.run_now(ONE, reply, **given)  # type: ignore[arg-type]  # mixed values
+    assert reply.calls == []
+    assert not batcher.inline.allowed
+    assert not batcher.run_now(ONE, reply, **given)  # type: ignore[arg-type]
+    assert model.ran.count(True) == 1
+    await until(lambda: batcher.inline.allowed)  # the thread's run was short
+    scheduler.close()
+
+
+def test_only_the_run_that_is_too_long_is_stopped() -> None:
+    """One that ends while it is being stopped leaves the next alone."""
+    watchdog = Watchdog(Control)
+    first = watchdog.inline.control
+    watchdog.inline.since = 5.0
+    watchdog.stop_run(4.0)  # it ended, and another began
+    assert not first.stopped.is_set()
+    second = watchdog.inline.control
+    assert second is not first
+    watchdog.stop_run(5.0)
+    assert second.stopped.is_set()
+    assert not watchdog.inline.control.stopped.is_set()
+
+
+async def test_the_second_run_decides() -> None:
+    """Short, it brings runs back to the loop; long, it ends them there, with the reason."""
+    seen = RecordedEvents()
+    batcher = Batcher(double, BatchPolicy(), wake=ManualScheduler().wake, observe=seen)
+    batcher.inline.leave_for_check(ONE, 0.02, stopped=False)
+    assert not batcher.inline.allowed
+    await until(lambda: batcher.inline.allowed)
+    assert batcher.inline.unpredictable == ""
+    batcher.inline.allowed = False
+    batcher.inline.judge(0.02)
+    assert not batcher.inline.allowed
+    reason = "a run on the event loop took 20 ms, more than 2 ms"
+    assert batcher.inline.unpredictable == reason
+    assert seen.events == [InlineStall(0.02, stopped=False), LeftLoop(reason)]
+
+
+def test_unpredictable_runs_never_execute_on_the_loop() -> None:
+    """Nor do those of another device."""
+
+    def allowed(device: str, unpredictable: str) -> bool:
+        batcher = Batcher(
+            double,
+            BatchPolicy(),
+            wake=ManualScheduler().wake,
+            observe=RecordedEvents(),
+            device=device,
+            unpredictable=unpredictable,
+            inline_run=InlineRun(),
+        )
+        return batcher.inline.allowed
+
+    assert allowed("cpu", "")
+    assert not allowed("cpu", "what Loop does depends on input values")
+    assert not allowed("cuda:0", "")

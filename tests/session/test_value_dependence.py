@@ -1,0 +1,210 @@
+"""Which models do more or less work by the values of their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from app.session import Provider, open_session, value_dependence
+from app.session.value_dependence import find_dependence, why_dependent
+from tests import onnx_models
+
+ROOT = Path(__file__).parents[2]
+
+PREDICTABLE: tuple[Callable[[], onnx.ModelProto], ...] = (
+    onnx_models.mlp,
+    onnx_models.identity,
+    onnx_models.gather,
+    onnx_models.rows_sum,
+    onnx_models.dynamically_quantized,
+    onnx_models.strings,
+    onnx_models.variable_length,
+    onnx_models.sequence_and_tensor,
+    onnx_models.reshaped,
+)
+
+
+def dependence(model: onnx.ModelProto) -> str:
+    return find_dependence(memoryview(model.SerializeToString()))
+
+
+def graph(nodes: list[onnx.NodeProto], weights: dict[str, object]) -> onnx.ModelProto:
+    """`x` FP32 [N, 4] and `k` INT64 [1] → `y`."""
+    made = helper.make_graph(
+        nodes,
+        "graph",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4]),
+            helper.make_tensor_value_info("k", TensorProto.INT64, [1]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()],
+    )
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 21)])
+
+
+@pytest.mark.parametrize("make", PREDICTABLE, ids=lambda make: make.__name__)
+def test_ordinary_models_are_predictable(make: Callable[[], onnx.ModelProto]) -> None:
+    """Sizes from weights and from the shapes of inputs are no reason to leave the event loop."""
+    assert not dependence(make())
+
+
+def test_bundled_models_are_predictable() -> None:
+    """Trees with a ZipMap and a small network keep their place on the event loop."""
+    models = list((ROOT / "models").glob("*/*/model.onnx"))
+    assert models
+    assert [why_dependent(path) for path in models] == [""] * len(models)
+
+
+def test_networks_of_the_onnx_package_are_predictable() -> None:
+    """So do the networks that the ONNX project tests with: ResNet, DenseNet, SqueezeNet, …"""
+    models = list((Path(onnx.__file__).parent / "backend/test/data/light").glob("*.onnx"))
+    assert len(models) > 5
+    assert {why_dependent(path) for path in models} == {""}
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_trip_count_from_an_input_is_found(nested: bool) -> None:
+    """Also in a branch of an If in a function of the model's own."""
+    assert dependence(onnx_models.loop(nested=nested)) == "what Loop does depends on input values"
+
+
+def test_a_size_from_an_input_is_found(tmp_path: Path) -> None:
+    """The session says so."""
+    path = onnx_models.save(onnx_models.fill(), tmp_path / "1" / "model.onnx")
+    session = open_session(path, chain=(Provider("cpu"),))
+    assert session.unpredictable == "what Expand does depends on input values"
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs"),
+    [
+        ("Expand", ["x", "k"]),
+        ("Tile", ["x", "k"]),
+        ("ConstantOfShape", ["k"]),
+        ("Range", ["zero", "k", "one"]),
+        ("NonZero", ["x"]),
+        ("NonMaxSuppression", ["x", "x"]),
+        ("Resize", ["x", "", "", "k"]),
+        ("Pad", ["x", "k"]),
+        ("OneHot", ["one", "k", "one"]),
+        ("TopK", ["x", "k"]),
+        ("Slice", ["x", "zero", "k"]),
+        ("Reshape", ["x", "k"]),
+        ("Compress", ["x", "k"]),
+    ],
+)
+def test_operators_that_values_decide_are_found(operator: str, inputs: list[str]) -> None:
+    """Where the deciding input is the caller's, by whatever nodes lie between."""
+    nodes = [
+        helper.make_node("Add", ["k", "one"], ["more"]),
+        helper.make_node(operator, ["more" if name == "k" else name for name in inputs], ["y"]),
+    ]
+    model = graph(nodes, {"one": np.array([1]), "zero": np.array([0])})
+    assert dependence(model) == f"what {operator} does depends on input values"
+
+
+@pytest.mark.parametrize("operator", ["BeamSearch", "GreedySearch", "Sampling"])
+def test_searches_are_never_predictable(operator: str) -> None:
+    """They run until their own outputs end them, whatever they are given."""
+    node = helper.make_node(operator, ["x"], ["y"], domain="com.microsoft")
+    assert operator in dependence(graph([node], {}))
+
+
+def test_unknown_operators_are_not_predictable() -> None:
+    """Nobody knows what an operator of another domain does."""
+    node = helper.make_node("Anything", ["x"], ["y"], domain="org.example")
+    reason = "what 'org.example.Anything' does may depend on input values"
+    assert dependence(graph([node], {})) == reason
+
+
+def _condition(last: str) -> onnx.ModelProto:
+    """A Loop of at most 1000 trips that ends when `last`, a node's output, is false."""
+    infos = [
+        helper.make_tensor_value_info("i", TensorProto.INT64, []),
+        helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+    ]
+    body = helper.make_graph(
+        [
+            helper.make_node("Less", ["i", "k"], ["by_value"]),
+            helper.make_node("Less", ["i", "limit"], ["by_number"]),
+        ],
+        "body",
+        infos,
+        [helper.make_tensor_value_info(last, TensorProto.BOOL, None)],
+    )
+    node = helper.make_node("Loop", ["limit", "true"], [], body=body)
+    copy = helper.make_node("Identity", ["x"], ["y"])
+    return graph([node, copy], {"limit": np.int64(1000), "true": np.array(True)})
+
+
+def test_a_loop_may_end_by_values() -> None:
+    """Then it is found, and not where its trips are numbered by the file."""
+    assert not dependence(_condition("by_number"))
+    assert dependence(_condition("by_value")) == "when Loop ends depends on input values"
+
+
+def test_a_function_is_judged_by_what_each_call_gives_it() -> None:
+    """One called with a constant size is predictable, one called with an input is not."""
+    function = helper.make_function(
+        "tests", "Grow", ["values", "size"], ["grown"],
+        [helper.make_node("Expand", ["values", "size"], ["grown"])],
+        [helper.make_opsetid("", 21)],
+    )  # fmt: skip
+
+    def called_with(size: str) -> str:
+        node = helper.make_node("Grow", ["x", size], ["y"], domain="tests")
+        model = graph([node], {"size": np.array([1])})
+        model.functions.append(function)
+        return dependence(model)
+
+    assert not called_with("size")
+    assert called_with("k") == "what Expand does depends on input values"
+
+
+def test_functions_in_a_circle_are_not_followed() -> None:
+    """They are no reason to hang, and no model runs them."""
+    model = graph([helper.make_node("A", ["x"], ["y"], domain="tests")], {})
+    for name, other in (("A", "B"), ("B", "A")):
+        node = helper.make_node(other, ["x"], ["y"], domain="tests")
+        model.functions.append(
+            helper.make_function("tests", name, ["x"], ["y"], [node], [helper.make_opsetid("", 21)])
+        )
+    assert dependence(model) == "its functions call each other in a circle"
+
+
+def test_calls_that_double_are_followed_once() -> None:
+    """Sixty functions that call the last one twice each are sixty functions."""
+    model = graph([helper.make_node("F59", ["x"], ["y"], domain="tests")], {})
+    for number in range(60):
+        called = f"F{number - 1}" if number else "Relu"
+        domain = "tests" if number else ""
+        nodes = [
+            helper.make_node(called, ["x"], ["half"], domain=domain),
+            helper.make_node(called, ["half"], ["y"], domain=domain),
+        ]
+        model.functions.append(helper.make_function("tests", f"F{number}", ["x"], ["y"], nodes, []))
+    assert not dependence(model)
+
+
+def test_values_used_before_they_are_computed_count_as_the_callers() -> None:
+    """The runtime sorts nodes by itself; what is not followed is not trusted."""
+    nodes = [
+        helper.make_node("Expand", ["x", "size"], ["y"]),
+        helper.make_node("Shape", ["x"], ["size"]),
+    ]
+    assert dependence(graph(nodes, {}))
+    assert not dependence(graph(nodes[::-1], {}))
+
+
+def test_very_large_models_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit on nodes bounds the time and memory that a hostile file takes."""
+    monkeypatch.setattr(value_dependence, "MAX_NODES", 3)
+    nodes = [helper.make_node("Relu", ["x"], [f"y{number}"]) for number in range(4)]
+    assert dependence(graph(nodes, {})) == "it has more than 3 nodes"
+    assert not dependence(graph(nodes[:3], {}))
