@@ -67,7 +67,7 @@ class ModelLoader:
         self._snapshot = snapshot
         for problem in snapshot.problems:
             if before is None or problem not in before.problems:
-                log.warning("repository", problem=str(problem))
+                log.warning("models folder problem", problem=str(problem))
         await self._registry.reconcile(snapshot, self._rollouts.pinned)
         if first:
             gc.collect()
