@@ -28,12 +28,16 @@ from app.errors import (
     Unauthorized,
     UnsupportedMedia,
     quoted,
+    shortened,
 )
 from app.refusals import known_error, log_refusal
 from app.rest.calls import JSON, Encoded
 from app.rest.request_ids import id_of_refused
 
 log = structlog.get_logger("cohort.rest")
+
+LONGEST_PATH = 200
+"""Characters of a path that a log line shows; headers have many more."""
 
 HTTP_STATUS: Mapping[type[CohortError], HTTPStatus] = {
     InvalidInput: HTTPStatus.BAD_REQUEST,
@@ -90,7 +94,7 @@ def response_to(error: CohortError, headers: Mapping[str, str] | None = None) ->
 
 def log_http_refusal(error: CohortError, path: str, request_id: str) -> None:
     """One line for a request to `path` that was refused or failed."""
-    log_refusal(log, error, request_id, path=path)
+    log_refusal(log, error, request_id, path=shortened(path, LONGEST_PATH))
 
 
 def install_error_handlers(app: FastAPI) -> None:
