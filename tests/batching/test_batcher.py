@@ -361,7 +361,7 @@ async def test_a_run_now_lets_those_who_wait_go_first() -> None:
     batcher = Batcher(double, BatchPolicy(), wake=scheduler.wake, observe=seen)
     waiting, answers = RecordedReply(), RecordedReply()
     batcher.submit({"x": ONE}, waiting)
-    assert not batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
+    assert batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=1) is False
     scheduler.run_all(batcher)
     assert batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=3)
     assert (await answers.outputs())[0].tolist() == double({"x": ONE})[0].tolist()
@@ -398,3 +398,17 @@ async def test_a_bug_in_a_run_now_is_answered() -> None:
     batcher = Batcher(broken, BatchPolicy(), wake=scheduler.wake, observe=seen)
     assert batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
     assert "the server failed" in str(await answers.error())
+
+
+async def test_a_model_profiled_at_no_time_at_all_is_answered() -> None:
+    """A clock may be too coarse for the smallest models."""
+    batcher = Batcher(
+        double,
+        BatchPolicy(),
+        wake=ManualScheduler().wake,
+        observe=RecordedEvents(),
+        seconds_for=lambda work: 0.0,
+    )
+    answers = RecordedReply()
+    assert batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
+    await answers.outputs()

@@ -156,11 +156,13 @@ class Plane:
         )
         self.targets: dict[str | None, ServedVersion | None] = {"m": self.served}
         self.collect: list[Callable[[], None]] = []
+        self.started: list[float] = []  # for each lease that was asked for
         self.coalescer = Coalescer(
             target=self.targets.get, lease=self._lease, gather=self.collect.append
         )
 
     def _lease(self, served: ServedVersion, started: float, count: int) -> GroupLease:
+        self.started.append(started)
         self.limit.check(count)
         return GroupLease(served, self.limit, started=started, count=count)
 
@@ -311,6 +313,19 @@ def test_groups_run_on_the_event_loop_for_a_limited_time(clock: mock.Mock) -> No
     assert became == [[[2, 2]], [[4, 2]], None, None]
     plane.engine.queued[0]()
     plane.assert_nothing_held()
+
+
+def test_the_time_of_a_group_begins_with_its_first_request(clock: mock.Mock) -> None:
+    """Of this iteration; what came in an earlier one was answered then."""
+    plane = Plane(FakeEngine())
+    for start in (200.0, 300.0):
+        clock.return_value = start
+        first, last = requests(1, 2)
+        plane.coalescer.add(cast("SmallRequest", first), first.model, first.body)
+        clock.return_value += 1
+        plane.coalescer.add(cast("SmallRequest", last), last.model, last.body)
+        plane.collect.pop()()
+    assert plane.started == [200.0, 300.0]
 
 
 def test_a_caller_that_left_gets_no_response_and_is_counted_as_cancelled() -> None:

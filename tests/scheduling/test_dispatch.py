@@ -274,6 +274,16 @@ async def test_a_longer_batch_behind_a_short_one_leaves_the_loop(scheduler: Sche
     assert on_loop == [True, False]
 
 
+async def test_a_reply_may_cancel_what_would_run_next_on_the_loop(scheduler: Scheduler) -> None:
+    """It does not run, and those after it do."""
+    noted = Noted()
+    first, second = (make(scheduler, noted.run(name), TINY) for name in ("first", "second"))
+    first.submit({"x": np.ones((1, 1))}, lambda outputs, error: ticket.cancel())
+    ticket = second.submit({"x": np.ones((1, 1))}, RecordedReply())
+    await all_of(send(make(scheduler, noted.run("third"), TINY)))
+    assert noted.order == ["first", "third"]
+
+
 # --- Gathering, and looking again
 
 
