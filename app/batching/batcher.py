@@ -84,6 +84,7 @@ class Batcher:
         self.row_cost = row_cost
         self.padding = padding if padding is not None and padding.inputs else None
         self.waiting = 0  # requests
+        self._work = 0.0  # of those, in rows of the length that was profiled
         self.running: set[Batch] = set()
         self._runner = Runner(run, run_exclusively or run, make_control, self.padding)
         self._rows_and_key = rows_and_single_key
@@ -96,6 +97,7 @@ class Batcher:
         self._observe = observe
         self._profiled_seconds = seconds_for
         self._pace = 1.0  # the duration of recent runs, as a multiple of the profiled one
+        self._capacity = self._count_capacity()
         self._queues: dict[Key, deque[Ticket]] = {}
         self._closed = False
         self._deadline_timer: asyncio.TimerHandle | None = None
@@ -125,11 +127,7 @@ class Batcher:
         if self._closed:
             raise NotReady("this version is being unloaded")
         if self.waiting + requests > self.policy.max_queue_size:
-            raise Overloaded(
-                f"the model's queue is full: {self.waiting} of {self.policy.max_queue_size} "
-                "requests (max_queue_size)",
-                retry_after=self._seconds_to_clear(),
-            )
+            raise self._full(f"{self.waiting} of {self.policy.max_queue_size} requests", "size")
         arrived = monotonic()
         if timeout is None:
             timeout = max(deadline - arrived, 0.0)
@@ -139,6 +137,9 @@ class Batcher:
         length = 1.0
         if self.row_cost is not None and rows:
             length = self._elements(inputs) / (self.row_cost.elements * rows)
+        work = self._work + rows * length
+        if work * self._pace > self._capacity and self.waiting:
+            raise self._full(f"its requests take {self.seconds_to_clear:.3g} s", "seconds")
         ticket = Ticket(
             inputs,
             reply,
@@ -156,6 +157,7 @@ class Batcher:
             queue = self._queues[ticket.key] = deque()
         queue.append(ticket)
         self.waiting += requests
+        self._work = work
         if deadline < self._earliest_deadline:
             self._set_timer(deadline)
         self._wake(self)
@@ -220,6 +222,9 @@ class Batcher:
         for ticket in tickets:
             ticket.batch = batch
             self.waiting -= ticket.requests
+            self._work -= ticket.rows * ticket.length
+        if not self.waiting:
+            self._work = 0.0  # without what rounding left
         self.running.add(batch)
         return batch
 
@@ -313,6 +318,7 @@ class Batcher:
         queue = self._queues[ticket.key]
         queue.remove(ticket)
         self.waiting -= ticket.requests
+        self._work = self._work - ticket.rows * ticket.length if self.waiting else 0.0
         if not queue:
             del self._queues[ticket.key]
         ticket.inputs = NO_INPUTS
@@ -326,12 +332,36 @@ class Batcher:
 
     def _disable_batching(self, reason: str) -> None:
         self.policy = self.policy.unbatched()
+        self._capacity = self._count_capacity()
         self._rows_and_key, self._elements = rows_and_single_key, count_elements
         self._emit(BatchingDisabled(reason))
 
-    def _seconds_to_clear(self) -> float:
+    # -- how full the queue is
+
+    @property
+    def room(self) -> int:
+        """How many more requests of one row of the profiled length fit into the queue."""
+        rows = min(
+            self.policy.max_queue_size - self.waiting, int(self._capacity / self._pace - self._work)
+        )
+        return max(rows, 0)
+
+    @property
+    def seconds_to_clear(self) -> float:
+        """How long the queued requests take in full batches, by the profile and recent runs."""
         rows = self.policy.max_batch_size
-        return self.waiting / rows * self.seconds_for(rows)
+        return self._work / rows * self.seconds_for(rows)
+
+    def _count_capacity(self) -> float:
+        """The work that the queue may hold, at the profiled pace."""
+        rows = self.policy.max_batch_size
+        return self.policy.max_queue_seconds * rows / max(self._profiled_seconds(rows), 1e-9)
+
+    def _full(self, contents: str, limit: str) -> Overloaded:
+        return Overloaded(
+            f"the model's queue is full: {contents} (max_queue_{limit})",
+            retry_after=self.seconds_to_clear,
+        )
 
     def _emit(self, event: BatchEvent) -> None:
         try:

@@ -112,6 +112,7 @@ RANGES: Mapping[str, Range] = {
     "batching.max_batch_size": Range(1, 2**20, "1 turns batching off"),
     "batching.max_queue_delay_ms": Range(0, A_DAY_MS, "0 never waits on purpose"),
     "batching.max_queue_size": Range(1, 2**20),
+    "batching.max_queue_seconds": Range(0.001, 86_400),
     "batching.latency_budget_ms": Range(0.001, A_DAY_MS),
     "batching.pad.*.axis": Range(1, 64, "axis 0 holds the rows"),
     "batching.pad.*.multiple": Range(1, 2**20, "1 lets only equal lengths share a run"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from http import HTTPStatus
+from weakref import WeakKeyDictionary
 
 import orjson
 import structlog
@@ -77,9 +78,15 @@ def headers_of(error: CohortError) -> dict[str, str]:
     return {}
 
 
+_encoded: WeakKeyDictionary[CohortError, Encoded] = WeakKeyDictionary()
+
+
 def encoded_error(error: CohortError) -> Encoded:
-    """An error as an encoded response."""
-    return Encoded(body_of(error), {**JSON, **headers_of(error)})
+    """An error as an encoded response. One that refuses a group of requests is encoded once."""
+    found = _encoded.get(error)
+    if found is None:
+        found = _encoded[error] = Encoded(body_of(error), {**JSON, **headers_of(error)})
+    return found
 
 
 def response_to(error: CohortError, headers: Mapping[str, str] | None = None) -> Response:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from itertools import accumulate
 from math import log
 
@@ -35,8 +34,9 @@ class Latency:
 
         The upper end of a bucket, so at most 5 % too high.
         """
-        up_to = [*accumulate(self._counts)]
-        place = bisect_left(up_to, share * up_to[-1])
+        wanted = share * self.total
+        places = enumerate(accumulate(self._counts))
+        place = next((place for place, below in places if below >= wanted), BUCKETS - 1)
         return float(SMALLEST_SECONDS * STEP ** (place + 1))
 
     def forget(self) -> None:

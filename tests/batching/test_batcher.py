@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import monotonic
 from unittest import mock
 
@@ -25,9 +26,18 @@ ONE = np.ones((1, 2), np.float32)
 
 
 def make(
-    scheduler: ManualScheduler, seen: RecordedEvents, policy: BatchPolicy | None = None
+    scheduler: ManualScheduler,
+    seen: RecordedEvents,
+    policy: BatchPolicy | None = None,
+    seconds_for: Callable[[float], float] = lambda work: 0.001,
 ) -> Batcher:
-    return Batcher(double, policy or BatchPolicy(), wake=scheduler.wake, observe=seen)
+    return Batcher(
+        double,
+        policy or BatchPolicy(),
+        wake=scheduler.wake,
+        observe=seen,
+        seconds_for=seconds_for,
+    )
 
 
 async def test_requests_run_together_and_each_gets_its_own_rows() -> None:
@@ -111,6 +121,51 @@ async def test_a_full_queue_refuses() -> None:
     batcher.submit({"x": ONE}, RecordedReply())
     for answer in answers:
         await answer.outputs()
+
+
+async def test_a_queue_of_seconds_refuses() -> None:
+    """Beyond max_queue_seconds of measured work; the time to come back is how long that takes."""
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    policy = BatchPolicy(max_batch_size=2, max_queue_seconds=3.0)
+    batcher = make(scheduler, seen, policy, seconds_for=lambda work: work)
+    answers = [RecordedReply() for _ in range(3)]
+    for number, answer in enumerate(answers):
+        assert batcher.room == 3 - number
+        batcher.submit({"x": ONE}, answer)
+    assert batcher.room == 0
+    with pytest.raises(Overloaded, match=r"take 3 s \(max_queue_seconds\)") as refused:
+        batcher.submit({"x": ONE}, RecordedReply())
+    assert refused.value.retry_after == pytest.approx(3.0)
+    scheduler.run_all(batcher)
+    assert batcher.room >= 3  # the runs were faster than the profile
+    for answer in answers:
+        await answer.outputs()
+
+
+async def test_an_empty_queue_takes_a_request_of_any_length() -> None:
+    """A model that is slower than max_queue_seconds serves one caller after the other."""
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    policy = BatchPolicy(max_batch_size=2, max_queue_seconds=0.5)
+    batcher = make(scheduler, seen, policy, seconds_for=lambda work: work)
+    answer = RecordedReply()
+    ticket = batcher.submit({"x": np.ones((4, 2), "f4")}, answer)
+    with pytest.raises(Overloaded):
+        batcher.submit({"x": ONE}, RecordedReply())
+    ticket.cancel()
+    batcher.submit({"x": ONE}, answer)
+    scheduler.run_all(batcher)
+    await answer.outputs()
+
+
+async def test_a_model_that_slows_down_takes_fewer_requests() -> None:
+    """The queue's seconds follow recent runs."""
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    policy = BatchPolicy(max_batch_size=1, max_queue_seconds=1e-3)
+    batcher = make(scheduler, seen, policy, seconds_for=lambda work: 1e-6)
+    before = batcher.room
+    batcher.submit({"x": ONE}, RecordedReply())
+    scheduler.run_all(batcher)
+    assert 0 < batcher.room < before
 
 
 async def test_a_leaver_makes_room_in_the_queue() -> None:
@@ -361,7 +416,7 @@ async def test_a_run_now_lets_those_who_wait_go_first() -> None:
     batcher = Batcher(double, BatchPolicy(), wake=scheduler.wake, observe=seen)
     waiting, answers = RecordedReply(), RecordedReply()
     batcher.submit({"x": ONE}, waiting)
-    assert batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=1) is False
+    assert not batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
     scheduler.run_all(batcher)
     assert batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=3)
     assert (await answers.outputs())[0].tolist() == double({"x": ONE})[0].tolist()
@@ -398,17 +453,3 @@ async def test_a_bug_in_a_run_now_is_answered() -> None:
     batcher = Batcher(broken, BatchPolicy(), wake=scheduler.wake, observe=seen)
     assert batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
     assert "the server failed" in str(await answers.error())
-
-
-async def test_a_model_profiled_at_no_time_at_all_is_answered() -> None:
-    """A clock may be too coarse for the smallest models."""
-    batcher = Batcher(
-        double,
-        BatchPolicy(),
-        wake=ManualScheduler().wake,
-        observe=RecordedEvents(),
-        seconds_for=lambda work: 0.0,
-    )
-    answers = RecordedReply()
-    assert batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
-    await answers.outputs()

@@ -94,7 +94,7 @@ async def test_inference_that_blames_the_device_is_not_retried() -> None:
 
 
 async def test_a_bug_of_ours_answers_everyone() -> None:
-    """An exception nobody foresaw reaches no caller as such, only the log, as the cause."""
+    """An exception nobody foresaw reaches no caller as such and leaves nobody waiting."""
 
     def run(inputs: Arrays, control: object) -> Outputs:
         raise ZeroDivisionError("/home/me/secret.py")
@@ -102,7 +102,6 @@ async def test_a_bug_of_ours_answers_everyone() -> None:
     got, seen = await answers_of(run, [1.0, 2.0, 3.0])
     assert all(isinstance(one, InferenceFailed) and not one.blames_input for one in got)
     assert not any("secret" in str(one) for one in got)
-    assert all("secret" in str(one.__cause__) for one in got if isinstance(one, CohortError))
     assert len(seen.runs) == 1
 
 

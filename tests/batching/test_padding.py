@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from app.batching import (
     Batcher,
     BatchPolicy,
-    Key,
     Outputs,
     Padding,
     PadPlan,
@@ -236,43 +235,6 @@ async def test_only_the_axis_that_is_asked_for_is_padded() -> None:
     for (images, _), answer in zip(sent, answers, strict=True):
         assert_same((await answer.outputs())[0], images * 2)
     assert seen.runs[0].padding == pytest.approx(1 - 20 / 24)
-
-
-def test_inputs_that_are_not_padded_keep_requests_apart() -> None:
-    """Their rows must have one shape, as without padding."""
-    image = TensorSpec("image", "FP32", ("N", "L"))
-    points = TensorSpec("points", "FP32", ("N", "K", 2))
-    plan = plan_padding([image, points], [EMBEDDING], pad("image"))
-
-    def key(length: int, count: int) -> Key:
-        inputs: Arrays = {"image": np.ones((1, length)), "points": np.ones((1, count, 2))}
-        return plan.rows_and_key(inputs)[1]
-
-    assert key(3, 5) == key(4, 5)
-    assert key(3, 5) != key(3, 6)
-
-
-async def test_only_lengths_that_differ_are_padded_and_trimmed() -> None:
-    """Requests may agree in one of two symbols."""
-    question, answer = TensorSpec("q", "FP32", ("N", "Q")), TensorSpec("a", "FP32", ("N", "A"))
-    plan = plan_padding([question, answer], [question, answer], pad("q", "a"))
-    scheduler, seen = ManualScheduler(), RecordedEvents()
-
-    def same(inputs: Arrays, control: object) -> Outputs:
-        return [inputs["q"], inputs["a"]]
-
-    batcher = Batcher(same, BatchPolicy(), wake=scheduler.wake, observe=seen, padding=plan)
-    sent = [{"q": np.full((1, 3), n), "a": np.full((1, n), n)} for n in (2, 5)]
-    answers = [RecordedReply() for _ in sent]
-    for inputs, reply in zip(sent, answers, strict=True):
-        batcher.submit(inputs, reply)
-    scheduler.run_all(batcher)
-    for inputs, reply in zip(sent, answers, strict=True):
-        got = await reply.outputs()
-        assert [one.tolist() for one in got] == [inputs["q"].tolist(), inputs["a"].tolist()]
-    (ran,) = seen.runs
-    assert ran.requests == 2
-    assert ran.padding == pytest.approx(0.3)
 
 
 async def test_strings_are_padded_with_empty_ones() -> None:

@@ -155,14 +155,6 @@ def test_bodies_around_the_threshold_are_read_the_same(array: Array, pad: int) -
     assert usual == outcome(body, specs, NEVER) == outcome(body, specs, ALWAYS)
 
 
-@given(array=arrays("INT8"))
-def test_the_lists_of_a_shape_are_the_brackets_of_its_text(array: Array) -> None:
-    """A text with more has a list in the place of a number."""
-    text = orjson.dumps(array.tolist())
-    if array.size:
-        assert simdjson_reader.lists_in(array.shape) == simdjson_reader.lists_at_most(text)
-
-
 SCRAPS = st.lists(
     st.sampled_from(
         [b"{", b"}", b"[", b"]", b",", b":", b'"', b'"input"', b'"inputs"', b'"x"', b'"id"', b"1",

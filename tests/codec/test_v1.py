@@ -71,12 +71,6 @@ def test_base64_stands_for_text_where_the_input_has_text() -> None:
     assert parsed({"instances": [{"words": b64("a")}]}, WORDS) == {"words": ["a"]}
 
 
-def test_base64_is_not_read_for_numbers() -> None:
-    """It is refused as any other object, whatever it holds."""
-    for value in (b64("1"), {"b64": "w"}):
-        assert "takes FP32, got an object" in refusal({"instances": [{"x": [value, 2]}]}, X)
-
-
 @pytest.mark.parametrize(
     ("value", "says"),
     [

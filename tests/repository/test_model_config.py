@@ -58,6 +58,7 @@ def test_every_key_is_read() -> None:
           max_batch_size: 16
           max_queue_delay_ms: 0.5
           max_queue_size: 100
+          max_queue_seconds: 2.5
           latency_budget_ms: 20
           pad: {input_ids: {axis: 1, value: 0, multiple: 16}}
           trust: true
@@ -71,7 +72,7 @@ def test_every_key_is_read() -> None:
         provider_policy="require",
         versions=VersionPolicy(latest=2),
         session=SessionOptions(2, "basic", False, ("libops.so",)),
-        batching=BatchPolicy(16, 0.5, 100, 20.0, {"input_ids": Padding(1, 0, 16)}, trust=True),
+        batching=BatchPolicy(16, 0.5, 100, 2.5, 20.0, {"input_ids": Padding(1, 0, 16)}, trust=True),
         timeout_ms=1000.0,
         warm_up=WarmUp((1, 4)),
     )
@@ -272,6 +273,7 @@ batchings = st.builds(
     max_batch_size=counts,
     max_queue_delay_ms=seconds,
     max_queue_size=counts,
+    max_queue_seconds=st.floats(0.001, 86_400),
     latency_budget_ms=seconds,
     pad=st.dictionaries(
         st.from_regex(r"[a-z_0-9]{1,9}", fullmatch=True),

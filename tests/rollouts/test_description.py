@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
+import pytest
 
 from app.rollouts import Compared
 from app.rollouts.description import describe_rollout
+from app.rollouts.sequential_test import threshold_of
 from tests.rollouts.engines import LiveRig, scores
 
 VARIANTS = "variants: {stable: {version: 1, weight: 3}, canary: {version: 2, weight: 1}}"
@@ -42,7 +44,10 @@ def test_evidence_comes_with_the_baselines_and_the_threshold() -> None:
     rig.respond("canary", scores(), times=2)
     assert rig.weighed() == (3, 0, 2, 0)
     errors = described(rig)["variants"][1]["evidence"]["errors"]
-    assert errors["threshold"] == 3.1011  # -log(0.05 * 0.9)
+    seen = rig.live.evidence.candidates["canary"].errors.evidence
+    assert errors["threshold"] == pytest.approx(
+        threshold_of(seen, rig.live.config.guard), abs=0.00005, rel=0
+    )
     assert (errors["requests"], errors["baseline_requests"], errors["failed_on_both"]) == (2, 3, 0)
 
 

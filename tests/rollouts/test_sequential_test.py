@@ -215,7 +215,6 @@ def expected_log_e(
         (Counts(100, 90), Counts(10, 9), Counts(10, 10), 0.05),
         (Counts(100, 20), Counts(10, 1), Counts(10, 3), 0.0),
         (Counts(10_000, 9_990), Counts(10, 1), Counts(10, 10), 0.01),
-        (Counts(1000, 945), Counts(10, 9), Counts(30, 30), 0.08),
     ],
 )
 def test_a_block_of_two_streams_has_the_e_value_of_the_paper(

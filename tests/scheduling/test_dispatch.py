@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sys
 import threading
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from app.batching import Batcher, BatchPolicy, Outputs
-from app.scheduling import INLINE_SECONDS, Scheduler
+from app.scheduling import INLINE_SECONDS, MAX_READING_SECONDS, Scheduler
 from app.session.thread_priority import NICENESS
 from app.tensors import Arrays
 from tests.fakes import ControlledRun, RecordedEvents, RecordedReply, double
@@ -236,6 +237,34 @@ async def test_runs_on_the_loop_go_on_for_a_moment(scheduler: Scheduler) -> None
     await all_of(answers)
 
 
+@pytest.mark.parametrize(
+    ("away", "runs"),
+    [(0.0, 2), (INLINE_SECONDS * 6, 10), (60.0, MAX_READING_SECONDS / INLINE_SECONDS / 0.6)],
+)
+async def test_runs_on_the_loop_go_on_for_as_long_as_it_was_away(
+    scheduler: Scheduler, away: float, runs: float
+) -> None:
+    """Once they gave way to its sockets, and within limits: a crowd is served, not only read."""
+    now = monotonic()
+
+    def run(inputs: Arrays, control: object) -> Outputs:
+        nonlocal now
+        now += INLINE_SECONDS * 0.6
+        return double(inputs)
+
+    with mock.patch("app.scheduling.monotonic", side_effect=lambda: now):
+        batcher = make(scheduler, run, TINY, size=1)
+        answers = send(batcher, 200)
+        scheduler._collect_and_dispatch()
+        assert batcher.waiting == 198
+        now += away
+        scheduler._collect_and_dispatch()
+        assert 198 - batcher.waiting == math.ceil(runs)
+        answers[-1].calls.clear()
+        batcher.close()
+    await all_of(answers[:2])
+
+
 async def test_a_run_as_long_as_the_loop_may_be_held_is_made_on_it(scheduler: Scheduler) -> None:
     """And one that takes any longer is not."""
     threads: list[threading.Thread] = []
@@ -272,16 +301,6 @@ async def test_a_longer_batch_behind_a_short_one_leaves_the_loop(scheduler: Sche
     with mock.patch("app.scheduling.monotonic", return_value=monotonic()):
         await all_of(answers)
     assert on_loop == [True, False]
-
-
-async def test_a_reply_may_cancel_what_would_run_next_on_the_loop(scheduler: Scheduler) -> None:
-    """It does not run, and those after it do."""
-    noted = Noted()
-    first, second = (make(scheduler, noted.run(name), TINY) for name in ("first", "second"))
-    first.submit({"x": np.ones((1, 1))}, lambda outputs, error: ticket.cancel())
-    ticket = second.submit({"x": np.ones((1, 1))}, RecordedReply())
-    await all_of(send(make(scheduler, noted.run("third"), TINY)))
-    assert noted.order == ["first", "third"]
 
 
 # --- Gathering, and looking again
