@@ -159,7 +159,12 @@ class LoadFailed(CohortError):
 
 def quoted(name: str, limit: int = 80) -> str:
     """Quote a name from a request, on one line, cut after `limit` characters; default 80."""
-    return repr(name if len(name) <= limit else name[:limit] + "…")
+    return repr(shortened(name, limit))
+
+
+def shortened(text: str, limit: int = 80) -> str:
+    """Cut `text` from a request after `limit` characters; default 80."""
+    return text if len(text) <= limit else text[:limit] + "…"
 
 
 MOST_LISTED = 8

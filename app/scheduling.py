@@ -33,7 +33,15 @@ from app.batching import Batch, BatchDecision, Batcher
 from app.session import lower_priority
 
 INLINE_SECONDS = 0.0002
-"""Runs that are expected to take at most this long execute on the event loop."""
+"""Runs that are expected to take at most this long execute on the event loop.
+
+As many of them follow each other as take this long together, or as long as the loop was away
+reading sockets, up to MAX_READING_SECONDS: with a crowd of callers, requests would else be read and
+refused for most of the time, and hardly any be run.
+"""
+
+MAX_READING_SECONDS = 0.01
+"""Runs on the event loop follow each other for this long at most; sockets wait meanwhile."""
 
 EXPRESS_RATIO = 4.0
 """How many times shorter than every run in flight a run on the express slot must be."""
@@ -140,6 +148,7 @@ class Scheduler:
         self._collectors: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = float("inf")
+        self._interrupted = 0.0  # when runs on the loop gave way to sockets; 0 where none did
         self._loop: asyncio.AbstractEventLoop | None = None  # the running one at the first `wake`
         self._in_flight: dict[Batch, tuple[Batcher, _Device]] = {}
         self._done: deque[Batch] = deque()
@@ -186,13 +195,19 @@ class Scheduler:
 
     def _dispatch(self, now: float) -> None:
         inline = self._fill_slots(now)
+        share = INLINE_SECONDS
+        if self._interrupted:
+            away = min(now - self._interrupted, MAX_READING_SECONDS)
+            share = max(share, away / max(len(inline), 1))
+            self._interrupted = 0.0
         if len(inline) > 1:
             inline.sort(key=lambda one: one[0].shadow)
         for position, (batcher, decision) in enumerate(inline):
             # A shadow waits while other batchers have work; each of those causes a later dispatch.
             if not batcher.shadow or all(other.shadow for other in self._work):
                 # The replies of earlier runs may have submitted or cancelled requests here.
-                self._run_inline(batcher, batcher.next_batch(now) if position else decision)
+                current = batcher.next_batch(now) if position else decision
+                self._run_inline(batcher, current, share)
 
     def _fill_slots(self, now: float) -> list[tuple[Batcher, BatchDecision]]:
         """Start runs on free slots; return the batchers whose next run executes on the loop."""
@@ -236,13 +251,15 @@ class Scheduler:
             self._set_timer(now + wait)
         return inline
 
-    def _run_inline(self, batcher: Batcher, decision: BatchDecision | float) -> None:
-        """Run batches of one batcher for about INLINE_SECONDS, then return to the event loop.
+    def _run_inline(
+        self, batcher: Batcher, decision: BatchDecision | float, seconds: float
+    ) -> None:
+        """Run batches of one batcher for about `seconds`, then return to the event loop.
 
         `decision` is what `batcher.next_batch` returned last.
         """
         now = monotonic()
-        until = now + INLINE_SECONDS
+        until = now + seconds
         while (
             isinstance(decision, BatchDecision)
             and batcher.seconds_for(decision.work) <= INLINE_SECONDS
@@ -258,6 +275,7 @@ class Scheduler:
                 break
             decision = batcher.next_batch(now)
         if batcher.waiting:
+            self._interrupted = now
             self.wake(batcher)
         else:
             self._work.pop(batcher, None)

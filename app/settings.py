@@ -114,7 +114,7 @@ class Settings(BaseSettings):
         64, ge=1, le=65536, description="The largest request body accepted, in MiB (2^20 bytes)."
     )
     max_concurrency: int = Field(
-        4096, ge=1, description="How many requests may be in progress; further ones get 429."
+        16_384, ge=1, description="How many requests may be in progress; further ones get 429."
     )
     keep_alive_seconds: int = Field(
         75, ge=1, le=86400, description="Seconds until an idle connection is closed."

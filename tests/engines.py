@@ -157,6 +157,7 @@ class ControlledEngine(ControlledQueue):
         self.timeout = timeout
         self.example = example
         self.inline_rows = inline_rows
+        self.room = 1 << 20
         self.inline_runs: list[Arrays] = []
         self.side_queues: list[ControlledQueue] = []
         self.metadata = Metadata(producer="tests", opsets={"": 21})

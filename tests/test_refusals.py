@@ -9,7 +9,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from app.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput, LoadFailed
-from app.refusals import known_error, log_refusal
+from app.refusals import LineLimit, known_error, log_refusal
 from app.request_ids import new_request_id, readable
 
 LOG = structlog.get_logger("test")
@@ -34,6 +34,29 @@ def test_a_failure_is_logged_at_error(error: CohortError) -> None:
     (line,) = lines
     assert (line["event"], line["log_level"]) == ("failed", "error")
     assert line["exc_info"] is error
+
+
+def test_of_many_lines_of_a_kind_some_are_left_out_and_counted() -> None:
+    """So many in a second; the next one that is written says how many were not."""
+    lines = LineLimit(per_second=2)
+    assert [lines.take("Overloaded", 10.0 + part) for part in (0.0, 0.1, 0.2, 0.9)] == [
+        *(0, 0),
+        *(None, None),
+    ]
+    assert lines.take("NotFound", 10.9) == 0
+    assert [lines.take("Overloaded", 11.0), lines.take("Overloaded", 11.1)] == [2, 0]
+    assert lines.take("Overloaded", 11.2) is None
+
+
+def test_a_line_says_how_many_were_left_out_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood of refusals costs no flood of lines."""
+    monkeypatch.setattr("app.refusals._lines", LineLimit(per_second=1))
+    clock = iter([5.0, 5.1, 5.2, 6.0])
+    monkeypatch.setattr("app.refusals.monotonic", lambda: next(clock))
+    with capture_logs() as lines:
+        for _ in range(4):
+            log_refusal(LOG, InvalidInput("no"), "a1", path="/predict")
+    assert [line.get("left_out") for line in lines] == [None, "2"]
 
 
 def test_what_was_sent_stays_out_of_the_log() -> None:

@@ -54,7 +54,7 @@ def test_defaults_are_the_contract() -> None:
         "default_model": None,
         "watch_seconds": 2,
         "max_body_mb": 64,
-        "max_concurrency": 4096,
+        "max_concurrency": 16_384,
         "keep_alive_seconds": 75,
         "admin_token": None,
         "drain_notice_seconds": 5,

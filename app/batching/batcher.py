@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from time import monotonic
 
 from app.batching.batch import Batch, Reply, Run, RunControl, Runner, Ticket, internal_failure
+from app.batching.deadlines import DeadlineTimer
 from app.batching.events import (
     BatchEvent,
     BatchingDisabled,
@@ -25,6 +25,7 @@ from app.batching.policy import (
     RowCost,
     count_elements,
     next_batch,
+    queue_capacity,
     rows_and_key,
     rows_and_single_key,
 )
@@ -38,9 +39,6 @@ from app.errors import (
     Overloaded,
 )
 from app.tensors import Arrays
-
-TIMER_RESOLUTION = 0.001
-"""Seconds. uvloop's timers have a resolution of 1 ms and were seen to fire 0.4 ms early."""
 
 
 class Batcher:
@@ -92,6 +90,7 @@ class Batcher:
         self.row_cost = row_cost
         self.padding = padding if padding is not None and padding.inputs else None
         self.waiting = 0  # requests
+        self._work = 0.0  # of those, in rows of the length that was profiled
         self.running: set[Batch] = set()
         self._runner = Runner(run, run_exclusively or run, make_control, self.padding)
         self.inline = InlineRuns(
@@ -111,10 +110,10 @@ class Batcher:
         self._observe = observe
         self._profiled_seconds = seconds_for
         self._pace = 1.0  # the duration of recent runs, as a multiple of the profiled one
+        self._capacity = queue_capacity(self.policy, self._profiled_seconds)
         self._queues: dict[Key, deque[Ticket]] = {}
         self._closed = False
-        self._deadline_timer: asyncio.TimerHandle | None = None
-        self._earliest_deadline = float("inf")  # the timer is set for it
+        self._deadlines = DeadlineTimer(self._expire)
 
     # -- for callers
 
@@ -140,11 +139,7 @@ class Batcher:
         if self._closed:
             raise NotReady("this version is being unloaded")
         if self.waiting + requests > self.policy.max_queue_size:
-            raise Overloaded(
-                f"the model's queue is full: {self.waiting} of {self.policy.max_queue_size} "
-                "requests (max_queue_size)",
-                retry_after=self._seconds_to_clear(),
-            )
+            raise self._full(f"{self.waiting} of {self.policy.max_queue_size} requests", "size")
         arrived = monotonic()
         if timeout is None:
             timeout = max(deadline - arrived, 0.0)
@@ -154,6 +149,9 @@ class Batcher:
         length = 1.0
         if self.row_cost is not None and rows:
             length = self._elements(inputs) / (self.row_cost.elements * rows)
+        work = self._work + rows * length
+        if work * self._pace > self._capacity and self.waiting:
+            raise self._full(f"its requests take {self.seconds_to_clear:.3g} s", "seconds")
         ticket = Ticket(
             inputs,
             reply,
@@ -171,8 +169,9 @@ class Batcher:
             queue = self._queues[ticket.key] = deque()
         queue.append(ticket)
         self.waiting += requests
-        if deadline < self._earliest_deadline:
-            self._set_timer(deadline)
+        self._work = work
+        if deadline < self._deadlines.earliest:
+            self._deadlines.set(deadline)
         self._wake(self)
         return ticket
 
@@ -244,6 +243,9 @@ class Batcher:
         for ticket in tickets:
             ticket.batch = batch
             self.waiting -= ticket.requests
+            self._work -= ticket.rows * ticket.length
+        if not self.waiting:
+            self._work = 0.0  # without what rounding left
         self.running.add(batch)
         return batch
 
@@ -295,7 +297,7 @@ class Batcher:
                 report(bug, "a reply failed")
         batch.results = []  # an error's traceback refers to this frame: a cycle with all inputs
         if self._closed and not self.running:
-            self._set_timer(float("inf"))
+            self._deadlines.set(float("inf"))
 
     # -- closing
 
@@ -310,25 +312,16 @@ class Batcher:
         for ticket in [ticket for queue in self._queues.values() for ticket in queue]:
             self._fail(ticket, NotReady("this version is being unloaded"))
         if not self.running:
-            self._set_timer(float("inf"))
+            self._deadlines.set(float("inf"))
 
-    # -- deadlines: one timer for all tickets, set for the earliest deadline so far
-
-    def _set_timer(self, deadline: float) -> None:
-        if self._deadline_timer is not None:
-            self._deadline_timer.cancel()
-            self._deadline_timer = None
-        self._earliest_deadline = deadline
-        if deadline != float("inf"):
-            wait = max(deadline - monotonic(), 0.0) + TIMER_RESOLUTION  # late rather than early
-            self._deadline_timer = asyncio.get_running_loop().call_later(wait, self._expire)
+    # -- deadlines
 
     def _expire(self) -> None:
         now = monotonic()
         for ticket in list(self._open_tickets()):
             if ticket.deadline <= now:
                 self._fail(ticket, DeadlineExceeded(ticket.timeout))
-        self._set_timer(
+        self._deadlines.set(
             min([ticket.deadline for ticket in self._open_tickets()], default=float("inf"))
         )
 
@@ -358,6 +351,7 @@ class Batcher:
         queue = self._queues[ticket.key]
         queue.remove(ticket)
         self.waiting -= ticket.requests
+        self._work = self._work - ticket.rows * ticket.length if self.waiting else 0.0
         if not queue:
             del self._queues[ticket.key]
         ticket.inputs = NO_INPUTS
@@ -371,12 +365,29 @@ class Batcher:
 
     def _disable_batching(self, reason: str) -> None:
         self.policy = self.policy.unbatched()
+        self._capacity = queue_capacity(self.policy, self._profiled_seconds)
         self._rows_and_key, self._elements = rows_and_single_key, count_elements
         self._emit(BatchingDisabled(reason))
 
-    def _seconds_to_clear(self) -> float:
+    # -- how full the queue is
+
+    @property
+    def room(self) -> int:
+        """How many more requests of one row of the profiled length fit into the queue."""
+        by_work = int(self._capacity / self._pace - self._work)
+        return max(min(self.policy.max_queue_size - self.waiting, by_work), 0)
+
+    @property
+    def seconds_to_clear(self) -> float:
+        """How long the queued requests take in full batches, by the profile and recent runs."""
         rows = self.policy.max_batch_size
-        return self.waiting / rows * self.seconds_for(rows)
+        return self._work / rows * self.seconds_for(rows)
+
+    def _full(self, contents: str, limit: str) -> Overloaded:
+        return Overloaded(
+            f"the model's queue is full: {contents} (max_queue_{limit})",
+            retry_after=self.seconds_to_clear,
+        )
 
     def _emit(self, event: BatchEvent) -> None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -34,7 +34,9 @@ class BatchPolicy:
     max_batch_size: Rows in a run at most; 1 disables batching; default 32.
     max_queue_delay_ms: Milliseconds that a batch which is not full may be delayed so that more
         requests join it; default 0: not at all.
-    max_queue_size: Requests in the queue at most; default 512.
+    max_queue_size: Requests in the queue at most, whatever they cost; default 16384.
+    max_queue_seconds: Seconds of measured work in the queue at most, more than one request of which
+        is refused; default 10.
     latency_budget_ms: Milliseconds that the run of a full batch may take; the profile chooses
         smaller batches to stay within it; default 50.
     pad: How inputs of different lengths are padded, by input; default none.
@@ -43,7 +45,8 @@ class BatchPolicy:
 
     max_batch_size: int = 32
     max_queue_delay_ms: float = 0.0
-    max_queue_size: int = 512
+    max_queue_size: int = 16_384
+    max_queue_seconds: float = 10.0
     latency_budget_ms: float = 50.0
     pad: Mapping[str, Padding] = field(default_factory=dict)
     trust: bool = False
@@ -180,6 +183,15 @@ def _is_full(key: Key, queue: Sequence[QueuedRequest], max_batch_size: int) -> b
         return True
     count, rows = count_fitting(queue, max_batch_size)
     return count < len(queue) or rows >= max_batch_size or not rows
+
+
+def queue_capacity(policy: BatchPolicy, seconds_for: Callable[[float], float]) -> float:
+    """The work that a queue may hold, in rows of the length that was profiled.
+
+    `seconds_for` gives the profiled duration of a run of so many rows.
+    """
+    rows = policy.max_batch_size
+    return policy.max_queue_seconds * rows / max(seconds_for(rows), 1e-9)
 
 
 def rows_and_key(inputs: Arrays) -> tuple[int, Key]:

@@ -92,17 +92,16 @@ def checked_shape(name: str, datatype: str, shape: Sequence[int]) -> Shape:
         raise InvalidInput(f"input {quoted(name)} has an unknown datatype {quoted(datatype)}")
     if len(shape) > MAX_RANK:
         raise InvalidInput(
-            f"the shape of input {quoted(name)} has {len(shape)} dimensions; the maximum is "
-            f"{MAX_RANK}"
+            f"input {quoted(name)} has {len(shape)} dimensions; the maximum is {MAX_RANK}"
         )
     for size in shape:
         if size.__class__ is not int or size < 0:
             raise InvalidInput(
-                f"the shape of input {quoted(name)} must be whole numbers >= 0, got {shown(size)}"
+                f"input {quoted(name)} must have a shape of whole numbers >= 0, got {shown(size)}"
             )
     # numpy cannot hold what its strides cannot count, be it empty.
     if prod(size or 1 for size in shape) * BY_NAME[datatype].dtype.itemsize >= 1 << 63:
-        raise InvalidInput(f"the shape of input {quoted(name)} has too many elements")
+        raise InvalidInput(f"input {quoted(name)} has a shape of too many elements")
     return tuple(shape)
 
 

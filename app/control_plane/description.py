@@ -109,6 +109,7 @@ def describe_version(entry: VersionEntry) -> Description:
             "padding_off": entry.padding_off,
             "max_batch_size": policy.max_batch_size,
             "max_queue_size": policy.max_queue_size,
+            "max_queue_seconds": policy.max_queue_seconds,
             "max_queue_delay_ms": policy.max_queue_delay_ms,
         },
         "profile": describe_profile(

@@ -20,11 +20,14 @@ from typing import Protocol
 from app.batching import Outputs
 from app.codec import are_large, pack_rows, read_row, write_rows
 from app.data_plane.lease import GroupLease, ServedVersion
-from app.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput
-from app.scheduling import INLINE_SECONDS
+from app.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput, Overloaded
+from app.scheduling import INLINE_SECONDS, MAX_READING_SECONDS
 
 COALESCED_RUN_SECONDS = INLINE_SECONDS
-"""How long coalesced runs may occupy the event loop in one iteration: sockets wait meanwhile."""
+"""How long coalesced runs may occupy the event loop in one iteration: sockets wait meanwhile.
+
+Longer where reading the requests took longer, as `app.scheduling` says.
+"""
 
 
 class SmallRequest(Protocol):
@@ -71,6 +74,8 @@ class Coalescer:
         coalesced.
     lease: Takes a GroupLease, from the version, the arrival of the first request in seconds on the
         monotonic clock, and the number of requests. Raises NotReady or Overloaded.
+    room: Gives how many more requests may be in progress.
+    refused: Counts refused requests, from the model, the error, and the number of requests.
     gather: Calls a function once all sockets of this event-loop iteration have been read, before
         the scheduler looks for the next batch.
     """
@@ -80,10 +85,14 @@ class Coalescer:
         *,
         target: Callable[[str | None], ServedVersion | None],
         lease: Callable[[ServedVersion, float, int], GroupLease],
+        room: Callable[[], int],
+        refused: Callable[[str, CohortError, int], None],
         gather: Callable[[Callable[[], None]], None],
     ) -> None:
         self._target = target
         self._lease = lease
+        self._room = room
+        self._refused = refused
         self._gather = gather
         self._waiting: list[Waiting] = []
         self._since = 0.0  # when the first of them was read
@@ -103,7 +112,9 @@ class Coalescer:
 
     def _answer_all(self) -> None:
         waiting, self._waiting = self._waiting, []
-        self._until = monotonic() + COALESCED_RUN_SECONDS
+        now = monotonic()
+        reading = min(now - self._since, MAX_READING_SECONDS)
+        self._until = now + max(COALESCED_RUN_SECONDS, reading)
         try:
             for (model, name, _), members in self._group(waiting).items():
                 self._run(model, name, members)
@@ -178,16 +189,40 @@ class Coalescer:
 
         try:
             lease = self._lease(served, self._since, len(members))
-        except CohortError:  # some may still get in
+        except Overloaded as error:
+            self._run_some(served, members, error, room=self._room(), single=single)
+            return
+        except CohortError:
             _proceed(members)
             return
         try:
             lease.submit({spec.name: array}, reply, now=monotonic() < self._until)
-        except Exception as error:
+        except Overloaded as error:
             lease.release()
-            if not isinstance(error, CohortError):
-                raise
+            self._run_some(served, members, error, room=served.engine.room, single=single)
+        except CohortError:
+            lease.release()
             _proceed(members)
+        except Exception:
+            lease.release()
+            raise
+
+    def _run_some(
+        self,
+        served: ServedVersion,
+        members: Sequence[Member],
+        error: Overloaded,
+        *,
+        room: int,
+        single: bool,
+    ) -> None:
+        """Run as many as there is room for, and refuse the others together, which is cheap."""
+        room = min(room, len(members) - 1)
+        if room > 0:
+            self._run_group(served, members[:room], single=single)
+        refused = [one for one, *_ in members[max(room, 0) :] if not one.response_complete]
+        self._refused(served.model, error, len(refused))
+        _fail(refused, error)
 
 
 def _reply(

@@ -20,6 +20,11 @@ class ConcurrencyLimit:
         self.leases = 0
         self.reading = 0
 
+    @property
+    def room(self) -> int:
+        """How many more there may be."""
+        return max(self.maximum - self.leases - self.reading, 0)
+
     def check(self, count: int = 1) -> None:
         """Raise Overloaded unless there is room for `count` more."""
         in_progress = self.leases + self.reading

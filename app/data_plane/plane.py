@@ -50,7 +50,11 @@ class DataPlane:
         self._limit = ConcurrencyLimit(max_concurrency)
         self._closed = False
         self.coalescer = Coalescer(
-            target=self._find_coalescing_target, lease=self._lease_group, gather=gather
+            target=self._find_coalescing_target,
+            lease=self._lease_group,
+            room=lambda: self._limit.room,
+            refused=self.refused,
+            gather=gather,
         )
 
     @property
@@ -160,15 +164,15 @@ class DataPlane:
         self._registry.model(name)
         return str(self._rollouts.version_of(name, label))
 
-    def refused(self, model: str | None, error: CohortError) -> None:
-        """Count a request that never got a lease; unknown models are not counted by name."""
-        name = model if model is not None else self._default_model
+    def refused(self, model: str | None, error: CohortError, times: int = 1) -> None:
+        """Count requests that never got a lease; unknown models are not counted by name."""
+        name = model if model is not None else self._unnamed_model
         if name is None or name not in self._registry.catalog:
             return
         counts = self._metrics.version(name, "")
-        counts.request("", error.code, 0.0)
+        counts.request("", error.code, 0.0, times)
         if isinstance(error, Overloaded | NotReady):
-            counts.reject(error.code)
+            counts.reject(error.code, times)
 
     def _no_model(self) -> NoReturn:
         names = self._registry.catalog

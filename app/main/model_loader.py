@@ -17,6 +17,11 @@ from app.settings import Settings
 
 log = structlog.get_logger("cohort")
 
+COLLECT_AFTER = 50_000, 20, 20
+"""The collector's thresholds: Python's own 700 objects are one event-loop iteration with a crowd of
+callers, all of them alive. Requests hold no reference cycles, so that there is little to collect.
+"""
+
 SETTLING_SECONDS = 10.0
 """How long an operator's `load` waits for files that are still being copied, at most."""
 
@@ -67,10 +72,11 @@ class ModelLoader:
         self._snapshot = snapshot
         for problem in snapshot.problems:
             if before is None or problem not in before.problems:
-                log.warning("repository", problem=str(problem))
+                log.warning("models folder problem", problem=str(problem))
         await self._registry.reconcile(snapshot, self._rollouts.pinned)
         if first:
             gc.collect()
             gc.freeze()  # what is loaded stays: the collector need not traverse it
+            gc.set_threshold(*COLLECT_AFTER)
             show_models(self._registry.catalog, snapshot, self._settings)
             log.info("first models loaded", models=len(self._registry.catalog))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import structlog
 
+from app.main.addresses import cannot_listen
 from app.main.service import Service
 from app.rpc import RpcServer
 
@@ -30,7 +31,8 @@ async def start_rpc(service: Service) -> RpcServer | None:
     try:
         await server.start(settings.host, settings.grpc_port)
     except OSError as error:
-        log.error("cannot start", reason=str(error))  # noqa: TRY400 - the reason suffices
+        reason = cannot_listen(error, settings.host, settings.grpc_port, setting="grpc_port")
+        log.error("cannot start", reason=reason)  # noqa: TRY400 - the reason suffices
         raise SystemExit(1) from None
     log.info("listening for gRPC", host=settings.host, port=settings.grpc_port)
     return server

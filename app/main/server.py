@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import signal
 import socket
 from time import monotonic
@@ -13,6 +12,7 @@ import structlog
 import uvicorn
 
 from app.main import logs
+from app.main.addresses import cannot_listen
 from app.main.application import create_app
 from app.main.rpc import RpcServer, start_rpc
 from app.main.service import Service
@@ -55,10 +55,8 @@ def listen(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        reason = error.strerror or str(error)
-        if error.errno == errno.EADDRINUSE:
-            reason = "address already in use; choose another port with --port or COHORT_PORT"
-        log.error("cannot start", address=f"{host}:{port}", reason=reason)  # noqa: TRY400
+        reason = cannot_listen(error, host, port, setting="port")
+        log.error("cannot start", reason=reason)  # noqa: TRY400 - the reason suffices
         raise SystemExit(1) from None
     log.info("listening for HTTP", host=host, port=listener.getsockname()[1])
     return listener

@@ -67,9 +67,9 @@ class VersionMetrics:
         if code != "OK":
             self.failed_seconds += seconds * times
 
-    def reject(self, reason: str) -> None:
-        """Count a request that was rejected before queuing."""
-        self.rejected[reason] = self.rejected.get(reason, 0) + 1
+    def reject(self, reason: str, times: int = 1) -> None:
+        """Count `times` requests that were rejected before queuing."""
+        self.rejected[reason] = self.rejected.get(reason, 0) + times
 
     def observe_batch(self, event: object) -> None:
         """Count an event of the batcher."""

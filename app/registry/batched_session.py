@@ -70,6 +70,11 @@ class BatchedSession:
         return self._batcher.waiting
 
     @property
+    def room(self) -> int:
+        """How many more requests of one row may be queued."""
+        return self._batcher.room
+
+    @property
     def inline_rows(self) -> int:
         """The rows that `run_now` may run in one run; see `Engine`."""
         batcher = self._batcher

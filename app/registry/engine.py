@@ -117,6 +117,10 @@ class Engine(RequestQueue, Protocol):
         """The number of queued requests."""
 
     @property
+    def room(self) -> int:
+        """How many more requests of one row may be queued."""
+
+    @property
     def inline_rows(self) -> int:
         """The rows that `run_now` may run in one run.
 

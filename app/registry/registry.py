@@ -18,7 +18,7 @@ from app.batching import (
     InlineRun,
     LeftLoop,
 )
-from app.errors import LoadFailed, ModelNotFound, NotReady, VersionNotFound
+from app.errors import LoadFailed, ModelNotFound, NotReady, VersionNotFound, quoted
 from app.registry.actions import NO_VERSIONS, Load, Unload, plan, select_versions
 from app.registry.batched_session import BatchedSession
 from app.registry.catalog import UNLOADED, Catalog, ModelEntry, State, VersionEntry
@@ -115,9 +115,9 @@ class Registry:
         chosen = entry.default if version is None else self.version(model, version)
         if chosen is None:
             reason = "was unloaded" if model in self._unloaded else "has no ready version"
-            raise NotReady(f"model {model!r} {reason}")
+            raise NotReady(f"model {quoted(model)} {reason}")
         if chosen.state is not State.READY:
-            raise NotReady(f"version {chosen.number} of model {model!r} is {chosen.state}")
+            raise NotReady(f"version {chosen.number} of model {quoted(model)} is {chosen.state}")
         return chosen
 
     def version(self, model: str, version: str) -> VersionEntry:

@@ -207,7 +207,8 @@ def _explain(error: ValidationError) -> str:
         where = ".".join(map(str, details["loc"]))
         if details["loc"] == ("format",) and details["type"] == "literal_error":
             return "its format is newer than this Cohort, or missing; publish the model again"
-        problems.append(f"{where}: {details['msg']}" if where else details["msg"])
+        problem = details["msg"].removeprefix("Value error, ")  # pydantic's, before our own words
+        problems.append(f"{where}: {problem}" if where else problem)
     return "; ".join(problems[:5])
 
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, ConfigDict, PlainValidator, with_config
 
 from app.batching import BatchPolicy
 from app.errors import CohortError
-from app.repository.schema import Range, invalid, show, validate_tree
+from app.repository.schema import Range, invalid, show, unknown_key, validate_tree
 from app.repository.yaml_files import parse_yaml, read_text
 from app.session import DEFAULT_CHAIN, Provider, ProviderPolicy, SessionOptions, parse_provider
 
@@ -49,6 +49,8 @@ def _parse_versions(value: object) -> VersionPolicy:
         if _is_version(value["latest"]):
             return VersionPolicy(latest=value["latest"])
         raise invalid(f"latest must be a whole number >= 1, got {show(value['latest'])}")
+    if isinstance(value, dict) and (unknown := [key for key in value if key != "latest"]):
+        raise invalid(unknown_key(unknown[0], ["latest"]))
     if isinstance(value, list) and value:
         for one in value:
             if not _is_version(one):
@@ -110,6 +112,7 @@ RANGES: Mapping[str, Range] = {
     "batching.max_batch_size": Range(1, 2**20, "1 turns batching off"),
     "batching.max_queue_delay_ms": Range(0, A_DAY_MS, "0 never waits on purpose"),
     "batching.max_queue_size": Range(1, 2**20),
+    "batching.max_queue_seconds": Range(0.001, 86_400),
     "batching.latency_budget_ms": Range(0.001, A_DAY_MS),
     "batching.pad.*.axis": Range(1, 64, "axis 0 holds the rows"),
     "batching.pad.*.multiple": Range(1, 2**20, "1 lets only equal lengths share a run"),

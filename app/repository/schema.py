@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from types import UnionType
@@ -85,8 +85,7 @@ def _explain(details: ErrorDetails, file: str, kind_of_file: type) -> Problem:
     kind, location, value = details["type"], details["loc"], details["input"]
     if kind == "unexpected_keyword_argument":
         known = _keys_at(kind_of_file, location[:-1])
-        help_ = did_you_mean(str(location[-1]), known)
-        return Problem(file, _dotted(location), f"unknown key{help_}")
+        return Problem(file, _dotted(location[:-1]), unknown_key(str(location[-1]), known))
     if kind == "invalid":
         return Problem(file, _dotted(location), details["msg"])
     if kind == "missing":
@@ -116,7 +115,7 @@ WANTED: Mapping[str, str] = {
     "float_type": "a number",
     "finite_number": "a finite number",
     "bool_type": "true or false",
-    "string_type": "text",
+    "string_type": "a string",
     "tuple_type": "a list",
     "list_type": "a list",
 }
@@ -151,6 +150,11 @@ def _dotted(path: tuple[object, ...]) -> str:
     return "".join(steps).removeprefix(".")
 
 
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """Say that `key` is not one of those `known`."""
+    return f"unknown key {quoted(key)}{did_you_mean(key, known)}"
+
+
 def invalid(text: str) -> PydanticCustomError:
     """What a validator raises for a problem that is this sentence."""
     return PydanticCustomError("invalid", "{text}", {"text": text})
@@ -167,5 +171,5 @@ def show(value: object) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, str):
-        return f"the text {quoted(value)}"
+        return f"the string {quoted(value)}"
     return str(value)[:80]

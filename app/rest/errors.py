@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from http import HTTPStatus
+from weakref import WeakKeyDictionary
 
 import orjson
 import structlog
@@ -28,12 +29,16 @@ from app.errors import (
     Unauthorized,
     UnsupportedMedia,
     quoted,
+    shortened,
 )
 from app.refusals import known_error, log_refusal
 from app.rest.calls import JSON, Encoded
 from app.rest.request_ids import id_of_refused
 
 log = structlog.get_logger("cohort.rest")
+
+LONGEST_PATH = 200
+"""Characters of a path that a log line shows; headers have many more."""
 
 HTTP_STATUS: Mapping[type[CohortError], HTTPStatus] = {
     InvalidInput: HTTPStatus.BAD_REQUEST,
@@ -73,9 +78,15 @@ def headers_of(error: CohortError) -> dict[str, str]:
     return {}
 
 
+_encoded: WeakKeyDictionary[CohortError, Encoded] = WeakKeyDictionary()
+
+
 def encoded_error(error: CohortError) -> Encoded:
-    """An error as an encoded response."""
-    return Encoded(body_of(error), {**JSON, **headers_of(error)})
+    """An error as an encoded response. One that refuses a group of requests is encoded once."""
+    found = _encoded.get(error)
+    if found is None:
+        found = _encoded[error] = Encoded(body_of(error), {**JSON, **headers_of(error)})
+    return found
 
 
 def response_to(error: CohortError, headers: Mapping[str, str] | None = None) -> Response:
@@ -90,7 +101,7 @@ def response_to(error: CohortError, headers: Mapping[str, str] | None = None) ->
 
 def log_http_refusal(error: CohortError, path: str, request_id: str) -> None:
     """One line for a request to `path` that was refused or failed."""
-    log_refusal(log, error, request_id, path=path)
+    log_refusal(log, error, request_id, path=shortened(path, LONGEST_PATH))
 
 
 def install_error_handlers(app: FastAPI) -> None:

@@ -128,7 +128,7 @@ class Rollouts:
                 f"{quoted(variant)} is the baseline: there is nothing to roll back to"
             )
         if version not in live.decisions:
-            self._decide(live, Decision.now(version, OPERATOR, "rolled back by an operator"))
+            self._decide(live, Decision.now(version, OPERATOR, "by an operator"))
 
     def clear(self, model: str, variant: str | None = None) -> None:
         """Clear the decisions about a variant, or about all variants and the shadow of a model.

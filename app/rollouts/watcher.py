@@ -134,7 +134,7 @@ class RolloutWatcher:
             if before.get(model) != config:
                 variants = config.rollout.variants.values()
                 weights = {one.name: f"{one.version}: {one.weight:g}" for one in variants}
-                log.info("rollout", model=model, variants=weights)
+                log.info("rollout changed", model=model, variants=weights)
         for model in before.keys() - configs.keys():
             log.info("rollout ended", model=model)
 

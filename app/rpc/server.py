@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import grpc
 from grpc import aio
 from grpc_health.v1 import health, health_pb2
@@ -68,7 +70,7 @@ class RpcServer:
         try:
             bound = self._server.add_insecure_port(f"{name}:{port}")
         except RuntimeError as error:
-            raise OSError(f"cannot listen for gRPC on {host} port {port}") from error
+            raise _why_not_bound(host, port) from error
         await self._server.start()
         return bound
 
@@ -102,3 +104,13 @@ class RpcServer:
             unary("RepositoryModelUnload", messages.RepositoryModelUnloadRequest, admin.unload),
         ]
         return grpc.method_handlers_generic_handler(SERVICE, dict(handlers))
+
+
+def _why_not_bound(host: str, port: int) -> OSError:
+    """The system's reason why an address cannot be had: gRPC only logs it."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        return error
+    return OSError("gRPC cannot bind it")

@@ -125,7 +125,7 @@ def parse_provider(link: object) -> Provider:
         )
     ((name, options),) = link.items()
     if not isinstance(name, str):
-        raise ProviderInvalid(f"a provider's name is text, not {quoted(str(name))}")
+        raise ProviderInvalid(f"a provider's name must be a string, got {quoted(str(name))}")
     if options is None:
         options = {}
     if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import monotonic
 from unittest import mock
 
@@ -25,9 +26,18 @@ ONE = np.ones((1, 2), np.float32)
 
 
 def make(
-    scheduler: ManualScheduler, seen: RecordedEvents, policy: BatchPolicy | None = None
+    scheduler: ManualScheduler,
+    seen: RecordedEvents,
+    policy: BatchPolicy | None = None,
+    seconds_for: Callable[[float], float] = lambda work: 0.001,
 ) -> Batcher:
-    return Batcher(double, policy or BatchPolicy(), wake=scheduler.wake, observe=seen)
+    return Batcher(
+        double,
+        policy or BatchPolicy(),
+        wake=scheduler.wake,
+        observe=seen,
+        seconds_for=seconds_for,
+    )
 
 
 async def test_requests_run_together_and_each_gets_its_own_rows() -> None:
@@ -113,6 +123,51 @@ async def test_a_full_queue_refuses() -> None:
         await answer.outputs()
 
 
+async def test_a_queue_of_seconds_refuses() -> None:
+    """Beyond max_queue_seconds of measured work; the time to come back is how long that takes."""
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    policy = BatchPolicy(max_batch_size=2, max_queue_seconds=3.0)
+    batcher = make(scheduler, seen, policy, seconds_for=lambda work: work)
+    answers = [RecordedReply() for _ in range(3)]
+    for number, answer in enumerate(answers):
+        assert batcher.room == 3 - number
+        batcher.submit({"x": ONE}, answer)
+    assert batcher.room == 0
+    with pytest.raises(Overloaded, match=r"take 3 s \(max_queue_seconds\)") as refused:
+        batcher.submit({"x": ONE}, RecordedReply())
+    assert refused.value.retry_after == pytest.approx(3.0)
+    scheduler.run_all(batcher)
+    assert batcher.room >= 3  # the runs were faster than the profile
+    for answer in answers:
+        await answer.outputs()
+
+
+async def test_an_empty_queue_takes_a_request_of_any_length() -> None:
+    """A model that is slower than max_queue_seconds serves one caller after the other."""
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    policy = BatchPolicy(max_batch_size=2, max_queue_seconds=0.5)
+    batcher = make(scheduler, seen, policy, seconds_for=lambda work: work)
+    answer = RecordedReply()
+    ticket = batcher.submit({"x": np.ones((4, 2), "f4")}, answer)
+    with pytest.raises(Overloaded):
+        batcher.submit({"x": ONE}, RecordedReply())
+    ticket.cancel()
+    batcher.submit({"x": ONE}, answer)
+    scheduler.run_all(batcher)
+    await answer.outputs()
+
+
+async def test_a_model_that_slows_down_takes_fewer_requests() -> None:
+    """The queue's seconds follow recent runs."""
+    scheduler, seen = ManualScheduler(), RecordedEvents()
+    policy = BatchPolicy(max_batch_size=1, max_queue_seconds=1e-3)
+    batcher = make(scheduler, seen, policy, seconds_for=lambda work: 1e-6)
+    before = batcher.room
+    batcher.submit({"x": ONE}, RecordedReply())
+    scheduler.run_all(batcher)
+    assert 0 < batcher.room < before
+
+
 async def test_a_leaver_makes_room_in_the_queue() -> None:
     """Who leaves while waiting is forgotten at once, and counted as having left the queue."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
@@ -162,7 +217,7 @@ async def test_deadlines_in_any_order_all_pass() -> None:
     for answer in answers:
         assert isinstance(await answer.error(), DeadlineExceeded)
     assert_empty(batcher)
-    assert batcher._deadline_timer is None
+    assert not batcher._deadlines.armed
 
 
 async def test_timers_that_fire_early_do_not_spin() -> None:
@@ -176,7 +231,7 @@ async def test_timers_that_fire_early_do_not_spin() -> None:
         looks += 1
         expire()
 
-    batcher._expire = counted  # type: ignore[method-assign]
+    batcher._deadlines.expire = counted
     answers = []
     for number in range(10):  # ends at every tenth of a millisecond
         answers.append(RecordedReply())
@@ -199,7 +254,7 @@ async def test_closing_answers_those_who_wait() -> None:
     with pytest.raises(NotReady):
         batcher.submit({"x": ONE}, RecordedReply())
     assert_empty(batcher)
-    assert batcher._deadline_timer is None
+    assert not batcher._deadlines.armed
 
 
 async def test_closing_leaves_a_running_batch_its_deadline() -> None:
@@ -220,7 +275,7 @@ async def test_closing_leaves_a_running_batch_its_deadline() -> None:
     batcher.finish(batch)
     await patient.outputs()
     assert_empty(batcher)
-    assert batcher._deadline_timer is None
+    assert not batcher._deadlines.armed
 
 
 async def test_a_reply_that_raises_harms_nobody_else() -> None:

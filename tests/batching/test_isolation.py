@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from time import monotonic
@@ -75,6 +75,7 @@ async def serve(
 ) -> RecordedEvents:
     """Send everything, wait for everyone and check every answer."""
     scheduler, seen = Scheduler(default_slots=slots), RecordedEvents()
+    policy = replace(policy, max_queue_seconds=1e6)
     batcher = Batcher(
         model.run, policy, wake=scheduler.wake, observe=seen, seconds_for=lambda rows: seconds
     )

@@ -141,7 +141,7 @@ def test_check_finds_every_problem(models: Path) -> None:
     assert done.exit_code == 1
     lines = done.output.splitlines()
     for begin in (
-        "mlp/config.yaml: timeout: unknown key",
+        "mlp/config.yaml: unknown key 'timeout'",
         "mlp/config.yaml: batching.max_batch_size: must be a whole number",
         "broken/02: ",
         "broken/1/model.onnx: ",
@@ -184,7 +184,7 @@ def test_exit_codes_of_the_process(models: Path) -> None:
     (models / "mlp" / "config.yaml").write_text("a: 1")
     bad = start("-m", "app", "check", "--models", str(models))
     assert bad.returncode == 1
-    assert "mlp/config.yaml: a: unknown key" in bad.stdout
+    assert "mlp/config.yaml: unknown key 'a'" in bad.stdout
     assert start("-m", "app", "check", "--model").returncode == 2
     assert start("-m", "app", "serve", COHORT_PORT="x").returncode == 2
 
@@ -210,7 +210,7 @@ def test_check_reads_the_rollouts(models: Path) -> None:
     assert "rollouts.yaml: mpl: model 'mpl' not found; did you mean 'mlp'?" in shown.output
     file.write_text("mlp: {variants: {a: {version: 1, wieght: 1}}}")
     shown = run("check", "--models", str(models), "--rollouts", str(file), "--no-open")
-    assert "mlp.variants.a.wieght: unknown key" in shown.output
+    assert "mlp.variants.a: unknown key 'wieght'" in shown.output
     assert "mlp.variants.a.weight: is missing" in shown.output
     file.write_text("mlp: {variants: {a: {version: 1, weight: 1}}}")
     assert run("check", "--models", str(models), "--no-open").exit_code == 0

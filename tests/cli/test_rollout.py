@@ -9,9 +9,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from app.cli import cli
+from app.cli.rollout_commands.display import show_status
 from app.cli.rollout_commands.yaml_edit import RolloutsFile
 from app.errors import ConfigInvalid
-from app.rollouts import Decision, DecisionStore
+from app.rollouts import Decision, DecisionStore, parse_rollouts
 
 FILE = """\
 # who gets what
@@ -210,6 +211,27 @@ def test_status_shows_variants_and_what_was_decided(workspace: Workspace) -> Non
     assert "move" not in said
 
 
+def test_status_shows_evidence_with_the_limit_it_is_held_against(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Both are logarithms, and "rolled back" stands once."""
+    seen = {"rate": 0.04, "requests": 900, "log_e": -2.1, "threshold": 4.2}
+    canary = {"name": "canary", "version": 2, "ready": True}
+    live = {
+        "variants": [{**canary, "evidence": {"errors": seen | BASELINE}}],
+        "shadow": None,
+    }
+    show_status(parse_rollouts(FILE, "rollouts.yaml")["digits"], {}, live)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Live")]
+    assert line == (
+        "Live: canary, errors: 4.00% of 900 requests against 1.00% of 5000; "
+        "log evidence -2.1 (rolled back at 4.2)"
+    )
+
+
+BASELINE = {"baseline_rate": 0.01, "baseline_requests": 5000}
+
+
 def test_a_dry_run_writes_nothing(workspace: Workspace) -> None:
     """Neither do commands with nothing to change."""
     for arguments in (
@@ -270,7 +292,7 @@ def test_a_weight_that_is_none_is_misuse(workspace: Workspace, argument: str) ->
 def test_a_broken_file_is_refused_whole(workspace: Workspace, arguments: list[str]) -> None:
     """With the key named."""
     workspace.file.write_text("digits: {variants: {a: {version: 1, wieght: 1}}}\n")
-    assert "digits.variants.a.wieght: unknown key" in workspace.refused(*arguments)
+    assert "digits.variants.a: unknown key 'wieght'" in workspace.refused(*arguments)
 
 
 def test_what_an_alias_shares_is_not_edited(workspace: Workspace) -> None:

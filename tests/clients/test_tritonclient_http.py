@@ -236,7 +236,7 @@ async def test_the_asyncio_client_asks_and_is_answered(aio: Any) -> None:
     ("model", "version", "inputs", "status", "says"),
     [
         ("irs", "", flowers(), "404", "did you mean 'iris'"),
-        ("iris", "7", flowers(), "404", "no version '7'"),
+        ("iris", "7", flowers(), "404", "version '7' of model 'iris' not found"),
         ("iris", "", [], "400", "input 'features' is missing"),
         ("iris", "", [tensor("feature", "FP32", FLOWERS)], "400", "did you mean 'features'"),
         ("iris", "", [tensor("features", "FP64", FLOWERS.astype("f8"))], "400", "'FP64'"),

@@ -50,9 +50,9 @@ def test_bytes_are_written_in_little_endian_order() -> None:
     ("buffer", "datatype", "shape", "said"),
     [
         (b"\0" * 7, "FP32", [2], "'x' of FP32 and shape [2] takes 8 bytes, got 7"),
-        (b"", "FP32", [-1], "the shape of input 'x' must be whole numbers >= 0, got -1"),
-        (b"", "FP32", [True], "must be whole numbers >= 0, got true"),
-        (b"", "FP32", [1.0], "must be whole numbers >= 0, got 1.0"),
+        (b"", "FP32", [-1], "input 'x' must have a shape of whole numbers >= 0, got -1"),
+        (b"", "FP32", [True], "a shape of whole numbers >= 0, got true"),
+        (b"", "FP32", [1.0], "a shape of whole numbers >= 0, got 1.0"),
         (b"", "FP31", [1], "unknown datatype 'FP31'"),
         (b"", "INT8", [2**32, 2**32], "too many elements"),
         (b"", "INT8", [0, 2**62, 2**62], "too many elements"),

@@ -86,7 +86,8 @@ def test_a_loaded_version_is_described_in_full() -> None:
         "reason": "no gain",
         "padding_off": "no symbol",
         "max_batch_size": 32,
-        "max_queue_size": 512,
+        "max_queue_size": 16_384,
+        "max_queue_seconds": 10.0,
         "max_queue_delay_ms": 0,
     }
     assert description["timeout_ms"] == 1500

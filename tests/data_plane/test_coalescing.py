@@ -28,6 +28,7 @@ from app.errors import (
 from app.metrics import VersionMetrics
 from app.registry import Engine
 from app.registry.engine import LeaseCount
+from app.scheduling import MAX_READING_SECONDS
 from app.tensors import Arrays, TensorSpec
 
 BAD = -1.0
@@ -99,11 +100,14 @@ class FakeEngine:
     def __init__(self, run: Callable[[Arrays], Outputs] = double, *, inline_rows: int = 8) -> None:
         self.run = run
         self.inline_rows = inline_rows
+        self.room = 1 << 20
         self.leases = LeaseCount()
         self.busy = False  # whether others wait already
         self.queued: list[Callable[[], None]] = []
         self.ran: list[int] = []  # rows
         self.refusal: Exception | None = None
+        self.most_queued = 1 << 20  # requests of one group
+        self.full = Overloaded("the queue is full")
 
     def run_now(
         self, inputs: Arrays, reply: Reply, *, arrived: float, rows: int, requests: int
@@ -122,6 +126,8 @@ class FakeEngine:
         if self.refusal is not None:
             raise self.refusal
         assert len(inputs["x"]) == requests
+        if requests > self.most_queued:
+            raise self.full
         self.queued.append(lambda: self._answer(inputs, reply))
 
     def _answer(self, inputs: Arrays, reply: Reply) -> None:
@@ -156,8 +162,13 @@ class Plane:
         )
         self.targets: dict[str | None, ServedVersion | None] = {"m": self.served}
         self.collect: list[Callable[[], None]] = []
+        self.refused: list[tuple[str, str, int]] = []
         self.coalescer = Coalescer(
-            target=self.targets.get, lease=self._lease, gather=self.collect.append
+            target=self.targets.get,
+            lease=self._lease,
+            room=lambda: self.limit.room,
+            refused=lambda *one: self.refused.append((one[0], one[1].code, one[2])),
+            gather=self.collect.append,
         )
 
     def _lease(self, served: ServedVersion, started: float, count: int) -> GroupLease:
@@ -268,25 +279,71 @@ def test_a_model_with_large_outputs_is_not_coalesced_again() -> None:
     plane.assert_nothing_held()
 
 
-def test_a_group_over_the_concurrency_limit_becomes_single_requests() -> None:
-    """As many of them are admitted as there is room for."""
-    plane = Plane(FakeEngine(), most=2)
-    assert plane.answer(*requests(1, 2, 3)) == ["single"] * 3
-    assert plane.answer(*requests(1, 2)) == [[[2, 2]], [[4, 2]]]
+@pytest.mark.parametrize("most", [0, 1, 2])
+def test_a_group_over_the_concurrency_limit_runs_as_far_as_there_is_room(most: int) -> None:
+    """The others are refused at once, together, and counted by that."""
+    plane = Plane(FakeEngine(), most=most)
+    became = plane.answer(*requests(1, 2, 3))
+    assert became[:most] == [[[2, 2]], [[4, 2]]][:most]
+    assert [type(one) for one in became[most:]] == [Overloaded] * (3 - most)
+    assert plane.refused == [("m", "Overloaded", 3 - most)]
+    assert plane.engine.ran == ([most] if most else [])
     plane.assert_nothing_held()
 
 
-@pytest.mark.parametrize("refusal", [Overloaded("full"), NotReady("closed")])
-@pytest.mark.parametrize("busy", [False, True], ids=["at once", "queued"])
-def test_a_group_that_the_engine_refuses_becomes_single_requests(
-    refusal: CohortError, busy: bool
-) -> None:
-    """A queue without room for all may have room for some, or another version may serve by then."""
+@pytest.mark.parametrize("room", [0, 2, 99])
+def test_a_group_over_the_engines_queue_is_queued_as_far_as_there_is_room(room: int) -> None:
+    """Whatever room the engine tells of, a group that it refuses is not tried again as it was."""
     plane = Plane(FakeEngine())
-    plane.engine.refusal, plane.engine.busy = refusal, busy
+    plane.engine.busy, plane.engine.room, plane.engine.most_queued = True, room, 2
+    fits = min(room, 2)
+    assert plane.answer(*requests(1, 2, 3)) == [None] * fits + [plane.engine.full] * (3 - fits)
+    assert plane.refused == [("m", "Overloaded", 3 - fits)]
+    for queued in plane.engine.queued:
+        queued()
+    plane.assert_nothing_held()
+
+
+def test_a_caller_that_left_is_not_refused_with_its_group() -> None:
+    """Nor counted: there is nobody to answer."""
+    plane = Plane(FakeEngine(), most=0)
+    group = requests(1, 2)
+    group[0].response_complete = True
+    plane.answer(*group)
+    assert group[0].became == []
+    assert plane.refused == [("m", "Overloaded", 1)]
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["at once", "queued"])
+def test_a_group_whose_version_is_unloaded_becomes_single_requests(busy: bool) -> None:
+    """Another version may serve by then."""
+    plane = Plane(FakeEngine())
+    plane.engine.refusal, plane.engine.busy = NotReady("closed"), busy
     assert plane.answer(*requests(1, 2, 3)) == ["single"] * 3
     assert not plane.counts.codes
     plane.assert_nothing_held()
+
+
+@pytest.mark.parametrize(
+    ("reading", "running", "at_once"),
+    [
+        (0.0, COALESCED_RUN_SECONDS * 0.9, True),
+        (0.0, COALESCED_RUN_SECONDS * 1.1, False),
+        (0.009, 0.008, True),
+        (0.009, 0.0091, False),
+        (9.0, MAX_READING_SECONDS * 0.9, True),
+        (9.0, MAX_READING_SECONDS * 1.1, False),
+    ],
+)
+def test_groups_run_at_once_for_as_long_as_reading_took(
+    clock: mock.Mock, reading: float, running: float, at_once: bool
+) -> None:
+    """Within limits: with a crowd of callers the loop would else mostly read."""
+    clock.side_effect = [100.0, 100.0 + reading, 100.0 + reading + running]
+    plane = Plane(FakeEngine())
+    plane.answer(*requests(1, 2))
+    assert plane.engine.ran == ([2] if at_once else [])
+    assert len(plane.engine.queued) == (not at_once)
 
 
 def test_a_group_has_at_most_the_rows_that_may_run_on_the_event_loop() -> None:

@@ -186,10 +186,13 @@ def test_bodies_for_a_model_with_a_rollout_are_not_parsed_by_the_coalescer(
 
 
 def test_a_group_without_room_is_admitted_as_far_as_there_is_room() -> None:
-    """The group continues as single requests, each of which is checked against the limit."""
+    """The other requests are refused and counted as rejected."""
     iteration = Iteration(ControlledEngine([X], [Y], inline_rows=8), max_concurrency=2)
-    assert iteration.take(row(1, 2), row(3, 4), row(5, 6)) == ["proceeded"] * 3
-    assert iteration.counts() == {}
+    became = iteration.take(row(1, 2), row(3, 4), row(5, 6))
+    assert became == ["succeeded", "succeeded", "failed"]
+    refused = iteration.metrics.version("m", "")
+    assert (refused.outcomes, refused.rejected) == ({("", "Overloaded"): 1}, {"Overloaded": 1})
+    assert iteration.counts() == {"OK": 2}
     assert iteration.take(row(1, 2), row(3, 4)) == ["succeeded"] * 2
 
 

@@ -90,7 +90,7 @@ def test_a_bad_config_is_told_with_its_key(models: Path, tmp_path: Path) -> None
     (models / "mlp/config.yaml").write_text("batching: {max_batchsize: 4}\n")
     with cohort(models, tmp_path) as server:
         reason = httpx.get(server.url + "/models/mlp/versions/1").json()["reason"]
-        assert "batching.max_batchsize" in reason
+        assert "batching: unknown key 'max_batchsize'" in reason
         assert "max_batch_size" in reason
 
 

@@ -54,7 +54,7 @@ def test_the_guides_commands_work_from_the_first_to_the_last(tmp_path: Path) -> 
         said = run(BLOCKS[at + 1 :], server.url.rpartition(":")[2])
         described = httpx.get(f"{server.url}/models/digits").json()
     assert "callers move from stable to canary" in said
-    assert "rolled back: rolled back by an operator" in said
+    assert "rolled back: by an operator, since" in said
     assert "40 compared" in said
     assert file.read_text() == ""
     assert not list((tmp_path / "state").rglob("*.json"))

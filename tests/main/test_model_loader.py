@@ -109,7 +109,7 @@ async def test_problems_on_disk_are_those_of_the_last_scan_and_logged_once(
         await loading.loader.reconcile()
         await loading.loader.reconcile()
     assert ["max_batchsize" in str(problem) for problem in loading.loader.problems] == [True]
-    assert [one["event"] for one in logs].count("repository") == 1
+    assert [one["event"] for one in logs].count("models folder problem") == 1
     assert loading.disk.states("m") == {1: READY}
     config.unlink()
     await loading.loader.reconcile()

@@ -42,7 +42,6 @@ class Recorder:
         self.draining = False
         self.settings = SimpleNamespace(drain_notice_seconds=5.0, drain_seconds=30)
         self.control_plane = self
-        self.data_plane = SimpleNamespace(close=lambda: self.calls.append("data plane"))
 
     def begin_draining(self) -> None:
         self.draining = True
@@ -148,7 +147,7 @@ async def test_listeners_close_first_and_the_application_last(recorder: Recorder
     own = mock.Mock(close=lambda: recorder.calls.append("listener"))
     server.servers = [own]
     await shut_down(server, recorder, listener)
-    assert recorder.calls == ["listener", "rpc within 30 s", "data plane", "uvicorn"]
+    assert recorder.calls == ["listener", "rpc within 30 s", "uvicorn"]
     assert listener.fileno() == -1, "closed"
 
 
@@ -192,7 +191,7 @@ async def test_open_connections_may_send_a_last_request(recorder: Recorder) -> N
 
     asyncio.get_running_loop().call_soon(close)
     await shut_down(server, recorder)
-    assert recorder.calls == ["connection", "data plane", "uvicorn"]
+    assert recorder.calls == ["connection", "uvicorn"]
 
 
 async def test_a_connection_that_stays_open_does_not_hold_up_the_shutdown(
@@ -251,7 +250,9 @@ def test_a_port_in_use_ends_the_process_with_advice() -> None:
     ):
         listen("127.0.0.1", taken.getsockname()[1])
     assert exit_info.value.code == 1
-    assert "choose another port" in logs[-1]["reason"]
+    assert logs[-1]["reason"].endswith(
+        ": address already in use; choose another port with --port or COHORT_PORT"
+    )
 
 
 def test_any_other_failure_to_listen_is_told_in_the_systems_words() -> None:
@@ -263,4 +264,4 @@ def test_any_other_failure_to_listen_is_told_in_the_systems_words() -> None:
         pytest.raises(SystemExit),
     ):
         listen("127.0.0.1", 80)
-    assert logs[-1]["reason"] == "Permission denied"
+    assert logs[-1]["reason"] == "cannot listen on 127.0.0.1:80: Permission denied"

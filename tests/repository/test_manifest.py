@@ -189,7 +189,10 @@ def test_arrays_of_the_other_byte_order_and_layout_are_kept() -> None:
         ({"datatype": "BYTES", "base64": "/////w=="}, "'x' of BYTES and shape [2] takes at least"),
         ({"datatype": "BYTES", "shape": [1], "base64": "/////w=="}, "'x' ends within its element"),
         ({"datatype": "BYTES", "shape": [1], "base64": "AQAAAP8="}, "UTF-8"),
-        ({"datatype": "BOOL", "base64": "AAI="}, "neither 0 nor 1"),
+        (
+            {"datatype": "BOOL", "base64": "AAI="},
+            "inputs: 'x' of BOOL takes bytes of 0 or 1, got 2 at byte 1",
+        ),
         ({"datatype": "INT4", "shape": [4], "base64": "AQIDBA=="}, "takes 2 bytes, got 4"),
     ],
 )

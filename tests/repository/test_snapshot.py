@@ -137,7 +137,9 @@ def test_config_is_read_and_its_problems_told(models: Path) -> None:
     assert found.models["iris"].config == ModelConfig(versions=VersionPolicy(latest=0))
     assert found.models["digits"].config is None
     assert "did you mean 'versions'?" in found.models["digits"].problem
-    assert [problem.key for problem in found.problems] == ["version"]
+    assert [problem.sentence for problem in found.problems] == [
+        "unknown key 'version'; did you mean 'versions'?"
+    ]
 
 
 def test_config_that_breaks_leaves_the_last_good_one(models: Path) -> None:

@@ -53,6 +53,19 @@ def test_an_id_comes_back_and_is_logged(server: Cohort, way: str) -> None:
     assert line["path"] == PATHS[way].partition("?")[0] or way == "hot"
 
 
+@pytest.mark.parametrize("query", ["", "?by=asgi"], ids=["hot", "FastAPI's"])
+def test_a_long_name_is_cut_in_the_log_and_in_the_sentence(server: Cohort, query: str) -> None:
+    """On either way: a caller does not choose how long a line gets."""
+    request_id = f"long-{len(query)}"
+    path = f"/models/{'x' * 5000}/predict"
+    refused = httpx.post(server.url + path + query, json=GOOD, headers={"x-request-id": request_id})
+    assert refused.status_code == 404
+    line = logged(server, request_id)
+    assert line["path"] == path[:200] + "…"
+    assert len(line["error"]) < 300
+    assert len(refused.json()["error"]) < 300
+
+
 def test_a_refusal_says_which_model_and_version(server: Cohort) -> None:
     """Where one was chosen; what was sent is in no log."""
     headers = {"x-request-id": "which"}

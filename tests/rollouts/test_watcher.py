@@ -58,7 +58,7 @@ async def test_a_broken_edit_changes_nothing_and_a_mended_one_is_taken(replica: 
     await replica.watcher.check_file()
     assert replica.rollouts.live["m"].config is running
     assert [replica.valid] == [False]
-    assert "m.variants.a.wieght" in "".join(replica.watcher.problems(settled=False))
+    assert "m.variants.a: unknown key 'wieght'" in "".join(replica.watcher.problems(settled=False))
     assert replica.watcher.loading_reason() == "loading models"
     replica.write(ONE)
     await replica.watcher.check_file()

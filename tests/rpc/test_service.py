@@ -190,7 +190,10 @@ def test_a_port_in_use_is_told_in_one_line(iris: Path, tmp_path: Path) -> None:
             cohort(iris, tmp_path, grpc_port=port),
         ):
             raise AssertionError("it started")
-    assert f"cannot listen for gRPC on 127.0.0.1 port {port}" in str(caught.value)
+    assert (
+        f"cannot listen on 127.0.0.1:{port}: address already in use; "
+        "choose another port with --grpc-port or COHORT_GRPC_PORT"
+    ) in str(caught.value)
     assert "Traceback" not in str(caught.value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sys
 import threading
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from app.batching import Batcher, BatchPolicy, Outputs
-from app.scheduling import INLINE_SECONDS, Scheduler
+from app.scheduling import INLINE_SECONDS, MAX_READING_SECONDS, Scheduler
 from app.session.thread_priority import NICENESS
 from app.tensors import Arrays
 from tests.fakes import ControlledRun, RecordedEvents, RecordedReply, double
@@ -234,6 +235,34 @@ async def test_runs_on_the_loop_go_on_for_a_moment(scheduler: Scheduler) -> None
         scheduler._collect_and_dispatch()
         assert (batcher.waiting, slower.waiting) == (0, 3)
     await all_of(answers)
+
+
+@pytest.mark.parametrize(
+    ("away", "runs"),
+    [(0.0, 2), (INLINE_SECONDS * 5.8, 10), (60.0, MAX_READING_SECONDS / INLINE_SECONDS / 0.6)],
+)
+async def test_runs_on_the_loop_go_on_for_as_long_as_it_was_away(
+    scheduler: Scheduler, away: float, runs: float
+) -> None:
+    """Once they gave way to its sockets, and within limits: a crowd is served, not only read."""
+    now = monotonic()
+
+    def run(inputs: Arrays, control: object) -> Outputs:
+        nonlocal now
+        now += INLINE_SECONDS * 0.6
+        return double(inputs)
+
+    with mock.patch("app.scheduling.monotonic", side_effect=lambda: now):
+        batcher = make(scheduler, run, TINY, size=1)
+        answers = send(batcher, 200)
+        scheduler._collect_and_dispatch()
+        assert batcher.waiting == 198
+        now += away
+        scheduler._collect_and_dispatch()
+        assert 198 - batcher.waiting == math.ceil(runs)
+        answers[-1].calls.clear()
+        batcher.close()
+    await all_of(answers[:2])
 
 
 async def test_a_run_as_long_as_the_loop_may_be_held_is_made_on_it(scheduler: Scheduler) -> None:

@@ -86,7 +86,7 @@ def _live(live: Mapping[str, Any]) -> Iterator[str]:
 def _seen(limit: str, seen: Mapping[str, Any], against: str) -> str:
     return (
         f"{limit}: {seen['rate']:.2%} of {seen['requests']} requests{against}; "
-        f"evidence {seen['log_e']:.1f}, rolled back at {seen['threshold']:.1f}"
+        f"log evidence {seen['log_e']:.1f} (rolled back at {seen['threshold']:.1f})"
     )
 
 

@@ -145,8 +145,8 @@ class HotCycle:
 
     @property
     def path(self) -> str:
-        """The path for log lines: 200 characters at most."""
-        return self.head.url.decode("latin-1")[:200]
+        """The path as it was sent, for the log."""
+        return self.head.url.decode("latin-1")
 
     # -- from body to response
 
