@@ -1,48 +1,134 @@
 """Who may do what, decided once for every adapter from what its protocol carries.
 
-Today there is one role beside the caller's: the operator, known by the admin token. Whatever else
-tells callers apart later (keys of their own, several operators with names) is another method here
-and another credential to read, not another check in each adapter.
+Callers and operators are known by keys (`app.callers`). An adapter reads what a request carries
+with `sent_keys` and asks an `Authority`; what it gets is a `Caller`, whose `models` it passes to
+the planes, or an error.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hmac import compare_digest
 
-from app.errors import Forbidden, Unauthorized
+import structlog
+
+from app.callers import Caller, KeyRing
+from app.errors import Forbidden, NotReady, Unauthorized
+
+__all__ = ["KEY_HEADERS", "Authority", "Caller", "bearer_token", "sent_keys"]
+
+log = structlog.get_logger("cohort.admin")
+
+AUTHORIZATION, API_KEY = "authorization", "x-api-key"
+KEY_HEADERS = frozenset({AUTHORIZATION, API_KEY})
+"""The headers over HTTP, and the metadata over gRPC, that carry keys; in lower case."""
 
 
 class Authority:
     """Decides whether a request may do what it asks for.
 
-    `admin_token`: what an operator's requests carry. None: there is no operator, and whatever needs
-    one is switched off.
+    keys: The keys of callers and operators.
+    asks_callers: Whether callers need a key. Operators always do.
+    metrics_key: What a request for metrics carries, unless it is an operator's; None: nothing.
     """
 
-    __slots__ = ("_admin_token",)
+    def __init__(
+        self,
+        keys: KeyRing,
+        *,
+        asks_callers: bool = False,
+        metrics_key: str | None = None,
+    ) -> None:
+        self._keys = keys
+        self._metrics_key = None if metrics_key is None else metrics_key.encode()
+        self.asks_callers = asks_callers
 
-    def __init__(self, admin_token: str | None = None) -> None:
-        self._admin_token = None if admin_token is None else admin_token.encode()
+    def caller(self, sent: frozenset[str]) -> Caller:
+        """The caller of a request that carries these keys, where callers need one.
 
-    def check_operator(self, authorization: str | None) -> None:
-        """Return if a request is the operator's.
-
-        `authorization` is the text of the header of that name over HTTP, and of the metadata of
-        that name over gRPC: `Bearer <token>`; None where the request has none.
-
-        Raises Unauthorized without a bearer token, Forbidden with a wrong one, and Forbidden for
-        every request where the server has no admin token. Takes the same time for every wrong token
-        of the right length.
+        Raises Unauthorized without a key, with several, or with one that is nobody's, and NotReady
+        until the keys have been read.
         """
-        if self._admin_token is None:
+        keys = self._keys
+        if len(sent) != 1:
+            keys.missing += 1
+            raise Unauthorized(SEVERAL if sent else NEEDS_KEY)
+        (key,) = sent
+        caller = keys.find(key)
+        if caller is None:
+            if not keys.initialized:
+                raise NotReady("the API keys cannot be read yet")
+            keys.wrong += 1
+            raise Unauthorized("the API key is wrong")
+        return caller
+
+    def visible(self, sent: frozenset[str]) -> frozenset[str] | None:
+        """The models that a request may see on a route that is open to all; None: all of them."""
+        if not self.asks_callers:
+            return None
+        caller = self._keys.find(*sent) if len(sent) == 1 else None
+        return _NO_MODELS if caller is None else caller.models
+
+    def check_operator(self, sent: frozenset[str], action: str) -> None:
+        """Return if a request is an operator's, and log who does what: `action`.
+
+        Raises Unauthorized without a token, Forbidden with one that is no operator's, and Forbidden
+        for every request where the server knows of no operator.
+        """
+        keys = self._keys
+        if not keys.has_operator:
             raise Forbidden("admin requests are disabled: COHORT_ADMIN_TOKEN is not set")
-        token = bearer_token(authorization)
-        if token is None:
-            raise Unauthorized(
-                "this request needs the header 'Authorization: Bearer <admin token>'"
-            )
-        if not compare_digest(token.encode(), self._admin_token):
+        if len(sent) != 1:
+            raise Unauthorized(SEVERAL if sent else NEEDS_OPERATOR)
+        caller = keys.find(*sent)
+        if caller is None:
             raise Forbidden("the admin token is wrong")
+        if not caller.admin:
+            raise Forbidden("this API key is not an admin's")
+        log.info("admin request", admin=caller.name, action=action)
+
+    def check_metrics(self, sent: frozenset[str]) -> None:
+        """Return if a request may read the metrics.
+
+        Raises Unauthorized unless it carries the key for metrics or an operator's, where one is
+        needed.
+        """
+        if self._metrics_key is None:
+            return
+        if len(sent) != 1:
+            raise Unauthorized(SEVERAL if sent else NEEDS_METRICS_KEY)
+        (key,) = sent
+        caller = self._keys.find(key)
+        if not compare_digest(key.encode(), self._metrics_key) and not (caller and caller.admin):
+            raise Unauthorized("the metrics key is wrong")
+
+
+_NO_MODELS: frozenset[str] = frozenset()
+
+NEEDS_KEY = (
+    "this request needs an API key: the header 'Authorization: Bearer <key>' or 'X-Api-Key: <key>'"
+)
+NEEDS_OPERATOR = "this request needs the header 'Authorization: Bearer <admin token>'"
+NEEDS_METRICS_KEY = "this request needs the header 'Authorization: Bearer <metrics key>'"
+SEVERAL = "this request carries several keys: send one"
+
+
+def sent_keys(pairs: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """The different keys that a request's headers carry; names are in lower case.
+
+    Who sends two of them is refused: what stands before the server may have looked at the other.
+    """
+    keys = set()
+    for name, value in pairs:
+        if name == AUTHORIZATION:
+            key = bearer_token(value)
+        elif name == API_KEY:
+            key = value.strip() or None
+        else:
+            continue
+        if key is not None:
+            keys.add(key)
+    return frozenset(keys)
 
 
 def bearer_token(authorization: str | None) -> str | None:

@@ -124,6 +124,16 @@ class Settings(BaseSettings):
         description="The bearer token for the admin routes.",
         json_schema_extra={"default": "unset: the admin routes answer 403"},
     )
+    api_keys: Path | None = Field(
+        None,
+        description="The file of the keys that callers need; 'cohort key new' makes one.",
+        json_schema_extra={"default": "unset: callers need no key"},
+    )
+    metrics_key: Annotated[SecretStr | None, AfterValidator(_check_token)] = Field(
+        None,
+        description="The bearer token for /metrics.",
+        json_schema_extra={"default": "unset: /metrics is open"},
+    )
     log_format: Literal["json", "console"] = Field(
         default_factory=_log_format,
         description="The log's format, json (an object per line) or console (text).",

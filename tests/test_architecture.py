@@ -29,7 +29,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"open_inference"}),
     frozenset({"auth", "refusals", "request_ids", "data_plane", "control_plane"}),
     frozenset({"metrics"}),
-    frozenset({"rollouts"}),
+    frozenset({"callers", "rollouts"}),
     frozenset({"registry"}),
     frozenset({"repository"}),
     frozenset({"profiling", "scheduling"}),

@@ -57,6 +57,8 @@ def test_defaults_are_the_contract() -> None:
         "max_concurrency": 16_384,
         "keep_alive_seconds": 75,
         "admin_token": None,
+        "api_keys": None,
+        "metrics_key": None,
         "drain_notice_seconds": 5,
         "drain_seconds": 30,
     }

@@ -5,6 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 import rich_click as click
 
 from app.cli.check_command import check
+from app.cli.key_command import key
 from app.cli.profile_command import profile
 from app.cli.rollout_commands import rollout
 from app.cli.serve_command import serve_models
@@ -56,3 +57,4 @@ cli.add_command(serve_models)
 cli.add_command(check)
 cli.add_command(rollout)
 cli.add_command(profile)
+cli.add_command(key)

@@ -57,6 +57,7 @@ METAVARS: Mapping[str, str] = {
     "models": "FOLDER",
     "rollouts": "FILE",
     "state": "FOLDER",
+    "api_keys": "FILE",
     "cache": "FOLDER",
     "host": "ADDRESS",
     "port": "PORT",

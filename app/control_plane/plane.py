@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version as distribution_version
 from time import monotonic
 
-from app.control_plane.description import (
-    Description,
-    ServedModel,
-    describe_model,
-    describe_states,
-    describe_version,
-    list_served,
-)
+from app.control_plane.description import Description
+from app.control_plane.reading import NO_READY_VERSION, ModelReader, Readiness
 from app.errors import NotFound, NotReady, quoted
-from app.metrics import Metrics, VersionMetrics
-from app.registry import UNLOADED, Catalog, Registry, State
+from app.metrics import Metrics
+from app.registry import UNLOADED, Registry, SeenRegistry
 from app.rollouts import Rollouts
 
-
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    """Whether the process should receive traffic, and the reason if it should not."""
-
-    ready: bool
-    reason: str = ""
+MAX_SEEN = 1024
+"""Views that are kept, one for each set of models that callers may see."""
 
 
-class ControlPlane:
+class ControlPlane(ModelReader):
     """What operators may read and do, for all adapters.
 
     draining: Whether the process has begun to stop; never reset.
@@ -41,6 +29,7 @@ class ControlPlane:
     save: Writes the decisions about rollouts to the state folder.
     problems: Returns the problems of the operator's files, as messages.
     loading_reason: Returns the reason why the first models are not loaded yet.
+    unready: Returns what else keeps the process from being ready; empty where nothing does.
     """
 
     def __init__(
@@ -53,21 +42,33 @@ class ControlPlane:
         save: Callable[[], Awaitable[None]],
         problems: Callable[[], Sequence[object]],
         loading_reason: Callable[[], str],
+        unready: Callable[[], str] = str,
     ) -> None:
+        super().__init__(registry, metrics, rollouts)
         self._registry = registry
-        self._metrics = metrics
-        self._rollouts = rollouts
         self._reconcile = reconcile
         self._save = save
         self._problems = problems
         self._loading_reason = loading_reason
+        self._unready = unready
         self._started = monotonic()
-        self._served: tuple[Catalog, tuple[ServedModel, ...]] | None = None
+        self._views: dict[frozenset[str], SeenModels] = {}
         self.draining = False
 
     def begin_draining(self) -> None:
         """Report not ready from now on; requests are still answered."""
         self.draining = True
+
+    def seen_by(self, models: frozenset[str] | None) -> ModelReader:
+        """What callers may read who may see `models`; None: all of them."""
+        if models is None:
+            return self
+        view = self._views.get(models)
+        if view is None:
+            if len(self._views) >= MAX_SEEN:
+                self._views.clear()
+            view = self._views[models] = SeenModels(self, models)
+        return view
 
     def readiness(self) -> Readiness:
         """Ready means: the first load pass is over, no model became unavailable, and no draining.
@@ -78,8 +79,10 @@ class ControlPlane:
             return Readiness(False, "draining")
         if not self._registry.settled:
             return Readiness(False, self._loading_reason())
+        if reason := self._unready():
+            return Readiness(False, reason)
         if unavailable := self._registry.unavailable:
-            return Readiness(False, f"models without a ready version: {', '.join(unavailable)}")
+            return Readiness(False, f"{NO_READY_VERSION}: {', '.join(unavailable)}")
         return Readiness(True)
 
     def health(self) -> Description:
@@ -99,73 +102,11 @@ class ControlPlane:
             "ready": readiness.ready,
             "reason": readiness.reason,
             "model_loaded": any(model.default is not None for model in catalog.values()),
-            "models": {name: describe_states(model) for name, model in catalog.items()},
+            "models": self.states(),
             "problems": [str(problem) for problem in self._problems()],
             "uptime_seconds": round(monotonic() - self._started, 3),
             "version": distribution_version("cohort"),
         }
-
-    def models(self) -> Description:
-        """Every model with the states of its versions."""
-        return {"models": [describe_model(entry) for entry in self._registry.catalog.values()]}
-
-    def model(self, name: str) -> Description:
-        """One model with its versions in full, and its rollout if any. Raises ModelNotFound."""
-        entry = self._registry.model(name)
-        description = describe_model(entry)
-        description["versions"] = [describe_version(one) for one in entry.versions.values()]
-        rollout = self._rollouts.describe(name)
-        return description if rollout is None else {**description, "rollout": rollout}
-
-    def version(self, name: str, version: str) -> Description:
-        """One version in full. Raises ModelNotFound or VersionNotFound."""
-        return {"model": name, **describe_version(self._registry.version(name, version))}
-
-    def served(self) -> tuple[ServedModel, ...]:
-        """Every READY version; the same tuple until the catalog changes."""
-        catalog = self._registry.catalog
-        if self._served is None or self._served[0] is not catalog:
-            self._served = catalog, tuple(list_served(catalog))
-        return self._served[1]
-
-    def ready(self, name: str, version: str | None = None) -> str:
-        """The version that would answer. Raises ModelNotFound, VersionNotFound or NotReady."""
-        return str(self._registry.find(name, version).number)
-
-    def index(self) -> list[Description]:
-        """Every version of every model: its name, state, and the reason of the state."""
-        return [
-            {
-                "name": model.name,
-                "version": str(entry.number),
-                "state": entry.state.value,
-                "reason": entry.reason,
-            }
-            for model in self._registry.catalog.values()
-            for entry in model.versions.values()
-        ]
-
-    def usage(
-        self, name: str | None = None, version: str | None = None
-    ) -> list[tuple[str, str, VersionMetrics]]:
-        """The metrics of READY versions, each with its model and version.
-
-        name: The model; default None: all models.
-        version: The version; default None: all READY versions.
-
-        Raises ModelNotFound, VersionNotFound or NotReady.
-        """
-        if name is None:
-            models = list(self._registry.catalog.values())
-        else:
-            self._registry.find(name, version)
-            models = [self._registry.model(name)]
-        return [
-            (model.name, str(number), self._metrics.version(model.name, str(number)))
-            for model in models
-            for number, entry in model.versions.items()
-            if entry.state is State.READY and version in {None, str(number)}
-        ]
 
     async def load(self, name: str) -> None:
         """Load a model that was unloaded, retry versions that failed, and wait until that is done.
@@ -186,11 +127,6 @@ class ControlPlane:
         self._registry.unload_model(name)
 
     # -- rollouts
-
-    def version_for_label(self, name: str, label: str) -> str:
-        """The version of the variant named `label`. Raises ModelNotFound or NotFound."""
-        self._registry.model(name)
-        return str(self._rollouts.version_of(name, label))
 
     def rollouts(self) -> Description:
         """Every rollout by model."""
@@ -224,3 +160,35 @@ class ControlPlane:
     def metrics_text(self, accept: str) -> tuple[bytes, str]:
         """The metrics in the format that an Accept header prefers, and its content type."""
         return self._metrics.text(accept)
+
+
+class SeenModels(ModelReader):
+    """What callers may read who may see some of the models: nothing tells them of any other.
+
+    whole: The plane that they see a part of.
+    models: The names of the models they may see.
+    """
+
+    def __init__(self, whole: ControlPlane, models: frozenset[str]) -> None:
+        super().__init__(SeenRegistry(whole._registry, models), whole._metrics, whole._rollouts)
+        self._whole = whole
+
+    def readiness(self) -> Readiness:
+        """As the whole plane's; its reason names only models that may be seen."""
+        whole = self._whole.readiness()
+        if whole.ready or self._whole.draining:
+            return whole
+        if not self._seen.settled:
+            return Readiness(False, "loading models")
+        if unavailable := self._seen.unavailable:
+            return Readiness(False, f"{NO_READY_VERSION}: {', '.join(unavailable)}")
+        return Readiness(False, "not everything that is configured can be served")
+
+    def health(self) -> Description:
+        """As the whole plane's, with the models that may be seen and without problems of files."""
+        return {
+            **self._whole.health(),
+            "reason": self.readiness().reason,
+            "models": self.states(),
+            "problems": [],
+        }

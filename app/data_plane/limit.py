@@ -11,14 +11,16 @@ class ConcurrencyLimit:
     maximum: Requests in progress at most.
     leases: Those that hold a version.
     reading: Those whose bodies are still being read.
+    closed: Whether the process takes no more.
     """
 
-    __slots__ = ("leases", "maximum", "reading")
+    __slots__ = ("closed", "leases", "maximum", "reading")
 
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
         self.leases = 0
         self.reading = 0
+        self.closed = False
 
     @property
     def room(self) -> int:

@@ -10,11 +10,15 @@ from app.data_plane.lease import GroupLease, Lease, ServedVersion
 from app.data_plane.limit import ConcurrencyLimit
 from app.errors import CohortError, InvalidInput, NotReady, Overloaded, available, quoted
 from app.metrics import Metrics
-from app.registry import Catalog, Registry
+from app.registry import Catalog, Readable, SeenRegistry
 from app.rollouts import LiveRollout, Rollouts, Sticky
 
 KeyOf = Callable[[Sticky], str | None]
 """Returns a request's value of the header or parameter that keeps its caller on a variant."""
+
+
+MAX_VIEWS = 1024
+"""Views of a plane that are kept, one for each set of models that callers may see."""
 
 
 class DataPlane:
@@ -27,17 +31,19 @@ class DataPlane:
     max_concurrency: Requests in progress in this process at most.
     gather: Calls a function once all sockets of this event-loop iteration have been read, before
         the scheduler looks for the next batch.
+    limit: Counts the requests; default: one of this plane's own, up to `max_concurrency`.
     """
 
     def __init__(
         self,
-        registry: Registry,
+        registry: Readable,
         metrics: Metrics,
         rollouts: Rollouts,
         *,
         default_model: str | None,
         max_concurrency: int,
         gather: Callable[[Callable[[], None]], None],
+        limit: ConcurrencyLimit | None = None,
     ) -> None:
         self._registry = registry
         self._metrics = metrics
@@ -47,8 +53,9 @@ class DataPlane:
         self._served: dict[tuple[str, str | None], ServedVersion] = {}
         self._served_from: Catalog | None = None  # the catalog that `_served` is of
         self._unnamed_model = default_model  # answers where no model is named
-        self._limit = ConcurrencyLimit(max_concurrency)
-        self._closed = False
+        self._limit = ConcurrencyLimit(max_concurrency) if limit is None else limit
+        self._gather = gather
+        self._views: dict[frozenset[str], DataPlane] = {}
         self.coalescer = Coalescer(
             target=self._find_coalescing_target,
             lease=self._lease_group,
@@ -64,7 +71,33 @@ class DataPlane:
 
     def close(self) -> None:
         """Take no more requests; those in progress finish."""
-        self._closed = True
+        self._limit.closed = True
+
+    def seen_by(self, models: frozenset[str] | None) -> DataPlane:
+        """This plane as it looks to callers who may see `models`; None: all of them.
+
+        Any other model is to them as one that does not exist. Their requests count towards the same
+        limits, and are coalesced with those of callers who see the same models only.
+        """
+        if models is None:
+            return self
+        view = self._views.get(models)
+        if view is None:
+            if len(self._views) >= MAX_VIEWS:
+                self._views.clear()
+            view = self._views[models] = self._make_view(models)
+        return view
+
+    def _make_view(self, models: frozenset[str]) -> DataPlane:
+        return DataPlane(
+            SeenRegistry(self._registry, models),
+            self._metrics,
+            self._rollouts,
+            default_model=self._default_model if self._default_model in models else None,
+            max_concurrency=self._limit.maximum,
+            gather=self._gather,
+            limit=self._limit,
+        )
 
     def pick(
         self,
@@ -112,7 +145,7 @@ class DataPlane:
         self._limit.reading -= 1
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._limit.closed:
             raise NotReady("the server is shutting down")
 
     def _find_coalescing_target(self, model: str | None) -> ServedVersion | None:

@@ -11,6 +11,7 @@ from fastapi_offline import FastAPIOffline
 
 from app.main.service import Service
 from app.rest.admin import admin_router
+from app.rest.callers import CallersOnly
 from app.rest.errors import install_error_handlers
 from app.rest.health import health_router
 from app.rest.limits import BodyLimit, CloseWhenDraining
@@ -56,12 +57,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             service.data_plane, service.control_plane, authority=service.authority, limit=limit
         )
     )
-    app.include_router(models_router(service.control_plane))
+    app.include_router(models_router(service.control_plane, authority=service.authority))
     app.include_router(health_router(service.control_plane))
     app.include_router(admin_router(service.control_plane, authority=service.authority))
     install_error_handlers(app)
-    install_openapi(app, service.control_plane)
+    install_openapi(app, service.control_plane, needs_key=service.authority.asks_callers)
     app.add_middleware(BodyLimit, limit=limit)
+    if service.authority.asks_callers:
+        app.add_middleware(CallersOnly, authority=service.authority)
     app.add_middleware(CloseWhenDraining, draining=lambda: service.control_plane.draining)
     app.add_middleware(RequestIds)
     return app

@@ -8,13 +8,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from time import monotonic
 
 import structlog
+from pydantic import SecretStr
 
 from app.auth import Authority
 from app.batching import Watchdog
+from app.callers import KeyRing, KeyWatcher
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
 from app.main.model_loader import ModelLoader
-from app.metrics import Metrics, RolloutMetrics
+from app.metrics import KeyMetrics, Metrics, RolloutMetrics
 from app.registry import (
     ModelEntry,
     Registry,
@@ -50,8 +52,19 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        token = settings.admin_token
-        self.authority = Authority(token.get_secret_value() if token else None)
+        self.keys = KeyRing(_secret(settings.admin_token))
+        self.key_watcher = (
+            KeyWatcher(
+                settings.api_keys, self.keys, has_admin_token=settings.admin_token is not None
+            )
+            if settings.api_keys is not None
+            else None
+        )
+        self.authority = Authority(
+            self.keys,
+            asks_callers=self.key_watcher is not None,
+            metrics_key=_secret(settings.metrics_key),
+        )
         self.scheduler = Scheduler({"cpu": cores()})
         self.watchdog = Watchdog(OrtRunControl)
         self.metrics = Metrics(
@@ -61,6 +74,11 @@ class Service:
                 valid=lambda: self.rollout_watcher.valid,
             ),
             hot_requests=lambda: self.hot.answered,
+            keys=KeyMetrics(
+                self.keys, valid=lambda: self.key_watcher is None or self.key_watcher.valid
+            )
+            if self.key_watcher is not None
+            else None,
         )
         self.registry = Registry(
             wake=self.scheduler.wake,
@@ -95,6 +113,7 @@ class Service:
             save=self.rollout_watcher.sync,
             problems=self._problems,
             loading_reason=self.rollout_watcher.loading_reason,
+            unready=lambda: "" if self.key_watcher is None else self.key_watcher.unready,
         )
         self.hot = Hot(
             self.data_plane,
@@ -102,7 +121,9 @@ class Service:
             max_body=settings.max_body_mb * 2**20,
             keep_alive=settings.keep_alive_seconds,
             lifecycle=self.control_plane,
+            authority=self.authority if self.authority.asks_callers else None,
         )
+        self.keys.on_change(self.hot.heads.forget)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -113,6 +134,8 @@ class Service:
             stack.callback(self.scheduler.close)  # its threads finish batches in flight
             stack.callback(self.registry.close)
             stack.callback(self.rollouts.close)  # shadow requests hold versions
+            if self.key_watcher is not None:
+                await self.key_watcher.check_file()
             await self.rollout_watcher.check_file()
             await self.rollout_watcher.sync()
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
@@ -123,6 +146,10 @@ class Service:
                 tasks.create_task(self._repeat(self.rollout_watcher.step, GUARD_INTERVAL_SECONDS)),
                 tasks.create_task(self._measure_lag()),
             ]
+            if self.key_watcher is not None:
+                background.append(
+                    tasks.create_task(self._repeat(self.key_watcher.check_file, watch_seconds))
+                )
             stack.callback(lambda: [task.cancel() for task in background])  # no more loading
             stack.callback(self.data_plane.close)  # first: no new requests
             yield
@@ -151,7 +178,8 @@ class Service:
 
     def _problems(self) -> list[object]:
         rollouts = self.rollout_watcher.problems(settled=self.registry.settled)
-        return [*self.model_loader.problems, *rollouts]
+        keys = [] if self.key_watcher is None else self.key_watcher.problems
+        return [*self.model_loader.problems, *rollouts, *keys]
 
     # -- events
 
@@ -178,6 +206,10 @@ class Service:
                 log.warning("batching disabled", model=model, version=number, reason=reason)
             case VersionLeftLoop(model, number, reason):
                 log.warning("runs left the event loop", model=model, version=number, reason=reason)
+
+
+def _secret(value: SecretStr | None) -> str | None:
+    return None if value is None else value.get_secret_value()
 
 
 def _log_ready(model: str, version: VersionEntry, seconds: float) -> None:

@@ -1,7 +1,15 @@
 """Every metric by name."""
 
 from app.metrics.histogram import DURATION_BUCKETS, Histogram
+from app.metrics.keys import KeyMetrics
 from app.metrics.metrics import Metrics, VersionMetrics
 from app.metrics.rollouts import RolloutMetrics
 
-__all__ = ["DURATION_BUCKETS", "Histogram", "Metrics", "RolloutMetrics", "VersionMetrics"]
+__all__ = [
+    "DURATION_BUCKETS",
+    "Histogram",
+    "KeyMetrics",
+    "Metrics",
+    "RolloutMetrics",
+    "VersionMetrics",
+]

@@ -31,6 +31,7 @@ from app.metrics.histogram import (
     Histogram,
     Labels,
 )
+from app.metrics.keys import KeyMetrics
 from app.metrics.rollouts import RolloutMetrics
 from app.registry import ModelEntry, State
 
@@ -100,6 +101,7 @@ class Metrics(Collector):
     models: Returns the catalog's entries; called at each scrape.
     rollouts: The metrics of rollouts and their shadows.
     hot_requests: Returns how many responses the fast path has sent; called at each scrape.
+    keys: The metrics of callers' keys; None where callers need none.
     """
 
     def __init__(
@@ -108,10 +110,12 @@ class Metrics(Collector):
         models: Callable[[], Iterable[ModelEntry]],
         rollouts: RolloutMetrics,
         hot_requests: Callable[[], int],
+        keys: KeyMetrics | None = None,
     ) -> None:
         self._models = models
         self.rollouts = rollouts
         self._hot_requests = hot_requests
+        self._keys = keys
         self._versions: dict[Labels, VersionMetrics] = {}
         self.loop_lag = Histogram(DURATION_BUCKETS)
         self._registry = CollectorRegistry()
@@ -142,6 +146,8 @@ class Metrics(Collector):
         yield from self._histograms()
         yield from _gauges(list(self._models()))
         yield from self.rollouts.collect()
+        if self._keys is not None:
+            yield from self._keys.collect()
         lag = HistogramMetricFamily(
             "event_loop_lag_seconds", "How late the event loop runs what is due."
         )

@@ -5,7 +5,7 @@ https://github.com/triton-inference-server/common/blob/main/protobuf/model_confi
 
 from __future__ import annotations
 
-from app.control_plane import ControlPlane, Description
+from app.control_plane import Description, ModelReader
 from app.open_inference.metadata import PLATFORM, dims_of
 from app.tensors import STANDARD
 
@@ -16,7 +16,7 @@ DATA_TYPES = {
 """Triton's names; any other datatype is TYPE_INVALID."""
 
 
-def model_config(plane: ControlPlane, model: str, version: str | None = None) -> Description:
+def model_config(plane: ModelReader, model: str, version: str | None = None) -> Description:
     """The config of `version`, or of the default version where it is None.
 
     As in Triton, dimensions leave the rows out where `max_batch_size` is above 0, which it is where

@@ -5,12 +5,12 @@ https://github.com/triton-inference-server/server/blob/main/docs/protocol/extens
 
 from __future__ import annotations
 
-from app.control_plane import ControlPlane, Description
+from app.control_plane import Description, ModelReader
 from app.metrics import VersionMetrics
 
 
 def model_statistics(
-    plane: ControlPlane, model: str | None = None, version: str | None = None
+    plane: ModelReader, model: str | None = None, version: str | None = None
 ) -> list[Description]:
     """What READY versions have done: of all models, of one, or one version.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import version as distribution_version
 
-from app.control_plane import ControlPlane, Description
+from app.control_plane import Description, ModelReader
 
 SERVER_NAME = "cohort"
 SERVER_VERSION = distribution_version("cohort")
@@ -27,7 +27,7 @@ def server_metadata() -> Description:
     return {"name": SERVER_NAME, "version": SERVER_VERSION, "extensions": list(EXTENSIONS)}
 
 
-def model_metadata(plane: ControlPlane, model: str, version: str | None = None) -> Description:
+def model_metadata(plane: ModelReader, model: str, version: str | None = None) -> Description:
     """The inputs and outputs of `version`, or of the default version where it is None.
 
     `versions` are those that may be requested: the one that is named, as in Triton, or all

@@ -5,12 +5,12 @@ https://github.com/triton-inference-server/server/blob/main/docs/protocol/extens
 
 from __future__ import annotations
 
-from app.control_plane import ControlPlane, Description
+from app.control_plane import ControlPlane, Description, ModelReader
 from app.errors import InvalidInput, quoted
 from app.open_inference.parameters import NO_PARAMETERS, Parameters
 
 
-def repository_index(plane: ControlPlane, *, only_ready: bool) -> list[Description]:
+def repository_index(plane: ModelReader, *, only_ready: bool) -> list[Description]:
     """Every version with its state and the reason for it."""
     return [one for one in plane.index() if one["state"] == "READY" or not only_ready]
 

@@ -18,6 +18,7 @@ from app.registry.registry import (
     VersionUnbatched,
     VersionUnloaded,
 )
+from app.registry.seen import Readable, SeenRegistry
 
 __all__ = [
     "UNLOADED",
@@ -28,9 +29,11 @@ __all__ = [
     "LeaseCount",
     "Load",
     "ModelEntry",
+    "Readable",
     "Registry",
     "RegistryEvent",
     "RequestQueue",
+    "SeenRegistry",
     "Source",
     "State",
     "Unload",

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Header
+from fastapi import APIRouter, Depends, Request
 
 from app.auth import Authority
 from app.control_plane import ControlPlane
+from app.rest.credentials import keys_in
 
 
 def operator_only(authority: Authority) -> Any:
     """A dependency that lets an operator's requests pass and refuses all others."""
 
-    async def check(
-        authorization: Annotated[str | None, Header(include_in_schema=False)] = None,
-    ) -> None:
-        authority.check_operator(authorization)
+    async def check(request: Request) -> None:
+        action = f"{request.method} {request.url.path}"
+        authority.check_operator(keys_in(request.headers.raw), action)
 
     return Depends(check)
 

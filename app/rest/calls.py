@@ -19,6 +19,7 @@ from app.codec import LARGE_BYTES, are_large
 from app.data_plane import DataPlane, Lease, Outputs, Sticky, sticky_key
 from app.errors import Cancelled, CohortError
 from app.rest.codec_thread import codec_thread
+from app.rest.credentials import visible_to
 from app.tensors import Arrays
 
 T = TypeVar("T")
@@ -123,7 +124,8 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
 
 async def respond_to_call(plane: DataPlane, request: Request, route: Route) -> Response:
     """Answer one call with a response."""
-    encoded = await run_call(plane, request, route, await request.body())
+    seen = plane.seen_by(visible_to(request.scope))
+    encoded = await run_call(seen, request, route, await request.body())
     return Response(encoded.body, headers=dict(encoded.headers))
 
 

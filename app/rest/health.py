@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from app.control_plane import ControlPlane
 from app.errors import NotReady
+from app.rest.credentials import visible_to
 
 READ = ["GET", "HEAD"]  # some balancers check with HEAD
 
@@ -17,19 +18,19 @@ def health_router(plane: ControlPlane) -> APIRouter:
     routes = APIRouter(tags=["health"])
 
     @routes.api_route("/health", methods=READ, summary="A summary for people")
-    async def health() -> dict[str, Any]:
-        return plane.health()
+    async def health(request: Request) -> dict[str, Any]:
+        return plane.seen_by(visible_to(request.scope)).health()
 
     @routes.api_route("/health/live", methods=READ, summary="Liveness")
     async def live() -> dict[str, str]:
         return {"status": "live"}
 
     @routes.api_route("/health/ready", methods=READ, summary="Readiness")
-    async def ready() -> dict[str, str]:
+    async def ready(request: Request) -> dict[str, str]:
         """503 while the first models load, while draining, and when a model has gone
         unavailable.
         """
-        readiness = plane.readiness()
+        readiness = plane.seen_by(visible_to(request.scope)).readiness()
         if not readiness.ready:
             raise NotReady(readiness.reason)
         return {"status": "ready"}

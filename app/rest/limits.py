@@ -60,10 +60,11 @@ class BodyLimit:
     async def _refuse(self, error: InvalidInput, scope: Scope, send: Send) -> None:
         # The rest of the body is on its way: only closing the connection ends it.
         log_http_refusal(error, scope["path"], id_of_refused(scope))
-        await response_to(error, {"connection": "close"})(scope, _nothing, send)
+        await response_to(error, {"connection": "close"})(scope, no_more_input, send)
 
 
-async def _nothing() -> Message:
+async def no_more_input() -> Message:
+    """What a response waits for that reads nothing of its request."""
     return {"type": "http.disconnect"}
 
 

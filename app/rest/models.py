@@ -6,27 +6,33 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from app.control_plane import ControlPlane
+from app.auth import Authority
+from app.control_plane import ControlPlane, ModelReader
+from app.rest.credentials import keys_in, visible_to
 
 
-def models_router(plane: ControlPlane) -> APIRouter:
+def models_router(plane: ControlPlane, *, authority: Authority) -> APIRouter:
     """The routes, served from `plane`."""
     routes = APIRouter(tags=["models"])
 
+    def seen(request: Request) -> ModelReader:
+        return plane.seen_by(visible_to(request.scope))
+
     @routes.get("/models", summary="Every model and its versions' states")
-    async def models() -> dict[str, Any]:
-        return plane.models()
+    async def models(request: Request) -> dict[str, Any]:
+        return seen(request).models()
 
     @routes.get("/models/{model}", summary="One model in full")
-    async def model(model: str) -> dict[str, Any]:
-        return plane.model(model)
+    async def model(request: Request, model: str) -> dict[str, Any]:
+        return seen(request).model(model)
 
     @routes.get("/models/{model}/versions/{version}", summary="One version in full")
-    async def version(model: str, version: str) -> dict[str, Any]:
-        return plane.version(model, version)
+    async def version(request: Request, model: str, version: str) -> dict[str, Any]:
+        return seen(request).version(model, version)
 
     @routes.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics(request: Request) -> Response:
+        authority.check_metrics(keys_in(request.headers.raw))
         body, content_type = plane.metrics_text(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 

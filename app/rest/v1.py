@@ -15,10 +15,11 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from app.codec import SIGNATURE, V1Request, parse_v1
-from app.control_plane import ControlPlane
+from app.control_plane import ControlPlane, ModelReader
 from app.data_plane import DataPlane, Lease, Outputs
 from app.errors import CohortError, InvalidInput, MethodNotAllowed, NotFound, NotReady, quoted
 from app.rest.calls import JSON, Encoded, Headers, Read, Route, respond_to_call
+from app.rest.credentials import visible_to
 from app.rest.predict import ErrorBody, check_media
 from app.tensors import Arrays
 
@@ -109,14 +110,14 @@ V1_PATH = re.compile(
 )
 
 
-def version_of(plane: ControlPlane, address: Address) -> str | None:
+def version_of(plane: ModelReader, address: Address) -> str | None:
     """The version an address names, by number or as a variant of a rollout; None for none."""
     if address.label is not None:
         return plane.version_for_label(address.model, address.label)
     return address.version
 
 
-def model_status(plane: ControlPlane, address: Address) -> dict[str, Any]:
+def model_status(plane: ModelReader, address: Address) -> dict[str, Any]:
     """`GetModelStatus`: all versions, or the one that is named."""
     version = version_of(plane, address)
     versions: Sequence[Mapping[str, Any]] = (
@@ -139,7 +140,7 @@ def model_status(plane: ControlPlane, address: Address) -> dict[str, Any]:
     }
 
 
-def signature_metadata(plane: ControlPlane, address: Address) -> dict[str, Any]:
+def signature_metadata(plane: ModelReader, address: Address) -> dict[str, Any]:
     """`GetModelMetadata`: the signature of the version named, or of the one that answers."""
     version = version_of(plane, address) or plane.model(address.model)["default_version"]
     if version is None:
@@ -210,10 +211,11 @@ def v1_router(data: DataPlane, control: ControlPlane) -> APIRouter:
         named = address(request)
         if named.model.endswith(tuple(f":{verb}" for verb in VERBS)):
             raise MethodNotAllowed("this address takes POST")
-        return model_status(control, named)
+        return model_status(control.seen_by(visible_to(request.scope)), named)
 
     async def show_metadata(request: Request) -> dict[str, Any]:
-        return signature_metadata(control, address(request))
+        seen = control.seen_by(visible_to(request.scope))
+        return signature_metadata(seen, address(request))
 
     for place in ("", "/versions/{version}", "/labels/{label}"):
         path = f"/v1/models/{{model}}{place}"

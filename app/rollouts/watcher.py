@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -11,19 +10,13 @@ from typing import NamedTuple
 
 import structlog
 
-from app.repository import ConfigProblems, Problem
+from app.repository import NEVER_SEEN, ConfigProblems, Problem, settled_stamp
 from app.rollouts.config import RolloutConfig, load_rollouts
 from app.rollouts.decisions import Decision, DecisionKey, Decisions, DecisionStore
 from app.rollouts.events import Restored, RolledBack, RolloutEvent
 from app.rollouts.rollouts import Rollouts
 
 log = structlog.get_logger("cohort")
-
-SETTLE_SECONDS = 0.25
-"""How long a file must not have changed to be read: editors and copies write in parts."""
-
-FileStamp = tuple[int, int, int] | None
-"""A file's modification time (ns), size and inode; None where there is no file."""
 
 
 class _SyncResult(NamedTuple):
@@ -53,7 +46,7 @@ class RolloutWatcher:
         self._path = path
         self._store = store
         self._rollouts = rollouts
-        self._stamp_seen: FileStamp = (-1, -1, -1)
+        self._stamp_seen = NEVER_SEEN
         self._file_problems: tuple[Problem, ...] = ()
         self._state_problems: tuple[str, ...] = ()
         self._followed = False
@@ -79,15 +72,9 @@ class RolloutWatcher:
 
     async def check_file(self) -> None:
         """Follow the file, if it has changed and is no longer being written."""
-        stamp = await asyncio.to_thread(self._stamp)
+        stamp = await settled_stamp(self._path, self._stamp_seen)
         if stamp == self._stamp_seen:
             return
-        while stamp is not None and abs(time.time() - stamp[0] / 1e9) < SETTLE_SECONDS:
-            before = stamp
-            await asyncio.sleep(SETTLE_SECONDS)
-            stamp = await asyncio.to_thread(self._stamp)
-            if stamp == before:
-                break
         try:
             configs = await asyncio.to_thread(load_rollouts, self._path)
             # A version that enters may be rolled back already: it must not get traffic meanwhile.
@@ -106,13 +93,6 @@ class RolloutWatcher:
             return self._store.read()[0]
         except OSError:
             return None  # `sync` reports it
-
-    def _stamp(self) -> FileStamp:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
 
     def _refuse(self, problems: tuple[Problem, ...]) -> None:
         self._file_problems = problems

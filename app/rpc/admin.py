@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from app.auth import Authority
 from app.control_plane import ControlPlane
+from app.errors import quoted
 from app.open_inference import load_model
-from app.rpc.calls import Context, find_metadata
+from app.rpc.calls import RpcCall, keys_of
 from app.rpc.contents import read_parameters
 from app.rpc.inference_pb2 import (
     RepositoryModelLoadRequest,
@@ -23,22 +24,21 @@ class AdminCalls:
         self._authority = authority
 
     async def load(
-        self, request: RepositoryModelLoadRequest, context: Context
+        self, request: RepositoryModelLoadRequest, call: RpcCall
     ) -> RepositoryModelLoadResponse:
         """Load a model, and respond when it serves. Raises NotReady with the reason otherwise."""
-        self._check(context)
+        self._check(call, "RepositoryModelLoad", request.model_name)
         await load_model(self._plane, request.model_name, read_parameters(request.parameters))
         return RepositoryModelLoadResponse()
 
     async def unload(
-        self, request: RepositoryModelUnloadRequest, context: Context
+        self, request: RepositoryModelUnloadRequest, call: RpcCall
     ) -> RepositoryModelUnloadResponse:
         """Unload a model; its requests in flight finish."""
-        self._check(context)
+        self._check(call, "RepositoryModelUnload", request.model_name)
         self._plane.unload(request.model_name)
         return RepositoryModelUnloadResponse()
 
-    def _check(self, context: Context) -> None:
+    def _check(self, call: RpcCall, method: str, model: str) -> None:
         """Raise Unauthorized or Forbidden unless the operator calls."""
-        metadata = context.invocation_metadata() or ()
-        self._authority.check_operator(find_metadata(metadata, "authorization"))
+        self._authority.check_operator(keys_of(call.context), f"{method} {quoted(model)}")

@@ -5,13 +5,15 @@ Messages are parsed here and not by gRPC, which gives INTERNAL for one that it c
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
+from app.auth import Authority, sent_keys
 from app.errors import InvalidInput
 from app.refusals import known_error
 from app.request_ids import REQUEST_ID, new_request_id, readable
@@ -33,16 +35,66 @@ def parse_message(kind: type[Request], data: bytes) -> Request:
         raise InvalidInput(f"the message is not a valid {kind.DESCRIPTOR.full_name}") from None
 
 
+class RpcCall(NamedTuple):
+    """A call that was let in, and the models that its caller may see; None: all of them."""
+
+    context: Context
+    models: frozenset[str] | None
+
+
+class CallerGate:
+    """Lets calls in by their callers' keys, where callers need one."""
+
+    def __init__(self, authority: Authority) -> None:
+        self._authority = authority
+
+    def check(self, context: Context) -> None:
+        """Return if a call's caller is known. Raises Unauthorized or NotReady."""
+        if self._authority.asks_callers:
+            self._authority.caller(keys_of(context))
+
+    @contextmanager
+    def enter(self, context: Context) -> Iterator[RpcCall]:
+        """Hold a request's place in its caller's quota.
+
+        Raises Unauthorized, NotReady, or Overloaded where the quota is used up.
+        """
+        if not self._authority.asks_callers:
+            yield RpcCall(context, None)
+            return
+        caller = self._authority.caller(keys_of(context))
+        counted = caller.enter()
+        try:
+            yield RpcCall(context, caller.models)
+        finally:
+            if counted:
+                caller.leave()
+
+
+def keys_of(context: Context) -> frozenset[str]:
+    """The different keys in a call's metadata."""
+    pairs = context.invocation_metadata() or ()
+    return sent_keys((name, value) for name, value in pairs if isinstance(value, str))
+
+
 def unary(
-    method: str, kind: type[Request], respond: Callable[[Request, Context], Awaitable[Message]]
+    method: str,
+    kind: type[Request],
+    respond: Callable[[Request, RpcCall], Awaitable[Message]],
+    *,
+    gate: CallerGate | None,
 ) -> tuple[str, Handler]:
-    """A call of one request and one response, under its name."""
+    """A call of one request and one response, under its name. `gate` None: open to all."""
 
     async def call(data: bytes, context: Context) -> bytes:
         if request_id := sent_id(context):
             context.set_trailing_metadata(((REQUEST_ID, request_id),))
         try:
-            response = await respond(parse_message(kind, data), context)
+            if gate is None:
+                response = await respond(parse_message(kind, data), RpcCall(context, None))
+            else:
+                with gate.enter(context) as entered:
+                    response = await respond(parse_message(kind, data), entered)
             return response.SerializeToString()
         except Exception as error:
             await refuse(context, error, method)

@@ -15,7 +15,7 @@ from grpc_health.v1 import health
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from app.errors import CohortError, NotFound, quoted
-from app.rpc.calls import Context, parse_message, refuse, unary
+from app.rpc.calls import Context, RpcCall, parse_message, refuse, unary
 
 POLL_SECONDS = 0.25
 """How often the state is looked at for watchers."""
@@ -39,13 +39,13 @@ class Health:
             health.SERVICE_NAME,
             dict(
                 [
-                    unary("Check", HealthCheckRequest, self._check),
+                    unary("Check", HealthCheckRequest, self._check, gate=None),
                     ("Watch", grpc.unary_stream_rpc_method_handler(self._watch)),
                 ]
             ),
         )
 
-    async def _check(self, request: HealthCheckRequest, context: Context) -> HealthCheckResponse:
+    async def _check(self, request: HealthCheckRequest, call: RpcCall) -> HealthCheckResponse:
         if request.service not in self._services:
             raise NotFound(f"service {quoted(request.service)} not found")
         return self._now(request)

@@ -30,26 +30,28 @@ class InferCalls:
         message: ModelInferRequest,
         remaining: Callable[[], float | None],
         metadata: Callable[[], CallMetadata] = tuple,
+        models: frozenset[str] | None = None,
     ) -> ModelInferResponse:
         """Serve one request. Where the task is cancelled, the request leaves its batch.
 
         message: The request.
         remaining: Returns the seconds until the call's deadline; None where it has none.
         metadata: Returns the call's metadata, which may hold a sticky key; default none.
+        models: The models that the caller may see; default None: all of them.
 
         Raises any CohortError.
         """
-        model = message.model_name or None
+        model, plane = message.model_name or None, self._plane.seen_by(models)
         try:
             request = read_request(message)
         except CohortError as error:
-            self._plane.refused(model, error)
+            plane.refused(model, error)
             raise
 
         def key_of(sticky: Sticky) -> str | None:
             return sticky_key(sticky, partial(find_metadata, metadata()), request.parameters)
 
-        lease = self._plane.pick(model, message.model_version or None, key_of=key_of)
+        lease = plane.pick(model, message.model_version or None, key_of=key_of)
         try:
             inference = Inference(request)
             arrays = inference.decode(lease)

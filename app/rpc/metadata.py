@@ -13,7 +13,7 @@ from app.open_inference import (
     repository_index,
     server_metadata,
 )
-from app.rpc.calls import Context
+from app.rpc.calls import RpcCall
 from app.rpc.inference_pb2 import (
     ModelConfig,
     ModelConfigRequest,
@@ -42,52 +42,52 @@ class MetadataCalls:
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
 
-    async def live(self, request: ServerLiveRequest, context: Context) -> ServerLiveResponse:
+    async def live(self, request: ServerLiveRequest, call: RpcCall) -> ServerLiveResponse:
         """Report that the process answers."""
         return ServerLiveResponse(live=True)
 
-    async def ready(self, request: ServerReadyRequest, context: Context) -> ServerReadyResponse:
+    async def ready(self, request: ServerReadyRequest, call: RpcCall) -> ServerReadyResponse:
         """Report whether the process should receive traffic."""
         return ServerReadyResponse(ready=self._plane.readiness().ready)
 
-    async def model_ready(self, request: ModelReadyRequest, context: Context) -> ModelReadyResponse:
+    async def model_ready(self, request: ModelReadyRequest, call: RpcCall) -> ModelReadyResponse:
         """Report an unknown model as not ready: Triton's clients check before they load one."""
         try:
-            self._plane.ready(request.name, request.version or None)
+            self._plane.seen_by(call.models).ready(request.name, request.version or None)
         except (NotFound, NotReady):
             return ModelReadyResponse(ready=False)
         return ModelReadyResponse(ready=True)
 
-    async def server(
-        self, request: ServerMetadataRequest, context: Context
-    ) -> ServerMetadataResponse:
+    async def server(self, request: ServerMetadataRequest, call: RpcCall) -> ServerMetadataResponse:
         """The server's name, version and extensions."""
         return ServerMetadataResponse(**server_metadata())
 
-    async def model(self, request: ModelMetadataRequest, context: Context) -> ModelMetadataResponse:
+    async def model(self, request: ModelMetadataRequest, call: RpcCall) -> ModelMetadataResponse:
         """A model's versions, inputs and outputs."""
-        metadata = model_metadata(self._plane, request.name, request.version or None)
-        return ModelMetadataResponse(**metadata)
+        seen = self._plane.seen_by(call.models)
+        return ModelMetadataResponse(**model_metadata(seen, request.name, request.version or None))
 
-    async def config(self, request: ModelConfigRequest, context: Context) -> ModelConfigResponse:
+    async def config(self, request: ModelConfigRequest, call: RpcCall) -> ModelConfigResponse:
         """A model's config, in Triton's message."""
-        config = model_config(self._plane, request.name, request.version or None)
+        seen = self._plane.seen_by(call.models)
+        config = model_config(seen, request.name, request.version or None)
         # Our message has no fields for Triton's features that Cohort lacks; they are empty there.
         message = ParseDict(config, ModelConfig(), ignore_unknown_fields=True)
         return ModelConfigResponse(config=message)
 
     async def index(
-        self, request: RepositoryIndexRequest, context: Context
+        self, request: RepositoryIndexRequest, call: RpcCall
     ) -> RepositoryIndexResponse:
         """Every version of every model with its state, or only the READY ones."""
-        index = repository_index(self._plane, only_ready=request.ready)
+        index = repository_index(self._plane.seen_by(call.models), only_ready=request.ready)
         return RepositoryIndexResponse(
             models=[RepositoryIndexResponse.ModelIndex(**one) for one in index]
         )
 
     async def statistics(
-        self, request: ModelStatisticsRequest, context: Context
+        self, request: ModelStatisticsRequest, call: RpcCall
     ) -> ModelStatisticsResponse:
         """The statistics of a version, of a model, or of all models."""
-        statistics = model_statistics(self._plane, request.name or None, request.version or None)
+        seen = self._plane.seen_by(call.models)
+        statistics = model_statistics(seen, request.name or None, request.version or None)
         return ModelStatisticsResponse(model_stats=[ModelStatistics(**one) for one in statistics])

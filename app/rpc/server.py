@@ -14,7 +14,7 @@ from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
 from app.rpc import inference_pb2 as messages
 from app.rpc.admin import AdminCalls
-from app.rpc.calls import CallMetadata, Context, unary
+from app.rpc.calls import CallerGate, CallMetadata, RpcCall, unary
 from app.rpc.descriptor_pool import POOL, add
 from app.rpc.health import Health
 from app.rpc.infer import InferCalls
@@ -34,7 +34,7 @@ class RpcServer:
     data: Serves inference calls.
     control: Serves all other calls.
     max_message_bytes: The size of a message at most, in both directions.
-    authority: Decides who may load and unload models.
+    authority: Decides who may call, and who may load and unload models.
     """
 
     def __init__(
@@ -46,7 +46,8 @@ class RpcServer:
         authority: Authority,
     ) -> None:
         self._infer_calls = InferCalls(data, max_message_bytes)
-        self._streams = Streams("ModelStreamInfer", self._infer)
+        self._gate = CallerGate(authority)
+        self._streams = Streams("ModelStreamInfer", self._infer, self._gate)
         self._health = Health(lambda: control.readiness().ready, {SERVICE})
         self._server = aio.server(
             handlers=(
@@ -81,27 +82,39 @@ class RpcServer:
         await self._server.stop(grace)
 
     async def _infer(
-        self, request: messages.ModelInferRequest, context: Context
+        self, request: messages.ModelInferRequest, call: RpcCall
     ) -> messages.ModelInferResponse:
+        context, models = call
+
         def metadata() -> CallMetadata:
             return context.invocation_metadata() or ()
 
-        return await self._infer_calls.infer(request, context.time_remaining, metadata)
+        return await self._infer_calls.infer(request, context.time_remaining, metadata, models)
 
     def _calls(self, metadata: MetadataCalls, admin: AdminCalls) -> grpc.GenericRpcHandler:
+        gate = self._gate
         handlers = [
-            unary("ServerLive", messages.ServerLiveRequest, metadata.live),
-            unary("ServerReady", messages.ServerReadyRequest, metadata.ready),
-            unary("ServerMetadata", messages.ServerMetadataRequest, metadata.server),
-            unary("ModelReady", messages.ModelReadyRequest, metadata.model_ready),
-            unary("ModelMetadata", messages.ModelMetadataRequest, metadata.model),
-            unary("ModelConfig", messages.ModelConfigRequest, metadata.config),
-            unary("ModelStatistics", messages.ModelStatisticsRequest, metadata.statistics),
-            unary("ModelInfer", messages.ModelInferRequest, self._infer),
+            unary("ServerLive", messages.ServerLiveRequest, metadata.live, gate=None),
+            unary("ServerReady", messages.ServerReadyRequest, metadata.ready, gate=None),
+            unary("ServerMetadata", messages.ServerMetadataRequest, metadata.server, gate=gate),
+            unary("ModelReady", messages.ModelReadyRequest, metadata.model_ready, gate=gate),
+            unary("ModelMetadata", messages.ModelMetadataRequest, metadata.model, gate=gate),
+            unary("ModelConfig", messages.ModelConfigRequest, metadata.config, gate=gate),
+            unary(
+                "ModelStatistics", messages.ModelStatisticsRequest, metadata.statistics, gate=gate
+            ),
+            unary("ModelInfer", messages.ModelInferRequest, self._infer, gate=gate),
             self._streams.handler(),
-            unary("RepositoryIndex", messages.RepositoryIndexRequest, metadata.index),
-            unary("RepositoryModelLoad", messages.RepositoryModelLoadRequest, admin.load),
-            unary("RepositoryModelUnload", messages.RepositoryModelUnloadRequest, admin.unload),
+            unary("RepositoryIndex", messages.RepositoryIndexRequest, metadata.index, gate=gate),
+            unary(
+                "RepositoryModelLoad", messages.RepositoryModelLoadRequest, admin.load, gate=gate
+            ),
+            unary(
+                "RepositoryModelUnload",
+                messages.RepositoryModelUnloadRequest,
+                admin.unload,
+                gate=gate,
+            ),
         ]
         return grpc.method_handlers_generic_handler(SERVICE, dict(handlers))
 

@@ -11,7 +11,7 @@ import grpc
 from app.errors import NotReady
 from app.refusals import known_error
 from app.request_ids import REQUEST_ID, new_request_id
-from app.rpc.calls import Context, Handler, parse_message, refuse, sent_id
+from app.rpc.calls import CallerGate, Context, Handler, RpcCall, parse_message, refuse, sent_id
 from app.rpc.errors import details_of, log_grpc_refusal
 from app.rpc.inference_pb2 import (
     ModelInferRequest,
@@ -22,15 +22,16 @@ from app.rpc.inference_pb2 import (
 IN_FLIGHT = 64
 """Requests of one stream that may be in flight; the next is read when the oldest is answered."""
 
-Infer = Callable[[ModelInferRequest, Context], Awaitable[ModelInferResponse]]
+Infer = Callable[[ModelInferRequest, RpcCall], Awaitable[ModelInferResponse]]
 
 
 class Streams:
     """Serves streams until `close`: then each finishes what it has read and ends."""
 
-    def __init__(self, method: str, infer: Infer) -> None:
+    def __init__(self, method: str, infer: Infer, gate: CallerGate) -> None:
         self._method = method
         self._infer = infer
+        self._gate = gate
         self._closed = asyncio.Event()
 
     def close(self) -> None:
@@ -47,6 +48,7 @@ class Streams:
         responses: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue()
         slots_left = asyncio.Semaphore(IN_FLIGHT)
         try:
+            self._gate.check(context)
             # The group ends with the call: a caller who leaves takes all its requests with it.
             async with asyncio.TaskGroup() as tasks:
 
@@ -84,7 +86,8 @@ class Streams:
         try:
             request = parse_message(ModelInferRequest, data)
             response.infer_response.id = request.id
-            inferred = await self._infer(request, context)
+            with self._gate.enter(context) as call:
+                inferred = await self._infer(request, call)
             # Triton's mark of a request's last response; here each has one.
             inferred.parameters["triton_final_response"].bool_param = True
             response.infer_response.CopyFrom(inferred)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import httpx
 from fastapi import FastAPI
 
+from app.auth import Authority
+from app.callers import KeyRing
 from app.control_plane import ControlPlane
 from app.rest.errors import install_error_handlers
 from app.rest.health import health_router
@@ -15,6 +17,6 @@ def client_of(plane: ControlPlane) -> httpx.AsyncClient:
     """A client of the routes about health and models."""
     app = FastAPI()
     app.include_router(health_router(plane))
-    app.include_router(models_router(plane))
+    app.include_router(models_router(plane, authority=Authority(KeyRing())))
     install_error_handlers(app)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://cohort")

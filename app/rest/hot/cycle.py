@@ -62,6 +62,7 @@ class HotCycle:
     more_body: Whether parts of the body are still to come.
     response_complete: Whether it was answered, or needs no response any more.
     disconnected: Whether the connection was lost.
+    refusal: Why it is not answered otherwise, where that is known by its head.
     """
 
     request_id = b""
@@ -70,6 +71,7 @@ class HotCycle:
     more_body = True
     response_complete = False
     disconnected = False
+    refusal: CohortError | None = None
     message_event = _NO_EVENT
     _parts: list[bytes | bytearray] | None = None
     _size = 0
@@ -188,7 +190,7 @@ class HotCycle:
 
     def refuse(self, error: CohortError) -> None:
         """Answer with an error that was found before a version was chosen."""
-        self.protocol.hot.plane.refused(self.head.route.model, error)
+        self.head.plane.refused(self.head.route.model, error)
         self.fail(error)
 
     def _submit(self, call: Call) -> None:
@@ -197,7 +199,7 @@ class HotCycle:
 
     def _pick(self, call: Call) -> Lease:
         self._call = call
-        lease = self._lease = self.protocol.hot.plane.pick(
+        lease = self._lease = self.head.plane.pick(
             call.model, call.version, key_of=self._key_of, label=call.label
         )
         return lease
@@ -210,7 +212,7 @@ class HotCycle:
 
     def _decode_on_thread(self, body: bytes) -> None:
         """Read a large body on the codec thread; choosing the version stays on the loop."""
-        plane = self.protocol.hot.plane
+        plane = self.head.plane
         try:
             plane.begin_reading()
         except CohortError as error:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from app.auth import Caller
 from app.codec import LONGEST_BODY
+from app.data_plane import DataPlane
 from app.errors import InvalidInput
 from app.request_ids import readable
 from app.rest.calls import Call, Read, Route
@@ -53,16 +55,29 @@ class Head:
     url: The request target as it was sent.
     headers: All headers; a cached head has the request id of the first request.
     length: The Content-Length in bytes; 0 where none was sent.
+    plane: Answers its requests, as far as their caller may see it.
+    caller: Whose requests they are; None where callers need no key.
     coalescible: Whether its requests may be coalesced; False until `read` was called once.
     """
 
-    __slots__ = ("_read", "coalescible", "headers", "length", "route", "url")
+    __slots__ = ("_read", "caller", "coalescible", "headers", "length", "plane", "route", "url")
 
-    def __init__(self, route: Route, url: bytes, headers: SentHeaders, length: int) -> None:
+    def __init__(
+        self,
+        route: Route,
+        url: bytes,
+        headers: SentHeaders,
+        length: int,
+        *,
+        plane: DataPlane,
+        caller: Caller | None = None,
+    ) -> None:
         self.route = route
         self.url = url
         self.headers = headers
         self.length = length
+        self.plane = plane
+        self.caller = caller
         self.coalescible = False
         self._read: Read | None = None
 
@@ -85,7 +100,10 @@ NOWHERE = Route(None, _read_nothing)
 
 
 class HeadCache:
-    """Parsed heads by their bytes, in `known`; a request id is left out of the bytes."""
+    """Parsed heads by their bytes, in `known`; a request id is left out of the bytes.
+
+    Only heads whose caller may send them are cached, until the callers' keys change.
+    """
 
     def __init__(self) -> None:
         self.known: dict[bytes, Head] = {}
@@ -103,6 +121,10 @@ class HeadCache:
                 value = raw[start + len(line) : end]
                 return (raw[:start] + raw[end:], value) if readable(value) else (b"", b"")
         return b"", b""
+
+    def forget(self) -> None:
+        """Have every head parsed again: who may send it may have changed."""
+        self.known.clear()
 
     def remember(self, raw: bytes, head: Head, names: Sequence[bytes]) -> None:
         """Cache a head, unless its bytes alone might not determine how a request is parsed.

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from app.errors import CohortError, InvalidInput, TooLarge
 from app.request_ids import readable
 from app.rest.calls import JSON, Encoded
+from app.rest.hot.callers import begin, refuse_by_head, resume
 from app.rest.hot.cycle import HotCycle
 from app.rest.hot.heads import NOWHERE, Head, SentHeaders
 from app.rest.hot.reading import (
@@ -102,13 +103,13 @@ class HotProtocol(HttpToolsProtocol):
                 raw, request_id = heads.without_id(raw)
                 head = heads.known.get(raw)
             if head is not None and size - end == head.length:
-                cycle = HotCycle(self, head)
+                cycle = HotCycle(self, head) if head.caller is None else resume(self, head)
                 if request_id:
                     cycle.request_id = request_id
                 self._queue(cycle)
-                if head.coalescible and cycle.at_front:
+                if head.coalescible and cycle.at_front and cycle.refusal is None:
                     cycle.more_body = False
-                    hot.coalescer.add(cycle, head.route.model, data[end:])
+                    head.plane.coalescer.add(cycle, head.route.model, data[end:])
                     return
                 cycle.arrive(data[end:])
                 if self.pipeline:
@@ -232,16 +233,17 @@ class HotProtocol(HttpToolsProtocol):
             self._leave_to_asgi()
         else:
             names = [name for name, _ in headers]
-            head = Head(route, self.url, SentHeaders(headers), self._length)
-            cycle = HotCycle(self, head)
+            cycle = begin(self, route, self.url, headers, self._length)
             cycle.keep_alive = parser.should_keep_alive()
             if REQUEST_ID_HEADER in names:
                 cycle.request_id = readable(headers[names.index(REQUEST_ID_HEADER)][1])
             self._queue(cycle)
-            if self._length > self.hot.max_body:
+            if cycle.refusal is not None:
+                refuse_by_head(cycle, headers)
+            elif self._length > self.hot.max_body:
                 cycle.break_off(too_large(self.hot.max_body))
             elif unread and cycle.keep_alive:
-                self.hot.heads.remember(unread, head, names)
+                self.hot.heads.remember(unread, cycle.head, names)
         self.headers = []  # for the trailers, which are ignored
 
     def _leave_to_asgi(self) -> None:
@@ -288,7 +290,7 @@ class HotProtocol(HttpToolsProtocol):
             cycle.disconnected = True  # uvicorn's own would wait for a body that will not come
             cycle.message_event.set()
             self.cycle = None if cycle is self._front else cycle
-        refusal = HotCycle(self, Head(NOWHERE, self.url, SentHeaders([]), 0))
+        refusal = HotCycle(self, Head(NOWHERE, self.url, SentHeaders([]), 0, plane=self.hot.plane))
         self._queue(refusal)
         refusal.break_off(error)
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
+from app.auth import Authority
 from app.data_plane import DataPlane
 from app.rest.calls import Route
 from app.rest.hot.heads import HeadCache
@@ -73,6 +74,7 @@ class Hot:
     matches: Each returns the route of a path, or None for a path that it does not handle.
     max_body: The largest body, in bytes.
     keep_alive: How long a connection may be idle, in seconds.
+    authority: Tells callers by their keys; None: callers need none.
     """
 
     def __init__(
@@ -83,12 +85,13 @@ class Hot:
         matches: Sequence[Match],
         max_body: int,
         keep_alive: float,
+        authority: Authority | None = None,
     ) -> None:
         self.plane = plane
+        self.authority = authority
         self.lifecycle = lifecycle
         self.max_body = max_body
         self.keep_alive = keep_alive
-        self.coalescer = plane.coalescer
         self.heads = HeadCache()
         self.answered = 0
         self._matches = matches

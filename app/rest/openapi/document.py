@@ -6,10 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from app.control_plane import ControlPlane, ServedModel
+from app.rest.credentials import visible_to
 from app.rest.errors import HTTP_STATUS
 from app.rest.openapi.model_paths import (
     error_responses,
@@ -33,21 +36,39 @@ ERROR: Schema = {
 }
 
 
-def install_openapi(app: FastAPI, plane: ControlPlane) -> None:
-    """Have `app` describe itself with what is loaded at each request."""
-    made: tuple[tuple[ServedModel, ...], Schema] | None = None
-
-    def openapi() -> Schema:
-        nonlocal made
-        served = plane.served()
-        if made is None or made[0] is not served:
-            made = served, make_document(app, served)
-        return made[1]
-
-    app.openapi = openapi  # type: ignore[method-assign]  # the way FastAPI documents
+MAX_DOCUMENTS = 64
+"""Documents that are kept, one for each set of models that callers may see."""
 
 
-def make_document(app: FastAPI, served: Sequence[ServedModel]) -> Schema:
+def install_openapi(app: FastAPI, plane: ControlPlane, *, needs_key: bool = False) -> None:
+    """Have `app` describe itself with what is loaded, and the caller may see, at each request.
+
+    `needs_key` is whether callers need a key.
+    """
+    made: dict[frozenset[str] | None, tuple[tuple[ServedModel, ...], Schema]] = {}
+
+    def document_for(models: frozenset[str] | None) -> Schema:
+        served = plane.seen_by(models).served()
+        if models not in made or made[models][0] is not served:
+            if len(made) >= MAX_DOCUMENTS:
+                made.clear()
+            made[models] = served, make_document(app, served, needs_key=needs_key)
+        return made[models][1]
+
+    async def show(request: Request) -> JSONResponse:
+        document = document_for(visible_to(request.scope))
+        if root := request.scope.get("root_path", "").rstrip("/"):
+            document = {**document, "servers": [{"url": root}]}
+        return JSONResponse(document)
+
+    app.openapi = lambda: document_for(None)  # type: ignore[method-assign]  # as FastAPI documents
+    if app.openapi_url is not None:
+        app.router.routes.insert(0, Route(app.openapi_url, show))  # FastAPI's knows no callers
+
+
+def make_document(
+    app: FastAPI, served: Sequence[ServedModel], *, needs_key: bool = False
+) -> Schema:
     """The whole OpenAPI document for `app` with these versions loaded."""
     whole: Schema = get_openapi(
         title=app.title,
@@ -63,6 +84,10 @@ def make_document(app: FastAPI, served: Sequence[ServedModel]) -> Schema:
     whole["components"]["securitySchemes"] = {
         "admin": {"type": "http", "scheme": "bearer", "description": "COHORT_ADMIN_TOKEN"}
     }
+    if needs_key:
+        header = {"type": "apiKey", "in": "header", "name": "X-Api-Key"}
+        whole["components"]["securitySchemes"]["key"] = header
+        whole["security"] = [{"key": []}]
     example = next((one for one in served if one.default and examples(one)), None)
     for path, operations in whole["paths"].items():
         for method, operation in operations.items():

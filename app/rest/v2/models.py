@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
-from app.control_plane import ControlPlane
+from app.control_plane import ControlPlane, ModelReader
 from app.errors import NotReady
 from app.open_inference import (
     model_config,
@@ -14,12 +14,16 @@ from app.open_inference import (
     model_statistics,
     server_metadata,
 )
+from app.rest.credentials import visible_to
 from app.rest.health import READ
 
 
 def metadata_router(plane: ControlPlane) -> APIRouter:
     """The routes, served from `plane`."""
     routes = APIRouter()
+
+    def seen(request: Request) -> ModelReader:
+        return plane.seen_by(visible_to(request.scope))
 
     @routes.get("", summary="The server's name, version and extensions")
     async def server() -> dict[str, Any]:
@@ -30,53 +34,53 @@ def metadata_router(plane: ControlPlane) -> APIRouter:
         return {"live": True}
 
     @routes.api_route("/health/ready", methods=READ, summary="Readiness")
-    async def ready() -> dict[str, bool]:
-        readiness = plane.readiness()
+    async def ready(request: Request) -> dict[str, bool]:
+        readiness = seen(request).readiness()
         if not readiness.ready:
             raise NotReady(readiness.reason)
         return {"ready": True}
 
     # Before the models' own routes: "stats" is not a model there.
     @routes.get("/models/stats", summary="Statistics of all models")
-    async def all_statistics() -> dict[str, Any]:
-        return {"model_stats": model_statistics(plane)}
+    async def all_statistics(request: Request) -> dict[str, Any]:
+        return {"model_stats": model_statistics(seen(request))}
 
     @routes.get("/models/{model}", summary="A model's inputs and outputs")
-    async def model(model: str) -> dict[str, Any]:
-        return model_metadata(plane, model)
+    async def model(request: Request, model: str) -> dict[str, Any]:
+        return model_metadata(seen(request), model)
 
     @routes.get("/models/{model}/versions/{version}", summary="A version's inputs and outputs")
-    async def version(model: str, version: str) -> dict[str, Any]:
-        return model_metadata(plane, model, version)
+    async def version(request: Request, model: str, version: str) -> dict[str, Any]:
+        return model_metadata(seen(request), model, version)
 
     @routes.api_route("/models/{model}/ready", methods=READ, summary="Readiness of a model")
-    async def model_ready(model: str) -> dict[str, Any]:
-        plane.ready(model)
+    async def model_ready(request: Request, model: str) -> dict[str, Any]:
+        seen(request).ready(model)
         return {"name": model, "ready": True}
 
     @routes.api_route(
         "/models/{model}/versions/{version}/ready", methods=READ, summary="Readiness of a version"
     )
-    async def version_ready(model: str, version: str) -> dict[str, Any]:
-        plane.ready(model, version)
+    async def version_ready(request: Request, model: str, version: str) -> dict[str, Any]:
+        seen(request).ready(model, version)
         return {"name": model, "ready": True}
 
     @routes.get("/models/{model}/config", summary="A model's settings in Triton's form")
-    async def config(model: str) -> dict[str, Any]:
-        return model_config(plane, model)
+    async def config(request: Request, model: str) -> dict[str, Any]:
+        return model_config(seen(request), model)
 
     @routes.get(
         "/models/{model}/versions/{version}/config", summary="A version's settings in Triton's form"
     )
-    async def version_config(model: str, version: str) -> dict[str, Any]:
-        return model_config(plane, model, version)
+    async def version_config(request: Request, model: str, version: str) -> dict[str, Any]:
+        return model_config(seen(request), model, version)
 
     @routes.get("/models/{model}/stats", summary="Statistics of a model's versions")
-    async def statistics(model: str) -> dict[str, Any]:
-        return {"model_stats": model_statistics(plane, model)}
+    async def statistics(request: Request, model: str) -> dict[str, Any]:
+        return {"model_stats": model_statistics(seen(request), model)}
 
     @routes.get("/models/{model}/versions/{version}/stats", summary="Statistics of a version")
-    async def version_statistics(model: str, version: str) -> dict[str, Any]:
-        return {"model_stats": model_statistics(plane, model, version)}
+    async def version_statistics(request: Request, model: str, version: str) -> dict[str, Any]:
+        return {"model_stats": model_statistics(seen(request), model, version)}
 
     return routes

@@ -16,6 +16,7 @@ from app.control_plane import ControlPlane, Description
 from app.open_inference import load_model, repository_index
 from app.open_inference.parameters import boolean
 from app.rest.admin import operator_only
+from app.rest.credentials import visible_to
 from app.rest.v2.message import json_object, parameters_of
 
 
@@ -28,7 +29,8 @@ def repository_router(plane: ControlPlane, *, authority: Authority) -> APIRouter
     async def index(request: Request) -> list[Description]:
         """`{"ready": true}` leaves out versions that are not ready; the body may be empty."""
         only_ready = boolean("ready", _body(await request.body()).get("ready"))
-        return repository_index(plane, only_ready=only_ready)
+        seen = plane.seen_by(visible_to(request.scope))
+        return repository_index(seen, only_ready=only_ready)
 
     @guarded.post("/models/{model}/load", summary="Load a model")
     async def load(request: Request, model: str) -> Response:

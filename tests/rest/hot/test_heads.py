@@ -93,6 +93,8 @@ async def observe(segments: list[bytes], heads: dict[bytes, Head]) -> tuple[obje
     """What becomes of a connection's segments, where `heads` are known."""
     server = FakeServer(max_body=100)
     server.hot.heads.known = heads
+    for head in heads.values():
+        head.plane = server.hot.plane  # not that of the server that parsed it
     with capture_logs():  # a traceback of each bug would take most of the time
         await talk(server, segments)
     asked = [lease.inputs for lease in server.plane.waiting]

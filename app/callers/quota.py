@@ -1,0 +1,31 @@
+"""How many requests per second a caller may make."""
+
+from __future__ import annotations
+
+
+class TokenBucket:
+    """Lets `rate` requests per second pass, and as many at once as a second brings, at least one.
+
+    It keeps one number, when the bucket will be full again, which is the generic cell rate
+    algorithm: https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm.
+    """
+
+    __slots__ = ("_full_at", "_interval", "_slack")
+
+    def __init__(self, rate: float) -> None:
+        self._interval = 1 / rate  # what one request costs, in seconds
+        self._slack = max(1.0, rate) / rate - self._interval
+        self._full_at = float("-inf")
+
+    def take(self, now: float) -> float:
+        """Take one token at `now`, in seconds on a clock that never goes back.
+
+        Returns 0 where there was one, otherwise in how many seconds there will be one; a request
+        that is refused takes none.
+        """
+        full_at = max(self._full_at, now)
+        wait = full_at - now - self._slack
+        if wait > 1e-9:  # less is an error of rounding
+            return wait
+        self._full_at = full_at + self._interval
+        return 0.0

@@ -1,0 +1,122 @@
+"""What can be read of models: of all of them, or of those that a caller may see."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from app.control_plane.description import (
+    Description,
+    ServedModel,
+    describe_model,
+    describe_states,
+    describe_version,
+    list_served,
+)
+from app.metrics import Metrics, VersionMetrics
+from app.registry import Catalog, Readable, State
+from app.rollouts import Rollouts
+
+NO_READY_VERSION = "models without a ready version"
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether the process should receive traffic, and the reason if it should not."""
+
+    ready: bool
+    reason: str = ""
+
+
+class ModelReader(ABC):
+    """What can be read of models.
+
+    registry: Holds the catalog, as far as it may be seen.
+    metrics: What was counted.
+    rollouts: The rollouts of all models.
+    """
+
+    def __init__(self, registry: Readable, metrics: Metrics, rollouts: Rollouts) -> None:
+        self._seen = registry
+        self._metrics = metrics
+        self._rollouts = rollouts
+        self._served: tuple[Catalog, tuple[ServedModel, ...]] | None = None
+
+    @abstractmethod
+    def readiness(self) -> Readiness:
+        """Whether the process should receive traffic."""
+
+    @abstractmethod
+    def health(self) -> Description:
+        """A summary for people and simple checks."""
+
+    def states(self) -> Description:
+        """The states of every model's versions, by the model's name."""
+        return {name: describe_states(model) for name, model in self._seen.catalog.items()}
+
+    def models(self) -> Description:
+        """Every model with the states of its versions."""
+        return {"models": [describe_model(entry) for entry in self._seen.catalog.values()]}
+
+    def model(self, name: str) -> Description:
+        """One model with its versions in full, and its rollout if any. Raises ModelNotFound."""
+        entry = self._seen.model(name)
+        description = describe_model(entry)
+        description["versions"] = [describe_version(one) for one in entry.versions.values()]
+        rollout = self._rollouts.describe(name)
+        return description if rollout is None else {**description, "rollout": rollout}
+
+    def version(self, name: str, version: str) -> Description:
+        """One version in full. Raises ModelNotFound or VersionNotFound."""
+        return {"model": name, **describe_version(self._seen.version(name, version))}
+
+    def served(self) -> tuple[ServedModel, ...]:
+        """Every READY version; the same tuple until the catalog changes."""
+        catalog = self._seen.catalog
+        if self._served is None or self._served[0] is not catalog:
+            self._served = catalog, tuple(list_served(catalog))
+        return self._served[1]
+
+    def ready(self, name: str, version: str | None = None) -> str:
+        """The version that would answer. Raises ModelNotFound, VersionNotFound or NotReady."""
+        return str(self._seen.find(name, version).number)
+
+    def index(self) -> list[Description]:
+        """Every version of every model: its name, state, and the reason of the state."""
+        return [
+            {
+                "name": model.name,
+                "version": str(entry.number),
+                "state": entry.state.value,
+                "reason": entry.reason,
+            }
+            for model in self._seen.catalog.values()
+            for entry in model.versions.values()
+        ]
+
+    def usage(
+        self, name: str | None = None, version: str | None = None
+    ) -> list[tuple[str, str, VersionMetrics]]:
+        """The metrics of READY versions, each with its model and version.
+
+        name: The model; default None: all models.
+        version: The version; default None: all READY versions.
+
+        Raises ModelNotFound, VersionNotFound or NotReady.
+        """
+        if name is None:
+            models = list(self._seen.catalog.values())
+        else:
+            self._seen.find(name, version)
+            models = [self._seen.model(name)]
+        return [
+            (model.name, str(number), self._metrics.version(model.name, str(number)))
+            for model in models
+            for number, entry in model.versions.items()
+            if entry.state is State.READY and version in {None, str(number)}
+        ]
+
+    def version_for_label(self, name: str, label: str) -> str:
+        """The version of the variant named `label`. Raises ModelNotFound or NotFound."""
+        self._seen.model(name)
+        return str(self._rollouts.version_of(name, label))

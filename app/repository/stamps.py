@@ -1,0 +1,38 @@
+"""Seeing that an operator's file has changed, and is no longer being written."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+SETTLE_SECONDS = 0.25
+"""How long a file must not have changed to be read: editors and copies write in parts."""
+
+FileStamp = tuple[int, int, int] | None
+"""A file's modification time (ns), size and inode; None where there is no file."""
+
+NEVER_SEEN: FileStamp = (-1, -1, -1)
+"""The stamp of no file."""
+
+
+async def settled_stamp(path: Path, seen: FileStamp) -> FileStamp:
+    """The stamp of the file at `path`: at once where it is `seen`, else once writing has ended."""
+    stamp = await asyncio.to_thread(_stamp, path)
+    if stamp == seen:
+        return stamp
+    while stamp is not None and abs(time.time() - stamp[0] / 1e9) < SETTLE_SECONDS:
+        before = stamp
+        await asyncio.sleep(SETTLE_SECONDS)
+        stamp = await asyncio.to_thread(_stamp, path)
+        if stamp == before:
+            break
+    return stamp
+
+
+def _stamp(path: Path) -> FileStamp:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

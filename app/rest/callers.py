@@ -1,0 +1,82 @@
+"""Callers' keys over HTTP: a guard around every route, as pure ASGI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.auth import Authority
+from app.errors import CohortError
+from app.rest.credentials import VISIBLE, keys_in
+from app.rest.errors import log_http_refusal, response_to
+from app.rest.limits import no_more_input
+from app.rest.request_ids import id_of_refused
+
+OPEN_PATHS = frozenset(
+    {
+        "/",
+        "/docs",
+        "/docs/oauth2-redirect",
+        "/health",
+        "/health/live",
+        "/health/ready",
+        "/metrics",  # which may need a key of its own
+        "/openapi.json",
+        "/v2/health/live",
+        "/v2/health/ready",
+    }
+)
+"""Paths that need no key. What they say of models is only what the caller may see."""
+
+OPEN_FILES = "/docs/static/"
+
+SMALL_BODY_BYTES = 64 * 1024
+"""The size of a body up to which it is read and discarded, so that its connection can go on."""
+
+
+def ends_connection(length: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether the body of a request that is refused by its head is too much to wait for."""
+    return length > SMALL_BODY_BYTES or any(name == b"transfer-encoding" for name, _ in headers)
+
+
+class CallersOnly:
+    """Pure ASGI: refuse requests without a key, except to OPEN_PATHS, and those over a quota.
+
+    Every path is guarded that is not open, also one that does not exist.
+    """
+
+    def __init__(self, app: ASGIApp, authority: Authority) -> None:
+        self.app = app
+        self.authority = authority
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        sent = keys_in(scope["headers"])
+        path = scope["path"]
+        if path in OPEN_PATHS or path.startswith(OPEN_FILES):
+            scope[VISIBLE] = self.authority.visible(sent)
+            await self.app(scope, receive, send)
+            return
+        try:
+            caller = self.authority.caller(sent)
+            counted = caller.enter()
+        except CohortError as error:
+            await self._refuse(error, scope, send)
+            return
+        scope[VISIBLE] = caller.models
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            if counted:
+                caller.leave()
+
+    async def _refuse(self, error: CohortError, scope: Scope, send: Send) -> None:
+        log_http_refusal(error, scope["path"], id_of_refused(scope))
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        length = int(announced) if announced.isdigit() else SMALL_BODY_BYTES + 1
+        closing = ends_connection(length, scope["headers"])
+        headers = {"connection": "close"} if closing else {}
+        await response_to(error, headers)(scope, no_more_input, send)
