@@ -70,11 +70,11 @@ class UnsupportedMedia(InvalidInput):
 
 
 class Unauthorized(CohortError):
-    """The route requires a token, and none was sent."""
+    """A key is required, and none was sent, several that differ, or a wrong one."""
 
 
 class Forbidden(CohortError):
-    """The token is wrong, or the route is disabled."""
+    """The key is not an operator's, or the route is disabled."""
 
 
 class NotFound(CohortError):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from app.tensors import TensorSpec
 
 
-@click.command(cls=options.settings_command("models", "rollouts", "default_model"))
+@click.command(cls=options.settings_command("models", "rollouts", "default_model", "api_keys"))
 @click.option(
     "--open/--no-open",
     "opens",
@@ -39,7 +39,7 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
 
     # As it is now: a check does not wait for a copy to end.
     snapshot = scan(settings.models, quiet=0)
-    problems = [*snapshot.problems, *_missing(settings, snapshot)]
+    problems = [*snapshot.problems, *_missing(settings, snapshot), *_keys(settings, snapshot)]
     named = _named(settings, snapshot, problems)
     console = Console(width=None if sys.stdout.isatty() else options.WIDTH)
     if opens and (wanted := list(_wanted(snapshot, named))):
@@ -67,6 +67,29 @@ def _missing(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:
     if not snapshot.models and not snapshot.problems:
         sentence = "has no model; put one at <name>/1/model.onnx in it"
         yield Problem(str(settings.models), "", sentence)
+
+
+def _keys(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:
+    """What is wrong with the file of API keys, models that are not there included."""
+    from app.callers import ADMIN, load_keys
+    from app.errors import did_you_mean, quoted
+    from app.repository import ConfigProblems, Problem
+
+    if settings.api_keys is None:
+        return
+    reserved = ADMIN if settings.admin_token is not None else ""
+    try:
+        keys = load_keys(settings.api_keys, reserved=reserved)
+    except ConfigProblems as error:
+        yield from error.problems
+        return
+    for place, key in enumerate(keys):
+        for number, model in enumerate(key.models or ()):
+            if model not in snapshot.models:
+                there = did_you_mean(model, snapshot.models)
+                path = f"[{place}].models[{number}]"
+                sentence = f"model {quoted(model)} not found{there}"
+                yield Problem(settings.api_keys.name, path, sentence)
 
 
 def _named(

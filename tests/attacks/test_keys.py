@@ -483,8 +483,9 @@ def test_no_route_tells_that_a_hidden_model_exists(servers: Servers, read: str) 
     )
     assert hidden.status_code == missing.status_code
     assert "digits" not in hidden.text.replace("'digits'", "").replace("/digits/", "")
-    if path == "/openapi.json":  # the order of a route's methods differs from process to process
-        assert hidden.json() == missing.json()
+    if path == "/openapi.json":  # which of a route's methods names it differs by process
+        documents = [json.loads(one.text.replace(' Head"', ' Get"')) for one in (hidden, missing)]
+        assert documents[0] == documents[1]
     elif "stats" not in path:  # what was counted differs
         assert hidden.content == missing.content
 
