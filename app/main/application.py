@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version as distribution_version
 
@@ -24,13 +24,16 @@ from app.rest.v2 import v2_router
 from app.settings import Settings
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(
+    settings: Settings | None = None, *, log_lines_dropped: Callable[[], int] = int
+) -> FastAPI:
     """Create the ASGI application, for any ASGI server. Its lifespan runs the Service.
 
     settings: Default: those of the environment. Raises ConfigInvalid where they are wrong.
+    log_lines_dropped: Returns how many log lines were not written, for the metrics; default: 0.
     """
     settings = settings or Settings()
-    service = Service(settings)
+    service = Service(settings, log_lines_dropped=log_lines_dropped)
     limit = settings.max_body_mb * 2**20
 
     @asynccontextmanager

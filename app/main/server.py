@@ -30,8 +30,12 @@ LAST_REQUEST_SECONDS = 2.0
 
 def serve(settings: Settings) -> None:
     """Serve until a signal. Raises SystemExit where the address is not available."""
-    logs.configure(settings.log_format)
-    app = create_app(settings)
+    with logs.configured(settings.log_format) as writer:
+        _serve(settings, writer)
+
+
+def _serve(settings: Settings, writer: logs.LogWriter) -> None:
+    app = create_app(settings, log_lines_dropped=lambda: writer.dropped)
     service: Service = app.state.service
     config = uvicorn.Config(
         app,

@@ -48,9 +48,13 @@ LAG_INTERVAL_SECONDS = 0.25
 
 
 class Service:
-    """All parts of a process. `running` starts them, and stops them in reverse order."""
+    """All parts of a process. `running` starts them, and stops them in reverse order.
 
-    def __init__(self, settings: Settings) -> None:
+    settings: The settings of the process.
+    log_lines_dropped: Returns how many log lines were not written, for the metrics; default: 0.
+    """
+
+    def __init__(self, settings: Settings, *, log_lines_dropped: Callable[[], int] = int) -> None:
         self.settings = settings
         self.keys = KeyRing(_secret(settings.admin_token))
         self.key_watcher = (
@@ -79,6 +83,7 @@ class Service:
             )
             if self.key_watcher is not None
             else None,
+            log_lines_dropped=log_lines_dropped,
         )
         self.registry = Registry(
             wake=self.scheduler.wake,

@@ -102,6 +102,7 @@ class Metrics(Collector):
     rollouts: The metrics of rollouts and their shadows.
     hot_requests: Returns how many responses the fast path has sent; called at each scrape.
     keys: The metrics of callers' keys; None where callers need none.
+    log_lines_dropped: Returns how many log lines were not written; called at each scrape.
     """
 
     def __init__(
@@ -111,11 +112,13 @@ class Metrics(Collector):
         rollouts: RolloutMetrics,
         hot_requests: Callable[[], int],
         keys: KeyMetrics | None = None,
+        log_lines_dropped: Callable[[], int] = int,
     ) -> None:
         self._models = models
         self.rollouts = rollouts
         self._hot_requests = hot_requests
         self._keys = keys
+        self._log_lines_dropped = log_lines_dropped
         self._versions: dict[Labels, VersionMetrics] = {}
         self.loop_lag = Histogram(DURATION_BUCKETS)
         self._registry = CollectorRegistry()
@@ -185,7 +188,11 @@ class Metrics(Collector):
             "http_hot_requests", "Responses of the fast HTTP protocol, not of FastAPI."
         )
         hot.add_metric((), self._hot_requests())
-        yield from (inference, rejected, cancelled, stalls, hot)
+        lines = CounterMetricFamily(
+            "log_lines_dropped", "Log lines that were not written: standard error took no more."
+        )
+        lines.add_metric((), self._log_lines_dropped())
+        yield from (inference, rejected, cancelled, stalls, hot, lines)
 
     def _histograms(self) -> Iterator[Metric]:
         durations = HistogramMetricFamily(

@@ -69,11 +69,11 @@ class Cohort:
 
 @contextmanager
 def cohort(
-    models: Path, folder: Path, *, ready: bool = True, **settings: object
+    models: Path, folder: Path, *, ready: bool = True, stderr: int | None = None, **settings: object
 ) -> Iterator[Cohort]:
     """Serve `models` on a free port, unless one is set; settings are COHORT_* names in lower case.
 
-    `folder` takes the log, the state and the cache.
+    `folder` takes the state, the cache, and the log, unless that goes to the descriptor `stderr`.
     """
     port = int(str(settings.pop("port", 0))) or free_port()
     environment = {
@@ -89,9 +89,12 @@ def cohort(
         **{f"COHORT_{name.upper()}": str(value) for name, value in settings.items()},
     }
     log = folder / f"log-{port}.txt"
-    with log.open("wb") as stderr:
+    with log.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "app", "serve"], cwd=ROOT, env=environment, stderr=stderr
+            [sys.executable, "-m", "app", "serve"],
+            cwd=ROOT,
+            env=environment,
+            stderr=file if stderr is None else stderr,
         )
     started = Cohort(
         process, f"http://127.0.0.1:{port}", log, f"127.0.0.1:{environment['COHORT_GRPC_PORT']}"

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterator
+from io import StringIO
 
 import pytest
 import structlog
+from structlog.typing import EventDict
 
 from app.main import logs
+from app.main.logs import LogWriter
+from tests.pipes import fill
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -27,9 +33,9 @@ def restored() -> Iterator[None]:
 
 def test_json_has_an_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
     """From both kinds of loggers, on standard error, with the same keys."""
-    logs.configure("json")
-    structlog.get_logger("tests.main").info("version ready", model="m", seconds=0.5)
-    logging.getLogger("tests.main").warning("from %s", "elsewhere")
+    with logs.configured("json"):
+        structlog.get_logger("tests.main").info("version ready", model="m", seconds=0.5)
+        logging.getLogger("tests.main").warning("from %s", "elsewhere")
     captured = capsys.readouterr()
     assert captured.out == ""
     ours, theirs = [json.loads(line) for line in captured.err.splitlines()]
@@ -43,19 +49,21 @@ def test_json_has_an_object_per_line(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_json_has_a_traceback_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """A record with an exception is still one object."""
-    logs.configure("json")
-    try:
-        raise ValueError("no such thing")
-    except ValueError:
-        structlog.get_logger("tests.main").exception("failed")
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "ValueError: no such thing" in json.loads(line)["exception"]
+    with logs.configured("json"):
+        for log in (structlog.get_logger("tests.main"), logging.getLogger("tests.main")):
+            try:
+                raise ValueError("no such thing")
+            except ValueError:
+                log.exception("failed")
+    ours, theirs = map(json.loads, capsys.readouterr().err.splitlines())
+    assert "ValueError: no such thing" in ours["exception"]
+    assert "ValueError: no such thing" in theirs["exception"]
 
 
 def test_console_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     """Text without colours where standard error is not a terminal."""
-    logs.configure("console")
-    structlog.get_logger("tests.main").info("version ready", model="m")
+    with logs.configured("console"):
+        structlog.get_logger("tests.main").info("version ready", model="m")
     line = capsys.readouterr().err
     assert "version ready" in line
     assert "model=m" in line
@@ -64,10 +72,66 @@ def test_console_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_debug_and_uvicorns_information_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     """uvicorn's own lines repeat what Cohort logs; its warnings are kept."""
-    logs.configure("json")
-    logging.getLogger("tests.main").debug("detail")
-    logging.getLogger("uvicorn.error").info("Started server process")
-    logging.getLogger("uvicorn.error").warning("limit reached")
+    with logs.configured("json"):
+        logging.getLogger("tests.main").debug("detail")
+        logging.getLogger("uvicorn.error").info("Started server process")
+        logging.getLogger("uvicorn.error").warning("limit reached")
     assert [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()] == [
         "limit reached"
     ]
+
+
+def log_record(text: str) -> logging.LogRecord:
+    return logging.makeLogRecord({"name": "tests", "levelname": "INFO", "msg": text})
+
+
+def test_full_pipe_holds_nobody_up_and_the_gap_is_named_once_it_flows() -> None:
+    """Lines past the limit are dropped and counted; those that waited are written in order."""
+    reading, writing = os.pipe()
+    fill(writing, b".")
+    with os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "w") as stream:
+        writer = LogWriter(stream, json.dumps, limit=100)
+        for number in range(1000):
+            writer.handle(log_record(str(number)))
+        assert writer.dropped >= 1000 - 100 - logs.LINES_AT_ONCE
+        assert not writer.flush_within(0)
+        lines = (json.loads(line.lstrip(b".")) for line in pipe)
+        written: list[int] = []
+        missing = 0
+        while len(written) + missing < 1000:
+            line = next(lines)
+            if line["event"] == "log lines were dropped":
+                missing += line["lines"]
+            else:
+                written.append(int(line["event"]))
+        assert written == sorted(set(written))
+        assert missing == writer.dropped
+
+
+def test_value_that_cannot_be_shown_costs_its_own_line_only() -> None:
+    """The line says why; the next one is written."""
+    stream = StringIO()
+
+    def render(event: EventDict) -> str:
+        if event["event"] == "bad":
+            raise ValueError("no such form")
+        return str(event["event"]) + str(event.get("reason", ""))
+
+    writer = LogWriter(stream, render)
+    for text in ("bad", "good"):
+        writer.handle(log_record(text))
+    assert writer.flush_within(PATIENCE)
+    first, second = stream.getvalue().splitlines()
+    assert "ValueError: no such form" in first
+    assert second == "good"
+
+
+def test_stream_that_nobody_will_read_counts_its_lines() -> None:
+    """A broken pipe ends neither the writer nor the process."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        writer = LogWriter(stream, json.dumps)
+        writer.handle(log_record("lost"))
+        assert writer.flush_within(PATIENCE)
+        assert writer.dropped == 1
