@@ -400,6 +400,25 @@ def fill(*, growing: int = 1) -> onnx.ModelProto:
     )
 
 
+def explosive() -> onnx.ModelProto:
+    """`x` FP32 [N, L] → `y` FP32 [1, 1], by as many products as x has elements, to the fourth."""
+    nodes, last = [], "x"
+    for step in ("first", "second"):
+        column, row, product = f"{step}_column", f"{step}_row", f"{step}_product"
+        nodes += [
+            helper.make_node("Reshape", [last, "as_column"], [column]),
+            helper.make_node("Reshape", [last, "as_row"], [row]),
+            helper.make_node("MatMul", [column, row], [product]),
+        ]
+        last = product
+    return _model(
+        [*nodes, helper.make_node("ReduceSum", [last], ["y"])],
+        [_tensor("x", "FP32", ["N", "L"])],
+        [_tensor("y", "FP32", [1, 1])],
+        [_weight("as_column", np.array([-1, 1], "i8")), _weight("as_row", np.array([1, -1], "i8"))],
+    )
+
+
 def reshaped() -> onnx.ModelProto:
     """`x` FP32 [N, 4] → `y` FP32 [N, 4] = 2 · x, by sizes that are computed from x's shape."""
     return _model(

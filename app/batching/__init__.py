@@ -22,6 +22,7 @@ from app.batching.events import (
     Ran,
     RequestCancelled,
 )
+from app.batching.output_limit import OutputLimit, limit_outputs
 from app.batching.padding import PadPlan, plan_padding
 from app.batching.policy import (
     BatchDecision,
@@ -47,6 +48,7 @@ __all__ = [
     "InlineStall",
     "Key",
     "LeftLoop",
+    "OutputLimit",
     "Outputs",
     "PadPlan",
     "Padding",
@@ -60,6 +62,7 @@ __all__ = [
     "RunControl",
     "Ticket",
     "Watchdog",
+    "limit_outputs",
     "next_batch",
     "plan_padding",
     "split",

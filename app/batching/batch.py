@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
 
 from app.batching.events import Ran
+from app.batching.output_limit import OutputLimit
 from app.batching.padding import PadPlan
 from app.batching.policy import BatchDecision, Key
 from app.batching.stacking import Outputs, RowsDoNotFollow, join, split
@@ -37,12 +38,14 @@ class Runner:
     run_exclusively: Runs the model while no other run is in progress, on more threads.
     make_control: Makes the RunControl of one batch; None where runs cannot be stopped.
     padding: How requests of different lengths are padded; None where they never share a run.
+    output_limit: The most bytes of outputs that a request may get.
     """
 
     run: Run
     run_exclusively: Run
     make_control: Callable[[], RunControl | None]
     padding: PadPlan | None
+    output_limit: OutputLimit
 
 
 class Ticket:
@@ -188,12 +191,14 @@ class Batch:
                 self._run(tickets[:half])
                 self._run(tickets[half:])
 
-    def _run_joined(self, tickets: list[Ticket]) -> list[Outputs]:
-        plan = self._runner.padding
+    def _run_joined(self, tickets: list[Ticket]) -> Sequence[Outputs | CohortError]:
+        plan, limit = self._runner.padding, self._runner.output_limit
         lengths: dict[str, list[int]] = {}
         padding = 0.0
         if len(tickets) == 1:
             rows = tickets[0].rows
+            if rows > limit.max_rows:
+                limit.check_rows(rows)
             feeds = tickets[0].inputs
         else:
             rows = self.rows if tickets is self.tickets else sum([one.rows for one in tickets])
@@ -216,11 +221,11 @@ class Batch:
             self.runs.append(ran)
             if succeeded and self.first_success is None:
                 self.first_success = ran
-        if len(tickets) == 1:
-            return [outputs]
-        parts = split(outputs, tickets, rows)
+        parts = [outputs] if len(tickets) == 1 else split(outputs, tickets, rows)
         if plan is not None and lengths:
             plan.trim(parts, lengths)
+        if limit.measured or rows > limit.max_rows:
+            return [limit.checked(part) for part in parts]
         return parts
 
 

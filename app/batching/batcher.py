@@ -17,6 +17,7 @@ from app.batching.events import (
     report,
 )
 from app.batching.inline import InlineRuns
+from app.batching.output_limit import NO_LIMIT, OutputLimit
 from app.batching.padding import PadPlan
 from app.batching.policy import (
     BatchDecision,
@@ -63,6 +64,7 @@ class Batcher:
         share one.
     unpredictable: Why the duration of a run cannot be estimated, so that none executes on the event
         loop or the express slot; default "".
+    output_limit: The most bytes of outputs that a request may get; default: no limit.
     inline_run: Where runs on the event loop are written down for the watchdog; default: nowhere.
     """
 
@@ -81,6 +83,7 @@ class Batcher:
         shadow: bool = False,
         padding: PadPlan | None = None,
         unpredictable: str = "",
+        output_limit: OutputLimit = NO_LIMIT,
         inline_run: InlineRun | None = None,
     ) -> None:
         self.run = run
@@ -92,7 +95,7 @@ class Batcher:
         self.waiting = 0  # requests
         self._work = 0.0  # of those, in rows of the length that was profiled
         self.running: set[Batch] = set()
-        self._runner = Runner(run, run_exclusively or run, make_control, self.padding)
+        self._runner = Runner(run, run_exclusively or run, make_control, self.padding, output_limit)
         self.inline = InlineRuns(
             InlineRun() if inline_run is None else inline_run,
             self._runner,

@@ -96,6 +96,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
             chain=config.providers,
             policy=config.provider_policy,
             options=config.session,
+            memory_limit_mb=config.memory_limit_mb,
             cache=settings.cache,
         )
         session = opener.open()

@@ -55,6 +55,7 @@ class BatchedSession:
             device=session.device,
             padding=prepared.profile_result.padding,
             unpredictable=session.unpredictable,
+            output_limit=prepared.output_limit,
             inline_run=inline_run,
         )
         self.leases = LeaseCount()
@@ -129,6 +130,7 @@ class BatchedSession:
             shadow=shadow,
             padding=own.padding,
             unpredictable=own.inline.unpredictable,
+            output_limit=self._prepared.output_limit,
             inline_run=self._inline_run,
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from app.batching import BatchPolicy
+from app.batching import BatchPolicy, OutputLimit, limit_outputs
 from app.errors import CohortError, LoadFailed
 from app.profiling import ProfileResult, Store, Trial, find_trial, profile_model, small_enough
 from app.registry.catalog import Source
@@ -29,6 +29,7 @@ class PreparedVersion:
     profile_result: The measured profile, or the one that an earlier load kept.
     policy: The config's batch policy with the `max_batch_size` that the profile chose.
     timeout: The longest that a request may take, in seconds, from the config.
+    output_limit: The most bytes of outputs that a request may get, from the config.
     manifest: The version's manifest; None where it has none.
     example: The inputs of the manifest's first example, or else trial inputs that the model
         accepted; None where there are neither.
@@ -39,6 +40,7 @@ class PreparedVersion:
     profile_result: ProfileResult
     policy: BatchPolicy
     timeout: float
+    output_limit: OutputLimit
     manifest: Manifest | None
     example: Arrays | None
 
@@ -66,6 +68,7 @@ def prepare_version(source: Source, cache: Path | None) -> PreparedVersion:
         chain=config.providers,
         policy=config.provider_policy,
         options=config.session,
+        memory_limit_mb=config.memory_limit_mb,
         cache=cache,
     )
     manifest = read_manifest(folder)
@@ -97,7 +100,14 @@ def prepare_version(source: Source, cache: Path | None) -> PreparedVersion:
         example = manifest.examples[0].inputs
     policy = replace(config.batching, max_batch_size=result.profile.max_batch_size)
     return PreparedVersion(
-        session, exclusive, result, policy, config.timeout_ms / 1000, manifest, example
+        session,
+        exclusive,
+        result,
+        policy,
+        config.timeout_ms / 1000,
+        limit_outputs(session.inputs, session.outputs, config.max_output_mb * 2**20),
+        manifest,
+        example,
     )
 
 

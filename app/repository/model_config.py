@@ -91,6 +91,9 @@ class ModelConfig:
     batching: The batch policy.
     timeout_ms: Milliseconds that a request may take, or less where its caller gives less; default
         30,000.
+    memory_limit_mb: Megabytes that the runs of a session take at most, besides its weights, on the
+        CPU and on CUDA; default None: no limit.
+    max_output_mb: Megabytes of outputs that a request gets at most; default 1024.
     warm_up: The runs before the first request.
     """
 
@@ -102,6 +105,8 @@ class ModelConfig:
     session: SessionOptions = field(default_factory=SessionOptions)
     batching: BatchPolicy = field(default_factory=BatchPolicy)
     timeout_ms: float = 30_000.0
+    memory_limit_mb: int | None = None
+    max_output_mb: int = 1024
     warm_up: WarmUp = WarmUp()
 
 
@@ -117,6 +122,8 @@ RANGES: Mapping[str, Range] = {
     "batching.pad.*.axis": Range(1, 64, "axis 0 holds the rows"),
     "batching.pad.*.multiple": Range(1, 2**20, "1 lets only equal lengths share a run"),
     "timeout_ms": Range(1, A_DAY_MS),
+    "memory_limit_mb": Range(1, 2**20, "without it there is no limit"),
+    "max_output_mb": Range(1, 2**20),
     "warm_up.rows.*": Range(1, 2**20),
 }
 

@@ -18,6 +18,7 @@ _MEMORY = re.compile(
     r"|Available memory of",
     re.IGNORECASE,
 )
+_ARENA = re.compile(r"Available memory of|Failed to allocate memory for requested buffer")
 _DEVICE = re.compile(
     r"\b(?:CUDA|CUDNN|CUBLAS|CUBLASLT|CUFFT|CUSPARSE|NCCL|HIP|ROCM|MIOPEN|ROCBLAS|HIPBLAS)[ _]"
     r"(?:failure|error|status|driver)|\bcuda[A-Z]\w+|CUD(?:A|NN)_(?:ERROR|STATUS)|CUBLAS_STATUS"
@@ -89,13 +90,21 @@ def _last_part(path: str) -> str:
     return re.split(r"[\\/]", path.rstrip("\\/"))[-1]
 
 
-def run_failure(error: Exception) -> CohortError:
-    """Convert `error`, raised by a run, to a CohortError."""
+def run_failure(error: Exception, memory_limit_mb: int | None = None) -> CohortError:
+    """Convert `error`, raised by a run, to a CohortError.
+
+    `memory_limit_mb` is the limit of the session; default None: none.
+    """
     text = str(error)
     if isinstance(error, CohortError):
         return error
     if _STOPPED.search(text):
         return InferenceFailed("the run was stopped", blames_input=False)
+    if memory_limit_mb is not None and _ARENA.search(text):
+        return InferenceFailed(
+            f"the run needs more memory than the model may take: {memory_limit_mb} MB "
+            "(memory_limit_mb)"
+        )
     if isinstance(error, MemoryError) or _MEMORY.search(text):
         return InferenceFailed("out of memory while running the model", blames_input=False)
     if isinstance(error, _INVALID_ARGUMENT):

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from app.errors import LoadFailed
 from app.session.digests import Digests, Stamp, stamp
 from app.session.failures import sentence
+from app.session.memory import limit_provider, limit_session, limited_memory
 from app.session.optimized_graph import MAX_MODEL_BYTES, OptimizedGraph
 from app.session.protobuf import DeclaredShape, ModelFile, read_model
 from app.session.providers import (
@@ -55,6 +56,8 @@ class Opener:
         under `require` the first link must take at least one node, under `require_all` every node.
         Nodes that the active provider leaves go to later links, and at last to the CPU.
     options: `session:` of the model's config.
+    memory_limit_mb: Megabytes that the runs of a session take at most, besides its weights, on the
+        CPU and on CUDA; default None: no limit.
     cache: the folder for optimized graphs; None (default) keeps none.
     """
 
@@ -65,12 +68,14 @@ class Opener:
         chain: Sequence[Provider] = DEFAULT_CHAIN,
         policy: ProviderPolicy = "prefer",
         options: SessionOptions = SessionOptions(),
+        memory_limit_mb: int | None = None,
         cache: Path | None = None,
     ) -> None:
+        self.memory_limit_mb = memory_limit_mb
         self.path, self.chain, self.policy = path, tuple(chain), policy
         self.options, self.cache, self.digests = options, cache, Digests()
         self._model: ModelFile | None = None
-        self._unpredictable = ""
+        self.unpredictable = ""  # why runs cannot be estimated, once the file was read
         self._stamps: dict[Path, Stamp] = {}
 
     def open(self, exclusive_threads: int = 0) -> Session:
@@ -103,7 +108,7 @@ class Opener:
                 if not reason:
                     wanted = tuple(one.name for one in chain)
                     placement = Placement(wanted, link.name, tuple(fallbacks), nodes)
-                    return _session(raw, model, placement, link.device, self._unpredictable)
+                    return _session(raw, model, placement, link.device, self)
             if policy != "prefer":
                 raise LoadFailed(f"provider_policy {policy} asks for {link.name}: {reason}")
             fallbacks.append(Fallback(link.name, reason))
@@ -125,7 +130,7 @@ class Opener:
     def _read(self) -> ModelFile:
         if self._model is None:
             before = stamp(self.path)
-            self._model, self._unpredictable = _read(self.path)
+            self._model, self.unpredictable = _read(self.path)
             beside = [self.path.parent / location for location in sorted(self._model.external)]
             beside += custom_op_libraries(self.path, self.options)
             self._stamps = {self.path: before, **{path: stamp(path) for path in beside}}
@@ -243,15 +248,18 @@ class _Runtime:
         self._path, self._options, self._cache = opener.path, opener.options, opener.cache
         self._digests, self._external = opener.digests, external
         self._exclusive_threads = exclusive_threads
+        self._memory_limit_mb = opener.memory_limit_mb
 
     def open(self, links: Sequence[Provider], policy: ProviderPolicy) -> Any:
         """ONNX Runtime's session on `links`; raises whatever it raises."""
         if links[0].name == CPU:
-            return self._open_on_cpu()
+            with limited_memory(self._memory_limit_mb):
+                return self._open_on_cpu()
         options = self._runtime_options()
         if policy == "require_all":
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-        return _open(self._path, options, links)
+        with limited_memory(self._memory_limit_mb):
+            return _open(self._path, options, links, self._memory_limit_mb)
 
     def left_over(self, link: Provider) -> str:
         """How many nodes `link` leaves to others, which `open` under require_all does not say."""
@@ -319,6 +327,7 @@ class _Runtime:
         options.add_session_config_entry("session.intra_op.spin_duration_us", SPIN_MICROSECONDS)
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        limit_session(options, self._memory_limit_mb)
         for library in custom_op_libraries(self._path, wanted):
             options.register_custom_ops_library(str(library))
         return options
@@ -332,8 +341,10 @@ _LEVELS = {
 }
 
 
-def _open(path: Path, options: Any, links: Sequence[Provider]) -> Any:
-    providers = [(link.ort_name, link.ort_options) for link in links]
+def _open(
+    path: Path, options: Any, links: Sequence[Provider], memory_limit_mb: int | None = None
+) -> Any:
+    providers = [(link.ort_name, limit_provider(link, memory_limit_mb)) for link in links]
 
     def open_it() -> Any:
         # Its own fallback prints to stdout and forgets why.
@@ -343,7 +354,7 @@ def _open(path: Path, options: Any, links: Sequence[Provider]) -> Any:
 
 
 def _session(
-    raw: Any, model: ModelFile, placement: Placement, device: str, unpredictable: str
+    raw: Any, model: ModelFile, placement: Placement, device: str, opener: Opener
 ) -> Session:
     try:
         inputs = tuple(_spec(one, model.shapes) for one in raw.get_inputs())
@@ -357,7 +368,8 @@ def _session(
         metadata=model.metadata,
         placement=placement,
         device=device,
-        unpredictable=unpredictable,
+        unpredictable=opener.unpredictable,
+        memory_limit_mb=opener.memory_limit_mb,
     )
 
 

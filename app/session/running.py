@@ -61,6 +61,11 @@ class Placement:
 _PLAIN: Any = ort.RunOptions()
 
 
+CPU_DEVICE = "cpu"
+
+SHRINK = ("memory.enable_memory_arena_shrinkage", "cpu:0")
+
+
 class OrtRunControl:
     """Stops one run, or several at once."""
 
@@ -83,11 +88,13 @@ class Session:
     placement: The execution providers wanted and active.
     device: The device that runs use, such as "cpu" or "cuda:0".
     unpredictable: Why the cost of a run depends on the inputs' values; default "": it does not.
+        What such a run took of memory is given back after it.
+    memory_limit_mb: The limit that it was opened with, for errors; default None: none.
     """
 
     __slots__ = (
-        "_names", "_raw", "_run", "device", "inputs", "metadata", "outputs", "placement",
-        "unpredictable",
+        "_memory_limit_mb", "_names", "_raw", "_run", "device", "inputs", "metadata", "outputs",
+        "placement", "unpredictable",
     )  # fmt: skip
 
     def __init__(
@@ -100,10 +107,12 @@ class Session:
         placement: Placement,
         device: str,
         unpredictable: str = "",
+        memory_limit_mb: int | None = None,
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
         self.metadata, self.placement, self.device = metadata, placement, device
         self.unpredictable = unpredictable
+        self._memory_limit_mb = memory_limit_mb
         self._names = [spec.name for spec in outputs if spec.transportable]
         self._raw = raw
         # The C++ object under `raw`: raw's own `run` costs 1 µs more, prints, and falls back.
@@ -129,11 +138,14 @@ class Session:
                     raise InvalidInput("an input is not in this machine's byte order")
             return self._run(self._names, feeds, _PLAIN if control is None else control.options)
         except Exception as error:
-            raise run_failure(error) from error
+            raise run_failure(error, self._memory_limit_mb) from error
 
     def control(self) -> OrtRunControl:
         """A new OrtRunControl for a run."""
-        return OrtRunControl()
+        control = OrtRunControl()
+        if self.unpredictable and self.device == CPU_DEVICE:
+            control.options.add_run_config_entry(*SHRINK)
+        return control
 
     def close(self) -> None:
         """Free the model. Runs in flight finish; later ones raise InferenceFailed."""

@@ -63,6 +63,8 @@ def test_every_key_is_read() -> None:
           pad: {input_ids: {axis: 1, value: 0, multiple: 16}}
           trust: true
         timeout_ms: 1000
+        memory_limit_mb: 512
+        max_output_mb: 16
         warm_up: {rows: [1, 4]}
         """,
         FILE,
@@ -74,6 +76,8 @@ def test_every_key_is_read() -> None:
         session=SessionOptions(2, "basic", False, ("libops.so",)),
         batching=BatchPolicy(16, 0.5, 100, 2.5, 20.0, {"input_ids": Padding(1, 0, 16)}, trust=True),
         timeout_ms=1000.0,
+        memory_limit_mb=512,
+        max_output_mb=16,
         warm_up=WarmUp((1, 4)),
     )
 

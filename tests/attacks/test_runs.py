@@ -1,0 +1,227 @@
+"""Inputs that make a model work for as long, or take as much memory, as their sender likes.
+
+Each goes over every API. What matters besides the answer: other models and `/health/live` answer
+while the run is in progress, the run ends, and so does what it took.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grpc
+import httpx
+import numpy as np
+import pytest
+
+from app.rpc import inference_pb2 as messages
+from tests import onnx_models
+from tests.e2e.processes import Cohort, cohort, free_port
+from tests.e2e.scrape import Scrape
+from tests.rpc.client import PATH, raw_request
+from tests.waiting import wait_until
+
+APIS = ("hot", "ordinary", "v2", "v1", "unary", "stream")
+
+FOREVER = 10**15
+"""Trips that nobody waits for."""
+
+PATIENCE = 60.0
+"""Seconds in which even a busy machine answers."""
+
+LIMIT_MB = 64
+HUGE = 10**9  # ones, 4 GB of them
+
+
+class Answer(NamedTuple):
+    """What any API says: "" for success, or the kind of error, and the text."""
+
+    error: str
+    text: str
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
+    """A server with models whose work depends on values, and an ordinary one."""
+    folder = tmp_path_factory.mktemp("runs")
+    models = {
+        "loop": (onnx_models.loop(), {"timeout_ms": 3000}),
+        "nested": (onnx_models.loop(nested=True), {"timeout_ms": 3000}),
+        "limited": (onnx_models.fill(), {"memory_limit_mb": LIMIT_MB}),
+        "cut": (onnx_models.fill(), {"max_output_mb": 1}),
+        "plain": (onnx_models.mlp(), {}),
+        "shaped": (onnx_models.reshaped(), {}),
+        "explosive": (onnx_models.explosive(), {}),
+    }
+    for name, (model, config) in models.items():
+        onnx_models.save(model, folder / "models" / name / "1" / "model.onnx")
+        (folder / "models" / name / "config.yaml").write_text(
+            json.dumps({"providers": ["cpu"], **config})
+        )
+    with cohort(folder / "models", folder, watch_seconds=0, grpc_port=free_port()) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """Threads for requests that wait."""
+    with ThreadPoolExecutor(8) as threads:
+        yield threads
+
+
+def ask(server: Cohort, api: str, model: str, n: int) -> Answer:
+    """Send a row with `n`."""
+    array = np.array([[n]], "i8")
+    if api == "unary":
+        return _unary(server, raw_request(model, {"n": array}))
+    if api == "stream":
+        return _stream(server, raw_request(model, {"n": array}))
+    path, body = {
+        "hot": (f"/models/{model}/predict", {"inputs": {"n": [[n]]}}),
+        "ordinary": (f"/models/{model}/predict?ordinary", {"inputs": {"n": [[n]]}}),
+        "v1": (f"/v1/models/{model}:predict", {"instances": [[n]]}),
+        "v2": (
+            f"/v2/models/{model}/infer",
+            {"inputs": [{"name": "n", "datatype": "INT64", "shape": [1, 1], "data": [n]}]},
+        ),
+    }[api]
+    response = httpx.post(server.url + path, json=body, timeout=PATIENCE)
+    if response.status_code == 200:
+        return Answer("", response.text)
+    return Answer(KINDS.get(response.status_code, str(response.status_code)), response.text)
+
+
+KINDS = {400: "invalid", 500: "failed", 504: "deadline"}
+CODES = {
+    grpc.StatusCode.INVALID_ARGUMENT: "invalid",
+    grpc.StatusCode.INTERNAL: "failed",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "deadline",
+}
+
+
+def _unary(server: Cohort, message: messages.ModelInferRequest) -> Answer:
+    with grpc.insecure_channel(server.grpc) as channel:
+        call: Callable[..., Any] = channel.unary_unary(f"{PATH}/ModelInfer")
+        try:
+            call(message.SerializeToString(), timeout=PATIENCE)
+        except grpc.RpcError as error:
+            code = error.code()
+            return Answer(CODES.get(code, str(code)), str(error.details()))
+        return Answer("", "")
+
+
+def _stream(server: Cohort, message: messages.ModelInferRequest) -> Answer:
+    with grpc.insecure_channel(server.grpc) as channel:
+        call: Callable[..., Any] = channel.stream_stream(f"{PATH}/ModelStreamInfer")
+        data = next(iter(call(iter([message.SerializeToString()]), timeout=PATIENCE)))
+        text = messages.ModelStreamInferResponse.FromString(data).error_message
+    if not text:
+        return Answer("", "")
+    deadline, limits = "no response within" in text, "max_output_mb" in text
+    return Answer("deadline" if deadline else "invalid" if limits else "failed", text)
+
+
+def answers_others(server: Cohort, busy: Future[Answer]) -> bool:
+    """Ask for health and another model's prediction; whether `busy` was in progress all along."""
+    alive = httpx.get(f"{server.url}/health/live", timeout=PATIENCE)
+    row = {"inputs": {"x": [[1, 2, 3, 4]]}}
+    predicted = httpx.post(f"{server.url}/models/plain/predict", json=row, timeout=PATIENCE)
+    assert (alive.status_code, predicted.status_code) == (200, 200)
+    return not busy.done()
+
+
+def runs_of(server: Cohort, model: str) -> float:
+    return Scrape(server.url).value("model_run_duration_seconds_count", model=model)
+
+
+def resident(server: Cohort) -> int:
+    """The memory of the server, in MB."""
+    pages = Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]
+    return int(pages) * 4096 >> 20
+
+
+@pytest.mark.parametrize("model", ["loop", "nested"])
+@pytest.mark.parametrize("api", APIS)
+def test_a_run_without_end_ends_at_its_deadline(
+    server: Cohort, pool: ThreadPoolExecutor, api: str, model: str
+) -> None:
+    """Its caller is told, others are answered meanwhile, and its thread is free again."""
+    before = runs_of(server, model)
+    endless = pool.submit(ask, server, api, model, FOREVER)
+    assert answers_others(server, endless)
+    assert answers_others(server, endless)
+    answer = endless.result(PATIENCE)
+    assert answer.error == "deadline", answer
+    wait_until(lambda: runs_of(server, model) > before)  # counted when it is over
+    assert ask(server, api, model, 3).error == ""
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_run_over_the_memory_limit_fails_by_itself(server: Cohort, api: str) -> None:
+    """It names the limit, the next request is answered, and memory is what it was."""
+    assert ask(server, api, "limited", 10).error == ""
+    before = resident(server)
+    answer = ask(server, api, "limited", HUGE)
+    assert answer.error == "failed"
+    assert f"{LIMIT_MB} MB (memory_limit_mb)" in answer.text
+    assert ask(server, api, "limited", 10).error == ""
+    assert resident(server) < before + 2 * LIMIT_MB
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_outputs_over_their_limit_are_not_written(server: Cohort, api: str) -> None:
+    """A megabyte is, one number more is not."""
+    answer = ask(server, api, "cut", 2**18 + 1)
+    assert answer.error == "invalid"
+    assert "more than 1 MB (max_output_mb)" in answer.text
+    assert ask(server, api, "cut", 10).error == ""
+
+
+def test_small_values_do_not_bring_such_models_to_the_event_loop(server: Cohort) -> None:
+    """However short their runs were, none executes there, and the description says why."""
+    for model, reason in (
+        ("loop", "what Loop does depends on input values"),
+        ("limited", "what Expand does depends on input values"),
+        ("plain", ""),
+        ("shaped", ""),
+    ):
+        found = httpx.get(f"{server.url}/models/{model}/versions/1").json()["profile"]
+        assert found["unpredictable"] == reason
+        assert bool(found["inline_up_to_rows"]) == (not reason)
+        gauge = Scrape(server.url).value("model_unpredictable", model=model)
+        assert gauge == float(bool(reason))
+
+
+def test_a_version_leaves_the_event_loop_once_a_run_there_is_slow(server: Cohort) -> None:
+    """For good: its shapes did it, which the file does not tell."""
+    url = f"{server.url}/models/explosive"
+
+    def profile() -> Any:
+        return httpx.get(f"{url}/versions/1").json()["profile"]
+
+    assert profile()["unpredictable"] == ""
+    assert profile()["inline_up_to_rows"] >= 1
+    longer = {"inputs": {"x": [[1.0] * 56]}}  # 150 times the work of 16, by estimate 3.5
+    assert httpx.post(f"{url}/predict", json=longer, timeout=PATIENCE).status_code == 200
+    reason = wait_until(lambda: profile()["unpredictable"])
+    assert reason.startswith("a run on the event loop took ")
+    assert profile()["inline_up_to_rows"] == 0
+    assert Scrape(server.url).value("model_inline_stalls_total", model="explosive") == 1
+    assert httpx.post(f"{url}/predict", json=longer, timeout=PATIENCE).status_code == 200
+    assert Scrape(server.url).value("model_inline_stalls_total", model="explosive") == 1
+    assert '"runs left the event loop"' in server.logged
+
+
+def test_many_runs_without_end_leave_room_for_others(
+    server: Cohort, pool: ThreadPoolExecutor
+) -> None:
+    """They take the slots of the CPU, not the event loop and not the slot for short runs."""
+    endless = [pool.submit(ask, server, "hot", "loop", FOREVER) for _ in range(4)]
+    assert answers_others(server, endless[0])
+    rows = {"inputs": {"x": [[1, 2, 3, 4]] * 2000}}  # too long for the loop
+    response = httpx.post(f"{server.url}/models/shaped/predict", json=rows, timeout=PATIENCE)
+    assert response.status_code == 200
+    assert {one.result(PATIENCE).error for one in endless} == {"deadline"}

@@ -1,0 +1,85 @@
+"""The memory that runs of a session may take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.errors import InferenceFailed
+from app.session import Opener, Provider, Session
+from app.session.failures import run_failure
+from app.session.memory import limit_provider
+from tests import onnx_models
+
+Limited = Callable[[int | None], Session]
+
+
+@pytest.fixture
+def limited(tmp_path: Path) -> Limited:
+    """Opens a model that makes as many ones as its input says, with a limit in MB."""
+    path = onnx_models.save(onnx_models.fill(), tmp_path / "1" / "model.onnx")
+    chain = (Provider("cpu"),)
+
+    def open_it(megabytes: int | None) -> Session:
+        return Opener(path, chain=chain, memory_limit_mb=megabytes).open()
+
+    return open_it
+
+
+def ones(session: Session, megabytes: int) -> int:
+    """Ask for that many MB of ones; how many came."""
+    return int(session.run({"n": np.array([[megabytes << 18]])}, session.control())[0].nbytes >> 20)
+
+
+def test_a_run_over_the_limit_fails_by_itself(limited: Limited) -> None:
+    """With an error that names the limit; the next run takes what it needs."""
+    session = limited(64)
+    assert ones(session, 40) == 40
+    with pytest.raises(InferenceFailed, match=r"64 MB \(memory_limit_mb\)") as failed:
+        ones(session, 80)
+    assert failed.value.blames_input  # others of its batch may fit
+    assert ones(session, 40) == 40
+
+
+def test_each_session_has_its_own_limit(limited: Limited) -> None:
+    """Whatever was opened since; and one without a limit has none."""
+    small, large, free = limited(16), limited(128), limited(None)
+    assert ones(large, 60) == 60
+    assert ones(free, 200) == 200
+    with pytest.raises(InferenceFailed):
+        ones(small, 60)
+    with pytest.raises(InferenceFailed):
+        ones(large, 200)
+    assert ones(small, 8) == 8
+
+
+def test_memory_of_an_unpredictable_run_is_given_back(limited: Limited) -> None:
+    """The next run of the model frees what a large one took."""
+    session = limited(None)
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
+
+    session.run({"n": np.array([[1]])}, session.control())
+    before = resident()
+    ones(session, 400)
+    session.run({"n": np.array([[1]])}, session.control())
+    assert resident() < before + 200
+
+
+def test_errors_without_a_limit_do_not_name_one() -> None:
+    """A machine without memory is another failure than a limit."""
+    error = RuntimeError("Available memory of 1 is smaller than requested bytes of 2")
+    assert "memory_limit_mb" not in str(run_failure(error))
+    assert "memory_limit_mb" in str(run_failure(error, 64))
+
+
+def test_cuda_gets_the_limit_unless_the_operator_gave_one() -> None:
+    """In bytes, as its own option."""
+    assert limit_provider(Provider("cuda"), 64) == {"gpu_mem_limit": str(64 << 20)}
+    assert limit_provider(Provider("cuda", {"gpu_mem_limit": 5}), 64) == {"gpu_mem_limit": "5"}
+    assert limit_provider(Provider("cuda"), None) == {}
+    assert limit_provider(Provider("cpu"), 64) == {}
