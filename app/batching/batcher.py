@@ -193,7 +193,7 @@ class Batcher:
             return False
         started = monotonic()
         current = self.inline.current
-        control = current.control
+        control = current.running = current.control
         current.since = started
         outputs, error = None, None
         try:
@@ -204,11 +204,8 @@ class Batcher:
             error = internal_failure(bug)
         current.since = 0.0
         seconds = monotonic() - started
-        if seconds > STALL_SECONDS:
-            stopped = error is not None and current.control is not control
-            self.inline.leave_for_check(inputs, seconds, stopped=stopped)
-            if stopped:
-                return False
+        if seconds > STALL_SECONDS and self.inline.stalled(inputs, seconds, error):
+            return False
         self._emit(ran := Ran(rows, requests, seconds, [(started - arrived, requests)]))
         if error is None:
             self._update_pace(ran, 1.0)
@@ -258,16 +255,14 @@ class Batcher:
         That is so where the watchdog stopped it. `now` is in seconds on the monotonic clock.
         """
         current = self.inline.current
-        control = current.control
+        current.running = current.control
         current.since = now
-        batch.execute(control)
+        batch.execute(current.running)
         current.since = 0.0
         batch.control = None  # the next run's; nobody could leave this one
-        if batch.runs and batch.runs[-1].seconds > STALL_SECONDS:
-            failed = any(isinstance(one, InferenceFailed) for one in batch.results)
-            stopped = failed and current.control is not control
-            self.inline.leave_for_check(batch.feeds, batch.runs[-1].seconds, stopped=stopped)
-            if stopped:
+        if batch.runs and (seconds := batch.runs[-1].seconds) > STALL_SECONDS:
+            failed = next((one for one in batch.results if isinstance(one, InferenceFailed)), None)
+            if self.inline.stalled(batch.feeds, seconds, failed):
                 batch.results, batch.runs, batch.first_success = [], [], None
                 return False
         self.finish(batch)

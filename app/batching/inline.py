@@ -17,6 +17,7 @@ from time import thread_time
 from app.batching.batch import Runner
 from app.batching.events import BatchEvent, BatchObserver, InlineStall, LeftLoop, report
 from app.batching.watchdog import STALL_SECONDS, InlineRun
+from app.errors import CohortError
 from app.tensors import Arrays
 
 CHECK_SECONDS = 1.0
@@ -51,6 +52,15 @@ class InlineRuns:
         self.current = current
         self._runner = runner
         self._observe = observe
+
+    def stalled(self, feeds: Arrays, seconds: float, error: CohortError | None) -> bool:
+        """Leave for a check after a run of so many `seconds`; whether the watchdog stopped it.
+
+        `error` is what the run failed with, if it did.
+        """
+        stopped = error is not None and self.current.running is not self.current.control
+        self.leave_for_check(feeds, seconds, stopped=stopped)
+        return stopped
 
     def leave_for_check(self, feeds: Arrays, seconds: float, *, stopped: bool) -> None:
         """Allow none until a thread has run `feeds` once more, after a run of so many `seconds`.

@@ -22,14 +22,15 @@ class InlineRun:
     """The run that executes on the event loop now.
 
     since: When it began, in seconds on the monotonic clock; 0 between runs.
-    control: The RunControl that runs on the loop use, one after another; None: none stops them.
+    running: The RunControl that it uses.
+    control: The RunControl that the next one uses; None: none stops it.
     """
 
-    __slots__ = ("control", "since")
+    __slots__ = ("control", "running", "since")
 
     def __init__(self, control: Any = None) -> None:
         self.since = 0.0
-        self.control = control
+        self.control = self.running = control
 
 
 class Watchdog:
@@ -65,10 +66,10 @@ class Watchdog:
     def stop_run(self, since: float) -> None:
         """Stop the run that began at `since`, and no other.
 
-        Later runs take the new control. One that began with the old one and is still in progress
-        after that is this run, since the loop has not written down another.
+        While `since` stays the same so does `running`, which the loop writes down before it. Runs
+        that begin later use the new control.
         """
-        control = self.inline.control
+        running = self.inline.running
         self.inline.control = self._make_control()
         if self.inline.since == since:
-            control.stop()
+            running.stop()

@@ -111,17 +111,17 @@ async def test_a_stopped_coalesced_run_is_to_be_submitted(watchdog: Watchdog) ->
 
 
 def test_only_the_run_that_is_too_long_is_stopped() -> None:
-    """One that ends while it is being stopped leaves the next alone."""
+    """One that ends while it is being stopped leaves the next alone, which can be stopped later."""
     watchdog = Watchdog(Control)
-    first = watchdog.inline.control
-    watchdog.inline.since = 5.0
-    watchdog.stop_run(4.0)  # it ended, and another began
+    inline = watchdog.inline
+    first = inline.running = inline.control
+    inline.since = 5.0
+    watchdog.stop_run(4.0)  # it ended, and another began with the same control
     assert not first.stopped.is_set()
-    second = watchdog.inline.control
-    assert second is not first
+    assert inline.control is not first
     watchdog.stop_run(5.0)
-    assert second.stopped.is_set()
-    assert not watchdog.inline.control.stopped.is_set()
+    assert first.stopped.is_set()
+    assert not inline.control.stopped.is_set()
 
 
 async def test_the_second_run_decides() -> None:
