@@ -31,18 +31,19 @@ def begin(
     try:
         caller = hot.authority.caller(keys_in(headers))
     except CohortError as error:
-        cycle = HotCycle(protocol, Head(route, url, sent, length, plane=hot.plane))
-        cycle.refusal = error
-        return cycle
+        head = Head(route, url, sent, length, plane=hot.plane)
+        return RefusedCycle(protocol, head, error)
     plane = hot.plane.seen_by(caller.models)
-    return resume(protocol, Head(route, url, sent, length, plane=plane, caller=caller))
+    return resume(protocol, caller, Head(route, url, sent, length, plane=plane, caller=caller))
 
 
-def resume(protocol: Connection, head: Head) -> HotCycle:
+def resume(protocol: Connection, caller: Caller, head: Head) -> HotCycle:
     """Make a request of a head whose caller is known, and count it."""
-    cycle = CallersCycle(protocol, head)
-    cycle.enter()
-    return cycle
+    try:
+        counted = caller.enter()
+    except Overloaded as error:
+        return RefusedCycle(protocol, head, error)
+    return CountedCycle(protocol, head) if counted else HotCycle(protocol, head)
 
 
 def refuse_by_head(cycle: HotCycle, headers: Iterable[tuple[bytes, bytes]]) -> None:
@@ -56,44 +57,44 @@ def refuse_by_head(cycle: HotCycle, headers: Iterable[tuple[bytes, bytes]]) -> N
         cycle.fail(refusal)
 
 
-class CallersCycle(HotCycle):
-    """A request of a caller who is known by a key; it counts towards the caller's quota."""
+class RefusedCycle(HotCycle):
+    """A request that is refused by its head."""
 
-    _counted: Caller | None = None  # who has to be told of the end
-
-    def enter(self) -> None:
-        """Count the request that begins, or refuse it where the caller's quota is used up."""
-        caller = self.head.caller
-        try:
-            if caller is not None and caller.enter():
-                self._counted = caller
-        except Overloaded as error:
-            self.refusal = error
+    def __init__(self, protocol: Connection, head: Head, refusal: CohortError) -> None:
+        super().__init__(protocol, head)
+        self.refusal = refusal
 
     def arrive(self, body: bytes) -> None:
-        """Go on with the whole body, or answer why not."""
-        if self.refusal is None:
-            super().arrive(body)
-        else:
-            self.more_body = False
+        """Answer why not, unless that was answered before the body."""
+        self.more_body = False
+        if self.refusal is not None:
             self.fail(self.refusal)
+
+
+class CountedCycle(HotCycle):
+    """A request whose caller has to be told of its end."""
+
+    _counted = True
 
     def succeed(self, body: bytes) -> None:
         """Answer with the body of a successful response, whose request has been counted."""
-        self._end_counted()
-        super().succeed(body)
+        if self._counted:
+            self._end_counted()
+        HotCycle.succeed(self, body)  # as `super().succeed`, which takes 0.05 µs longer
 
     def end(self, status: int, encoded: Encoded) -> None:
         """Answer, now or when all earlier requests are answered."""
-        self._end_counted()
+        if self._counted:
+            self._end_counted()
         super().end(status, encoded)
 
     def leave(self) -> None:
         """Cancel the request: the connection was lost."""
-        self._end_counted()
+        if self._counted:
+            self._end_counted()
         super().leave()
 
     def _end_counted(self) -> None:
-        caller, self._counted = self._counted, None
-        if caller is not None:
-            caller.leave()
+        self._counted = False
+        if self.head.caller is not None:
+            self.head.caller.leave()

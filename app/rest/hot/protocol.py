@@ -94,16 +94,16 @@ class HotProtocol(HttpToolsProtocol):
         self._since = self.loop.time()
         size = len(data)
         if self._between:
-            hot = self.hot
             end = data.find(b"\r\n\r\n") + 4
             raw = data[:end]
-            heads = hot.heads
+            heads = self.hot.heads
             head, request_id = heads.known.get(raw), b""
             if head is None:
                 raw, request_id = heads.without_id(raw)
                 head = heads.known.get(raw)
             if head is not None and size - end == head.length:
-                cycle = HotCycle(self, head) if head.caller is None else resume(self, head)
+                caller = head.caller
+                cycle = HotCycle(self, head) if caller is None else resume(self, caller, head)
                 if request_id:
                     cycle.request_id = request_id
                 self._queue(cycle)
