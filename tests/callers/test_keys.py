@@ -39,13 +39,13 @@ def test_an_entry_says_what_its_key_may() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("modles: [iris]", "[0].modles: unknown key; did you mean 'models'?"),
+        ("modles: [iris]", "[0]: unknown key 'modles'; did you mean 'models'?"),
         ("rate: 0", "[0].rate: must be from 0.001 to 1000000 (requests per second), got 0"),
-        ("rate: fast", "[0].rate: must be a number, got the text 'fast'"),
+        ("rate: fast", "[0].rate: must be a number, got the string 'fast'"),
         ("concurrency: 0.5", "[0].concurrency: must be from 1 to 1000000, got 0.5"),
         ("priority: 1", "[0].priority: must be 0, got 1: requests have no other priority yet"),
-        ("admin: yes", "[0].admin: must be true or false, got the text 'yes'"),
-        ("models: iris", "[0].models: must be a list, got the text 'iris'"),
+        ("admin: yes", "[0].admin: must be true or false, got the string 'yes'"),
+        ("models: iris", "[0].models: must be a list, got the string 'iris'"),
         (
             "models: ['*']",
             "[0].models: '*' is not a model's name; leave 'models' out for all",
