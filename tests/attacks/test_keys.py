@@ -643,12 +643,18 @@ def test_a_callers_key_operates_nothing(servers: Servers) -> None:
     load = messages.RepositoryModelLoadRequest(model_name="iris")
     assert call_grpc(servers.part, "RepositoryModelLoad", load, ALL)[0] == "PERMISSION_DENIED"
     assert call_grpc(servers.part, "RepositoryModelLoad", load, OPS)[0] == "OK"
-    lines = [json.loads(line) for line in servers.part.logged.splitlines() if line[0] == "{"]
-    done = [(one["admin"], one["action"]) for one in lines if one.get("event") == "admin request"]
-    assert set(done) == {
+    expected = {
         *((admin, f"POST {path}") for path in paths for admin in ("ops", "admin")),
         ("ops", "RepositoryModelLoad 'iris'"),
     }
+    wait_until(lambda: logged_actions(servers.part) >= expected)
+    assert logged_actions(servers.part) == expected
+
+
+def logged_actions(server: Cohort) -> set[tuple[str, str]]:
+    """The admins by name, and what they did, as far as that is in the log yet."""
+    lines = [json.loads(line) for line in server.logged.splitlines() if line.endswith("}")]
+    return {(one["admin"], one["action"]) for one in lines if one.get("event") == "admin request"}
 
 
 # --- While the file changes
@@ -701,7 +707,7 @@ def test_a_key_that_is_taken_back_is_wrong_at_once_everywhere(edited: Edited) ->
         )
         assert "keys.yaml" not in httpx.get(f"{edited.server.url}/health").text
         assert "api_keys_config_valid 0.0" in httpx.get(f"{edited.server.url}/metrics").text
-        assert '"API keys file invalid"' in edited.server.logged
+        wait_until(lambda: '"API keys file invalid"' in edited.server.logged)
         assert {edited.code(api, WEB) for api in APIS} == {"OK"}
 
         edited.write(entry("all", ALL))
