@@ -116,6 +116,18 @@ class Settings(BaseSettings):
     max_concurrency: int = Field(
         16_384, ge=1, description="How many requests may be in progress; further ones get 429."
     )
+    max_connections: int | None = Field(
+        None,
+        ge=1,
+        description="How many HTTP connections there may be; beyond, the oldest idle ones close.",
+        json_schema_extra={"default": "what the limit of open files leaves"},
+    )
+    memory_mb: int | None = Field(
+        None,
+        ge=1,
+        description="Memory that requests and responses may hold, in MiB; beyond, 429.",
+        json_schema_extra={"default": "a quarter of the container's or the machine's"},
+    )
     keep_alive_seconds: int = Field(
         75, ge=1, le=86400, description="Seconds until an idle connection is closed."
     )

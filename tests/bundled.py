@@ -29,7 +29,7 @@ def digits_test_split() -> Split:
 
 
 def held_out(name: str, features: npt.NDArray[Any], labels: npt.NDArray[Any]) -> Split:
-    """BatchDecision off the rows that version 1 of model `name` never saw."""
+    """Cut off the rows that version 1 of model `name` never saw."""
     recipe = metadata(name, 1)
     _, test_features, _, test_labels = train_test_split(
         features.astype(np.float32),

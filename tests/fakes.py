@@ -221,4 +221,4 @@ def assert_empty(batcher: Batcher) -> None:
 def make_metrics(models: Callable[[], Iterable[ModelEntry]] = list) -> Metrics:
     """The metrics of a process without rollouts and without the fast HTTP protocol."""
     rollouts = RolloutMetrics(live=list, valid=lambda: True)
-    return Metrics(models=models, rollouts=rollouts, hot_requests=lambda: 0)
+    return Metrics(models=models, rollouts=rollouts, hot_requests=lambda: 0, memory=lambda: (0, 0))

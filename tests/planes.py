@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from app.control_plane import ControlPlane
-from app.data_plane import DataPlane
+from app.data_plane import DataPlane, MemoryBudget
 from app.metrics import Metrics
 from app.registry import Registry
 from app.rollouts import Rollouts
@@ -34,6 +34,7 @@ def make_data_plane(
         make_rollouts(registry) if rollouts is None else rollouts,
         default_model=None,
         max_concurrency=max_concurrency,
+        memory=MemoryBudget(2**30),
         gather=lambda collect: collect(),
     )
 

@@ -17,6 +17,9 @@ MAX_SEEN = 1024
 """Views that are kept, one for each set of models that callers may see."""
 
 
+VERSION = distribution_version("cohort")  # read once: it is in a file
+
+
 class ControlPlane(ModelReader):
     """What operators may read and do, for all adapters.
 
@@ -105,7 +108,7 @@ class ControlPlane(ModelReader):
             "models": self.states(),
             "problems": [str(problem) for problem in self._problems()],
             "uptime_seconds": round(monotonic() - self._started, 3),
-            "version": distribution_version("cohort"),
+            "version": VERSION,
         }
 
     async def load(self, name: str) -> None:

@@ -9,17 +9,22 @@ Adapters see plain specs and arrays; the engine is hidden.
 from app.batching import Outputs, Reply
 from app.data_plane.coalescing import SmallRequest
 from app.data_plane.lease import Lease
+from app.data_plane.memory import SMALL_BYTES, MemoryBudget, MemoryHold, count_bytes
 from app.data_plane.plane import DataPlane, KeyOf
 from app.data_plane.sticky import sticky_key
 from app.rollouts import Sticky
 
 __all__ = [
+    "SMALL_BYTES",
     "DataPlane",
     "KeyOf",
     "Lease",
+    "MemoryBudget",
+    "MemoryHold",
     "Outputs",
     "Reply",
     "SmallRequest",
     "Sticky",
+    "count_bytes",
     "sticky_key",
 ]

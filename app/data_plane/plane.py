@@ -8,6 +8,7 @@ from typing import NoReturn
 from app.data_plane.coalescing import Coalescer
 from app.data_plane.lease import GroupLease, Lease, ServedVersion
 from app.data_plane.limit import ConcurrencyLimit
+from app.data_plane.memory import MemoryBudget
 from app.errors import CohortError, InvalidInput, NotReady, Overloaded, available, quoted
 from app.metrics import Metrics
 from app.registry import Catalog, Readable, SeenRegistry
@@ -29,6 +30,7 @@ class DataPlane:
     rollouts: Choose the version of a model that has a rollout.
     default_model: Answers requests that name no model; None: the only model, where there is one.
     max_concurrency: Requests in progress in this process at most.
+    memory: What requests may hold of the process's memory; adapters count their bytes there.
     gather: Calls a function once all sockets of this event-loop iteration have been read, before
         the scheduler looks for the next batch.
     limit: Counts the requests; default: one of this plane's own, up to `max_concurrency`.
@@ -42,6 +44,7 @@ class DataPlane:
         *,
         default_model: str | None,
         max_concurrency: int,
+        memory: MemoryBudget,
         gather: Callable[[Callable[[], None]], None],
         limit: ConcurrencyLimit | None = None,
     ) -> None:
@@ -56,6 +59,7 @@ class DataPlane:
         self._limit = ConcurrencyLimit(max_concurrency) if limit is None else limit
         self._gather = gather
         self._views: dict[frozenset[str], DataPlane] = {}
+        self.memory = memory
         self.coalescer = Coalescer(
             target=self._find_coalescing_target,
             lease=self._lease_group,
@@ -95,6 +99,7 @@ class DataPlane:
             self._rollouts,
             default_model=self._default_model if self._default_model in models else None,
             max_concurrency=self._limit.maximum,
+            memory=self.memory,
             gather=self._gather,
             limit=self._limit,
         )

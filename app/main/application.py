@@ -65,7 +65,7 @@ def create_app(
     app.include_router(admin_router(service.control_plane, authority=service.authority))
     install_error_handlers(app)
     install_openapi(app, service.control_plane, needs_key=service.authority.asks_callers)
-    app.add_middleware(BodyLimit, limit=limit)
+    app.add_middleware(BodyLimit, limit=limit, memory=service.data_plane.memory)
     if service.authority.asks_callers:
         app.add_middleware(CallersOnly, authority=service.authority)
     app.add_middleware(CloseWhenDraining, draining=lambda: service.control_plane.draining)

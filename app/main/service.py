@@ -14,8 +14,9 @@ from app.auth import Authority
 from app.batching import Watchdog
 from app.callers import KeyRing, KeyWatcher
 from app.control_plane import ControlPlane
-from app.data_plane import DataPlane
+from app.data_plane import DataPlane, MemoryBudget
 from app.main.model_loader import ModelLoader
+from app.main.resources import available_connections, available_memory, return_memory
 from app.metrics import KeyMetrics, Metrics, RolloutMetrics
 from app.registry import (
     ModelEntry,
@@ -42,6 +43,10 @@ log = structlog.get_logger("cohort")
 
 GUARD_INTERVAL_SECONDS = 1.0
 """How often variants are judged, and decisions of other processes are read."""
+
+IDLE_SECONDS = 10.0
+MUCH_BYTES = 64 * 2**20
+"""Freed memory is returned once nothing is held and so much was, looked at so often."""
 
 LAG_INTERVAL_SECONDS = 0.25
 """How often the lag of the event loop is measured."""
@@ -70,6 +75,9 @@ class Service:
             metrics_key=_secret(settings.metrics_key),
         )
         self.scheduler = Scheduler({"cpu": cores()})
+        self.memory = MemoryBudget(
+            available_memory() // 4 if settings.memory_mb is None else settings.memory_mb * 2**20
+        )
         self.watchdog = Watchdog(OrtRunControl)
         self.metrics = Metrics(
             models=self._models,
@@ -78,6 +86,7 @@ class Service:
                 valid=lambda: self.rollout_watcher.valid,
             ),
             hot_requests=lambda: self.hot.answered,
+            memory=lambda: (self.memory.used, self.memory.maximum),
             keys=KeyMetrics(
                 self.keys, valid=lambda: self.key_watcher is None or self.key_watcher.valid
             )
@@ -105,6 +114,7 @@ class Service:
             self.rollouts,
             default_model=settings.default_model,
             max_concurrency=settings.max_concurrency,
+            memory=self.memory,
             gather=self.scheduler.gather,
         )
         self.model_loader = ModelLoader(
@@ -125,6 +135,7 @@ class Service:
             matches=(match_predict, match_infer, match_v1),
             max_body=settings.max_body_mb * 2**20,
             keep_alive=settings.keep_alive_seconds,
+            max_connections=settings.max_connections or available_connections(),
             lifecycle=self.control_plane,
             authority=self.authority if self.authority.asks_callers else None,
         )
@@ -150,6 +161,7 @@ class Service:
                 tasks.create_task(self._repeat(self.rollout_watcher.check_file, watch_seconds)),
                 tasks.create_task(self._repeat(self.rollout_watcher.step, GUARD_INTERVAL_SECONDS)),
                 tasks.create_task(self._measure_lag()),
+                tasks.create_task(self._return_memory()),
             ]
             if self.key_watcher is not None:
                 background.append(
@@ -177,6 +189,13 @@ class Service:
             due = monotonic() + LAG_INTERVAL_SECONDS
             await asyncio.sleep(LAG_INTERVAL_SECONDS)
             self.metrics.loop_lag.observe(max(0.0, monotonic() - due))
+
+    async def _return_memory(self) -> None:
+        """Give memory back to the system once requests that held much of it are over."""
+        while True:
+            await asyncio.sleep(IDLE_SECONDS)
+            if not self.memory.used and self.memory.take_peak() > MUCH_BYTES:
+                await asyncio.to_thread(return_memory)
 
     def _models(self) -> Iterable[ModelEntry]:
         return self.registry.catalog.values()

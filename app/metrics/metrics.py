@@ -101,6 +101,7 @@ class Metrics(Collector):
     models: Returns the catalog's entries; called at each scrape.
     rollouts: The metrics of rollouts and their shadows.
     hot_requests: Returns how many responses the fast path has sent; called at each scrape.
+    memory: Returns the bytes that requests hold, and that they may hold; called at each scrape.
     keys: The metrics of callers' keys; None where callers need none.
     log_lines_dropped: Returns how many log lines were not written; called at each scrape.
     """
@@ -111,12 +112,14 @@ class Metrics(Collector):
         models: Callable[[], Iterable[ModelEntry]],
         rollouts: RolloutMetrics,
         hot_requests: Callable[[], int],
+        memory: Callable[[], tuple[int, int]],
         keys: KeyMetrics | None = None,
         log_lines_dropped: Callable[[], int] = int,
     ) -> None:
         self._models = models
         self.rollouts = rollouts
         self._hot_requests = hot_requests
+        self._memory = memory
         self._keys = keys
         self._log_lines_dropped = log_lines_dropped
         self._versions: dict[Labels, VersionMetrics] = {}
@@ -156,6 +159,12 @@ class Metrics(Collector):
         )
         self.loop_lag.add_to(lag, ())
         yield lag
+        held, maximum = self._memory()
+        for name, help_text, value in (
+            ("memory_held_bytes", "Memory that requests and responses hold.", held),
+            ("memory_budget_bytes", "Memory that they may hold.", maximum),
+        ):
+            yield GaugeMetricFamily(name, help_text, value=value)
 
     def _counters(self) -> Iterator[Metric]:
         inference = CounterMetricFamily(

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from fastapi import Request, Response
 
 from app.codec import LARGE_BYTES, are_large
-from app.data_plane import DataPlane, Lease, Outputs, Sticky, sticky_key
+from app.data_plane import DataPlane, Lease, MemoryHold, Outputs, Sticky, count_bytes, sticky_key
 from app.errors import Cancelled, CohortError
 from app.rest.codec_thread import codec_thread
 from app.rest.credentials import visible_to
@@ -118,7 +118,10 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
     key_of = partial(find_key, request.headers, call)
     with plane.pick(call.model, call.version, key_of=key_of, label=call.label) as lease:
         arrays = await _do(large, call.decode, lease)
+        hold: MemoryHold = request.state.memory
+        hold.set(max(hold.size, count_bytes(arrays.values())))
         outputs = await cancel_on_disconnect(request, lease.infer(arrays, timeout=call.timeout))
+        hold.set(count_bytes(outputs))
         return await _do(are_large(outputs), call.encode, lease, outputs)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.errors import InvalidInput, TooLarge
+from app.data_plane import SMALL_BYTES, MemoryBudget
+from app.errors import CohortError, InvalidInput, Overloaded, TooLarge
 from app.rest.errors import log_http_refusal, response_to
 from app.rest.request_ids import id_of_refused
 
@@ -17,11 +18,16 @@ def too_large(limit: int) -> TooLarge:
 
 
 class BodyLimit:
-    """Refuse bodies over `limit` bytes: by their announced length, or as soon as they get there."""
+    """Refuse bodies over `limit` bytes: by their announced length, or as soon as they get there.
 
-    def __init__(self, app: ASGIApp, limit: int) -> None:
+    A request holds the memory of its body while it is answered: `request.state.memory`. Without
+    room it is refused.
+    """
+
+    def __init__(self, app: ASGIApp, limit: int, memory: MemoryBudget) -> None:
         self.app = app
         self.limit = limit
+        self.memory = memory
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -36,6 +42,8 @@ class BodyLimit:
             return
         received = 0
         responding = False
+        hold = self.memory.hold()
+        scope.setdefault("state", {})["memory"] = hold
 
         async def count() -> Message:
             nonlocal received
@@ -43,6 +51,8 @@ class BodyLimit:
             received += len(message.get("body", b""))
             if received > self.limit:
                 raise too_large(self.limit)
+            if received > SMALL_BYTES:
+                hold.add(len(message.get("body", b"")))
             return message
 
         async def watch(message: Message) -> None:
@@ -52,12 +62,14 @@ class BodyLimit:
 
         try:
             await self.app(scope, count, watch)
-        except TooLarge as error:
+        except (TooLarge, Overloaded) as error:
             if responding:
                 raise
             await self._refuse(error, scope, send)
+        finally:
+            hold.set(0)
 
-    async def _refuse(self, error: InvalidInput, scope: Scope, send: Send) -> None:
+    async def _refuse(self, error: CohortError, scope: Scope, send: Send) -> None:
         # The rest of the body is on its way: only closing the connection ends it.
         log_http_refusal(error, scope["path"], id_of_refused(scope))
         await response_to(error, {"connection": "close"})(scope, no_more_input, send)

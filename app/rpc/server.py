@@ -11,7 +11,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from app.auth import Authority
 from app.control_plane import ControlPlane
-from app.data_plane import DataPlane
+from app.data_plane import SMALL_BYTES, DataPlane
 from app.rpc import inference_pb2 as messages
 from app.rpc.admin import AdminCalls
 from app.rpc.calls import CallerGate, CallMetadata, RpcCall, unary
@@ -46,6 +46,7 @@ class RpcServer:
         authority: Authority,
     ) -> None:
         self._infer_calls = InferCalls(data, max_message_bytes)
+        self._memory = data.memory
         self._gate = CallerGate(authority)
         self._streams = Streams("ModelStreamInfer", self._infer, self._gate)
         self._health = Health(lambda: control.readiness().ready, {SERVICE})
@@ -89,7 +90,10 @@ class RpcServer:
         def metadata() -> CallMetadata:
             return context.invocation_metadata() or ()
 
-        return await self._infer_calls.infer(request, context.time_remaining, metadata, models)
+        with self._memory.hold() as hold:
+            if (size := request.ByteSize()) > SMALL_BYTES:
+                hold.add(size)
+            return await self._infer_calls.infer(request, context.time_remaining, metadata, models)
 
     def _calls(self, metadata: MetadataCalls, admin: AdminCalls) -> grpc.GenericRpcHandler:
         gate = self._gate

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from app.data_plane import DataPlane
+from app.data_plane import DataPlane, MemoryBudget
 from app.data_plane.coalescing import Coalescer
 from app.errors import CohortError, NotReady
 from app.metrics import Metrics
@@ -81,6 +81,7 @@ class Iteration:
             self.rollouts,
             default_model=None,
             max_concurrency=max_concurrency,
+            memory=MemoryBudget(2**30),
             gather=self._ends.append,
         )
         self.plane.pick("m").close()  # the first request of a model is a single one

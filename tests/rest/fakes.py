@@ -10,7 +10,7 @@ import numpy as np
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from app.data_plane import DataPlane, Outputs, Reply
+from app.data_plane import DataPlane, MemoryBudget, Outputs, Reply
 from app.errors import CohortError, InvalidInput, Overloaded
 from app.rest.calls import JSON, Encoded, Route
 from app.rest.hot import Hot, protocol_factory
@@ -128,6 +128,7 @@ class FakePlane:
     reading: int = 0
     most_read: int = 3
     coalescer: Any = None  # nothing here is small
+    memory: MemoryBudget = field(default_factory=lambda: MemoryBudget(2**30))
 
     def pick(self, model: str | None, version: str | None = None, **_: Any) -> FakeLease:
         if self.error is not None:
@@ -179,6 +180,7 @@ class FakeServer:
             matches=[_match],
             max_body=max_body,
             keep_alive=keep_alive,
+            max_connections=10_000,
         )
         self.state: dict[str, Any] = {"gate": None, "gone": []}
         self.server_state = ServerState()

@@ -8,12 +8,14 @@ from typing import Any
 import httpx
 import pytest
 
+from app.data_plane import MemoryBudget
 from app.rest.limits import BodyLimit, CloseWhenDraining
 from tests import onnx_models
 from tests.e2e.processes import cohort
 from tests.rest.fakes import application
 
 LIMIT = 1000
+PLENTY = MemoryBudget(2**30)
 
 
 async def post(app: Any, content: Any, headers: dict[str, str] | None = None) -> httpx.Response:
@@ -37,7 +39,9 @@ async def in_parts(size: int) -> Any:
 @pytest.mark.parametrize("announced", [True, False])
 async def test_a_body_up_to_the_limit_is_passed_on(announced: bool) -> None:
     """Whether its length is announced or it comes in chunks."""
-    response = await post(BodyLimit(echo, LIMIT), b"x" * LIMIT if announced else in_parts(LIMIT))
+    response = await post(
+        BodyLimit(echo, LIMIT, PLENTY), b"x" * LIMIT if announced else in_parts(LIMIT)
+    )
     assert response.content == b"x" * LIMIT
 
 
@@ -45,14 +49,16 @@ async def test_a_body_up_to_the_limit_is_passed_on(announced: bool) -> None:
 async def test_a_body_over_the_limit_is_refused_and_its_connection_closed(announced: bool) -> None:
     """With 413, whether its length is announced or it comes in chunks."""
     size = LIMIT + 100
-    response = await post(BodyLimit(echo, LIMIT), b"x" * size if announced else in_parts(size))
+    response = await post(
+        BodyLimit(echo, LIMIT, PLENTY), b"x" * size if announced else in_parts(size)
+    )
     assert (response.status_code, response.json()["code"]) == (413, "TooLarge")
     assert response.headers["connection"] == "close"
 
 
 async def test_a_content_length_that_is_not_a_number_is_refused() -> None:
     """With 400: where the body ends is not known."""
-    response = await post(BodyLimit(echo, LIMIT), b"x", {"content-length": "-1"})
+    response = await post(BodyLimit(echo, LIMIT, PLENTY), b"x", {"content-length": "-1"})
     assert (response.status_code, response.json()["code"]) == (400, "InvalidInput")
 
 

@@ -113,7 +113,7 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def answers(data: bytes, heads: Iterable[int] = ()) -> list[Answer]:
-    """BatchDecision a stream into answers; what is left over at the end is an error."""
+    """Cut a stream into answers; what is left over at the end is an error."""
     found: list[Answer] = []
     places = set(heads)
     while data:

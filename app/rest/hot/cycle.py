@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from app.codec import LARGE_BYTES, are_large
-from app.data_plane import Lease, Outputs, Sticky
-from app.errors import Cancelled, CohortError, InferenceFailed
+from app.data_plane import SMALL_BYTES, Lease, MemoryHold, Outputs, Sticky, count_bytes
+from app.errors import Cancelled, CohortError, InferenceFailed, Overloaded
 from app.refusals import known_error
 from app.request_ids import REQUEST_ID, new_request_id
 from app.rest.calls import JSON, Call, Encoded, find_key, is_large
@@ -18,6 +18,7 @@ from app.rest.errors import encoded_error, http_status, log_http_refusal
 from app.rest.hot.heads import Head
 from app.rest.hot.shared import Hot
 from app.rest.limits import too_large
+from app.tensors import Arrays
 
 T = TypeVar("T")
 
@@ -80,6 +81,7 @@ class HotCycle:
     _lease: Lease | None = None
     _early: tuple[int, Encoded] | None = None  # a response that waits for earlier ones
     _work: asyncio.Future[Any] | None = None  # its work on the codec thread
+    _memory: MemoryHold | None = None  # its part of the budget; None where that is little
 
     def __init__(self, protocol: Connection, head: Head) -> None:
         self.protocol = protocol
@@ -93,6 +95,8 @@ class HotCycle:
         parts = self._parts
         if self._size > self.protocol.hot.max_body:
             self.break_off(too_large(self.protocol.hot.max_body))
+        elif self._size > SMALL_BYTES and not self._hold_body(self._size):
+            pass
         elif parts is None:
             self._parts = [part]
         elif len(part) >= SMALL_PART_BYTES:
@@ -110,9 +114,23 @@ class HotCycle:
         else:
             self.arrive(bytes(parts[0]) if len(parts) == 1 else b"".join(parts))
 
+    def _hold_body(self, size: int) -> bool:
+        """Count the bytes of the body; refuse the request, and return False, without room."""
+        if self._memory is None:
+            self._memory = self.protocol.hot.plane.memory.hold()
+        try:
+            self._memory.add(size - self._memory.size)
+        except Overloaded as error:
+            self.protocol.hot.plane.refused(self.head.route.model, error)
+            self.break_off(error)
+            return False
+        return True
+
     def arrive(self, body: bytes) -> None:
         """Go on with the whole body, or keep it until all earlier requests are answered."""
         self.more_body = False
+        if len(body) > SMALL_BYTES and not self._hold_body(len(body)):
+            return
         if not self.at_front:
             self._body = body
         else:
@@ -142,6 +160,7 @@ class HotCycle:
             self._lease.close(Cancelled("the caller left"))
         if self._work is not None:
             self._work.cancel()
+        self._release()
         self._parts = None
         self._body = b""
 
@@ -195,7 +214,12 @@ class HotCycle:
 
     def _submit(self, call: Call) -> None:
         lease = self._pick(call)
-        lease.submit(call.decode(lease), self._reply, timeout=call.timeout)
+        self._submit_decoded(lease, call, call.decode(lease))
+
+    def _submit_decoded(self, lease: Lease, call: Call, arrays: Arrays) -> None:
+        if self._memory is not None:
+            self._memory.set(max(self._memory.size, count_bytes(arrays.values())))
+        lease.submit(arrays, self._reply, timeout=call.timeout)
 
     def _pick(self, call: Call) -> Lease:
         self._call = call
@@ -221,7 +245,7 @@ class HotCycle:
 
         def decode(call: Call) -> None:
             lease = self._pick(call)
-            submit = partial(lease.submit, reply=self._reply, timeout=call.timeout)
+            submit = partial(self._submit_decoded, lease, call)
             self._on_thread(call.decode, lease, then=submit)
 
         def failed(error: Exception) -> None:
@@ -266,6 +290,7 @@ class HotCycle:
             self.fail(error or InferenceFailed("no answer"))
             return
         if are_large(outputs):
+            self._hold(count_bytes(outputs))
             self._on_thread(call.encode, lease, outputs, then=self._succeed)
             return
         try:
@@ -300,7 +325,21 @@ class HotCycle:
             return
         if not self.at_front:
             self._early = (status, encoded)
+            if len(encoded.body) > SMALL_BYTES:
+                self._hold(len(encoded.body))
             return
         self.response_complete = True
         self._call = self._lease = None
+        self._release()
         self.protocol.send(self, status, encoded)
+
+    def _hold(self, size: int) -> None:
+        """Count what it holds now, though it may exceed the budget: it exists already."""
+        if self._memory is None:
+            self._memory = self.protocol.hot.plane.memory.hold()
+        self._memory.set(size)
+
+    def _release(self) -> None:
+        if self._memory is not None:
+            self._memory.set(0)
+            self._memory = None

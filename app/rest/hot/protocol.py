@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.errors import CohortError, InvalidInput, TooLarge
 from app.request_ids import readable
@@ -18,7 +16,6 @@ from app.rest.hot.callers import begin, refuse_by_head, resume
 from app.rest.hot.cycle import HotCycle
 from app.rest.hot.heads import NOWHERE, Head, SentHeaders
 from app.rest.hot.reading import (
-    HEADER_SECONDS,
     HEADERS_TOO_LARGE,
     LARGE_SEGMENT_BYTES,
     MAX_HEADER_BYTES,
@@ -26,7 +23,8 @@ from app.rest.hot.reading import (
     asks_for_compression,
     to_cohort_error,
 )
-from app.rest.hot.shared import MAX_READ_AHEAD_BYTES, Flow, Hot
+from app.rest.hot.shared import MAX_READ_AHEAD_BYTES, Hot
+from app.rest.hot.watched import WatchedConnection
 from app.rest.limits import too_large
 from app.rest.request_ids import REQUEST_ID_HEADER
 
@@ -39,24 +37,15 @@ def protocol_factory(hot: Hot) -> Callable[..., HotProtocol]:
     return partial(HotProtocol, hot)
 
 
-class HotProtocol(HttpToolsProtocol):
+class HotProtocol(WatchedConnection):
     """One connection. Requests to the infer paths become a HotCycle, all others uvicorn's own."""
 
-    cycle: Any  # the request read last: a HotCycle, or a RequestResponseCycle of uvicorn's
-    flow: Flow
     pipeline: deque[tuple[Any, Any]]  # the requests behind the front, the next one last
-    _front: Any = None  # the request being answered, or read with no earlier one open
 
     def __init__(self, hot: Hot, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.hot = hot
+        super().__init__(hot, *args, **kwargs)
         self.url = b""
-        self._since = self.loop.time()  # when the connection last did something
-        self._unsent = 0  # bytes of responses that the sweep found unsent
-        self._between = True  # whether the next byte begins a request
         self._unread = b""  # the head at the start of a segment, until the parser has read it
-        self._in_headers = False
-        self._headers_since = 0.0
         self._idle_bytes = 0  # in segments that neither began a request nor held a body
         self._large = False  # whether a segment may have held more than small headers
         self._length = 0  # the Content-Length
@@ -66,12 +55,6 @@ class HotProtocol(HttpToolsProtocol):
         self._ended = False  # whether the last response was written
 
     # -- the connection
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to watch the connection for idleness."""
-        super().connection_made(transport)
-        self.flow = Flow(transport)
-        self.hot.watch(self.connections, self.loop)  # type: ignore[arg-type]  # all are ours
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel all requests that are not answered yet."""
@@ -130,9 +113,9 @@ class HotProtocol(HttpToolsProtocol):
             self._decline(memoryview(data)[upgrade.args[0] :])
         except httptools.HttpParserError as error:
             if not self._broken:
-                self._refuse(to_cohort_error(error))
+                self.refuse(to_cohort_error(error))
         if self._idle_bytes > MAX_HEADER_BYTES and not self._broken:
-            self._refuse(TooLarge(HEADERS_TOO_LARGE))  # trailers and blank lines count, too
+            self.refuse(TooLarge(HEADERS_TOO_LARGE))  # trailers and blank lines count, too
 
     def _read_ahead(self, size: int) -> None:
         self.flow.ahead += size
@@ -160,34 +143,7 @@ class HotProtocol(HttpToolsProtocol):
                 rest = rest[upgrade.args[0] :]
             except httptools.HttpParserError as error:
                 if not self._broken:
-                    self._refuse(to_cohort_error(error))
-
-    def pause_writing(self) -> None:
-        """The caller does not read its responses: read and answer no more of its requests."""
-        super().pause_writing()
-        self.flow.pause_reading()
-
-    def resume_writing(self) -> None:
-        """Read and answer again: the caller has read its responses."""
-        super().resume_writing()
-        self.flow.resume_reading()
-        self._next()
-
-    def close_if_idle(self, now: float) -> None:
-        """Close a connection that is idle, or whose headers take too long."""
-        front, unsent = self._front, self.transport.get_write_buffer_size()
-        in_progress = front is not None and not front.response_complete and not front.more_body
-        if in_progress or unsent < self._unsent:  # or the caller reads a response
-            self._since = self._headers_since = now
-        self._unsent = unsent
-        idle = now - self._since
-        if self.transport.is_closing():
-            if idle > 2 * self.hot.keep_alive:
-                self.transport.abort()  # the caller does not read its last responses
-        elif idle > self.hot.keep_alive or (
-            self._in_headers and now - self._headers_since > HEADER_SECONDS
-        ):
-            self.transport.close()
+                    self.refuse(to_cohort_error(error))
 
     # -- parser callbacks
 
@@ -257,6 +213,7 @@ class HotProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Hand a part of the body to the request."""
         self._idle_bytes = 0
+        self._received += len(body)
         cycle = self.cycle
         if isinstance(cycle, HotCycle):
             cycle.take(body)
@@ -274,7 +231,7 @@ class HotProtocol(HttpToolsProtocol):
         else:
             super().on_message_complete()
 
-    def _refuse(self, error: CohortError) -> None:
+    def refuse(self, error: CohortError) -> None:
         """Refuse a malformed request, after the responses to all earlier ones, and close."""
         self._broken = True
         cycle = self.cycle
@@ -379,11 +336,11 @@ class HotProtocol(HttpToolsProtocol):
             return
         self._since = self.loop.time()
         if self.pipeline:
-            self.loop.call_soon(self._next)  # not here: a thousand at once would overflow the stack
+            self.loop.call_soon(self.read_next)  # here, a thousand would overflow the stack
         elif self.flow.read_paused:
             self._read_on()
 
-    def _next(self) -> None:
+    def read_next(self) -> None:
         if (
             self._front is None
             and self.pipeline

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Protocol
 
@@ -54,6 +54,12 @@ class Flow(FlowControl):
 class Watched(Protocol):
     """A connection, as the idle sweep sees it."""
 
+    transport: asyncio.Transport
+
+    @property
+    def idle_since(self) -> float | None:
+        """When it last did something; None while a request is read or answered on it."""
+
     def close_if_idle(self, now: float, /) -> None:
         """Close it where it is idle at `now`, in seconds on the event loop's clock."""
 
@@ -74,6 +80,7 @@ class Hot:
     matches: Each returns the route of a path, or None for a path that it does not handle.
     max_body: The largest body, in bytes.
     keep_alive: How long a connection may be idle, in seconds.
+    max_connections: How many connections there may be; beyond, the oldest idle ones are closed.
     authority: Tells callers by their keys; None: callers need none.
     """
 
@@ -85,6 +92,7 @@ class Hot:
         matches: Sequence[Match],
         max_body: int,
         keep_alive: float,
+        max_connections: int,
         authority: Authority | None = None,
     ) -> None:
         self.plane = plane
@@ -92,6 +100,7 @@ class Hot:
         self.lifecycle = lifecycle
         self.max_body = max_body
         self.keep_alive = keep_alive
+        self.max_connections = max_connections
         self.heads = HeadCache()
         self.answered = 0
         self._matches = matches
@@ -140,6 +149,21 @@ class Hot:
             if len(self._success_heads) < MAX_LENGTHS:
                 self._success_heads[length] = head
         return head
+
+    def make_room(self, connections: Collection[Watched]) -> bool:
+        """Close the oldest idle of `connections`, the newest included, if there are too many.
+
+        False where none is idle. A few are closed at once, so that a flood of new ones is not
+        compared with all others each time.
+        """
+        if len(connections) <= self.max_connections:
+            return True
+        idle = [(one.idle_since, number, one) for number, one in enumerate(connections)]
+        oldest = sorted([one for one in idle if one[0] is not None])
+        closing = oldest[: max(1, self.max_connections // 64)]
+        for _, _, connection in closing:
+            connection.transport.close()
+        return bool(closing)
 
     def watch(self, connections: Iterable[Watched], loop: asyncio.AbstractEventLoop) -> None:
         """Close idle connections: one timer for all, while there are any."""

@@ -129,7 +129,9 @@ async def respond(plane: DataPlane, request: Request, route: Route, limit: int) 
     plane = plane.seen_by(visible_to(request.scope))
     sent = await request.body()
     try:
-        body = await decompress(request.headers.get("content-encoding"), sent, limit)
+        body = await decompress(
+            request.headers.get("content-encoding"), sent, limit, request.state.memory.add
+        )
     except CohortError as error:
         plane.refused(route.model, error)
         raise

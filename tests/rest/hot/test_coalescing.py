@@ -62,6 +62,7 @@ class Server:
             matches=[predict.match_predict],
             max_body=2**20,
             keep_alive=75.0,
+            max_connections=10_000,
         )
         self._config = Config(application, log_config=None, ws="none", lifespan="off")
         self._state = ServerState()
