@@ -55,6 +55,8 @@ def test_defaults_are_the_contract() -> None:
         "watch_seconds": 2,
         "max_body_mb": 64,
         "max_concurrency": 16_384,
+        "max_connections": None,
+        "memory_mb": None,
         "keep_alive_seconds": 75,
         "admin_token": None,
         "api_keys": None,

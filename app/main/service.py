@@ -16,7 +16,7 @@ from app.callers import KeyRing, KeyWatcher
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane, MemoryBudget
 from app.main.model_loader import ModelLoader
-from app.main.resources import available_connections, available_memory, return_memory
+from app.main.resources import available_connections
 from app.metrics import KeyMetrics, Metrics, RolloutMetrics
 from app.registry import (
     ModelEntry,
@@ -36,7 +36,7 @@ from app.rest.v2.infer import match_infer
 from app.rollouts import DecisionStore, RolloutEvent, Rollouts
 from app.rollouts.watcher import RolloutWatcher, log_event
 from app.scheduling import Scheduler
-from app.session import OrtRunControl, cores
+from app.session import OrtRunControl, available_memory, cores, give_back_memory
 from app.settings import Settings
 
 log = structlog.get_logger("cohort")
@@ -195,7 +195,7 @@ class Service:
         while True:
             await asyncio.sleep(IDLE_SECONDS)
             if not self.memory.used and self.memory.take_peak() > MUCH_BYTES:
-                await asyncio.to_thread(return_memory)
+                await asyncio.to_thread(give_back_memory)
 
     def _models(self) -> Iterable[ModelEntry]:
         return self.registry.catalog.values()

@@ -7,7 +7,7 @@ from app.session.digests import Digests
 from app.session.identity import machine, runtime_build
 from app.session.memory import give_back_memory
 from app.session.opening import Opener, SessionOptions, open_session
-from app.session.processor import cores
+from app.session.processor import available_memory, cores
 from app.session.protobuf import Metadata
 from app.session.providers import (
     DEFAULT_CHAIN,
@@ -32,6 +32,7 @@ __all__ = [
     "ProviderPolicy",
     "Session",
     "SessionOptions",
+    "available_memory",
     "cores",
     "give_back_memory",
     "lower_priority",

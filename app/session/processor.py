@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -15,6 +16,15 @@ def cores(cgroup: Path = CGROUP) -> int:
     count = len(affinity(0)) if affinity else os.cpu_count() or 1
     quota = _quota(cgroup)
     return max(1, count if quota is None else min(count, math.ceil(quota)))
+
+
+def available_memory(cgroup: Path = CGROUP) -> int:
+    """The memory of the container or, where it has no limit, of the machine, in bytes."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # cgroup v2, v1
+        with suppress(OSError, ValueError):  # ValueError: "max"
+            return min(int((cgroup / name).read_text()), machine)
+    return machine
 
 
 def _quota(cgroup: Path) -> float | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
@@ -170,7 +170,7 @@ class Fleet:
 def fleet(folder: Path, *, seconds: float = 0.5) -> Iterator[Fleet]:
     """Two replicas that share rollouts and state, scraped every so many `seconds`."""
     put_models(folder)
-    settings = {"rollouts": folder / "rollouts.yaml", "admin_token": "secret"}
+    settings: dict[str, Any] = {"rollouts": folder / "rollouts.yaml", "admin_token": "secret"}
     models = folder / "models"
     with (
         cohort(models, folder, ready=False, **settings) as one,

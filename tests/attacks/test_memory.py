@@ -1,0 +1,126 @@
+"""What would fill the memory: bodies, unpacked bodies and unread responses, within one budget."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import httpx
+import numpy as np
+import pytest
+
+from tests import onnx_models
+from tests.e2e.processes import Cohort, cohort
+from tests.waiting import PATIENCE, wait_until
+
+BUDGET = 16  # MiB
+PART = b"1," * 2**20  # 2 MiB of a JSON body that goes on
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
+    """A server with a small budget, and a model that answers with what it was sent."""
+    folder = tmp_path_factory.mktemp("memory")
+    onnx_models.save(onnx_models.identity(), folder / "models" / "same" / "1" / "model.onnx")
+    with cohort(folder / "models", folder, memory_mb=BUDGET, max_connections=50) as server:
+        yield server
+
+
+def connect(server: Cohort) -> socket.socket:
+    host, port = server.url.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)), timeout=PATIENCE)
+    connection.settimeout(PATIENCE)
+    return connection
+
+
+def held(server: Cohort) -> float:
+    """The bytes that requests hold, as the server counts them."""
+    lines = httpx.get(f"{server.url}/metrics", timeout=PATIENCE).text.splitlines()
+    (line,) = [one for one in lines if one.startswith("memory_held_bytes ")]
+    return float(line.split()[1])
+
+
+def head(path: str, length: int, *more: str) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: cohort", f"Content-Length: {length}", *more]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("/predict", ()),
+        ("/v2/models/same/infer", ()),
+        ("/v1/models/same:predict", ()),
+        ("/predict", ("Expect: 100-continue",)),  # not the fast path
+    ],
+    ids=["simple", "V2", "V1", "ordinary"],
+)
+def test_bodies_beyond_the_budget_are_refused_while_they_arrive(
+    server: Cohort, path: str, more: tuple[str, ...]
+) -> None:
+    """Those within it go on, other callers are answered, and all is given back."""
+    with ExitStack() as stack:
+        connections = [stack.enter_context(connect(server)) for _ in range(12)]
+        for connection in connections:
+            connection.sendall(head(path, 32 * 2**20, *more) + b"[" + PART)
+        wait_until(lambda: held(server) > (BUDGET - 4) * 2**20)
+        refused = 0
+        for connection in connections:
+            connection.settimeout(1.0)
+            try:
+                refused += b" 429 " in connection.recv(65536).replace(b"HTTP/1.1 100", b"")
+            except TimeoutError:
+                continue
+        assert refused >= 4
+        assert held(server) <= BUDGET * 2**20
+        assert httpx.post(f"{server.url}/predict", json={"input": [[1, 2, 3]]}).status_code == 200
+    wait_until(lambda: held(server) == 0)
+
+
+def test_unpacked_bodies_count(server: Cohort) -> None:
+    """A bomb that would fit the largest body does not fit the budget."""
+    bomb = gzip.compress(b" " * (BUDGET + 8) * 2**20)
+    answer = httpx.post(
+        f"{server.url}/v2/models/same/infer",
+        content=bomb,
+        headers={"content-encoding": "gzip"},
+        timeout=PATIENCE,
+    )
+    assert (answer.status_code, answer.json()["code"]) == (429, "Overloaded")
+    wait_until(lambda: held(server) == 0)
+
+
+def test_responses_that_nobody_reads_count(server: Cohort) -> None:
+    """They fill the budget, further large bodies are refused, small ones are answered."""
+    rows = np.ones((1, 700_000)).tolist()
+    body = json.dumps({"input": rows}).encode()
+    with ExitStack() as stack:
+        for _ in range(20):
+            connection = stack.enter_context(connect(server))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            try:
+                connection.sendall(head("/predict", len(body)) + body)
+            except OSError:
+                break  # refused, and closed
+            if held(server) > (BUDGET - 4) * 2**20:
+                break
+        wait_until(lambda: held(server) > (BUDGET - 4) * 2**20)
+        answer = httpx.post(f"{server.url}/predict", content=body * 4, timeout=PATIENCE)
+        assert answer.status_code == 429
+        assert httpx.post(f"{server.url}/predict", json={"input": [[1, 2, 3]]}).status_code == 200
+    wait_until(lambda: held(server) == 0)
+
+
+def test_the_oldest_idle_connections_make_room_for_new_ones(server: Cohort) -> None:
+    """One that waits for its response is kept; who comes is answered."""
+    with ExitStack() as stack:
+        busy = stack.enter_context(connect(server))
+        busy.sendall(head("/predict", 20) + b"{")
+        connections = [stack.enter_context(connect(server)) for _ in range(60)]
+        assert httpx.get(f"{server.url}/health/live", timeout=PATIENCE).status_code == 200
+        assert connections[0].recv(1) == b""
+        busy.sendall(b'"input": [[1,2,3]]}')
+        assert b" 200 " in busy.recv(65536)
