@@ -232,11 +232,16 @@ class HotProtocol(HttpToolsProtocol):
             self._leave_to_asgi()
         else:
             names = [name for name, _ in headers]
+            request_id = b""
+            if REQUEST_ID_HEADER in names:
+                place = names.index(REQUEST_ID_HEADER)
+                if request_id := readable(headers[place][1]):
+                    del headers[place]  # other requests may share the head
             head = Head(route, self.url, SentHeaders(headers), self._length)
             cycle = HotCycle(self, head)
             cycle.keep_alive = parser.should_keep_alive()
-            if REQUEST_ID_HEADER in names:
-                cycle.request_id = readable(headers[names.index(REQUEST_ID_HEADER)][1])
+            if request_id:
+                cycle.request_id = request_id
             self._queue(cycle)
             if self._length > self.hot.max_body:
                 cycle.break_off(too_large(self.hot.max_body))
