@@ -116,7 +116,7 @@ class Batcher:
         self._capacity = queue_capacity(self.policy, self._profiled_seconds)
         self._queues: dict[Key, deque[Ticket]] = {}
         self._closed = False
-        self._deadlines = DeadlineTimer(self._expire)
+        self._deadlines = DeadlineTimer()
 
     # -- for callers
 
@@ -174,7 +174,7 @@ class Batcher:
         self.waiting += requests
         self._work = work
         if deadline < self._deadlines.earliest:
-            self._deadlines.set(deadline)
+            self._deadlines.set(deadline, self._expire)
         self._wake(self)
         return ticket
 
@@ -295,7 +295,7 @@ class Batcher:
                 report(bug, "a reply failed")
         batch.results = []  # an error's traceback refers to this frame: a cycle with all inputs
         if self._closed and not self.running:
-            self._deadlines.set(float("inf"))
+            self._deadlines.clear()
 
     # -- closing
 
@@ -310,7 +310,7 @@ class Batcher:
         for ticket in [ticket for queue in self._queues.values() for ticket in queue]:
             self._fail(ticket, NotReady("this version is being unloaded"))
         if not self.running:
-            self._deadlines.set(float("inf"))
+            self._deadlines.clear()
 
     # -- deadlines
 
@@ -319,9 +319,8 @@ class Batcher:
         for ticket in list(self._open_tickets()):
             if ticket.deadline <= now:
                 self._fail(ticket, DeadlineExceeded(ticket.timeout))
-        self._deadlines.set(
-            min([ticket.deadline for ticket in self._open_tickets()], default=float("inf"))
-        )
+        deadlines = [ticket.deadline for ticket in self._open_tickets()]
+        self._deadlines.set(min(deadlines, default=float("inf")), self._expire)
 
     def _open_tickets(self) -> Iterator[Ticket]:
         for queue in self._queues.values():

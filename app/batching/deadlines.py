@@ -11,17 +11,17 @@ TIMER_RESOLUTION = 0.001
 
 
 class DeadlineTimer:
-    """Calls `expire` at the earliest deadline, which is in seconds on the monotonic clock.
+    """A timer for the earliest deadline, in seconds on the monotonic clock.
+
+    It refers to what it calls only while it is set, so that a version that is gone leaves memory.
 
     earliest: The deadline that it is set for; infinite where there is none.
-    expire: Fails the requests whose time is up, and sets the timer for the next deadline.
     """
 
-    __slots__ = ("_timer", "earliest", "expire")
+    __slots__ = ("_timer", "earliest")
 
-    def __init__(self, expire: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         self.earliest = float("inf")
-        self.expire = expire
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -29,15 +29,17 @@ class DeadlineTimer:
         """Whether it will fire."""
         return self._timer is not None
 
-    def set(self, deadline: float) -> None:
-        """Fire at `deadline`, and not before; infinite: not at all."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def set(self, deadline: float, expire: Callable[[], None]) -> None:
+        """Call `expire` at `deadline`, and not before; infinite: not at all."""
+        self.clear()
         self.earliest = deadline
         if deadline != float("inf"):
             wait = max(deadline - monotonic(), 0.0) + TIMER_RESOLUTION  # late rather than early
-            self._timer = asyncio.get_running_loop().call_later(wait, self._fire)
+            self._timer = asyncio.get_running_loop().call_later(wait, expire)
 
-    def _fire(self) -> None:
-        self.expire()
+    def clear(self) -> None:
+        """Call nothing any more."""
+        self.earliest = float("inf")
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

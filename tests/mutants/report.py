@@ -21,10 +21,19 @@ writes this page. [tests/mutants](../../tests/mutants) holds the kinds of faults
 equivalent mutants, which change nothing that a test could notice; these are neither run nor
 counted in the score.
 
-**Of {made} mutants {run} were run{seed}; the tests killed {killed}: {score}.**
-
+**Of {made} mutants {run} were run{sample}: the tests killed {killed}, and {survived} survived. The
+score is {score}. {equivalent} mutants are equivalent, those of other samples among them.**
+{caution}
 | module | mutants | equivalent | run | killed | survived | score |
 |---|---:|---:|---:|---:|---:|---:|
+"""
+
+
+SAMPLE = ", a sample with the seed `{seed}`"
+
+CAUTION = """
+What survives is killed by a new test, or declared equivalent. So a sample that was looked at before
+has a higher score than one that is new; another seed draws a new one.
 """
 
 
@@ -60,9 +69,12 @@ def page(results: Sequence[Result], *, seed: str | None) -> str:
     head = HEAD.format(
         made=total.total(),
         run=total["killed"] + total["survived"],
-        seed="" if seed is None else f", a sample with the seed `{seed}`",
+        sample="" if seed is None else SAMPLE.format(seed=seed),
         killed=total["killed"],
+        survived=total["survived"],
         score=f"{score(total):.1%}",
+        equivalent=total["equivalent"],
+        caution="" if seed is None else CAUTION,
     )
     rows = [_row(f"`{file}`", states) for file, states in sorted(modules.items())]
     parts = [head, *rows, _row("**all**", total)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ import numpy as np
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from app.data_plane import DataPlane, MemoryBudget, Outputs, Reply
+from app.data_plane import DataPlane, MemoryBudget, Outputs, Reply, Sticky
 from app.errors import CohortError, InvalidInput, Overloaded
 from app.rest.calls import JSON, Encoded, Route
 from app.rest.hot import Hot, protocol_factory
@@ -76,6 +77,7 @@ class FakeCall:
     """A call whose response is its request's body, as it is."""
 
     model = version = label = timeout = None
+    parameters: Mapping[str, object] = {}
 
     def __init__(self, body: bytes) -> None:
         self.body = body
@@ -120,7 +122,11 @@ class FakeLease:
 
 @dataclass
 class FakePlane:
-    """Takes every request and answers none by itself."""
+    """Takes every request and answers none by itself.
+
+    sticky: Where the rollout's key is; default None: there is no rollout.
+    keys: The keys of requests so far.
+    """
 
     waiting: list[FakeLease] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
@@ -129,10 +135,21 @@ class FakePlane:
     most_read: int = 3
     coalescer: Any = None  # nothing here is small
     memory: MemoryBudget = field(default_factory=lambda: MemoryBudget(2**30))
+    sticky: Sticky | None = None
+    keys: list[str | None] = field(default_factory=list)
 
-    def pick(self, model: str | None, version: str | None = None, **_: Any) -> FakeLease:
+    def pick(
+        self,
+        model: str | None,
+        version: str | None = None,
+        *,
+        key_of: Callable[[Sticky], str | None],
+        label: str | None = None,
+    ) -> FakeLease:
         if self.error is not None:
             raise self.error
+        if self.sticky is not None:
+            self.keys.append(key_of(self.sticky))
         return FakeLease(self.waiting)
 
     def refused(self, model: str | None, error: CohortError) -> None:
@@ -225,7 +242,7 @@ def _match(path: str) -> Route | None:
 
 
 def read(body: bytes) -> Any:
-    if body == b"bad":
+    if body.rstrip() == b"bad":
         raise InvalidInput("it is bad")
     return FakeCall(body)
 

@@ -231,7 +231,7 @@ class HotCycle:
     def _key_of(self, sticky: Sticky) -> str | None:
         call = self._call
         if self.request_id and sticky.header == REQUEST_ID:
-            return self.request_id.decode()  # a cached head has the id of another request
+            return self.request_id.decode()  # it is not among the headers
         return None if call is None else find_key(self.head.headers, call, sticky)
 
     def _decode_on_thread(self, body: bytes) -> None:

@@ -53,7 +53,8 @@ class Head:
 
     route: How requests to its path are read.
     url: The request target as it was sent.
-    headers: All headers; a cached head has the request id of the first request.
+    headers: All headers but the request id, which each request has of its own. One that cannot be
+        passed on is among them.
     length: The Content-Length in bytes; 0 where none was sent.
     plane: Answers its requests, as far as their caller may see it.
     caller: Whose requests they are; None where callers need no key.

@@ -189,10 +189,15 @@ class HotProtocol(WatchedConnection):
             self._leave_to_asgi()
         else:
             names = [name for name, _ in headers]
+            request_id = b""
+            if REQUEST_ID_HEADER in names:
+                place = names.index(REQUEST_ID_HEADER)
+                if request_id := readable(headers[place][1]):
+                    del headers[place]  # other requests may share the head
             cycle = begin(self, route, self.url, headers, self._length)
             cycle.keep_alive = parser.should_keep_alive()
-            if REQUEST_ID_HEADER in names:
-                cycle.request_id = readable(headers[names.index(REQUEST_ID_HEADER)][1])
+            if request_id:
+                cycle.request_id = request_id
             self._queue(cycle)
             if cycle.refusal is not None:
                 refuse_by_head(cycle, headers)

@@ -69,6 +69,17 @@ async def test_requests_after_the_last_one_are_not_run() -> None:
     assert [one.code for one in server.transport.answers] == ["TooLarge"]
 
 
+async def test_a_request_after_the_last_one_is_not_an_error() -> None:
+    """Nor is it after one that asked for an upgrade, which is parsed anew."""
+    for headers in (["connection: close"], ["connection: upgrade, close", "upgrade: h2c"]):
+        server = FakeServer()
+        with capture_logs() as logged:
+            server.send(hot(b"1", *headers) + hot(b"2"))
+            await server.answer_all()
+        assert [one.body for one in server.transport.answers] == [b"1"]
+        assert logged == []
+
+
 async def test_a_malformed_request_on_uvicorns_path_is_refused_in_order() -> None:
     """The application sees a disconnect, and the caller gets the error."""
     server = FakeServer()
@@ -363,6 +374,15 @@ async def test_large_bodies_that_wait_for_the_codec_thread_are_counted() -> None
     await server.answer_all()
     assert [one.status for one in first.answers] == [200]
     assert (server.plane.reading, server.plane.refusals) == (0, ["Overloaded"])
+
+
+async def test_a_large_body_that_is_refused_is_counted_as_refused() -> None:
+    """As a small one, though it was read on the codec thread."""
+    server = FakeServer()
+    server.send(hot(b"bad".ljust(200_000)))
+    await until(lambda: server.transport.written)
+    assert [one.code for one in server.transport.answers] == ["InvalidInput"]
+    assert server.plane.refusals == ["InvalidInput"]
 
 
 async def test_later_stages_run_before_first_stages() -> None:

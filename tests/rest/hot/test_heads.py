@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from app.data_plane import Sticky
 from app.rest.hot.heads import MAX_HEAD_BYTES, MAX_HEADS, Head
 from tests.rest.fakes import FakeServer, asgi, hot
 from tests.rest.wire import chunked, request
@@ -161,6 +162,17 @@ async def test_heads_that_differ_in_their_request_id_share_an_entry() -> None:
     ids = [one.headers["x-request-id"] for one in server.transport.answers]
     assert ids == [f"id-{number}" for number in range(10)]
     assert len(server.hot.heads.known) == 1
+
+
+@pytest.mark.parametrize("header", ["x-user", "x-request-id"])
+async def test_a_sticky_key_is_the_requests_own(header: str) -> None:
+    """Also where its head is that of earlier requests; without the header it has none."""
+    server = FakeServer()
+    server.plane.sticky = Sticky(header=header)
+    for sent in ([f"{header}: a"], [f"{header}: a"], [f"{header}: b"], []):
+        server.send(hot(b"1", *sent))
+        await server.answer_all()
+    assert server.plane.keys == ["a", "a", "b", None]
 
 
 async def test_the_head_cache_is_bounded() -> None:
