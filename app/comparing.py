@@ -202,7 +202,7 @@ def explain(pair: Pair, criterion: Criterion) -> str:
         got = pair.got.get(name)
         reason = _incomparable(expected, got, criterion)
         if not reason and got is not None:
-            measured = _measure(expected[np.newaxis], got[np.newaxis])
+            measured = _measure(_stack([expected]), _stack([got]))
             if criterion.breaches(measured).any():
                 reason = criterion.explain(measured)
         if reason:
@@ -256,11 +256,18 @@ def _incomparable(expected: Array, got: Array | None, criterion: Criterion) -> s
     )
 
 
+MOST_AXES = 64
+"""Of a numpy array. Where a pair has them all, its first two are one in the stack."""
+
+
 def _stack(arrays: Sequence[Array]) -> Array:
     first = arrays[0]
     if not first.ndim:
         return np.array(arrays, first.dtype)
-    return np.concatenate(arrays).reshape(len(arrays), *first.shape)  # np.stack takes 1 µs for each
+    shape = first.shape
+    if first.ndim == MOST_AXES:
+        shape = (shape[0] * shape[1], *shape[2:])
+    return np.concatenate(arrays).reshape(len(arrays), *shape)  # np.stack takes 1 µs for each
 
 
 def _measure(expected: Array, got: Array) -> Measured:

@@ -114,6 +114,15 @@ def test_a_shadow_may_have_another_datatype_of_the_same_kind() -> None:
     assert disagrees(whole._replace(got={"y": np.array([2], "i8")}), SAME_DECISION)
 
 
+def test_arrays_of_as_many_axes_as_numpy_has_are_compared() -> None:
+    """There is none left for the pairs' own."""
+    expected = np.arange(4, dtype="f4").reshape(2, *[1] * 62, 2)
+    pair = Pair({"y": expected}, {"y": expected + np.float32(1)})
+    assert not disagrees(Pair({"y": expected}, {"y": expected.copy()}), SAME_DECISION)
+    assert disagrees(pair, Tolerance())
+    assert "is off by 1" in explain(pair, Tolerance())
+
+
 @pytest.mark.parametrize(
     ("expected", "got", "within"),
     [
