@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 
 from app.codec.json_body import parse_json
-from app.codec.json_tensors import MAX_RANK, encode_tensor, shown
+from app.codec.json_tensors import MAX_RANK, encode_tensor, in_parts, shown
 from app.codec.predict_request import PredictRequest, decode_inputs
 from app.errors import CohortError, InvalidInput, did_you_mean, quoted
 from app.tensors import Array, Arrays, TensorSpec, check_names
@@ -52,11 +52,11 @@ class V1Request:
         """Write the response. Raises InferenceFailed for an output that JSON cannot carry."""
         written = {name: _written(name, array) for name, array in outputs.items()}
         if self._rows:
-            response: dict[str, Any] = {"predictions": _by_row(written, outputs)}
+            response: dict[str, Any] = {"predictions": in_parts(_by_row(written, outputs))}
         elif len(written) == 1:
-            response = {"outputs": next(iter(written.values()))}
+            response = {"outputs": in_parts(next(iter(written.values())))}
         else:
-            response = {"outputs": written}
+            response = {"outputs": {name: in_parts(one) for name, one in written.items()}}
         return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from app.codec import SIGNATURE, V1Request, parse_v1
+from app.codec import SIGNATURE, V1Request, are_large, parse_v1
 from app.control_plane import ControlPlane, ModelReader
 from app.data_plane import DataPlane, Lease, Outputs
 from app.errors import CohortError, InvalidInput, MethodNotAllowed, NotFound, NotReady, quoted
@@ -67,6 +67,14 @@ class V1Call:
         self.version = address.version
         self.label = address.label
         self.timeout: float | None = None
+
+    def decode_work(self, lease: Lease) -> int:
+        """None: what is not parsed on the codec thread is short."""
+        return 0
+
+    def is_large(self, outputs: Outputs) -> bool:
+        """Whether writing the response takes long."""
+        return are_large(outputs)
 
     def decode(self, lease: Lease) -> Arrays:
         """Make arrays as the version wants them. Raises InvalidInput."""

@@ -17,7 +17,7 @@ from app.codec import (
     decode_tensor,
     encode_tensor,
 )
-from app.codec.json_tensors import shown
+from app.codec.json_tensors import in_parts, shown
 from app.errors import InvalidInput
 from app.tensors import BY_NAME, TensorSpec, check_inputs
 from tests.codec.bodies import (
@@ -211,3 +211,13 @@ def test_a_json_tensor_must_fit_its_shape(data: object, shape: list[int], said: 
     with pytest.raises(InvalidInput) as caught:
         decode_tensor("x", "INT32", shape, data)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(1 << 20,), (1, 1 << 19), (3, 1 << 18), (1 << 17, 7), (2, 0)])
+def test_long_arrays_are_written_in_parts_and_read_the_same(shape: tuple[int, ...]) -> None:
+    """Whichever of their dimensions is the long one."""
+    array = np.arange(np.prod(shape), dtype=np.int64).reshape(shape)
+    assert (
+        orjson.loads(orjson.dumps(in_parts(array), option=orjson.OPT_SERIALIZE_NUMPY))
+        == array.tolist()
+    )
