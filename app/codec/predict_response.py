@@ -36,7 +36,9 @@ _OBJECTS = np.dtype(np.object_)
 
 def _text_work(texts: Array) -> int:
     elements = texts.size * ELEMENT_BYTES
-    return elements if elements > LARGE_BYTES else elements + sum(map(len, texts.ravel().tolist()))
+    if elements > LARGE_BYTES:
+        return elements
+    return elements + sum([len(one) for one in texts.ravel().tolist() if one is not None])
 
 
 def encode_prediction(

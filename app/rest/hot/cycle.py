@@ -282,10 +282,10 @@ class HotCycle:
         if outputs is None or call is None or lease is None:
             self.fail(error or InferenceFailed("no answer"))
             return
-        if call.is_large(outputs):
-            self._on_thread(call.encode, lease, outputs, then=self._succeed)
-            return
         try:
+            if call.is_large(outputs):
+                self._on_thread(call.encode, lease, outputs, then=self._succeed)
+                return
             encoded = call.encode(lease, outputs)
         except Exception as failure:  # noqa: BLE001 - whatever it is, the caller gets a response
             self.fail(failure)
