@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from app.errors import ConfigInvalid, did_you_mean, quoted
+from app.errors import MODEL_NAME, ConfigInvalid, did_you_mean, quoted
 
 PREFIX = "COHORT_"
 
@@ -103,7 +103,7 @@ class Settings(BaseSettings):
     grpc_port: int = Field(8001, ge=0, le=65535, description="The port for gRPC; 0 disables gRPC.")
     default_model: str | None = Field(
         None,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$",
+        pattern=f"^{MODEL_NAME.pattern}$",
         description="The model for requests that name none.",
         json_schema_extra={"default": "the only model, if there is just one"},
     )

@@ -151,7 +151,7 @@ def _array(name: str, datatype: str, leaves: list[Any], shape: Shape) -> Array:
         exact = np.array(leaves, np.float64)
         array = narrowed(exact, dtype)
         if array is None:
-            index = next(i for i in range(len(leaves)) if narrowed(exact[i : i + 1], dtype) is None)
+            index = _first_too_large(exact, dtype)
             raise out_of_range(name, datatype, leaves[index], index, shape)
         return array.reshape(shape)
     if limits is not None and leaves:
@@ -178,6 +178,18 @@ def narrowed(exact: NDArray[np.float64], dtype: np.dtype[np.generic]) -> Array |
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         array = exact.astype(dtype)
     return array if np.isfinite(array).all() else None
+
+
+def _first_too_large(exact: NDArray[np.float64], dtype: np.dtype[np.generic]) -> int:
+    """The place of the first number out of the range of `dtype`; there is one."""
+    first, end = 0, len(exact)
+    while end - first > 1:
+        middle = (first + end) // 2
+        if narrowed(exact[first:middle], dtype) is None:
+            end = middle
+        else:
+            first = middle
+    return first
 
 
 def out_of_range(name: str, datatype: str, value: object, index: int, shape: Shape) -> InvalidInput:

@@ -65,6 +65,11 @@ from tests.codec.bodies import (
             "got 1.8446744073709552e+19 at [0][0], which is out of",
         ),
         (b"[[1e300]]", "FP32", "'x' takes FP32, got 1e+300 at [0][0], which is out of range"),
+        (
+            b"[[1, 2, 3, 4], [5, 1e39, 7, 1e40]]",
+            "FP32",
+            "'x' takes FP32, got 1e+39 at [1][1], which is out of range",
+        ),
         (b"[[1, 65520]]", "FP16", "'x' takes FP16, got 65520 at [0][1], which is out of range"),
         (b"[[-3.4e38, 3.4e38]]", "BF16", "'x' takes BF16, got -3.4e+38 at [0][0], which is out"),
         (b"[" * 70 + b"]" * 70, "FP32", "'x' is nested deeper than 64 lists"),
