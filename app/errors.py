@@ -78,7 +78,7 @@ class Unauthorized(CohortError):
 
 
 class Forbidden(CohortError):
-    """The key is not an operator's, or the route is disabled."""
+    """The key is not an operator's, the route is disabled, or the host is not the server's."""
 
 
 class NotFound(CohortError):

@@ -185,10 +185,8 @@ def _first_too_large(exact: NDArray[np.float64], dtype: np.dtype[np.generic]) ->
     first, end = 0, len(exact)
     while end - first > 1:
         middle = (first + end) // 2
-        if narrowed(exact[first:middle], dtype) is None:
-            end = middle
-        else:
-            first = middle
+        before = narrowed(exact[first:middle], dtype) is None
+        first, end = (first, middle) if before else (middle, end)
     return first
 
 

@@ -28,6 +28,7 @@ from app.registry import (
     VersionUnbatched,
     VersionUnloaded,
 )
+from app.rest.heads import HeadRules
 from app.rest.hot import Hot
 from app.rest.predict import match_predict
 from app.rest.v1 import match_v1
@@ -120,6 +121,7 @@ class Service:
             loading_reason=self.rollout_watcher.loading_reason,
             unready=lambda: "" if self.key_watcher is None else self.key_watcher.unready,
         )
+        self.head_rules = HeadRules(settings.hosts)
         self.hot = Hot(
             self.data_plane,
             matches=(match_predict, match_infer, match_v1),
@@ -127,6 +129,7 @@ class Service:
             keep_alive=settings.keep_alive_seconds,
             lifecycle=self.control_plane,
             authority=self.authority if self.authority.asks_callers else None,
+            rules=self.head_rules,
         )
         self.keys.on_change(self.hot.heads.forget)
 

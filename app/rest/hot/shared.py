@@ -12,6 +12,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from app.auth import Authority
 from app.data_plane import DataPlane
 from app.rest.calls import Route
+from app.rest.heads import HeadRules
 from app.rest.hot.heads import HeadCache
 
 MAX_ROUTES = 1024
@@ -75,6 +76,7 @@ class Hot:
     max_body: The largest body, in bytes.
     keep_alive: How long a connection may be idle, in seconds.
     authority: Tells callers by their keys; None: callers need none.
+    rules: What the head of every request must be; default: for any host.
     """
 
     def __init__(
@@ -86,9 +88,11 @@ class Hot:
         max_body: int,
         keep_alive: float,
         authority: Authority | None = None,
+        rules: HeadRules | None = None,
     ) -> None:
         self.plane = plane
         self.authority = authority
+        self.rules = rules or HeadRules()
         self.lifecycle = lifecycle
         self.max_body = max_body
         self.keep_alive = keep_alive
