@@ -6,17 +6,18 @@ The environment is read when `Settings()` is made, and nowhere else.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from app.errors import ConfigInvalid, did_you_mean, quoted
+from app.errors import MODEL_NAME, ConfigInvalid, did_you_mean, quoted
 
 PREFIX = "COHORT_"
 
@@ -68,6 +69,23 @@ def _check_token(token: SecretStr | None) -> SecretStr | None:
     return SecretStr(text) if text else None
 
 
+_HOST = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+
+
+def _read_hosts(value: object) -> tuple[str, ...]:
+    """Read hosts, each a name or an address, with a port or for any port."""
+    texts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple):
+        raise ValueError("must be host names separated by commas")  # noqa: TRY004 - pydantic's way
+    hosts = tuple(str(text).strip().lower() for text in texts)
+    for host in hosts:
+        if not _HOST.fullmatch(host):
+            raise ValueError(
+                f"must be host names separated by commas, without 'http://', got {quoted(host)}"
+            )
+    return hosts
+
+
 class Settings(BaseSettings):
     """Everything the operator may set for the process. Arguments override the environment."""
 
@@ -101,9 +119,14 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", min_length=1, description="The address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="The port for HTTP; 0 chooses a free one.")
     grpc_port: int = Field(8001, ge=0, le=65535, description="The port for gRPC; 0 disables gRPC.")
+    hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_read_hosts)] = Field(
+        (),
+        description="The hosts that the server answers for, such as a.example,b.example:8000.",
+        json_schema_extra={"default": "unset: any host"},
+    )
     default_model: str | None = Field(
         None,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$",
+        pattern=f"^{MODEL_NAME.pattern}$",
         description="The model for requests that name none.",
         json_schema_extra={"default": "the only model, if there is just one"},
     )

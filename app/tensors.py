@@ -213,7 +213,7 @@ def check_inputs(specs: Sequence[TensorSpec], arrays: Mapping[str, Array]) -> No
 
 def check_names(specs: Sequence[TensorSpec], names: Mapping[str, object]) -> None:
     """Raise InvalidInput where `names` has a name that is not an input, or lacks one."""
-    known = [spec.name for spec in specs]
+    known = dict.fromkeys([spec.name for spec in specs])
     for name in names:
         if name not in known:
             raise InvalidInput(f"input {quoted(name)} not found{did_you_mean(name, known)}")

@@ -5,11 +5,18 @@ from __future__ import annotations
 import pytest
 
 from app import errors
-from app.errors import LONGEST_COMPARED, DeadlineExceeded, available, did_you_mean
+from app.errors import (
+    MOST_COMPARED,
+    DeadlineExceeded,
+    ModelNotFound,
+    available,
+    did_you_mean,
+    quoted_names,
+)
 
 
 def test_a_close_name_is_suggested() -> None:
-    """Or what is available is listed, where that is short."""
+    """Or what is available is quoted_names, where that is short."""
     assert did_you_mean("irs", ["iris", "digits"]) == "; did you mean 'iris'?"
     assert did_you_mean("x", ["iris", "digits"]) == "; available: digits, iris"
     assert did_you_mean("x", map(str, range(9))) == ""
@@ -31,10 +38,27 @@ def test_a_limit_is_told_as_it_was_given(seconds: float, text: str) -> None:
     assert str(DeadlineExceeded(seconds)) == f"no response within {text} ms"
 
 
-def test_a_long_name_is_compared_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Comparing takes the square of its length."""
+def test_listed_names_keep_their_order_and_are_bounded() -> None:
+    """Quoted; the first eight of many."""
+    assert quoted_names(iter([])) == "none"
+    assert quoted_names(["b", "a"]) == "'b', 'a'"
+    assert quoted_names(map(str, range(9))) == "'0', '1', '2', '3', '4', '5', '6', '7', …"
+
+
+@pytest.mark.parametrize("known", [1, 100])
+def test_a_name_is_compared_with_nothing_where_that_would_take_long(
+    known: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the square of its length for each name that is known."""
     compared = []
     monkeypatch.setattr(errors, "get_close_matches", lambda name, *_, **__: compared.append(name))
-    did_you_mean("x" * LONGEST_COMPARED, ["iris"])
-    did_you_mean("x" * (LONGEST_COMPARED + 1), ["iris"])
-    assert [len(name) for name in compared] == [LONGEST_COMPARED]
+    longest = int((MOST_COMPARED / known) ** 0.5)
+    did_you_mean("x" * longest, map(str, range(known)))
+    did_you_mean("x" * (longest + 1), map(str, range(known)))
+    assert [len(name) for name in compared] == [longest]
+
+
+@pytest.mark.parametrize("name", ["iris ", "-iris", "", "iris" * 40, "ïris", "iris\n"])
+def test_what_cannot_be_a_name_is_told_the_rule(name: str) -> None:
+    """In the place of a name that is close."""
+    assert "; a name has at most 128" in str(ModelNotFound(name, ["iris"]))

@@ -52,6 +52,7 @@ def test_defaults_are_the_contract() -> None:
         "port": 8000,
         "grpc_port": 8001,
         "default_model": None,
+        "hosts": (),
         "watch_seconds": 2,
         "max_body_mb": 64,
         "max_concurrency": 16_384,
@@ -142,6 +143,13 @@ def test_log_is_for_people_on_a_terminal(environment: pytest.MonkeyPatch) -> Non
     assert read_settings({"log_format": "console"}).log_format == "console"
 
 
+def test_hosts_are_separated_by_commas(environment: pytest.MonkeyPatch) -> None:
+    """On the command line and in the environment, in any case."""
+    environment.setenv("COHORT_HOSTS", "A.example, b.example:80,[::1]")
+    assert Settings().hosts == ("a.example", "b.example:80", "[::1]")
+    assert read_settings({"hosts": "c"}).hosts == ("c",)
+
+
 def test_token_is_kept_out_of_sight() -> None:
     """Printing the settings, or refusing the token, does not print it."""
     settings = read_settings({"admin_token": " hunter2 "})
@@ -172,6 +180,9 @@ def test_all_wrong_settings_are_told_in_one_sentence_each() -> None:
         ("log_format", "xml", "json or console"),
         ("default_model", "../x", "a model's name"),
         ("host", "", "is not valid"),
+        ("hosts", "http://a", "without 'http://', got 'http://a'"),
+        ("hosts", "a,,b", "got ''"),
+        ("hosts", "a:x", "got 'a:x'"),
         ("max_concurrency", "0", ">= 1"),
         ("drain_seconds", "-1", ">= 0"),
         ("drain_notice_seconds", "inf", "a number"),

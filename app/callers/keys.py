@@ -12,9 +12,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, with_config
 
-from app.errors import quoted
+from app.errors import MODEL_NAME, quoted
 from app.repository import (
-    MODEL_NAME,
     ConfigProblems,
     Problem,
     Range,

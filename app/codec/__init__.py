@@ -4,11 +4,19 @@ from app.codec.binary import from_bytes, to_bytes
 from app.codec.json_body import parse_json
 from app.codec.json_tensors import decode_tensor, encode_tensor
 from app.codec.predict_request import PredictRequest, decode_inputs
-from app.codec.predict_response import LARGE_BYTES, are_large, encode_prediction, encode_simple
+from app.codec.predict_response import (
+    ELEMENT_BYTES,
+    LARGE_BYTES,
+    are_large,
+    encode_prediction,
+    encode_simple,
+)
 from app.codec.rows import LONGEST_BODY, is_coalescible, pack_rows, read_row, write_rows
 from app.codec.v1 import SIGNATURE, V1Request, parse_v1
+from app.codec.varints import pack_values, unpack_values
 
 __all__ = [
+    "ELEMENT_BYTES",
     "LARGE_BYTES",
     "LONGEST_BODY",
     "SIGNATURE",
@@ -23,9 +31,11 @@ __all__ = [
     "from_bytes",
     "is_coalescible",
     "pack_rows",
+    "pack_values",
     "parse_json",
     "parse_v1",
     "read_row",
     "to_bytes",
+    "unpack_values",
     "write_rows",
 ]

@@ -8,7 +8,7 @@ https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protoc
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from struct import Struct
 
@@ -32,7 +32,7 @@ def from_bytes(buffer: BytesLike, datatype: str, shape: Sequence[int], *, name: 
     """
     wanted = checked_shape(name, datatype, shape)
     if datatype == "BYTES":
-        return _split(memoryview(buffer).cast("B"), wanted, name)
+        return _split(buffer, wanted, name)
     row = BY_NAME[datatype]
     dtype = row.dtype
     expected = row.size(prod(wanted))
@@ -59,33 +59,65 @@ def from_bytes(buffer: BytesLike, datatype: str, shape: Sequence[int], *, name: 
     return array.byteswap() if _SWAPPED else array
 
 
-def _split(buffer: memoryview, shape: Shape, name: str) -> Array:
+MOST_TEXTS = 4096
+"""Elements of BYTES that are converted in one call, which no other thread can interrupt."""
+
+
+def _split(buffer: BytesLike, shape: Shape, name: str) -> Array:
     count, end, at = prod(shape), len(buffer), 0
     if count * _LENGTH.size > end:
         raise InvalidInput(
             f"input {quoted(name)} of BYTES and shape {list(shape)} takes at least "
             f"{count * _LENGTH.size} bytes, got {end}"
         )
+    data = buffer if buffer.__class__ is bytes else bytes(buffer)  # its parts are the quickest
     array = np.empty(count, np.object_)
-    for index in range(count):
-        start = at + _LENGTH.size
-        if start > end:
-            raise _cut_short(name, index, count)
-        at = start + _LENGTH.unpack_from(buffer, at)[0]
-        if at > end:
-            raise _cut_short(name, index, count)
-        try:
-            array[index] = str(buffer[start:at], "utf-8")
-        except UnicodeDecodeError:
-            # The runtime takes text only: bytes reach it as "b'…'".
-            raise InvalidInput(
-                f"input {quoted(name)} has an element that is not UTF-8, number {index}"
-            ) from None
+    length_at = _LENGTH.unpack_from
+    for first in range(0, count, MOST_TEXTS):
+        parts: list[bytes] = []
+        for index in range(first, min(first + MOST_TEXTS, count)):
+            start = at + _LENGTH.size
+            if start > end:
+                raise _cut_short(name, index, count)
+            at = start + length_at(data, at)[0]
+            if at > end:
+                raise _cut_short(name, index, count)
+            parts.append(data[start:at])
+        array[first : first + MOST_TEXTS] = decode_texts(parts, name, first)
     if at != end:
         raise InvalidInput(
             f"input {quoted(name)} has {end - at} bytes after its {count} elements of BYTES"
         )
     return array.reshape(shape)
+
+
+def decode_texts(parts: Sequence[bytes], name: str, first: int) -> list[str]:
+    """Give elements of BYTES as text, the first of them being the input's number `first`.
+
+    The runtime takes text only: bytes reach it as "b'…'". Raises InvalidInput.
+    """
+    try:
+        return list(map(bytes.decode, parts))
+    except UnicodeDecodeError:
+        number = first + next(index for index, part in enumerate(parts) if not _is_text(part))
+        raise InvalidInput(
+            f"input {quoted(name)} has an element that is not UTF-8, number {number}"
+        ) from None
+
+
+def _is_text(part: bytes) -> bool:
+    try:
+        part.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def encode_texts(array: Array) -> Iterator[list[bytes]]:
+    """Give a flat array's elements of BYTES, at most MOST_TEXTS at once."""
+    for first in range(0, array.size, MOST_TEXTS):
+        items = array[first : first + MOST_TEXTS].tolist()
+        yield [item if item.__class__ is bytes else item.encode() for item in items]
 
 
 def _cut_short(name: str, index: int, count: int) -> InvalidInput:
@@ -97,11 +129,13 @@ def _cut_short(name: str, index: int, count: int) -> InvalidInput:
 def to_bytes(array: Array) -> bytes | memoryview:
     """Give an array's bytes: a view, not a copy, wherever they are stored as they are sent."""
     if array.dtype.kind == "O":
-        parts = []
-        for item in array.ravel().tolist():
-            data = item if isinstance(item, bytes) else item.encode()
-            parts += [_LENGTH.pack(len(data)), data]
-        return b"".join(parts)
+        length_of = _LENGTH.pack
+        return b"".join(
+            [
+                b"".join([part for text in texts for part in (length_of(len(text)), text)])
+                for texts in encode_texts(array.ravel())
+            ]
+        )
     if array.dtype in _PACKED:
         return pack(array, _PACKED[array.dtype]).data
     if _SWAPPED if array.dtype.isnative else not _SWAPPED:

@@ -7,7 +7,7 @@ None, and None means: use `from_lists`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import prod
 from struct import Struct
@@ -16,6 +16,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from app.errors import InferenceFailed, InvalidInput, quoted
@@ -75,10 +76,7 @@ def decode_tensor(name: str, datatype: str, shape: Sequence[int], data: object) 
     if not isinstance(data, list):
         raise InvalidInput(f"the data of input {quoted(name)} must be a list, got {shown(data)}")
     if len(leaves) != prod(wanted):
-        raise InvalidInput(
-            f"input {quoted(name)} of shape {list(wanted)} takes {prod(wanted)} elements, "
-            f"got {len(leaves)}"
-        )
+        raise wrong_count(name, wanted, len(leaves))
     if leaves and len(found) > 1 and found != wanted:
         raise InvalidInput(
             f"input {quoted(name)} has shape {list(wanted)}, but its data has {list(found)}"
@@ -142,7 +140,9 @@ def _array(name: str, datatype: str, leaves: list[Any], shape: Shape) -> Array:
         index = next(index for index, leaf in enumerate(leaves) if type(leaf) not in wanted)
         leaf = leaves[index]
         if limits is not None and leaf.__class__ is float and abs(leaf) >= 1 << 63:
-            raise _out_of_range(name, datatype, index, leaves, shape)  # orjson's too long integers
+            raise out_of_range(
+                name, datatype, leaves[index], index, shape
+            )  # orjson's too long integers
         raise InvalidInput(
             f"input {quoted(name)} takes {datatype}, got {shown(leaf)}{_at(index, shape)}"
         )
@@ -151,14 +151,14 @@ def _array(name: str, datatype: str, leaves: list[Any], shape: Shape) -> Array:
         exact = np.array(leaves, np.float64)
         array = narrowed(exact, dtype)
         if array is None:
-            index = next(i for i in range(len(leaves)) if narrowed(exact[i : i + 1], dtype) is None)
-            raise _out_of_range(name, datatype, index, leaves, shape)
+            index = _first_too_large(exact, dtype)
+            raise out_of_range(name, datatype, leaves[index], index, shape)
         return array.reshape(shape)
     if limits is not None and leaves:
         low, high = limits
         if min(leaves) < low or max(leaves) > high:
             index = next(i for i, leaf in enumerate(leaves) if not low <= leaf <= high)
-            raise _out_of_range(name, datatype, index, leaves, shape)
+            raise out_of_range(name, datatype, leaves[index], index, shape)
     whole = np.int64 if dtype.kind == "V" else dtype
     return np.array(leaves, whole).astype(dtype, copy=False).reshape(shape)
 
@@ -180,12 +180,28 @@ def narrowed(exact: NDArray[np.float64], dtype: np.dtype[np.generic]) -> Array |
     return array if np.isfinite(array).all() else None
 
 
-def _out_of_range(
-    name: str, datatype: str, index: int, leaves: Sequence[object], shape: Shape
-) -> InvalidInput:
+def _first_too_large(exact: NDArray[np.float64], dtype: np.dtype[np.generic]) -> int:
+    """The place of the first number out of the range of `dtype`; there is one."""
+    first, end = 0, len(exact)
+    while end - first > 1:
+        middle = (first + end) // 2
+        before = narrowed(exact[first:middle], dtype) is None
+        first, end = (first, middle) if before else (middle, end)
+    return first
+
+
+def out_of_range(name: str, datatype: str, value: object, index: int, shape: Shape) -> InvalidInput:
+    """What to say of the element number `index`."""
     return InvalidInput(
-        f"input {quoted(name)} takes {datatype}, got {shown(leaves[index])}{_at(index, shape)}, "
+        f"input {quoted(name)} takes {datatype}, got {shown(value)}{_at(index, shape)}, "
         "which is out of range"
+    )
+
+
+def wrong_count(name: str, shape: Shape, count: int) -> InvalidInput:
+    """What to say of `count` elements for a shape that takes another number."""
+    return InvalidInput(
+        f"input {quoted(name)} of shape {list(shape)} takes {prod(shape)} elements, got {count}"
     )
 
 
@@ -314,6 +330,36 @@ def encode_tensor(name: str, array: Array) -> object:
     if not dtype.isnative:
         array = array.astype(dtype.newbyteorder("="))
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+WRITTEN_AT_ONCE = 1 << 18
+"""Of a longer array, so much is written at once: no other thread runs while orjson writes."""
+
+
+def in_parts(value: object) -> object:
+    """Give the same JSON as `value` of `encode_tensor`, written already where it is long."""
+    if isinstance(value, np.ndarray) and value.nbytes > WRITTEN_AT_ONCE:
+        return orjson.Fragment(b"".join(_written(value)))
+    return value
+
+
+def _written(array: Array) -> Iterator[bytes]:
+    """Write an array of one dimension or more, in parts."""
+    if array.nbytes <= WRITTEN_AT_ONCE:
+        yield orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)
+        return
+    row = array.nbytes // len(array)
+    yield b"["
+    if row > WRITTEN_AT_ONCE:
+        for number, one in enumerate(array):
+            yield b"," if number else b""
+            yield from _written(one)
+    else:
+        step = WRITTEN_AT_ONCE // max(row, 1)
+        for at in range(0, len(array), step):
+            part = orjson.dumps(array[at : at + step], option=orjson.OPT_SERIALIZE_NUMPY)
+            yield part[1:-1] if not at else b"," + part[1:-1]
+    yield b"]"
 
 
 # What floats of fewer bits, and all that orjson does not know, are given to it as.

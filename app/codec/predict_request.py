@@ -12,7 +12,7 @@ from simdjson import Array as JsonArray
 from app.codec import simdjson_reader
 from app.codec.json_body import parse_json
 from app.codec.json_tensors import from_lists, pack_short, shown
-from app.errors import InvalidInput, did_you_mean, quoted
+from app.errors import InvalidInput, did_you_mean, quoted, quoted_names
 from app.tensors import Array, Arrays, TensorSpec, check_names
 
 Parameter = str | int | float | bool
@@ -177,9 +177,9 @@ def decode_inputs(request: PredictRequest, specs: Sequence[TensorSpec]) -> Array
     inputs = request.inputs
     if request.single:
         if len(specs) != 1:
-            names = ", ".join(quoted(spec.name) for spec in specs)
             raise InvalidInput(
-                f"'input' is for a model with one input; this one takes {names or 'none'}: "
+                "'input' is for a model with one input; this one takes "
+                f"{quoted_names(spec.name for spec in specs)}: "
                 "give them by name under 'inputs'"
             )
         inputs = {specs[0].name: inputs["input"]}

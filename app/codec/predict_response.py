@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import orjson
 
-from app.codec.json_tensors import BY_ITSELF, encode_tensor
+from app.codec.json_tensors import BY_ITSELF, WRITTEN_AT_ONCE, encode_tensor, in_parts
 from app.tensors import Array
 
 _NUMPY = orjson.OPT_SERIALIZE_NUMPY
@@ -16,12 +17,28 @@ LARGE_BYTES = 100_000
 """From this size reading or writing JSON, a millisecond for a megabyte, leaves the event loop."""
 
 
+ELEMENT_BYTES = 32
+"""An element of BYTES takes as long to convert as so many bytes of JSON, besides its own."""
+
+
 def are_large(outputs: Sequence[Array]) -> bool:
     """Whether writing `outputs` as JSON takes long."""
     size = 0
     for output in outputs:
         size += output.nbytes
+        if output.dtype is _OBJECTS:
+            size += _text_work(output)
     return size > LARGE_BYTES
+
+
+_OBJECTS = np.dtype(np.object_)
+
+
+def _text_work(texts: Array) -> int:
+    elements = texts.size * ELEMENT_BYTES
+    if elements > LARGE_BYTES:
+        return elements
+    return elements + sum([len(one) for one in texts.ravel().tolist() if one is not None])
 
 
 def encode_prediction(
@@ -84,7 +101,7 @@ def _dump(
 ) -> bytes:
     """Write `response` with `outputs` at `place`, the only one without its name if `unnamed`."""
     for array in outputs.values():
-        if array.dtype not in BY_ITSELF:
+        if array.dtype not in BY_ITSELF or array.nbytes > WRITTEN_AT_ONCE:
             break
     else:
         if unnamed:
@@ -96,7 +113,7 @@ def _dump(
         else:
             if b"null" not in body:  # looking for the trace of NaN is cheaper than for NaN
                 return body
-    values: Any = {name: encode_tensor(name, array) for name, array in outputs.items()}
+    values: Any = {name: in_parts(encode_tensor(name, array)) for name, array in outputs.items()}
     if unnamed:
         (values,) = values.values()
     response[place] = values

@@ -7,15 +7,23 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import orjson
 
 from app.codec.json_body import parse_json
-from app.codec.json_tensors import MAX_RANK, encode_tensor, shown
+from app.codec.json_tensors import MAX_RANK, encode_tensor, in_parts, shown
 from app.codec.predict_request import PredictRequest, decode_inputs
-from app.errors import CohortError, InvalidInput, did_you_mean, quoted
+from app.errors import (
+    MOST_LISTED,
+    CohortError,
+    InvalidInput,
+    did_you_mean,
+    quoted,
+    quoted_names,
+)
 from app.tensors import Array, Arrays, TensorSpec, check_names
 
 SIGNATURE = "serving_default"
@@ -52,11 +60,11 @@ class V1Request:
         """Write the response. Raises InferenceFailed for an output that JSON cannot carry."""
         written = {name: _written(name, array) for name, array in outputs.items()}
         if self._rows:
-            response: dict[str, Any] = {"predictions": _by_row(written, outputs)}
+            response: dict[str, Any] = {"predictions": in_parts(_by_row(written, outputs))}
         elif len(written) == 1:
-            response = {"outputs": next(iter(written.values()))}
+            response = {"outputs": in_parts(next(iter(written.values())))}
         else:
-            response = {"outputs": written}
+            response = {"outputs": {name: in_parts(one) for name, one in written.items()}}
         return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -81,7 +89,7 @@ def parse_v1(body: bytes) -> V1Request:
 
 
 def _slip(document: Mapping[str, object]) -> str:
-    for key in document:
+    for key in islice(document, MOST_LISTED):
         if (hint := did_you_mean(key, _KEYS)).startswith("; did"):
             return hint
     return ""
@@ -106,7 +114,7 @@ def _is_named(value: object) -> bool:
 def _check_single(specs: Sequence[TensorSpec], *, rows: bool) -> None:
     if len(specs) == 1:
         return
-    names = ", ".join(quoted(spec.name) for spec in specs) or "none"
+    names = quoted_names(spec.name for spec in specs)
     form = "each of 'instances' must be an object" if rows else "'inputs' must be an object"
     raise InvalidInput(f"the model takes the inputs {names}: {form} with them by name")
 

@@ -3,6 +3,7 @@
 from app.control_plane.description import Description, ServedModel, describe_profile
 from app.control_plane.plane import ControlPlane
 from app.control_plane.reading import ModelReader, Readiness
+from app.control_plane.shared_work import Shared
 
 __all__ = [
     "ControlPlane",
@@ -10,5 +11,6 @@ __all__ = [
     "ModelReader",
     "Readiness",
     "ServedModel",
+    "Shared",
     "describe_profile",
 ]

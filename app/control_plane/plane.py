@@ -8,6 +8,7 @@ from time import monotonic
 
 from app.control_plane.description import Description
 from app.control_plane.reading import NO_READY_VERSION, ModelReader, Readiness
+from app.control_plane.shared_work import Shared
 from app.errors import NotFound, NotReady, quoted
 from app.metrics import Metrics
 from app.registry import UNLOADED, Registry, SeenRegistry
@@ -56,6 +57,7 @@ class ControlPlane(ModelReader):
         self._unready = unready
         self._started = monotonic()
         self._views: dict[frozenset[str], SeenModels] = {}
+        self._metrics_texts = Shared(metrics.text)
         self.draining = False
 
     def begin_draining(self) -> None:
@@ -160,9 +162,12 @@ class ControlPlane(ModelReader):
 
     # -- metrics
 
-    def metrics_text(self, accept: str) -> tuple[bytes, str]:
-        """The metrics in the format that an Accept header prefers, and its content type."""
-        return self._metrics.text(accept)
+    async def metrics_text(self, accept: str) -> tuple[bytes, str]:
+        """The metrics in the format that an Accept header prefers, and its content type.
+
+        They are written on a thread. Who asks while that goes on gets the same text.
+        """
+        return await self._metrics_texts.get(self._metrics.content_type(accept), accept)
 
 
 class SeenModels(ModelReader):

@@ -156,8 +156,8 @@ class Lease:
     def select(self, names: Sequence[str] | None) -> Sequence[int]:
         """The positions of the requested outputs; where `names` is None, of all transportable ones.
 
-        Raises InvalidInput for a name that is not an output, for an output that is not
-        transportable, and for a model without a transportable output.
+        Raises InvalidInput for a name that is not an output, for more names than there are outputs,
+        for an output that is not transportable, and for a model without a transportable output.
         """
         specs = self.served.outputs
         if names is None:
@@ -165,12 +165,16 @@ class Lease:
                 specs[0].dtype  # noqa: B018 - raises
             return self.served.sent
         positions = {spec.name: position for position, spec in enumerate(specs)}
-        for name in names:
+        for name in names[: len(specs) + 1]:  # more have one twice, or one that is not there
             if name not in positions:
                 raise InvalidInput(
                     f"output {quoted(name)} not found{did_you_mean(name, positions)}"
                 )
             specs[positions[name]].dtype  # noqa: B018
+        if len(names) > len(specs):
+            raise InvalidInput(
+                f"the request names {len(names)} outputs, and the model has {len(specs)}"
+            )
         return [positions[name] for name in names]
 
     @property

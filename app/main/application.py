@@ -13,6 +13,7 @@ from app.main.service import Service
 from app.rest.admin import admin_router
 from app.rest.callers import CallersOnly
 from app.rest.errors import install_error_handlers
+from app.rest.heads import CheckedHeads
 from app.rest.health import health_router
 from app.rest.limits import BodyLimit, CloseWhenDraining
 from app.rest.models import models_router
@@ -69,5 +70,6 @@ def create_app(
     if service.authority.asks_callers:
         app.add_middleware(CallersOnly, authority=service.authority)
     app.add_middleware(CloseWhenDraining, draining=lambda: service.control_plane.draining)
+    app.add_middleware(CheckedHeads, rules=service.head_rules)
     app.add_middleware(RequestIds)
     return app

@@ -29,6 +29,7 @@ from app.registry import (
     VersionUnbatched,
     VersionUnloaded,
 )
+from app.rest.heads import HeadRules
 from app.rest.hot import Hot
 from app.rest.predict import match_predict
 from app.rest.v1 import match_v1
@@ -130,6 +131,7 @@ class Service:
             loading_reason=self.rollout_watcher.loading_reason,
             unready=lambda: "" if self.key_watcher is None else self.key_watcher.unready,
         )
+        self.head_rules = HeadRules(settings.hosts)
         self.hot = Hot(
             self.data_plane,
             matches=(match_predict, match_infer, match_v1),
@@ -138,6 +140,7 @@ class Service:
             max_connections=settings.max_connections or available_connections(),
             lifecycle=self.control_plane,
             authority=self.authority if self.authority.asks_callers else None,
+            rules=self.head_rules,
         )
         self.keys.on_change(self.hot.heads.forget)
 

@@ -50,5 +50,6 @@ class Histogram:
     def add_to(self, family: HistogramMetricFamily, labels: Labels) -> None:
         """Add the cumulative counts to `family`, as Prometheus has them."""
         bounds = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
-        buckets = list(zip(bounds, accumulate(self._counts), strict=True))
+        counts = self._counts.copy()  # while the event loop counts on
+        buckets = list(zip(bounds, accumulate(counts), strict=True))
         family.add_metric(labels, buckets, self._sum)

@@ -37,7 +37,7 @@ class KeyMetrics:
         )
         for caller in self._keys.callers:
             requests.add_metric((caller.name,), caller.requests)
-            for quota, count in caller.refused.items():
+            for quota, count in list(caller.refused.items()):
                 refused.add_metric((caller.name, quota), count)
             if caller.concurrency is not None:
                 in_flight.add_metric((caller.name,), caller.in_flight)

@@ -133,12 +133,20 @@ class Metrics(Collector):
     def version(self, model: str, version: str) -> VersionMetrics:
         """The counts of a version, created at first use: for known names only, never a caller's."""
         labels = (model, version)
-        if labels not in self._versions:
-            self._versions[labels] = VersionMetrics()
-        return self._versions[labels]
+        try:
+            return self._versions[labels]
+        except KeyError:  # a scrape's thread may be here, too
+            return self._versions.setdefault(labels, VersionMetrics())
+
+    def content_type(self, accept: str) -> str:
+        """The content type of the format that an `accept` header prefers."""
+        return choose_encoder(accept)[1]
 
     def text(self, accept: str) -> tuple[bytes, str]:
-        """The metrics in the format that an `accept` header prefers, and its content type."""
+        """The metrics in the format that an `accept` header prefers, and its content type.
+
+        For any thread: what is counted meanwhile changes no histogram that has been read.
+        """
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
 
@@ -187,8 +195,8 @@ class Metrics(Collector):
             "Runs that held the event loop for long: finished, or stopped and run on a thread.",
             labels=(*VERSION_LABELS, "outcome"),
         )
-        for labels, counts in self._versions.items():
-            for (variant, code), count in counts.outcomes.items():
+        for labels, counts in list(self._versions.items()):
+            for (variant, code), count in list(counts.outcomes.items()):
                 inference.add_metric((*labels, variant, code), count)
             _add(rejected, labels, counts.rejected)
             _add(cancelled, labels, counts.cancelled)
@@ -209,13 +217,13 @@ class Metrics(Collector):
             "From a request's arrival to its reply.",
             labels=(*VERSION_LABELS, "variant"),
         )
-        for labels, counts in self._versions.items():
-            for variant, histogram in counts.durations.items():
+        for labels, counts in list(self._versions.items()):
+            for variant, histogram in list(counts.durations.items()):
                 histogram.add_to(durations, (*labels, variant))
         yield durations
         for name, help_text, of in _PER_VERSION:
             family = HistogramMetricFamily(name, help_text, labels=VERSION_LABELS)
-            for labels, counts in self._versions.items():
+            for labels, counts in list(self._versions.items()):
                 histogram = of(counts)
                 if histogram.count:
                     histogram.add_to(family, labels)
@@ -233,7 +241,7 @@ _PER_VERSION: tuple[tuple[str, str, Callable[[VersionMetrics], Histogram]], ...]
 
 
 def _add(family: CounterMetricFamily, labels: Labels, counts: Mapping[str, int]) -> None:
-    for name, count in counts.items():
+    for name, count in list(counts.items()):
         family.add_metric((*labels, name), count)
 
 

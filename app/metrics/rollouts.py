@@ -113,7 +113,7 @@ class RolloutMetrics:
                 f"The largest {kind} difference in an output, by request.",
                 labels=(*VERSION_LABELS, "output"),
             )
-            for labels, histogram in histograms.items():
+            for labels, histogram in list(histograms.items()):
                 histogram.add_to(differences, labels)
             yield differences
 
@@ -130,6 +130,6 @@ def _counter(
     name: str, help_text: str, counts: Counter[Labels], labels: Labels = VERSION_LABELS
 ) -> Metric:
     family = CounterMetricFamily(name, help_text, labels=labels)
-    for values, count in counts.items():
+    for values, count in list(counts.items()):
         family.add_metric(values, count)
     return family

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import cast
 
 import numpy as np
 
-from app.codec import decode_tensor, from_bytes
-from app.codec.json_tensors import checked_shape
+from app.codec import LARGE_BYTES, are_large, decode_tensor, from_bytes, unpack_values
+from app.codec.binary import MOST_TEXTS, BytesLike, decode_texts
+from app.codec.json_tensors import checked_shape, out_of_range, wrong_count
 from app.data_plane import Lease, Outputs
 from app.errors import InvalidInput, quoted
 from app.open_inference.classification import classify
@@ -69,6 +71,18 @@ class Inference:
         check_names(specs, request.inputs)
         return {spec.name: decode_input(spec, request.inputs[spec.name]) for spec in specs}
 
+    def decode_work(self, lease: Lease) -> int:
+        """How long `decode` takes, as the size of JSON that takes as long."""
+        del lease
+        return sum([one.work for one in self.request.inputs.values()])
+
+    def is_large(self, outputs: Outputs) -> bool:
+        """Whether `respond`, and writing what it gives, take long; `decode` was called."""
+        return are_large(outputs) or any(
+            wanted.classes and _class_work(outputs[position], wanted.classes) > LARGE_BYTES
+            for position, wanted in self._wanted
+        )
+
     def respond(self, lease: Lease, outputs: Outputs) -> InferResponse:
         """Select what was requested of `outputs`, which are in the model's order.
 
@@ -96,6 +110,11 @@ def _select(request: InferRequest, lease: Lease) -> Sequence[tuple[int, Requeste
     ]
 
 
+def _class_work(array: Array, classes: int) -> int:
+    rows = array.shape[0] if array.ndim > 1 else 1
+    return array.size * 5 + rows * (1000 + 100 * min(classes, array.size // max(rows, 1)))
+
+
 def _output(lease: Lease, position: int, array: Array, wanted: RequestedOutput) -> OutputTensor:
     spec = lease.outputs[position]
     if wanted.classes:
@@ -117,6 +136,8 @@ def decode_input(spec: TensorSpec, sent: InputTensor) -> Array:
         )
     if sent.raw is not None:
         return from_bytes(sent.raw, sent.datatype, sent.shape, name=sent.name)
+    if sent.packed is not None:
+        return _from_packed(sent.name, sent.datatype, sent.shape, sent.packed)
     if sent.values is not None:
         return _from_values(sent.name, sent.datatype, sent.shape, sent.values)
     return decode_tensor(sent.name, sent.datatype, sent.shape, sent.data)
@@ -133,11 +154,22 @@ def _from_values(name: str, datatype: str, shape: Sequence[int], values: Sequenc
     if datatype != "BYTES":
         return np.array(values, BY_NAME[datatype].dtype).reshape(wanted)
     array = np.empty(len(values), np.object_)
-    for index, value in enumerate(values):
-        try:
-            array[index] = str(value, "utf-8")  # type: ignore[call-overload]
-        except UnicodeDecodeError:
-            raise InvalidInput(
-                f"input {quoted(name)} has an element that is not UTF-8, number {index}"
-            ) from None
+    for first in range(0, len(values), MOST_TEXTS):
+        parts = cast("Sequence[bytes]", values[first : first + MOST_TEXTS])
+        array[first : first + MOST_TEXTS] = decode_texts(parts, name, first)
+    return array.reshape(wanted)
+
+
+def _from_packed(name: str, datatype: str, shape: Sequence[int], packed: BytesLike) -> Array:
+    wanted = checked_shape(name, datatype, shape)
+    wide = unpack_values(packed, datatype)
+    if wide.size != prod(wanted):
+        raise wrong_count(name, wanted, wide.size)
+    if datatype not in WIDENED:
+        return wide.reshape(wanted)
+    dtype = BY_NAME[datatype].dtype
+    array = wide.astype(dtype)
+    if (wrong := array != wide).any():
+        index = int(wrong.argmax())
+        raise out_of_range(name, datatype, wide[index].item(), index, wanted)
     return array.reshape(wanted)

@@ -20,10 +20,14 @@ def model_statistics(
 
 
 def _statistics(model: str, version: str, counts: VersionMetrics) -> Description:
-    """Input and output take no time: the runtime takes and gives numpy's own memory."""
-    succeeded = sum(count for (_, code), count in counts.outcomes.items() if code == "OK")
-    failed = sum(counts.outcomes.values()) - succeeded
-    seconds = sum(durations.total for durations in counts.durations.values())
+    """Input and output take no time: the runtime takes and gives numpy's own memory.
+
+    For any thread: what is copied here may be counted on meanwhile.
+    """
+    outcomes = counts.outcomes.copy()
+    succeeded = sum(count for (_, code), count in outcomes.items() if code == "OK")
+    failed = sum(outcomes.values()) - succeeded
+    seconds = sum(durations.total for durations in list(counts.durations.values()))
     none = _duration(0, 0.0)
     return {
         "name": model,
@@ -48,7 +52,7 @@ def _statistics(model: str, version: str, counts: VersionMetrics) -> Description
                 "compute_infer": _duration(count, seconds),
                 "compute_output": none,
             }
-            for rows, (count, seconds) in sorted(counts.runs_by_rows.items())
+            for rows, (count, seconds) in sorted(counts.runs_by_rows.copy().items())
         ],
     }
 

@@ -18,7 +18,14 @@ from app.batching import (
     InlineRun,
     LeftLoop,
 )
-from app.errors import LoadFailed, ModelNotFound, NotReady, VersionNotFound, quoted
+from app.errors import (
+    LoadFailed,
+    ModelNotFound,
+    NotReady,
+    VersionNotFound,
+    check_model_name,
+    quoted,
+)
 from app.registry.actions import NO_VERSIONS, Load, Unload, plan, select_versions
 from app.registry.batched_session import BatchedSession
 from app.registry.catalog import UNLOADED, Catalog, ModelEntry, State, VersionEntry
@@ -130,6 +137,7 @@ class Registry:
 
     def model(self, name: str) -> ModelEntry:
         """The entry of one model. Raises ModelNotFound, or NotReady while `settled` is False."""
+        check_model_name(name)
         entry = self.catalog.get(name)
         if entry is None:
             if not self.settled:
@@ -190,7 +198,11 @@ class Registry:
                 self._mark_unloaded(Load(model, number, version.source))
 
     def reload_model(self, model: str) -> None:
-        """Undo `unload_model`, and let the next `reconcile` retry versions that failed."""
+        """Undo `unload_model`, and let the next `reconcile` retry versions that failed.
+
+        Raises ModelNotFound for what cannot be a name.
+        """
+        check_model_name(model)
         self._unloaded.discard(model)
         if model in self.catalog:
             for version in self.catalog[model].versions.values():

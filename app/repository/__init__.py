@@ -16,12 +16,11 @@ from app.repository.model_config import (
     parse_model_config,
 )
 from app.repository.schema import Range, invalid, validate_tree
-from app.repository.snapshot import MODEL_NAME, QUIET_SECONDS, Found, FoundModel, Snapshot, scan
+from app.repository.snapshot import QUIET_SECONDS, Found, FoundModel, Snapshot, scan
 from app.repository.stamps import NEVER_SEEN, settled_stamp
 from app.repository.yaml_files import ConfigProblems, Problem, parse_yaml, read_text
 
 __all__ = [
-    "MODEL_NAME",
     "NEVER_SEEN",
     "QUIET_SECONDS",
     "ConfigProblems",

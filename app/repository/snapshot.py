@@ -22,7 +22,7 @@ from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 
-from app.errors import available, quoted
+from app.errors import MODEL_NAME, available, quoted
 from app.repository.model_config import CONFIG_FILE, ModelConfig, load_model_config
 from app.repository.yaml_files import ConfigProblems, Problem
 
@@ -32,7 +32,6 @@ QUIET_SECONDS = 1.0
 MAX_FILES = 10_000
 """In one version; a link to a whole disk must not be walked."""
 
-MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 VERSION_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 IGNORED_FOLDERS = frozenset({"__pycache__", "lost+found"})
 

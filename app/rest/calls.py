@@ -15,10 +15,10 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from fastapi import Request, Response
 
-from app.codec import LARGE_BYTES, are_large
+from app.codec import LARGE_BYTES
+from app.codec.codec_thread import codec_thread
 from app.data_plane import DataPlane, Lease, MemoryHold, Outputs, Sticky, count_bytes, sticky_key
 from app.errors import Cancelled, CohortError
-from app.rest.codec_thread import codec_thread
 from app.rest.credentials import visible_to
 from app.tensors import Arrays
 
@@ -64,6 +64,12 @@ class Call(Protocol):
     def parameters(self) -> Mapping[str, object]:
         """The request's parameters by name."""
 
+    def decode_work(self, lease: Lease) -> int:
+        """How long `decode` takes after a body that was not large, as bytes of JSON do."""
+
+    def is_large(self, outputs: Outputs) -> bool:
+        """Whether `encode` takes long."""
+
     def decode(self, lease: Lease) -> Arrays:
         """Turn the request's inputs into arrays. Raises InvalidInput."""
 
@@ -90,8 +96,13 @@ class Route(NamedTuple):
 
 
 def is_large(headers: Headers, body: bytes) -> bool:
-    """Whether reading `body` takes long: tensors in binary do not."""
-    return len(body) > LARGE_BYTES and headers.get(HEADER_LENGTH) is None
+    """Whether parsing `body` takes long: its JSON does, tensors in binary behind it do not."""
+    if len(body) <= LARGE_BYTES:
+        return False
+    length = headers.get(HEADER_LENGTH)
+    if length is None:
+        return True
+    return length.isdecimal() and len(length) < 19 and int(length) > LARGE_BYTES
 
 
 def find_key(headers: Headers, call: Call, sticky: Sticky) -> str | None:
@@ -117,12 +128,13 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
         raise
     key_of = partial(find_key, request.headers, call)
     with plane.pick(call.model, call.version, key_of=key_of, label=call.label) as lease:
+        large = large or call.decode_work(lease) > LARGE_BYTES
         arrays = await _do(large, call.decode, lease)
         hold: MemoryHold = request.state.memory
         hold.set(max(hold.size, count_bytes(arrays.values())))
         outputs = await cancel_on_disconnect(request, lease.infer(arrays, timeout=call.timeout))
         hold.set(count_bytes(outputs))
-        return await _do(are_large(outputs), call.encode, lease, outputs)
+        return await _do(call.is_large(outputs), call.encode, lease, outputs)
 
 
 async def respond_to_call(plane: DataPlane, request: Request, route: Route) -> Response:

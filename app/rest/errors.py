@@ -109,7 +109,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(CohortError)
     async def refuse(request: Request, error: CohortError) -> Response:
-        log_http_refusal(error, request.url.path, id_of_refused(request.scope))
+        log_http_refusal(error, request.scope["path"], id_of_refused(request.scope))
         return response_to(error)
 
     @app.exception_handler(RequestValidationError)
@@ -119,7 +119,7 @@ def install_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def framework(request: Request, error: HTTPException) -> Response:
         translated = _translated(request, error)
-        log_http_refusal(translated, request.url.path, id_of_refused(request.scope))
+        log_http_refusal(translated, request.scope["path"], id_of_refused(request.scope))
         return response_to(translated, error.headers)
 
     @app.exception_handler(ClientDisconnect)
@@ -142,7 +142,7 @@ def _sentence(error: RequestValidationError) -> str:
 
 
 def _translated(request: Request, error: HTTPException) -> CohortError:
-    path = quoted(request.url.path)
+    path = quoted(request.scope["path"])
     if error.status_code == HTTPStatus.NOT_FOUND:
         return NotFound(f"{path} not found; /docs lists the routes")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:

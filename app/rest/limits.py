@@ -11,6 +11,9 @@ from app.errors import CohortError, InvalidInput, Overloaded, TooLarge
 from app.rest.errors import log_http_refusal, response_to
 from app.rest.request_ids import id_of_refused
 
+BEHIND = "cohort.behind"
+"""Where a scope has the requests behind it on its connection, if the server knows them."""
+
 
 def too_large(limit: int) -> TooLarge:
     """What to say to a body of more than `limit` bytes."""
@@ -81,7 +84,7 @@ async def no_more_input() -> Message:
 
 
 class CloseWhenDraining:
-    """While the process drains, close each connection with its response."""
+    """While the process drains, close each connection with its last response."""
 
     def __init__(self, app: ASGIApp, draining: Callable[[], bool]) -> None:
         self.app = app
@@ -93,7 +96,8 @@ class CloseWhenDraining:
             return
 
         async def close_after(message: Message) -> None:
-            if message["type"] == "http.response.start" and self.draining():
+            last = not scope.get(BEHIND)
+            if message["type"] == "http.response.start" and last and self.draining():
                 message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
             await send(message)
 

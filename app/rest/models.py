@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from app.auth import Authority
 from app.control_plane import ControlPlane, ModelReader
 from app.rest.credentials import keys_in, visible_to
+from app.rest.json_response import json_response
 
 
 def models_router(plane: ControlPlane, *, authority: Authority) -> APIRouter:
@@ -18,9 +19,12 @@ def models_router(plane: ControlPlane, *, authority: Authority) -> APIRouter:
     def seen(request: Request) -> ModelReader:
         return plane.seen_by(visible_to(request.scope))
 
-    @routes.get("/models", summary="Every model and its versions' states")
-    async def models(request: Request) -> dict[str, Any]:
-        return seen(request).models()
+    # Without `async`: on a thread, for there may be thousands of them.
+    @routes.get(
+        "/models", summary="Every model and its versions' states", response_model=dict[str, Any]
+    )
+    def models(request: Request) -> Response:
+        return json_response(seen(request).models())
 
     @routes.get("/models/{model}", summary="One model in full")
     async def model(request: Request, model: str) -> dict[str, Any]:
@@ -33,7 +37,7 @@ def models_router(plane: ControlPlane, *, authority: Authority) -> APIRouter:
     @routes.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics(request: Request) -> Response:
         authority.check_metrics(keys_in(request.headers.raw))
-        body, content_type = plane.metrics_text(request.headers.get("accept", ""))
+        body, content_type = await plane.metrics_text(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
     return routes

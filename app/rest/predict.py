@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.codec import (
     PredictRequest,
+    are_large,
     decode_inputs,
     encode_prediction,
     encode_simple,
@@ -37,6 +38,14 @@ class PredictCall(PredictRequest):
 
     label: str | None = None
     _positions: Sequence[int] = ()
+
+    def decode_work(self, lease: Lease) -> int:
+        """None: what is not parsed on the codec thread is short."""
+        return 0
+
+    def is_large(self, outputs: Outputs) -> bool:
+        """Whether writing the response takes long."""
+        return are_large(outputs)
 
     def decode(self, lease: Lease) -> Arrays:
         """Make arrays as the version wants them. Raises InvalidInput."""

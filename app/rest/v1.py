@@ -13,8 +13,9 @@ from types import MappingProxyType
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from starlette.convertors import StringConvertor, register_url_convertor
 
-from app.codec import SIGNATURE, V1Request, parse_v1
+from app.codec import SIGNATURE, V1Request, are_large, parse_v1
 from app.control_plane import ControlPlane, ModelReader
 from app.data_plane import DataPlane, Lease, Outputs
 from app.errors import CohortError, InvalidInput, MethodNotAllowed, NotFound, NotReady, quoted
@@ -67,6 +68,14 @@ class V1Call:
         self.version = address.version
         self.label = address.label
         self.timeout: float | None = None
+
+    def decode_work(self, lease: Lease) -> int:
+        """None: what is not parsed on the codec thread is short."""
+        return 0
+
+    def is_large(self, outputs: Outputs) -> bool:
+        """Whether writing the response takes long."""
+        return are_large(outputs)
 
     def decode(self, lease: Lease) -> Arrays:
         """Make arrays as the version wants them. Raises InvalidInput."""
@@ -196,6 +205,15 @@ def address(request: Request) -> Address:
     return Address(**request.path_params)
 
 
+class VerbConvertor(StringConvertor):
+    """A verb has no colon. Were it any string, a path of n colons would be matched in n² steps."""
+
+    regex = "[^/:]+"
+
+
+register_url_convertor("verb", VerbConvertor())
+
+
 def v1_router(data: DataPlane, control: ControlPlane) -> APIRouter:
     """The routes; each is there for a model, for a version and for a label of it."""
     routes = APIRouter(tags=["TensorFlow Serving V1"])
@@ -223,7 +241,7 @@ def v1_router(data: DataPlane, control: ControlPlane) -> APIRouter:
         routes.post(f"{path}:predict", summary="Predict", include_in_schema=shown, **PREDICT)(
             predict
         )
-        routes.post(f"{path}:{{verb}}", include_in_schema=False)(no_verb)
+        routes.post(f"{path}:{{verb:verb}}", include_in_schema=False)(no_verb)
         routes.get(path, summary="States of versions", include_in_schema=shown)(show_status)
         routes.get(f"{path}/metadata", summary="The signature", include_in_schema=shown)(
             show_metadata

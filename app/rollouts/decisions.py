@@ -17,9 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
+from app.errors import MODEL_NAME
+
 FOLDER = "rollouts"
 RECORD_NAME = re.compile(r"([1-9][0-9]{0,17})\.json")
-MODEL_FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 MAX_RECORD_BYTES = 64 * 1024
 
 
@@ -65,9 +66,7 @@ class DecisionStore:
         decisions: dict[str, dict[int, Decision]] = {}
         problems: list[str] = []
         for folder in _names_in(self._folder):
-            if MODEL_FOLDER_NAME.fullmatch(folder.name) and (
-                found := _read_model(folder, problems)
-            ):
+            if MODEL_NAME.fullmatch(folder.name) and (found := _read_model(folder, problems)):
                 decisions[folder.name] = found
         return decisions, problems
 

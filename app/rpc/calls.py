@@ -86,16 +86,29 @@ def unary(
 ) -> tuple[str, Handler]:
     """A call of one request and one response, under its name. `gate` None: open to all."""
 
+    async def respond_in_bytes(data: bytes, entered: RpcCall) -> bytes:
+        response = await respond(parse_message(kind, data), entered)
+        return response.SerializeToString()
+
+    return unary_bytes(method, respond_in_bytes, gate=gate)
+
+
+def unary_bytes(
+    method: str,
+    respond: Callable[[bytes, RpcCall], Awaitable[bytes]],
+    *,
+    gate: CallerGate | None,
+) -> tuple[str, Handler]:
+    """As `unary`, where `respond` reads the request and writes the response itself."""
+
     async def call(data: bytes, context: Context) -> bytes:
         if request_id := sent_id(context):
             context.set_trailing_metadata(((REQUEST_ID, request_id),))
         try:
             if gate is None:
-                response = await respond(parse_message(kind, data), RpcCall(context, None))
-            else:
-                with gate.enter(context) as entered:
-                    response = await respond(parse_message(kind, data), entered)
-            return response.SerializeToString()
+                return await respond(data, RpcCall(context, None))
+            with gate.enter(context) as entered:
+                return await respond(data, entered)
         except Exception as error:
             await refuse(context, error, method)
             raise  # never reached

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
-from app.codec import to_bytes
+from app.codec import pack_values, to_bytes
+from app.codec.binary import BytesLike, encode_texts
+from app.codec.varints import varint
 from app.errors import InvalidInput
 from app.open_inference import (
     NO_PARAMETERS,
@@ -22,6 +26,7 @@ from app.rpc.inference_pb2 import (
     ModelInferResponse,
     ModelRepositoryParameter,
 )
+from app.rpc.wire import BYTES_CONTENTS, DELIMITED, Contents, InferMessage, Part, delimited
 from app.tensors import BY_NAME
 
 FIELDS: Mapping[str, str] = {
@@ -40,29 +45,45 @@ FIELDS: Mapping[str, str] = {
 }
 """Where a datatype's values go; one that is missing here travels raw."""
 
+COPIED_AT_ONCE = 1 << 20
 
-def read_request(message: ModelInferRequest) -> InferRequest:
+_OUTPUTS = ModelInferResponse.OUTPUTS_FIELD_NUMBER
+_RAW_OUTPUTS = ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER
+_CONTENTS = ModelInferResponse.InferOutputTensor.CONTENTS_FIELD_NUMBER
+
+
+def read_request(read: InferMessage) -> InferRequest:
     """Give the request as plain values. Raises InvalidInput with the place of what is wrong.
 
     Either every tensor is raw, in the order of `inputs`, or none is.
     """
-    raw = message.raw_input_contents
+    message, raw, contents = read
     if raw and len(raw) != len(message.inputs):
         raise InvalidInput(
             f"raw_input_contents has {len(raw)} entries and inputs has {len(message.inputs)}: "
             "there must be one for each input, or none at all"
         )
-    inputs = [
-        InputTensor(
-            tensor.name,
-            tensor.datatype,
-            tensor.shape[:],
-            read_parameters(tensor.parameters),
-            raw=_raw(position, tensor, raw[position]) if raw else None,
-            values=None if raw else _values(position, tensor),
+    inputs = []
+    for position, tensor in enumerate(message.inputs):
+        given: dict[str, Any]
+        if raw:
+            has_contents = (
+                tensor.HasField("contents") if contents is None else contents[position] is not None
+            )
+            given = {"raw": _raw(position, raw[position], has_contents=has_contents)}
+        elif contents is None:
+            given = {"values": _values(position, tensor)}
+        else:
+            given = _cut_out(position, tensor.datatype, contents[position])
+        inputs.append(
+            InputTensor(
+                tensor.name,
+                tensor.datatype,
+                tensor.shape[:],
+                read_parameters(tensor.parameters),
+                **given,
+            )
         )
-        for position, tensor in enumerate(message.inputs)
-    ]
     return make_request(
         inputs,
         ((output.name, read_parameters(output.parameters)) for output in message.outputs),
@@ -84,8 +105,8 @@ def read_parameters(
     return values
 
 
-def _raw(position: int, tensor: ModelInferRequest.InferInputTensor, content: bytes) -> bytes:
-    if tensor.HasField("contents"):
+def _raw(position: int, content: BytesLike, *, has_contents: bool) -> BytesLike:
+    if has_contents:
         raise InvalidInput(
             f"inputs[{position}] has contents beside raw_input_contents: use one of them"
         )
@@ -93,44 +114,93 @@ def _raw(position: int, tensor: ModelInferRequest.InferInputTensor, content: byt
 
 
 def _values(position: int, tensor: ModelInferRequest.InferInputTensor) -> Sequence[object]:
-    datatype = tensor.datatype
-    field = FIELDS.get(datatype)
+    field = _field(position, tensor.datatype)
     if field is None:
-        if datatype in BY_NAME:
-            raise InvalidInput(
-                f"inputs[{position}] is {datatype}, which travels in raw_input_contents only"
-            )
         return ()  # no model takes it
     for used, _ in tensor.contents.ListFields():
-        if used.name != field:
-            raise InvalidInput(
-                f"inputs[{position}] is {datatype}: its values belong in {field}, not {used.name}"
-            )
+        _check_field(position, tensor.datatype, field, used.name)
     values: Sequence[object] = getattr(tensor.contents, field)
     return values
 
 
-def write_response(response: InferResponse, *, typed: bool) -> ModelInferResponse:
-    """Give the message: raw, or `typed` where every output has a field for its datatype."""
+def _cut_out(position: int, datatype: str, contents: Contents | None) -> dict[str, Any]:
+    """As `_values`, of contents that were cut out of the message."""
+    field = _field(position, datatype)
+    if field is None or contents is None:
+        return {"values": ()}
+    used = [*contents.packed, *([BYTES_CONTENTS] if contents.texts else ())]
+    for number in sorted(used):
+        name = InferTensorContents.DESCRIPTOR.fields_by_number[number].name
+        _check_field(position, datatype, field, name)
+    if datatype == "BYTES":
+        return {"values": contents.texts}
+    return {"packed": next(iter(contents.packed.values()), b"")}
+
+
+def _field(position: int, datatype: str) -> str | None:
+    field = FIELDS.get(datatype)
+    if field is None and datatype in BY_NAME:
+        raise InvalidInput(
+            f"inputs[{position}] is {datatype}, which travels in raw_input_contents only"
+        )
+    return field
+
+
+def _check_field(position: int, datatype: str, field: str, used: str) -> None:
+    if used != field:
+        raise InvalidInput(
+            f"inputs[{position}] is {datatype}: its values belong in {field}, not {used}"
+        )
+
+
+def write_response(
+    response: InferResponse, *, typed: bool
+) -> tuple[ModelInferResponse, list[Part]]:
+    """Give the message without its tensors, and those: raw, or `typed` where all have a field.
+
+    The tensors are in parts that follow the message's own bytes.
+    """
     message = ModelInferResponse(
         model_name=response.model, model_version=response.version, id=response.id
     )
     if response.variant:
         message.parameters["variant"].string_param = response.variant
     typed = typed and all(tensor.datatype in FIELDS for tensor in response.outputs)
+    tail: list[Part] = []
+    raw: list[Part] = []
     for tensor in response.outputs:
         array = tensor.array
-        output = message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=array.shape)
-        if typed:
-            _write_typed(output.contents, tensor)
-        else:
-            message.raw_output_contents.append(bytes(to_bytes(array)))  # it takes no view
-    return message
+        output = ModelInferResponse.InferOutputTensor(
+            name=tensor.name, datatype=tensor.datatype, shape=array.shape
+        )
+        contents = delimited(_CONTENTS, *_typed(tensor)) if typed else []
+        tail += delimited(_OUTPUTS, output.SerializeToString(), *contents)
+        if not typed:
+            raw += delimited(_RAW_OUTPUTS, *_in_parts(to_bytes(array)))
+    return message, tail + raw
 
 
-def _write_typed(contents: InferTensorContents, tensor: OutputTensor) -> None:
-    field = getattr(contents, FIELDS[tensor.datatype])
-    values: Iterable[object] = tensor.array.ravel().tolist()
-    if tensor.datatype == "BYTES":
-        values = [value.encode() if isinstance(value, str) else value for value in values]
-    field.extend(values)
+def _typed(tensor: OutputTensor) -> list[Part]:
+    number = InferTensorContents.DESCRIPTOR.fields_by_name[FIELDS[tensor.datatype]].number
+    array = tensor.array.reshape(-1)
+    if tensor.datatype != "BYTES":
+        return delimited(number, pack_values(array, tensor.datatype)) if array.size else []
+    return [
+        b"".join([part for text in texts for part in (_head_of_text(len(text)), text)])
+        for texts in encode_texts(array)
+    ]
+
+
+@lru_cache(1024)
+def _head_of_text(size: int) -> bytes:
+    """What stands before an element of BYTES; most are of few different sizes."""
+    return varint(BYTES_CONTENTS << 3 | DELIMITED) + varint(size)
+
+
+def _in_parts(data: bytes | memoryview) -> Iterator[bytes]:
+    """Copy it in parts: copying all of a large tensor at once would let nothing else run."""
+    if isinstance(data, bytes):
+        yield data
+        return
+    for at in range(0, len(data), COPIED_AT_ONCE):
+        yield bytes(data[at : at + COPIED_AT_ONCE])

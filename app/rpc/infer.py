@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError
-from collections.abc import Callable
+from asyncio import CancelledError, get_running_loop
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from functools import partial
+from typing import TypeVar
 
-from app.data_plane import DataPlane, Sticky, sticky_key
+from app.codec import LARGE_BYTES
+from app.codec.codec_thread import codec_thread
+from app.data_plane import DataPlane, Outputs, Sticky, sticky_key
 from app.errors import Cancelled, CohortError, DeadlineExceeded, TooLarge
 from app.open_inference import Inference
 from app.rpc.calls import CallMetadata, find_metadata
 from app.rpc.contents import read_request, write_response
-from app.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse
+from app.rpc.inference_pb2 import ModelInferResponse, ModelStreamInferResponse
+from app.rpc.wire import InferMessage, Part, delimited, read_at_once, read_whole
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+_INFER_RESPONSE = ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER
 
 
 class InferCalls:
@@ -25,25 +35,43 @@ class InferCalls:
         self._plane = plane
         self._limit = max_message_bytes
 
+    async def read(self, data: bytes) -> InferMessage:
+        """Read a message, on the codec thread where that may take long.
+
+        Raises InvalidInput, NotReady or Overloaded.
+        """
+        read = read_at_once(data)
+        if read is not None:
+            return read
+        self._plane.begin_reading()
+        try:
+            return await _on_thread(codec_thread.first_stage, read_whole, data)
+        finally:
+            self._plane.end_reading()
+
     async def infer(
         self,
-        message: ModelInferRequest,
+        read: InferMessage,
         remaining: Callable[[], float | None],
         metadata: Callable[[], CallMetadata] = tuple,
         models: frozenset[str] | None = None,
-    ) -> ModelInferResponse:
+        *,
+        streamed: bool = False,
+    ) -> bytes:
         """Serve one request. Where the task is cancelled, the request leaves its batch.
 
-        message: The request.
+        read: The request.
         remaining: Returns the seconds until the call's deadline; None where it has none.
         metadata: Returns the call's metadata, which may hold a sticky key; default none.
         models: The models that the caller may see; default None: all of them.
+        streamed: Whether the response is one of a stream's.
 
         Raises any CohortError.
         """
+        message = read.message
         model, plane = message.model_name or None, self._plane.seen_by(models)
         try:
-            request = read_request(message)
+            request = read_request(read)
         except CohortError as error:
             plane.refused(model, error)
             raise
@@ -51,15 +79,19 @@ class InferCalls:
         def key_of(sticky: Sticky) -> str | None:
             return sticky_key(sticky, partial(find_metadata, metadata()), request.parameters)
 
+        def encode(outputs: Outputs) -> bytes:
+            response = inference.respond(lease, outputs)
+            return self._serialize(*write_response(response, typed=typed), streamed=streamed)
+
         lease = plane.pick(model, message.model_version or None, key_of=key_of)
         try:
             inference = Inference(request)
-            arrays = inference.decode(lease)
+            large = inference.decode_work(lease) > LARGE_BYTES
+            arrays = await _do(large, inference.decode, lease)
             timeout = _smaller(request.timeout, remaining())
             outputs = await lease.infer(arrays, timeout=timeout)
-            typed = bool(message.inputs) and not message.raw_input_contents
-            response = write_response(inference.respond(lease, outputs), typed=typed)
-            self._check_size(response)
+            typed = bool(message.inputs) and not read.raw
+            response = await _do(inference.is_large(outputs), encode, outputs)
         except CancelledError:
             left = remaining()
             late = left is not None and left <= 0
@@ -71,12 +103,29 @@ class InferCalls:
         lease.close()
         return response
 
-    def _check_size(self, response: ModelInferResponse) -> None:
-        if (size := response.ByteSize()) > self._limit:
+    def _serialize(
+        self, message: ModelInferResponse, tail: Sequence[Part], *, streamed: bool
+    ) -> bytes:
+        """Join a response with its tensors. Raises TooLarge."""
+        if streamed:  # Triton's mark of a request's last response; here each has one.
+            message.parameters["triton_final_response"].bool_param = True
+        head = message.SerializeToString()
+        size = len(head) + sum(map(len, tail))
+        if size > self._limit:
             raise TooLarge(
                 f"the response has {size} bytes, and this server sends {self._limit} at most: "
                 "request fewer rows or outputs"
             )
+        parts = delimited(_INFER_RESPONSE, head, *tail) if streamed else [head, *tail]
+        return b"".join(parts)
+
+
+async def _do(large: bool, work: Callable[[A], T], argument: A) -> T:
+    return await _on_thread(codec_thread.later_stage, work, argument) if large else work(argument)
+
+
+async def _on_thread(executor: Executor, work: Callable[[A], T], argument: A) -> T:
+    return await get_running_loop().run_in_executor(executor, work, argument)
 
 
 def _smaller(timeout: float | None, remaining: float | None) -> float | None:

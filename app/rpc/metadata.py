@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from google.protobuf.json_format import ParseDict
 
 from app.control_plane import ControlPlane
@@ -79,15 +81,26 @@ class MetadataCalls:
         self, request: RepositoryIndexRequest, call: RpcCall
     ) -> RepositoryIndexResponse:
         """Every version of every model with its state, or only the READY ones."""
-        index = repository_index(self._plane.seen_by(call.models), only_ready=request.ready)
-        return RepositoryIndexResponse(
-            models=[RepositoryIndexResponse.ModelIndex(**one) for one in index]
-        )
+        seen = self._plane.seen_by(call.models)
+
+        def make() -> RepositoryIndexResponse:
+            index = repository_index(seen, only_ready=request.ready)
+            return RepositoryIndexResponse(
+                models=[RepositoryIndexResponse.ModelIndex(**one) for one in index]
+            )
+
+        return await asyncio.to_thread(make)  # there may be thousands
 
     async def statistics(
         self, request: ModelStatisticsRequest, call: RpcCall
     ) -> ModelStatisticsResponse:
         """The statistics of a version, of a model, or of all models."""
         seen = self._plane.seen_by(call.models)
-        statistics = model_statistics(seen, request.name or None, request.version or None)
-        return ModelStatisticsResponse(model_stats=[ModelStatistics(**one) for one in statistics])
+
+        def make() -> ModelStatisticsResponse:
+            statistics = model_statistics(seen, request.name or None, request.version or None)
+            return ModelStatisticsResponse(
+                model_stats=[ModelStatistics(**one) for one in statistics]
+            )
+
+        return await asyncio.to_thread(make)  # there may be thousands

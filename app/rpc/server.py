@@ -14,12 +14,13 @@ from app.control_plane import ControlPlane
 from app.data_plane import SMALL_BYTES, DataPlane
 from app.rpc import inference_pb2 as messages
 from app.rpc.admin import AdminCalls
-from app.rpc.calls import CallerGate, CallMetadata, RpcCall, unary
+from app.rpc.calls import CallerGate, CallMetadata, RpcCall, unary, unary_bytes
 from app.rpc.descriptor_pool import POOL, add
 from app.rpc.health import Health
 from app.rpc.infer import InferCalls
 from app.rpc.metadata import MetadataCalls
 from app.rpc.streams import Streams
+from app.rpc.wire import InferMessage
 
 SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 
@@ -48,7 +49,8 @@ class RpcServer:
         self._infer_calls = InferCalls(data, max_message_bytes)
         self._memory = data.memory
         self._gate = CallerGate(authority)
-        self._streams = Streams("ModelStreamInfer", self._infer, self._gate)
+        read = self._infer_calls.read
+        self._streams = Streams("ModelStreamInfer", read, self._answer, self._gate)
         self._health = Health(lambda: control.readiness().ready, {SERVICE})
         self._server = aio.server(
             handlers=(
@@ -82,18 +84,21 @@ class RpcServer:
         self._health.close()
         await self._server.stop(grace)
 
-    async def _infer(
-        self, request: messages.ModelInferRequest, call: RpcCall
-    ) -> messages.ModelInferResponse:
+    async def _infer(self, data: bytes, call: RpcCall) -> bytes:
+        with self._memory.hold() as hold:
+            if len(data) > SMALL_BYTES:
+                hold.add(len(data))
+            return await self._answer(await self._infer_calls.read(data), call, streamed=False)
+
+    async def _answer(self, read: InferMessage, call: RpcCall, *, streamed: bool = True) -> bytes:
         context, models = call
 
         def metadata() -> CallMetadata:
             return context.invocation_metadata() or ()
 
-        with self._memory.hold() as hold:
-            if (size := request.ByteSize()) > SMALL_BYTES:
-                hold.add(size)
-            return await self._infer_calls.infer(request, context.time_remaining, metadata, models)
+        return await self._infer_calls.infer(
+            read, context.time_remaining, metadata, models, streamed=streamed
+        )
 
     def _calls(self, metadata: MetadataCalls, admin: AdminCalls) -> grpc.GenericRpcHandler:
         gate = self._gate
@@ -107,7 +112,7 @@ class RpcServer:
             unary(
                 "ModelStatistics", messages.ModelStatisticsRequest, metadata.statistics, gate=gate
             ),
-            unary("ModelInfer", messages.ModelInferRequest, self._infer, gate=gate),
+            unary_bytes("ModelInfer", self._infer, gate=gate),
             self._streams.handler(),
             unary("RepositoryIndex", messages.RepositoryIndexRequest, metadata.index, gate=gate),
             unary(

@@ -11,31 +11,36 @@ import grpc
 from app.errors import NotReady
 from app.refusals import known_error
 from app.request_ids import REQUEST_ID, new_request_id
-from app.rpc.calls import CallerGate, Context, Handler, RpcCall, parse_message, refuse, sent_id
+from app.rpc.calls import CallerGate, Context, Handler, RpcCall, refuse, sent_id
 from app.rpc.errors import details_of, log_grpc_refusal
-from app.rpc.inference_pb2 import (
-    ModelInferRequest,
-    ModelInferResponse,
-    ModelStreamInferResponse,
-)
+from app.rpc.inference_pb2 import ModelStreamInferResponse
+from app.rpc.wire import InferMessage
 
 IN_FLIGHT = 64
 """Requests of one stream that may be in flight; the next is read when the oldest is answered."""
 
-Infer = Callable[[ModelInferRequest, RpcCall], Awaitable[ModelInferResponse]]
+ReadMessage = Callable[[bytes], Awaitable[InferMessage]]
+Infer = Callable[[InferMessage, RpcCall], Awaitable[bytes]]
 
 
 class Streams:
-    """Serves streams until `close`: then each finishes what it has read and ends."""
+    """Serves streams until `close`: then each finishes what it has read and ends.
 
-    def __init__(self, method: str, infer: Infer, gate: CallerGate) -> None:
+    method: The name of the call.
+    read: Reads a request.
+    infer: Gives the bytes of the ModelStreamInferResponse to a request.
+    gate: Lets requests in.
+    """
+
+    def __init__(self, method: str, read: ReadMessage, infer: Infer, gate: CallerGate) -> None:
         self._method = method
+        self._read = read
         self._infer = infer
         self._gate = gate
         self._closed = asyncio.Event()
 
     def close(self) -> None:
-        """Read nothing more."""
+        """ReadMessage nothing more."""
         self._closed.set()
 
     def handler(self) -> tuple[str, Handler]:
@@ -84,14 +89,10 @@ class Streams:
         """One response; a request that fails does not end the stream."""
         response = ModelStreamInferResponse()
         try:
-            request = parse_message(ModelInferRequest, data)
-            response.infer_response.id = request.id
+            request = await self._read(data)
+            response.infer_response.id = request.message.id
             with self._gate.enter(context) as call:
-                inferred = await self._infer(request, call)
-            # Triton's mark of a request's last response; here each has one.
-            inferred.parameters["triton_final_response"].bool_param = True
-            response.infer_response.CopyFrom(inferred)
-            return response.SerializeToString()
+                return await self._infer(request, call)
         except Exception as error:  # noqa: BLE001 - told and logged
             ours = known_error(error)
             request_id = sent_id(context) or new_request_id().decode()

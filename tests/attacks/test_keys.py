@@ -340,7 +340,8 @@ def test_no_spelling_of_a_path_gets_around_the_key(servers: Servers) -> None:
             sent = request(path, {"input": ROW}, method=method)
             (answer, *_) = exchange(servers.whole.url, [sent])
             assert answer.status in {400, 401, 404, 405}, (method, path, answer)
-            assert b"iris" not in answer.body.replace(unquote(path).encode(), b""), (method, path)
+            told = answer.body.replace(path.encode(), b"").replace(unquote(path).encode(), b"")
+            assert b"iris" not in told, (method, path)
 
 
 def test_a_compressed_or_chunked_body_needs_a_key(servers: Servers) -> None:

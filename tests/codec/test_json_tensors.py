@@ -17,7 +17,7 @@ from app.codec import (
     decode_tensor,
     encode_tensor,
 )
-from app.codec.json_tensors import shown
+from app.codec.json_tensors import in_parts, shown
 from app.errors import InvalidInput
 from app.tensors import BY_NAME, TensorSpec, check_inputs
 from tests.codec.bodies import (
@@ -65,6 +65,11 @@ from tests.codec.bodies import (
             "got 1.8446744073709552e+19 at [0][0], which is out of",
         ),
         (b"[[1e300]]", "FP32", "'x' takes FP32, got 1e+300 at [0][0], which is out of range"),
+        (
+            b"[[1, 2, 3, 4], [5, 1e39, 7, 1e40]]",
+            "FP32",
+            "'x' takes FP32, got 1e+39 at [1][1], which is out of range",
+        ),
         (b"[[1, 65520]]", "FP16", "'x' takes FP16, got 65520 at [0][1], which is out of range"),
         (b"[[-3.4e38, 3.4e38]]", "BF16", "'x' takes BF16, got -3.4e+38 at [0][0], which is out"),
         (b"[" * 70 + b"]" * 70, "FP32", "'x' is nested deeper than 64 lists"),
@@ -211,3 +216,13 @@ def test_a_json_tensor_must_fit_its_shape(data: object, shape: list[int], said: 
     with pytest.raises(InvalidInput) as caught:
         decode_tensor("x", "INT32", shape, data)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(1 << 20,), (1, 1 << 19), (3, 1 << 18), (1 << 17, 7), (2, 0)])
+def test_long_arrays_are_written_in_parts_and_read_the_same(shape: tuple[int, ...]) -> None:
+    """Whichever of their dimensions is the long one."""
+    array = np.arange(np.prod(shape), dtype=np.int64).reshape(shape)
+    assert (
+        orjson.loads(orjson.dumps(in_parts(array), option=orjson.OPT_SERIALIZE_NUMPY))
+        == array.tolist()
+    )

@@ -10,6 +10,8 @@ import orjson
 import pytest
 
 from app.codec import (
+    LARGE_BYTES,
+    are_large,
     encode_prediction,
     encode_simple,
     encode_tensor,
@@ -89,3 +91,12 @@ def test_any_layout_is_written_in_row_order() -> None:
     base = np.arange(24, dtype=np.int32).reshape(4, 6)
     for array in (base.T, base[:, ::2], base[::-1], base.astype(">i4"), base.T.astype(">f8")):
         assert answer({"y": array})["outputs"]["y"] == array.tolist()
+
+
+def test_text_counts_by_its_elements_and_its_length() -> None:
+    """What is left out of a response, in place of a sequence, counts for nothing."""
+    assert not are_large([np.empty((), np.object_), np.array(["text"] * 1000, np.object_)])
+    assert are_large([np.array(["text"] * 4000, np.object_)])
+    assert are_large([np.array(["x" * LARGE_BYTES, b""], np.object_)])
+    assert not are_large([np.zeros(LARGE_BYTES, np.int8)])
+    assert are_large([np.zeros(LARGE_BYTES, np.int8), np.zeros(1, np.int8)])

@@ -188,10 +188,10 @@ async def test_labels_are_variants(rollout: Setup) -> None:
         rollout.plane.shadow_examples("m")
 
 
-def test_metrics_are_in_the_format_that_the_reader_prefers() -> None:
+async def test_metrics_are_in_the_format_that_the_reader_prefers() -> None:
     """Prometheus text by default, OpenMetrics where it is accepted."""
     plane = make_control_plane(make_registry({}), make_metrics())
-    text, content_type = plane.metrics_text("")
+    text, content_type = await plane.metrics_text("")
     assert content_type.startswith("text/plain")
     assert b"# HELP" in text
-    assert plane.metrics_text("application/openmetrics-text")[0].endswith(b"# EOF\n")
+    assert (await plane.metrics_text("application/openmetrics-text"))[0].endswith(b"# EOF\n")

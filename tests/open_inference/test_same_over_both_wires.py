@@ -19,6 +19,7 @@ from app.open_inference.request import InferRequest
 from app.rest.v2.message import parse_infer
 from app.rpc import inference_pb2 as messages
 from app.rpc.contents import FIELDS, read_request
+from app.rpc.wire import InferMessage
 from app.tensors import BY_NAME, TensorSpec
 from tests.open_inference.conftest import IDENTITIES, TOKEN
 from tests.open_inference.wires import (
@@ -219,7 +220,8 @@ def test_the_same_is_understood(name: str, binary: bool) -> None:
         return request
 
     def grpc() -> InferRequest:
-        return read_request(REQUESTS[name].message(raw=binary))
+        message = REQUESTS[name].message(raw=binary)
+        return read_request(InferMessage(message, message.raw_input_contents))
 
     results = []
     for read in (rest, grpc):

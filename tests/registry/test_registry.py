@@ -255,6 +255,15 @@ async def test_unknown_names_are_not_ready_before_the_first_pass(disk: RegistryO
         disk.registry.find("m")
 
 
+async def test_what_cannot_be_a_name_is_refused_at_once(disk: RegistryOnDisk) -> None:
+    """Before anything is looked up: no disk has such a model."""
+    for name in ("../m", "m" * 129, ""):
+        with pytest.raises(ModelNotFound):
+            disk.registry.find(name)
+        with pytest.raises(ModelNotFound):
+            disk.registry.reload_model(name)
+
+
 def test_loads_come_before_unloads() -> None:
     """So that one pass replaces a model without a gap."""
     planned = plan({"new": {1: source()}}, catalog(old={1: (READY, "a")}))

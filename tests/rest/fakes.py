@@ -82,6 +82,12 @@ class FakeCall:
     def __init__(self, body: bytes) -> None:
         self.body = body
 
+    def decode_work(self, lease: object) -> int:
+        return 0
+
+    def is_large(self, outputs: Outputs) -> bool:
+        return False
+
     def decode(self, lease: object) -> dict[str, Any]:
         if self.body == b"bug":
             raise ZeroDivisionError

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from app.codec import LARGE_BYTES, are_large
+from app.codec import LARGE_BYTES
+from app.codec.codec_thread import codec_thread
 from app.data_plane import SMALL_BYTES, Lease, MemoryHold, Outputs, Sticky, count_bytes
 from app.errors import Cancelled, CohortError, InferenceFailed, Overloaded
 from app.refusals import known_error
 from app.request_ids import REQUEST_ID, new_request_id
 from app.rest.calls import JSON, Call, Encoded, find_key, is_large
-from app.rest.codec_thread import codec_thread
 from app.rest.errors import encoded_error, http_status, log_http_refusal
 from app.rest.hot.heads import Head
 from app.rest.hot.shared import Hot
@@ -21,6 +21,9 @@ from app.rest.limits import too_large
 from app.tensors import Arrays
 
 T = TypeVar("T")
+
+LONG_BODY_BYTES = 8192
+"""Up to here no body takes long to decode, whatever is in it."""
 
 SMALL_PART_BYTES = 4096
 """Smaller parts of a body are joined: an object for each would take many times its size."""
@@ -177,7 +180,8 @@ class HotCycle:
             return
         head = self.head
         try:
-            if len(body) > LARGE_BYTES and is_large(head.headers, body):
+            long = len(body) > LONG_BODY_BYTES
+            if long and is_large(head.headers, body):
                 self._decode_on_thread(body)
                 return
             try:
@@ -185,7 +189,10 @@ class HotCycle:
             except CohortError as error:
                 self.refuse(error)
                 return
-            self._submit(call)
+            if long:
+                self._submit_long(call)
+            else:
+                self._submit(call)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a response
             self.fail(error)
 
@@ -221,6 +228,18 @@ class HotCycle:
             self._memory.set(max(self._memory.size, count_bytes(arrays.values())))
         lease.submit(arrays, self._reply, timeout=call.timeout)
 
+    def _submit_long(self, call: Call) -> None:
+        """As `_submit`, on the codec thread where decoding takes long."""
+        lease = self._pick(call)
+        if call.decode_work(lease) <= LARGE_BYTES:
+            self._submit_decoded(lease, call, call.decode(lease))
+        else:
+            self._decode_later(call, lease)
+
+    def _decode_later(self, call: Call, lease: Lease) -> None:
+        submit = partial(self._submit_decoded, lease, call)
+        self._on_thread(call.decode, lease, then=submit)
+
     def _pick(self, call: Call) -> Lease:
         self._call = call
         lease = self._lease = self.head.plane.pick(
@@ -244,9 +263,7 @@ class HotCycle:
             return
 
         def decode(call: Call) -> None:
-            lease = self._pick(call)
-            submit = partial(self._submit_decoded, lease, call)
-            self._on_thread(call.decode, lease, then=submit)
+            self._decode_later(call, self._pick(call))
 
         def failed(error: Exception) -> None:
             if isinstance(error, CohortError):
@@ -289,11 +306,11 @@ class HotCycle:
         if outputs is None or call is None or lease is None:
             self.fail(error or InferenceFailed("no answer"))
             return
-        if are_large(outputs):
-            self._hold(count_bytes(outputs))
-            self._on_thread(call.encode, lease, outputs, then=self._succeed)
-            return
         try:
+            if call.is_large(outputs):
+                self._hold(count_bytes(outputs))
+                self._on_thread(call.encode, lease, outputs, then=self._succeed)
+                return
             encoded = call.encode(lease, outputs)
         except Exception as failure:  # noqa: BLE001 - whatever it is, the caller gets a response
             self.fail(failure)

@@ -12,24 +12,15 @@ import httptools
 from app.errors import CohortError, InvalidInput, TooLarge
 from app.request_ids import readable
 from app.rest.calls import JSON, Encoded
+from app.rest.hot import reading
 from app.rest.hot.callers import begin, refuse_by_head, resume
 from app.rest.hot.cycle import HotCycle
 from app.rest.hot.heads import NOWHERE, Head, SentHeaders
-from app.rest.hot.reading import (
-    HEADERS_TOO_LARGE,
-    LARGE_SEGMENT_BYTES,
-    MAX_HEADER_BYTES,
-    RELEVANT_HEADERS,
-    asks_for_compression,
-    to_cohort_error,
-)
+from app.rest.hot.request_lines import RequestLines, not_http
 from app.rest.hot.shared import MAX_READ_AHEAD_BYTES, Hot
 from app.rest.hot.watched import WatchedConnection
-from app.rest.limits import too_large
+from app.rest.limits import BEHIND, too_large
 from app.rest.request_ids import REQUEST_ID_HEADER
-
-REFUSED_LINGER_SECONDS = 2.0
-"""How long the rest of a refused request is read and discarded."""
 
 
 def protocol_factory(hot: Hot) -> Callable[..., HotProtocol]:
@@ -45,10 +36,11 @@ class HotProtocol(WatchedConnection):
     def __init__(self, hot: Hot, *args: Any, **kwargs: Any) -> None:
         super().__init__(hot, *args, **kwargs)
         self.url = b""
+        self._lines = RequestLines()
         self._unread = b""  # the head at the start of a segment, until the parser has read it
         self._idle_bytes = 0  # in segments that neither began a request nor held a body
         self._large = False  # whether a segment may have held more than small headers
-        self._length = 0  # the Content-Length
+        self._length = 0  # the Content-Length, and then what is left of it
         self._fast_path = True  # whether the headers so far allow the fast path
         self._upgrade = False
         self._broken = False  # whether all further input is ignored
@@ -105,17 +97,24 @@ class HotProtocol(WatchedConnection):
 
     def _parse(self, data: bytes, size: int) -> None:
         self._idle_bytes += size
-        if size > LARGE_SEGMENT_BYTES:
-            self._large = True
+        self._large |= size > reading.LARGE_SEGMENT_BYTES
+        try:
+            line_open = self._in_headers and not self.headers
+            for target, piece in self._lines.cut(data, self._length, line_open=line_open):
+                if target and target == self.url and self._in_headers and not self.headers:
+                    raise not_http()
+                self._feed(piece)
+        except (httptools.HttpParserError, InvalidInput) as error:
+            if not self._broken:
+                self.refuse(reading.to_cohort_error(error))
+        if self._idle_bytes > reading.MAX_HEADER_BYTES and not self._broken:
+            self.refuse(TooLarge(reading.HEADERS_TOO_LARGE))  # trailers and blank lines count, too
+
+    def _feed(self, data: bytes) -> None:
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._decline(memoryview(data)[upgrade.args[0] :])
-        except httptools.HttpParserError as error:
-            if not self._broken:
-                self.refuse(to_cohort_error(error))
-        if self._idle_bytes > MAX_HEADER_BYTES and not self._broken:
-            self.refuse(TooLarge(HEADERS_TOO_LARGE))  # trailers and blank lines count, too
 
     def _read_ahead(self, size: int) -> None:
         self.flow.ahead += size
@@ -131,19 +130,17 @@ class HotProtocol(WatchedConnection):
         """
         while self._upgrade and not self._broken:
             self._upgrade = False
-            version = self.parser.get_http_version().encode()
-            head = [b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)]
-            head += [b"%b: %b\r\n" % one for one in self.headers if one[0] != b"upgrade"]
+            head = reading.without_upgrade(self.parser, self.url, self.headers)
             self.parser = httptools.HttpRequestParser(self)
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
             try:
-                self.parser.feed_data(b"".join([*head, b"\r\n"]))
+                self.parser.feed_data(head)
                 self.parser.feed_data(rest)
             except httptools.HttpParserUpgrade as upgrade:
                 rest = rest[upgrade.args[0] :]
             except httptools.HttpParserError as error:
                 if not self._broken:
-                    self.refuse(to_cohort_error(error))
+                    self.refuse(reading.to_cohort_error(error))
 
     # -- parser callbacks
 
@@ -162,30 +159,30 @@ class HotProtocol(WatchedConnection):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header, and check whether it allows the fast path."""
         name = name.lower()
-        if name in RELEVANT_HEADERS:
+        if name in reading.RELEVANT_HEADERS:
             if name == b"content-length":
-                self._length = int(value)
-            elif name != b"accept-encoding" or asks_for_compression(value):
+                self._length = int(value) if self._in_headers else 0  # no trailer
+            elif name != b"accept-encoding" or reading.asks_for_compression(value):
                 self._fast_path = False
                 self.expect_100_continue |= name == b"expect" and value.lower() == b"100-continue"
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Make a HotCycle, or leave the request to the ASGI application. Raises TooLarge."""
+        """Make a HotCycle, or leave the request to the ASGI application. Raises CohortError."""
         parser, headers = self.parser, self.headers
         unread, self._unread = self._unread, b""
-        if self._large or self._idle_bytes > MAX_HEADER_BYTES - LARGE_SEGMENT_BYTES:
-            size = len(self.url) + sum([len(name) + len(value) + 4 for name, value in headers])
-            if size > MAX_HEADER_BYTES:
-                raise TooLarge(HEADERS_TOO_LARGE)
+        if self._large or self._idle_bytes > reading.MAX_HEADER_BYTES - reading.LARGE_SEGMENT_BYTES:
+            reading.check_size(self.url, headers)
+        method, version = parser.get_method(), parser.get_http_version()
+        self.hot.rules.check(version, self.url, headers)
         route = None
         if self._fast_path:
             route = self.hot.route(self.url)
-        elif parser.should_upgrade() and parser.get_method() != b"CONNECT":
+        elif parser.should_upgrade() and method != b"CONNECT":
             self._upgrade = True
             return
         self._in_headers = False
-        if route is None or parser.get_method() != b"POST" or parser.get_http_version() != "1.1":
+        if route is None or method != b"POST" or version != "1.1":
             self._leave_to_asgi()
         else:
             names = [name for name, _ in headers]
@@ -210,6 +207,7 @@ class HotProtocol(WatchedConnection):
     def _leave_to_asgi(self) -> None:
         url, headers, expect = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()  # makes the scope
+        self.scope[BEHIND] = self.pipeline  # type: ignore[literal-required]
         self.url, self.expect_100_continue = url, expect
         self.headers.extend(headers)
         super().on_headers_complete()
@@ -219,11 +217,14 @@ class HotProtocol(WatchedConnection):
         """Hand a part of the body to the request."""
         self._idle_bytes = 0
         self._received += len(body)
+        self._length -= len(body)
         cycle = self.cycle
         if isinstance(cycle, HotCycle):
             cycle.take(body)
-        else:
-            super().on_body(body)
+            return
+        if isinstance(cycle.body, bytes) and cycle.body:
+            cycle.body = bytearray(cycle.body)  # bytes would be copied with each chunk
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Tell the request that its body is complete."""
@@ -329,7 +330,7 @@ class HotProtocol(WatchedConnection):
         if linger:
             self.transport.write_eof()
             self.flow.resume_reading()
-            self.loop.call_later(REFUSED_LINGER_SECONDS, self.transport.close)
+            self.loop.call_later(reading.REFUSED_LINGER_SECONDS, self.transport.close)
         else:
             self.transport.close()
 

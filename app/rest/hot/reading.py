@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import httptools
 import structlog
 
-from app.errors import CohortError, InferenceFailed, InvalidInput
+from app.errors import CohortError, InferenceFailed, InvalidInput, TooLarge
 from app.rest.compression import choose_coding
 
 log = structlog.get_logger("cohort.rest")
@@ -21,11 +22,30 @@ LARGE_SEGMENT_BYTES = 16 * 1024
 HEADER_SECONDS = 30.0
 """How long the headers of a request may take to arrive."""
 
+REFUSED_LINGER_SECONDS = 2.0
+"""How long the rest of a refused request is read and discarded."""
+
 HEADERS_TOO_LARGE = f"headers have at most {MAX_HEADER_BYTES} bytes"
 RELEVANT_HEADERS = frozenset(
     {b"content-length", b"content-encoding", b"accept-encoding", b"expect", b"upgrade"}
 )
 """The headers that decide whether the fast path answers; all others are only kept."""
+
+
+def check_size(url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Raise TooLarge where a request's headers are longer than MAX_HEADER_BYTES."""
+    if len(url) + sum([len(name) + len(value) + 4 for name, value in headers]) > MAX_HEADER_BYTES:
+        raise TooLarge(HEADERS_TOO_LARGE)
+
+
+def without_upgrade(
+    parser: httptools.HttpRequestParser, url: bytes, headers: Sequence[tuple[bytes, bytes]]
+) -> bytes:
+    """The head that `parser` has read, as if it asked for no upgrade."""
+    version = parser.get_http_version().encode()
+    head = [b"%b %b HTTP/%b\r\n" % (parser.get_method(), url, version)]
+    head += [b"%b: %b\r\n" % one for one in headers if one[0] != b"upgrade"]
+    return b"".join([*head, b"\r\n"])
 
 
 @lru_cache(256)
@@ -34,7 +54,7 @@ def asks_for_compression(accept_encoding: bytes) -> bool:
     return choose_coding(accept_encoding.decode("latin-1")) is not None
 
 
-def to_cohort_error(error: httptools.HttpParserError) -> CohortError:
+def to_cohort_error(error: httptools.HttpParserError | CohortError) -> CohortError:
     """Convert a parser's error: InvalidInput, or InferenceFailed where it is the server's bug."""
     cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
     if isinstance(cause, CohortError):

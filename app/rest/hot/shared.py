@@ -12,6 +12,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from app.auth import Authority
 from app.data_plane import DataPlane
 from app.rest.calls import Route
+from app.rest.heads import HeadRules
 from app.rest.hot.heads import HeadCache
 
 MAX_ROUTES = 1024
@@ -82,6 +83,7 @@ class Hot:
     keep_alive: How long a connection may be idle, in seconds.
     max_connections: How many connections there may be; beyond, the oldest idle ones are closed.
     authority: Tells callers by their keys; None: callers need none.
+    rules: What the head of every request must be; default: for any host.
     """
 
     def __init__(
@@ -94,9 +96,11 @@ class Hot:
         keep_alive: float,
         max_connections: int,
         authority: Authority | None = None,
+        rules: HeadRules | None = None,
     ) -> None:
         self.plane = plane
         self.authority = authority
+        self.rules = rules or HeadRules()
         self.lifecycle = lifecycle
         self.max_body = max_body
         self.keep_alive = keep_alive

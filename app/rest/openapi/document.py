@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import orjson
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
-from app.control_plane import ControlPlane, ServedModel
+from app.control_plane import ControlPlane, ServedModel, Shared
 from app.rest.credentials import visible_to
 from app.rest.errors import HTTP_STATUS
 from app.rest.openapi.model_paths import (
@@ -36,7 +37,9 @@ ERROR: Schema = {
 }
 
 
-MAX_DOCUMENTS = 64
+Served = tuple[ServedModel, ...]
+
+MAX_DOCUMENTS = 16
 """Documents that are kept, one for each set of models that callers may see."""
 
 
@@ -45,25 +48,39 @@ def install_openapi(app: FastAPI, plane: ControlPlane, *, needs_key: bool = Fals
 
     `needs_key` is whether callers need a key.
     """
-    made: dict[frozenset[str] | None, tuple[tuple[ServedModel, ...], Schema]] = {}
+    documents: dict[tuple[frozenset[str] | None, str], tuple[Served, bytes]] = {}
 
-    def document_for(models: frozenset[str] | None) -> Schema:
+    def make(served: Served, root: str) -> bytes:
+        document = make_document(app, served, needs_key=needs_key)
+        return write_document({**document, "servers": [{"url": root}]} if root else document)
+
+    shared = Shared(make)
+
+    async def show(request: Request) -> Response:
+        models = visible_to(request.scope)
+        key = models, request.scope.get("root_path", "").rstrip("/")
         served = plane.seen_by(models).served()
-        if models not in made or made[models][0] is not served:
-            if len(made) >= MAX_DOCUMENTS:
-                made.clear()
-            made[models] = served, make_document(app, served, needs_key=needs_key)
-        return made[models][1]
+        if key not in documents or documents[key][0] is not served:
+            made = await shared.get((key, id(served)), served, key[1])
+            if len(documents) >= MAX_DOCUMENTS:
+                documents.clear()
+            documents[key] = served, made
+        return Response(documents[key][1], media_type="application/json")
 
-    async def show(request: Request) -> JSONResponse:
-        document = document_for(visible_to(request.scope))
-        if root := request.scope.get("root_path", "").rstrip("/"):
-            document = {**document, "servers": [{"url": root}]}
-        return JSONResponse(document)
-
-    app.openapi = lambda: document_for(None)  # type: ignore[method-assign]  # as FastAPI documents
+    app.openapi = lambda: make_document(  # type: ignore[method-assign]  # as FastAPI documents
+        app, plane.served(), needs_key=needs_key
+    )
     if app.openapi_url is not None:
         app.router.routes.insert(0, Route(app.openapi_url, show))  # FastAPI's knows no callers
+
+
+def write_document(document: Schema) -> bytes:
+    """Write a document path by path: no other thread runs while orjson writes."""
+    rest = {key: value for key, value in document.items() if key != "paths"}
+    paths = b",".join(
+        orjson.dumps(path) + b":" + orjson.dumps(item) for path, item in document["paths"].items()
+    )
+    return orjson.dumps({**rest, "paths": orjson.Fragment(b"{" + paths + b"}")})
 
 
 def make_document(

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.codec import parse_json
 from app.codec.json_tensors import shown
-from app.errors import InvalidInput, quoted
+from app.errors import InvalidInput, quoted, quoted_names
 from app.open_inference import (
     NO_PARAMETERS,
     InferRequest,
@@ -59,7 +59,7 @@ def raw_request(specs: Sequence[TensorSpec], body: bytes) -> InferRequest:
     if len(specs) != 1:
         raise InvalidInput(
             "a body without JSON (Inference-Header-Content-Length: 0) is for a model with one "
-            f"input; this one takes {', '.join(quoted(spec.name) for spec in specs) or 'none'}"
+            f"input; this one takes {quoted_names(spec.name for spec in specs)}"
         )
     (spec,) = specs
     spec.dtype  # noqa: B018 - raises for what cannot be sent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 
 from app.control_plane import ControlPlane, ModelReader
 from app.errors import NotReady
@@ -16,6 +16,7 @@ from app.open_inference import (
 )
 from app.rest.credentials import visible_to
 from app.rest.health import READ
+from app.rest.json_response import json_response
 
 
 def metadata_router(plane: ControlPlane) -> APIRouter:
@@ -41,9 +42,9 @@ def metadata_router(plane: ControlPlane) -> APIRouter:
         return {"ready": True}
 
     # Before the models' own routes: "stats" is not a model there.
-    @routes.get("/models/stats", summary="Statistics of all models")
-    async def all_statistics(request: Request) -> dict[str, Any]:
-        return {"model_stats": model_statistics(seen(request))}
+    @routes.get("/models/stats", summary="Statistics of all models", response_model=dict[str, Any])
+    def all_statistics(request: Request) -> Response:  # on a thread: there may be thousands
+        return json_response({"model_stats": model_statistics(seen(request))})
 
     @routes.get("/models/{model}", summary="A model's inputs and outputs")
     async def model(request: Request, model: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ https://github.com/triton-inference-server/server/blob/main/docs/protocol/extens
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from app.open_inference import load_model, repository_index
 from app.open_inference.parameters import boolean
 from app.rest.admin import operator_only
 from app.rest.credentials import visible_to
+from app.rest.json_response import json_response
 from app.rest.v2.message import json_object, parameters_of
 
 
@@ -25,12 +27,18 @@ def repository_router(plane: ControlPlane, *, authority: Authority) -> APIRouter
     routes = APIRouter(prefix="/repository")
     guarded = APIRouter(dependencies=[operator_only(authority)])
 
-    @routes.post("/index", summary="Every model and version with its state")
-    async def index(request: Request) -> list[Description]:
+    @routes.post(
+        "/index",
+        summary="Every model and version with its state",
+        response_model=list[Description],
+    )
+    async def index(request: Request) -> Response:
         """`{"ready": true}` leaves out versions that are not ready; the body may be empty."""
         only_ready = boolean("ready", _body(await request.body()).get("ready"))
         seen = plane.seen_by(visible_to(request.scope))
-        return repository_index(seen, only_ready=only_ready)
+        return await asyncio.to_thread(
+            lambda: json_response(repository_index(seen, only_ready=only_ready))
+        )
 
     @guarded.post("/models/{model}/load", summary="Load a model")
     async def load(request: Request, model: str) -> Response:

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from app.codec.codec_thread import codec_thread
 from app.errors import Cancelled, Overloaded
 from app.rest.calls import Route
-from app.rest.codec_thread import codec_thread
 from app.rest.hot.cycle import HotCycle
 from app.rest.hot.protocol import HotProtocol
 from app.rest.hot.shared import MAX_READ_AHEAD_BYTES

@@ -269,6 +269,15 @@ CASES: dict[str, Case] = {
                           "transfer-encoding: chunked")),
     "blank lines before": Case(b"\r\n\r\n" + request("/predict", ONE)),
     "no length": Case(b"POST /predict HTTP/1.1\r\nhost: x\r\n\r\n"),
+    **{f"head with {name} at {path}": Case(request(path, body, *lines, version=version))
+       for name, version, lines in (
+           ("two hosts", "1.1", ("host: x",)),
+           ("two codings", "1.1", ("content-encoding: identity", "content-encoding: gzip")),
+           ("two lengths of its JSON", "1.1", ("inference-header-content-length: 9",) * 2),
+           ("version 2.0", "2.0", ()))
+       for path, body in (("/predict", ONE), ("/predict?x", ONE), ("/v2/models/mlp/infer", V2))},
+    "a coding before chunked": Case(
+        request("/predict", chunked(b"{}"), "transfer-encoding: gzip, chunked")),
     "no host": Case(b"POST /predict HTTP/1.1\r\ncontent-length: 2\r\n\r\n{}"),
     "too short a body": Case(request("/predict", b"{}", "content-length: 3"), last=b""),
     "headers without end": Case(b"POST /predict HTTP/1.1\r\nhost: x\r\n", last=b""),
@@ -339,6 +348,7 @@ DIFFERENCES: dict[str, Difference] = {
             "header without a colon": request("/predict", ONE, "nonsense"),
             "header with a space": request("/predict", ONE, "na me: x"),
             "header continued": request("/predict", ONE, "x: a", " b: c"),
+            "RTSP": request("/predict", ONE).replace(b"HTTP/1.1", b"RTSP/1.0"),
             "NUL in a header": request("/predict", ONE, "x: a\0b"),
             "path not ASCII": request("/pr\xe4dict", ONE),
             "chunks gone wrong on the other way": HALF.replace(b"predict", b"predict?x") + b"zz",
@@ -565,7 +575,7 @@ def test_overwritten_bytes_never_cause_a_bug(
 def test_two_thousand_tiny_requests_in_one_write(servers: Servers) -> None:
     """Each is answered once and in order, also across the end of a read."""
     count = 6000
-    lines = ["POST /predict HTTP/1.1", "content-length: %d", "", ""]
+    lines = ["POST /predict HTTP/1.1", "host: x", "content-length: %d", "", ""]
     sent = b""
     for number in range(count):
         body = json.dumps({"input": X, "id": str(number)}).encode()
