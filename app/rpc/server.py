@@ -50,7 +50,9 @@ class RpcServer:
         self._memory = data.memory
         self._gate = CallerGate(authority)
         read = self._infer_calls.read
-        self._streams = Streams("ModelStreamInfer", read, self._answer, self._gate)
+        self._streams = Streams(
+            "ModelStreamInfer", read, self._answer, gate=self._gate, memory=data.memory
+        )
         self._health = Health(lambda: control.readiness().ready, {SERVICE})
         self._server = aio.server(
             handlers=(

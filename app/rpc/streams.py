@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import grpc
 
+from app.data_plane import SMALL_BYTES, MemoryBudget
 from app.errors import NotReady
 from app.refusals import known_error
 from app.request_ids import REQUEST_ID, new_request_id
@@ -30,17 +31,27 @@ class Streams:
     read: Reads a request.
     infer: Gives the bytes of the ModelStreamInferResponse to a request.
     gate: Lets requests in.
+    memory: What requests may hold of the process's memory.
     """
 
-    def __init__(self, method: str, read: ReadMessage, infer: Infer, gate: CallerGate) -> None:
+    def __init__(
+        self,
+        method: str,
+        read: ReadMessage,
+        infer: Infer,
+        *,
+        gate: CallerGate,
+        memory: MemoryBudget,
+    ) -> None:
         self._method = method
         self._read = read
         self._infer = infer
         self._gate = gate
+        self._memory = memory
         self._closed = asyncio.Event()
 
     def close(self) -> None:
-        """ReadMessage nothing more."""
+        """Read nothing more."""
         self._closed.set()
 
     def handler(self) -> tuple[str, Handler]:
@@ -89,10 +100,13 @@ class Streams:
         """One response; a request that fails does not end the stream."""
         response = ModelStreamInferResponse()
         try:
-            request = await self._read(data)
-            response.infer_response.id = request.message.id
-            with self._gate.enter(context) as call:
-                return await self._infer(request, call)
+            with self._memory.hold() as hold:
+                if len(data) > SMALL_BYTES:
+                    hold.add(len(data))
+                request = await self._read(data)
+                response.infer_response.id = request.message.id
+                with self._gate.enter(context) as call:
+                    return await self._infer(request, call)
         except Exception as error:  # noqa: BLE001 - told and logged
             ours = known_error(error)
             request_id = sent_id(context) or new_request_id().decode()
