@@ -14,7 +14,14 @@ from app.open_inference.inference import decode_input
 from app.rpc.calls import parse_message
 from app.rpc.contents import FIELDS, read_request, write_response
 from app.rpc.inference_pb2 import InferTensorContents, ModelInferRequest, ModelInferResponse
-from app.rpc.wire import MOST_FIELDS, SHORT_MESSAGE, InferMessage, read_at_once, read_whole
+from app.rpc.wire import (
+    MOST_FIELDS,
+    MOST_FIELDS_OF_ALL,
+    SHORT_MESSAGE,
+    InferMessage,
+    read_at_once,
+    read_whole,
+)
 from app.tensors import Array, TensorSpec
 from tests.rpc.client import arrays_of as arrays_of_answer
 from tests.rpc.client import typed_request
@@ -148,7 +155,9 @@ def test_long_tensors_are_read_at_once_and_many_fields_are_not() -> None:
     assert read_at_once(raw) is not None
     texts = typed_request("m", {"x": np.array(["text"] * (MOST_FIELDS + 1), np.object_)})
     assert read_at_once(texts.SerializeToString()) is None
-    outputs = field(6, b"") * (SHORT_MESSAGE + 1)
+    assert_same(texts.SerializeToString())
+    outputs = field(6, b"") * (MOST_FIELDS_OF_ALL + 1)
+    assert_same(outputs)
     assert read_at_once(outputs) is None
     assert read_at_once(ModelInferRequest(id="." * 10**6).SerializeToString()) is None
 
