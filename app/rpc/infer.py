@@ -116,8 +116,9 @@ class InferCalls:
                 f"the response has {size} bytes, and this server sends {self._limit} at most: "
                 "request fewer rows or outputs"
             )
-        parts = delimited(_INFER_RESPONSE, head, *tail) if streamed else [head, *tail]
-        return b"".join(parts)
+        if streamed:
+            return b"".join(delimited(_INFER_RESPONSE, head, *tail))
+        return b"".join([head, *tail]) if tail else head
 
 
 async def _do(large: bool, work: Callable[[A], T], argument: A) -> T:

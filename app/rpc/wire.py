@@ -23,6 +23,9 @@ SHORT_MESSAGE = 4096
 MOST_FIELDS = 1000
 """Fields, elements of BYTES among them, that are read at once."""
 
+MOST_FIELDS_OF_ALL = 20_000
+"""Fields, without elements of BYTES, above which protobuf's own classes are quicker after all."""
+
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 """Wire types. There are groups, too, and no others."""
 
@@ -62,7 +65,7 @@ class InferMessage(NamedTuple):
 
 
 class _UnusualError(Exception):
-    """What protobuf's own classes must read: groups, unpacked numbers, and what is no message."""
+    """For protobuf's own classes: groups, unpacked numbers, many fields, and what is no message."""
 
 
 class _TooMuchError(Exception):
@@ -111,7 +114,9 @@ class _Reader:
     def __init__(self, data: bytes, *, quick: bool) -> None:
         self._data = data
         self._view = memoryview(data)
-        self._fields_left = MOST_FIELDS if quick else len(data)
+        self._quick = quick
+        self._fields_left = MOST_FIELDS if quick else MOST_FIELDS_OF_ALL
+        self._most_texts = MOST_FIELDS if quick else len(data)
         self._bytes_left = LARGE_BYTES if quick else len(data)
 
     def read(self) -> InferMessage:
@@ -164,7 +169,6 @@ class _Reader:
     def _texts(self, at: int, stop: int, texts: list[bytes]) -> int:
         """Read elements of BYTES, of which there may be millions, and say where they end."""
         data = self._data
-        most = len(texts) + self._fields_left
         try:
             while at < stop and data[at] == _TEXT:
                 size = data[at + 1]
@@ -176,7 +180,7 @@ class _Reader:
                 if at > stop:
                     raise _UnusualError
                 texts.append(data[begin:at])
-                if len(texts) > most:
+                if len(texts) > self._most_texts:
                     raise _TooMuchError
         except IndexError:
             raise _UnusualError from None
@@ -193,7 +197,7 @@ class _Reader:
         while at < stop:
             self._fields_left -= 1
             if self._fields_left < 0:
-                raise _TooMuchError
+                raise _TooMuchError if self._quick else _UnusualError
             begin = at
             tag, start = self._varint(at)
             number, wire_type = tag >> 3, tag & 7

@@ -9,13 +9,21 @@ from hypothesis import strategies as st
 
 from app.codec.varints import varint
 from app.errors import InvalidInput
-from app.open_inference import InferRequest
+from app.open_inference import InferRequest, InferResponse, OutputTensor
 from app.open_inference.inference import decode_input
 from app.rpc.calls import parse_message
-from app.rpc.contents import FIELDS, read_request
-from app.rpc.inference_pb2 import InferTensorContents, ModelInferRequest
-from app.rpc.wire import MOST_FIELDS, SHORT_MESSAGE, InferMessage, read_at_once, read_whole
+from app.rpc.contents import FIELDS, read_request, write_response
+from app.rpc.inference_pb2 import InferTensorContents, ModelInferRequest, ModelInferResponse
+from app.rpc.wire import (
+    MOST_FIELDS,
+    MOST_FIELDS_OF_ALL,
+    SHORT_MESSAGE,
+    InferMessage,
+    read_at_once,
+    read_whole,
+)
 from app.tensors import Array, TensorSpec
+from tests.rpc.client import arrays_of as arrays_of_answer
 from tests.rpc.client import typed_request
 
 NUMBERS = InferTensorContents.DESCRIPTOR.fields_by_name
@@ -147,6 +155,27 @@ def test_long_tensors_are_read_at_once_and_many_fields_are_not() -> None:
     assert read_at_once(raw) is not None
     texts = typed_request("m", {"x": np.array(["text"] * (MOST_FIELDS + 1), np.object_)})
     assert read_at_once(texts.SerializeToString()) is None
-    outputs = field(6, b"") * (SHORT_MESSAGE + 1)
+    assert_same(texts.SerializeToString())
+    outputs = field(6, b"") * (MOST_FIELDS_OF_ALL + 1)
+    assert_same(outputs)
     assert read_at_once(outputs) is None
     assert read_at_once(ModelInferRequest(id="." * 10**6).SerializeToString()) is None
+
+
+@pytest.mark.parametrize("typed", [True, False])
+@pytest.mark.parametrize("datatype", FIELDS)
+@pytest.mark.parametrize("copies", [1, SHORT_MESSAGE])
+def test_responses_are_what_protobuf_reads(datatype: str, copies: int, typed: bool) -> None:
+    """Short ones and long ones, with several outputs, one of them empty."""
+    array = np.tile(ARRAYS[datatype], copies)
+    empty = array[:0].reshape(0, 3)
+    outputs = [
+        OutputTensor(name, datatype, one, False) for name, one in (("y", array), ("z", empty))
+    ]
+    message, tail = write_response(InferResponse("m", "1", "7", "", outputs), typed=typed)
+    answer = ModelInferResponse.FromString(b"".join([message.SerializeToString(), *tail]))
+    assert (answer.model_name, answer.model_version, answer.id) == ("m", "1", "7")
+    found = arrays_of_answer(answer)
+    assert np.array_equal(found["y"], array)
+    assert found["z"].shape == (0, 3)
+    assert bool(tail) == (copies > 1)
