@@ -142,6 +142,7 @@ def request_schema(served: ServedModel) -> Schema:
             "type": ["array", "null"],
             "items": names,
             "minItems": 1,
+            "maxItems": len(served.outputs),
         },
         "id": {"type": ["string", "null"], "description": "returned with the response"},
         "timeout_ms": {
