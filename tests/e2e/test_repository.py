@@ -11,6 +11,7 @@ import httpx
 from tests import onnx_models
 from tests.e2e.processes import MODELS, Cohort, cohort
 from tests.e2e.scrape import Scrape
+from tests.waiting import wait_until
 
 ASK_MLP = {"inputs": {"x": [[0.0] * 4]}}
 
@@ -128,7 +129,7 @@ def test_a_model_whose_rows_influence_each_other_is_served_one_by_one(
         told = httpx.get(server.url + "/models/dq/versions/1").json()
         assert told["batching"]["on"] is False
         assert "influence" in told["batching"]["reason"]
-        assert "requests run one by one" in server.logged
+        wait_until(lambda: "requests run one by one" in server.logged)
 
 
 def test_no_gpu_is_told_with_its_true_reason(bundled: Cohort) -> None:

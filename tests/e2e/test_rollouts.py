@@ -213,7 +213,7 @@ async def test_a_bad_canary_is_rolled_back_under_load(folder: Path, how: str) ->
         counted = Scrape(server.url).by("rollout_rollbacks_total", "reason", variant="canary")
         assert counted == {REASONS[how]: 1}
         assert Scrape(server.url).by("rollout_weight", "variant")["canary"] == 0
-        assert '"event": "rolled back"' in server.logged
+        wait_until(lambda: '"event": "rolled back"' in server.logged)
         assert shown(server)["shadow"] is None or shown(server)["shadow"]["stopped"]
     with serve(folder) as again:
         assert canary(again)["rolled_back"]
@@ -248,7 +248,7 @@ async def test_edits_under_load_fail_nobody(folder: Path) -> None:
             assert any(
                 "digits.variants.old: unknown key 'wieght'" in problem for problem in problems
             )
-            assert '"digits.variants.old"' in server.logged
+            wait_until(lambda: '"digits.variants.old"' in server.logged)
             told = time.monotonic()
             await until(lambda: load.by(of, since=told).total() > 200)
             assert set(load.by(of, since=told)) == {"old 1"}

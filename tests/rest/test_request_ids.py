@@ -13,6 +13,7 @@ import pytest
 
 from app.rpc import inference_pb2 as messages
 from tests.e2e.processes import MODELS, Cohort, cohort, free_port
+from tests.waiting import wait_until
 
 GOOD = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 WRONG = {"inputs": {"features": [[5.1]]}}
@@ -31,8 +32,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 
 
 def logged(server: Cohort, request_id: str) -> dict[str, Any]:
-    """The log line with this id."""
-    lines = [line for line in server.logged.splitlines() if f'"{request_id}"' in line]
+    """The log line with this id, once it is written."""
+
+    def found() -> list[str]:
+        lines = [line for line in server.logged.splitlines(keepends=True) if line.endswith("\n")]
+        return [line for line in lines if f'"{request_id}"' in line]
+
+    lines = wait_until(found)
     assert len(lines) == 1, lines
     line: dict[str, Any] = json.loads(lines[0])
     return line
