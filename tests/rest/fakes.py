@@ -91,7 +91,7 @@ class FakeCall:
     def decode(self, lease: object) -> dict[str, Any]:
         if self.body == b"bug":
             raise ZeroDivisionError
-        return {"body": self.body}
+        return {"body": np.array(bytearray(self.body), "u1")}
 
     def encode(self, lease: object, outputs: Outputs) -> Encoded:
         if self.body == b"unwritable":
@@ -110,7 +110,7 @@ class FakeLease:
     closed: list[BaseException | None] = field(default_factory=list)
 
     def submit(self, arrays: Any, reply: Reply, *, timeout: float | None = None) -> None:
-        self.inputs, self.reply = arrays["body"], reply
+        self.inputs, self.reply = bytes(arrays["body"]), reply
         self.submitted.append(self)
 
     def leave(self) -> None:

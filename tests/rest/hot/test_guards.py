@@ -276,9 +276,9 @@ async def test_a_connection_that_waits_for_a_response_is_not_idle() -> None:
 async def test_a_slow_reader_is_not_idle_and_one_that_stops_is_aborted() -> None:
     """Progress is seen by the bytes that are still unsent."""
     server = FakeServer(keep_alive=10)
-    for unsent in (3000, 2000, 1000):
+    for unsent in (300_000, 200_000, 100_000):
         server.transport.unsent = unsent
-        server.sweep(after=11 * (3 - unsent // 1000))
+        server.sweep(after=11 * (3 - unsent // 100_000))
         assert not server.transport.closes()
     server.sweep(after=40)
     assert server.transport.closes()
