@@ -162,7 +162,10 @@ class Hot:
         """
         if len(connections) <= self.max_connections:
             return True
-        idle = [(one.idle_since, number, one) for number, one in enumerate(connections)]
+        open_now = [one for one in connections if not one.transport.is_closing()]
+        if len(open_now) <= self.max_connections:
+            return True
+        idle = [(one.idle_since, number, one) for number, one in enumerate(open_now)]
         oldest = sorted([one for one in idle if one[0] is not None])
         closing = oldest[: max(1, self.max_connections // 64)]
         for _, _, connection in closing:
