@@ -128,12 +128,14 @@ CALLERS_FAULT = {StatusCode.INVALID_ARGUMENT, StatusCode.NOT_FOUND}
 def test_floods_of_malformed_requests_leave_nothing_behind(server: Cohort) -> None:
     """Once warm, more of them take no more memory and no more descriptors, and are never a 5xx."""
     warm, idle = 0, descriptors(server) + 2  # gRPC keeps some of its own
-    for _ in range(2):
+    for _ in range(4):  # the collector runs seldom: COLLECT_AFTER
         asyncio.run(flood(server))
         warm = max(warm, memory(server))
-    for _ in range(3):
+    after = []
+    for _ in range(5):
         asyncio.run(flood(server))
-    assert memory(server) - warm < SLACK
+        after.append(memory(server))
+    assert min(after) - warm < SLACK  # between two collections there is some garbage
     asyncio.run(until_closed(server, idle))
     assert '"level": "error"' not in server.logged
 
