@@ -50,11 +50,8 @@ class Authority:
         until the keys have been read.
         """
         keys = self._keys
-        if len(sent) != 1:
-            keys.missing += 1
-            raise Unauthorized(SEVERAL if sent else NEEDS_KEY)
-        (key,) = sent
-        caller = keys.find(key)
+        keys.missing += len(sent) != 1
+        caller = keys.find(_only_key(sent, NEEDS_KEY))
         if caller is None:
             if not keys.initialized:
                 raise NotReady("the API keys cannot be read yet")
@@ -78,9 +75,7 @@ class Authority:
         keys = self._keys
         if not keys.has_operator:
             raise Forbidden("admin requests are disabled: COHORT_ADMIN_TOKEN is not set")
-        if len(sent) != 1:
-            raise Unauthorized(SEVERAL if sent else NEEDS_OPERATOR)
-        caller = keys.find(*sent)
+        caller = keys.find(_only_key(sent, NEEDS_OPERATOR))
         if caller is None:
             raise Forbidden("the admin token is wrong")
         if not caller.admin:
@@ -95,9 +90,7 @@ class Authority:
         """
         if self._metrics_key is None:
             return
-        if len(sent) != 1:
-            raise Unauthorized(SEVERAL if sent else NEEDS_METRICS_KEY)
-        (key,) = sent
+        key = _only_key(sent, NEEDS_METRICS_KEY)
         caller = self._keys.find(key)
         if not compare_digest(key.encode(), self._metrics_key) and not (caller and caller.admin):
             raise Unauthorized("the metrics key is wrong")
@@ -111,6 +104,14 @@ NEEDS_KEY = (
 NEEDS_OPERATOR = "this request needs the header 'Authorization: Bearer <admin token>'"
 NEEDS_METRICS_KEY = "this request needs the header 'Authorization: Bearer <metrics key>'"
 SEVERAL = "this request carries several keys: send one"
+
+
+def _only_key(sent: frozenset[str], needed: str) -> str:
+    """The key that a request carries. Raises Unauthorized, saying what is `needed` if none is."""
+    if len(sent) != 1:
+        raise Unauthorized(SEVERAL if sent else needed)
+    (key,) = sent
+    return key
 
 
 def sent_keys(pairs: Iterable[tuple[str, str]]) -> frozenset[str]:

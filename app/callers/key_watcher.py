@@ -10,7 +10,7 @@ import structlog
 from app.callers.caller import ADMIN
 from app.callers.key_ring import KeyRing
 from app.callers.keys import load_keys
-from app.repository import NEVER_SEEN, ConfigProblems, Problem, settled_stamp
+from app.repository import NEVER_SEEN, ConfigProblems, Problem, log_problems, settled_stamp
 
 log = structlog.get_logger("cohort")
 
@@ -64,11 +64,4 @@ class KeyWatcher:
 
     def _refuse(self, problems: tuple[Problem, ...]) -> None:
         self._problems = problems
-        for problem in problems:
-            log.error(
-                "API keys file invalid",
-                file=problem.file,
-                key=problem.key,
-                problem=problem.sentence,
-                keeps_previous=self._ring.initialized,
-            )
+        log_problems(log, "API keys file invalid", problems, keeps_previous=self._ring.initialized)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 
+from app.errors import ModelNotFound, NotReady, check_model_name
 from app.registry.engine import Engine
 from app.repository import ModelConfig
 
@@ -84,3 +85,17 @@ class ModelEntry:
 
 Catalog = Mapping[str, ModelEntry]
 """Every model by name."""
+
+
+def find_model(name: str, catalog: Catalog, *, settled: bool) -> ModelEntry:
+    """The entry of one model. `settled` is whether the first load pass is over.
+
+    Raises ModelNotFound, or NotReady while it is not.
+    """
+    check_model_name(name)
+    entry = catalog.get(name)
+    if entry is None:
+        if not settled:
+            raise NotReady("the server is still loading its models")
+        raise ModelNotFound(name, catalog)
+    return entry

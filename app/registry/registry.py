@@ -20,7 +20,6 @@ from app.batching import (
 )
 from app.errors import (
     LoadFailed,
-    ModelNotFound,
     NotReady,
     VersionNotFound,
     check_model_name,
@@ -28,7 +27,7 @@ from app.errors import (
 )
 from app.registry.actions import NO_VERSIONS, Load, Unload, plan, select_versions
 from app.registry.batched_session import BatchedSession
-from app.registry.catalog import UNLOADED, Catalog, ModelEntry, State, VersionEntry
+from app.registry.catalog import UNLOADED, Catalog, ModelEntry, State, VersionEntry, find_model
 from app.registry.engine import Engine
 from app.registry.preparation import PreparedVersion, prepare_version
 from app.repository import Snapshot
@@ -137,13 +136,7 @@ class Registry:
 
     def model(self, name: str) -> ModelEntry:
         """The entry of one model. Raises ModelNotFound, or NotReady while `settled` is False."""
-        check_model_name(name)
-        entry = self.catalog.get(name)
-        if entry is None:
-            if not self.settled:
-                raise NotReady("the server is still loading its models")
-            raise ModelNotFound(name, self.catalog)
-        return entry
+        return find_model(name, self.catalog, settled=self.settled)
 
     @property
     def unavailable(self) -> list[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from app.errors import ModelNotFound, NotReady
-from app.registry.catalog import Catalog, ModelEntry, VersionEntry
+from app.registry.catalog import Catalog, ModelEntry, VersionEntry, find_model
 
 
 class Readable(Protocol):
@@ -79,9 +78,4 @@ class SeenRegistry:
 
     def model(self, name: str) -> ModelEntry:
         """As `Registry.model`."""
-        entry = self.catalog.get(name)
-        if entry is None:
-            if not self.settled:
-                raise NotReady("the server is still loading its models")
-            raise ModelNotFound(name, self.catalog)
-        return entry
+        return find_model(name, self.catalog, settled=self.settled)

@@ -18,7 +18,7 @@ from app.repository.model_config import (
 from app.repository.schema import Range, invalid, validate_tree
 from app.repository.snapshot import QUIET_SECONDS, Found, FoundModel, Snapshot, scan
 from app.repository.stamps import NEVER_SEEN, settled_stamp
-from app.repository.yaml_files import ConfigProblems, Problem, parse_yaml, read_text
+from app.repository.yaml_files import ConfigProblems, Problem, log_problems, parse_yaml, read_text
 
 __all__ = [
     "NEVER_SEEN",
@@ -37,6 +37,7 @@ __all__ = [
     "dump_manifest",
     "invalid",
     "load_model_config",
+    "log_problems",
     "parse_model_config",
     "parse_yaml",
     "read_manifest",

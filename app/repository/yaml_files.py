@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from ruamel.yaml.events import (
     Event,
     ScalarEvent,
 )
+from structlog.typing import FilteringBoundLogger
 
 from app.errors import ConfigInvalid, quoted
 
@@ -40,6 +41,20 @@ class Problem:
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.file, self.key, self.sentence) if part)
+
+
+def log_problems(
+    log: FilteringBoundLogger, event: str, problems: Iterable[Problem], *, keeps_previous: bool
+) -> None:
+    """Log what is wrong in a file that is watched, and whether what it said before still holds."""
+    for problem in problems:
+        log.error(
+            event,
+            file=problem.file,
+            key=problem.key,
+            problem=problem.sentence,
+            keeps_previous=keeps_previous,
+        )
 
 
 class ConfigProblems(ConfigInvalid):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import structlog
 
-from app.repository import NEVER_SEEN, ConfigProblems, Problem, settled_stamp
+from app.repository import NEVER_SEEN, ConfigProblems, Problem, log_problems, settled_stamp
 from app.rollouts.config import RolloutConfig, load_rollouts
 from app.rollouts.decisions import Decision, DecisionKey, Decisions, DecisionStore
 from app.rollouts.events import Restored, RolledBack, RolloutEvent
@@ -96,14 +96,7 @@ class RolloutWatcher:
 
     def _refuse(self, problems: tuple[Problem, ...]) -> None:
         self._file_problems = problems
-        for problem in problems:
-            log.error(
-                "rollouts file invalid",
-                file=problem.file,
-                key=problem.key,
-                problem=problem.sentence,
-                keeps_previous=self.initialized,
-            )
+        log_problems(log, "rollouts file invalid", problems, keeps_previous=self.initialized)
 
     def _follow(self, configs: Mapping[str, RolloutConfig]) -> None:
         before = {model: live.config for model, live in self._rollouts.live.items()}

@@ -119,12 +119,11 @@ class HotCycle:
 
     def _hold_body(self, size: int) -> bool:
         """Count the bytes of the body; refuse the request, and return False, without room."""
-        if self._memory is None:
-            self._memory = self.protocol.hot.plane.memory.hold()
+        hold = self._its_memory()
         try:
-            self._memory.add(size - self._memory.size)
+            hold.add(size - hold.size)
         except Overloaded as error:
-            self.protocol.hot.plane.refused(self.head.route.model, error)
+            self.head.plane.refused(self.head.route.model, error)
             self.break_off(error)
             return False
         return True
@@ -132,7 +131,8 @@ class HotCycle:
     def arrive(self, body: bytes) -> None:
         """Go on with the whole body, or keep it until all earlier requests are answered."""
         self.more_body = False
-        if len(body) > SMALL_BYTES and not self._hold_body(len(body)):
+        whole_at_once = self._memory is None  # else its parts were counted as they came
+        if whole_at_once and len(body) > SMALL_BYTES and not self._hold_body(len(body)):
             return
         if not self.at_front:
             self._body = body
@@ -308,7 +308,7 @@ class HotCycle:
             return
         try:
             if call.is_large(outputs):
-                self._hold(count_bytes(outputs))
+                self._its_memory().set(count_bytes(outputs))
                 self._on_thread(call.encode, lease, outputs, then=self._succeed)
                 return
             encoded = call.encode(lease, outputs)
@@ -343,18 +343,17 @@ class HotCycle:
         if not self.at_front:
             self._early = (status, encoded)
             if len(encoded.body) > SMALL_BYTES:
-                self._hold(len(encoded.body))
+                self._its_memory().set(len(encoded.body))
             return
         self.response_complete = True
         self._call = self._lease = None
         self._release()
         self.protocol.send(self, status, encoded)
 
-    def _hold(self, size: int) -> None:
-        """Count what it holds now, though it may exceed the budget: it exists already."""
+    def _its_memory(self) -> MemoryHold:
         if self._memory is None:
             self._memory = self.protocol.hot.plane.memory.hold()
-        self._memory.set(size)
+        return self._memory
 
     def _release(self) -> None:
         if self._memory is not None:
