@@ -88,6 +88,7 @@ class Service:
             ),
             hot_requests=lambda: self.hot.answered,
             memory=lambda: (self.memory.used, self.memory.maximum),
+            folder_problems=lambda: len(self.model_loader.problems),
             keys=KeyMetrics(
                 self.keys, valid=lambda: self.key_watcher is None or self.key_watcher.valid
             )

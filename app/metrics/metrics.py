@@ -102,6 +102,7 @@ class Metrics(Collector):
     rollouts: The metrics of rollouts and their shadows.
     hot_requests: Returns how many responses the fast path has sent; called at each scrape.
     memory: Returns the bytes that requests hold, and that they may hold; called at each scrape.
+    folder_problems: Returns how many problems the models folder has; called at each scrape.
     keys: The metrics of callers' keys; None where callers need none.
     log_lines_dropped: Returns how many log lines were not written; called at each scrape.
     """
@@ -113,6 +114,7 @@ class Metrics(Collector):
         rollouts: RolloutMetrics,
         hot_requests: Callable[[], int],
         memory: Callable[[], tuple[int, int]],
+        folder_problems: Callable[[], int] = int,
         keys: KeyMetrics | None = None,
         log_lines_dropped: Callable[[], int] = int,
     ) -> None:
@@ -120,6 +122,7 @@ class Metrics(Collector):
         self.rollouts = rollouts
         self._hot_requests = hot_requests
         self._memory = memory
+        self._folder_problems = folder_problems
         self._keys = keys
         self._log_lines_dropped = log_lines_dropped
         self._versions: dict[Labels, VersionMetrics] = {}
@@ -171,6 +174,11 @@ class Metrics(Collector):
         for name, help_text, value in (
             ("memory_held_bytes", "Memory that requests and responses hold.", held),
             ("memory_budget_bytes", "Memory that they may hold.", maximum),
+            (
+                "models_folder_problems",
+                "What is wrong in the models folder, as /health lists it.",
+                self._folder_problems(),
+            ),
         ):
             yield GaugeMetricFamily(name, help_text, value=value)
 

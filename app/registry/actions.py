@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+from app.errors import available
 from app.registry.catalog import Catalog, Source, State
 from app.repository import Found, FoundModel, ModelConfig, Snapshot
 
@@ -48,6 +49,9 @@ def select_versions(
     A version that failed does not count towards `versions: {latest: n}`, so that the next older one
     is wanted in addition. It stays wanted itself, and is retried when its files change. Versions of
     `unloaded` models do not count as failed.
+
+    What the policy names and is not there is wanted too, with that as its problem, and so is what
+    serves of a model that has no version left: the model's former versions stay meanwhile.
     """
     result: dict[str, dict[int, Source]] = {}
     for name, model in snapshot.models.items():
@@ -61,7 +65,12 @@ def select_versions(
         policy = (model.config or ModelConfig()).versions
         numbers = policy.wanted(sources) | policy.wanted(sources.keys() - failed)
         numbers |= pinned.get(name, frozenset()) & sources.keys()
-        result[name] = {number: sources[number] for number in sorted(numbers)}
+        numbers |= set(policy.only)
+        if not sources:
+            numbers |= {n for n, entry in known.items() if entry.state is State.READY}
+        result[name] = {
+            number: sources.get(number) or _missing(model, number) for number in sorted(numbers)
+        }
     return result
 
 
@@ -69,6 +78,12 @@ def _source(model: FoundModel, found: Found) -> Source:
     # After a bad edit the last good config stays in use.
     problem = model.problem if model.config is None else ""
     return Source(found.path, found.stamp, model.config, problem)
+
+
+def _missing(model: FoundModel, number: int) -> Source:
+    path = model.folder / str(number) / "model.onnx"
+    reason = f"it is not on disk{available(model.versions)}"
+    return Source(path, "", model.config, reason)
 
 
 def plan(

@@ -59,7 +59,7 @@ def prepare_version(source: Source, cache: Path | None) -> PreparedVersion:
 
     Each file is hashed once, and trial inputs are searched once. Raises LoadFailed with the reason.
     """
-    if source.config is None:
+    if source.problem or source.config is None:
         raise LoadFailed(source.problem or "its config cannot be read")
     config = source.config
     folder = source.path.parent

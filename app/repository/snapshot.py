@@ -6,31 +6,33 @@ were that long ago (a file server's clock may be ahead of ours). Until then the 
 the next scan, or stays as it was found before. The first scan waits out that time itself if it
 must, so that a server started right after a copy has its models; where nothing is fresh, it does
 not wait. A copy that stalls for longer fails to open, and is tried again when its stamp changes.
+
+What cannot be looked at is not gone: a version stays as it was found before while a folder cannot
+be read, or its files cannot serve. What is no longer there counts as gone once that has held for
+as long; where no model is left, once it has held for `EMPTY_SECONDS`, and never where the folder is
+on another file system than the models were: something was unmounted.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import stat
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from errno import EFBIG
-from hashlib import blake2b
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from operator import itemgetter
 from pathlib import Path
 
 from app.errors import MODEL_NAME, available, quoted
 from app.repository.model_config import CONFIG_FILE, ModelConfig, load_model_config
+from app.repository.version_files import NO_MODEL, stamp_files, why_no_model
 from app.repository.yaml_files import ConfigProblems, Problem
 
 QUIET_SECONDS = 1.0
 """How long nothing may have changed, in seconds, for a version to be complete."""
 
-MAX_FILES = 10_000
-"""In one version; a link to a whole disk must not be walked."""
+EMPTY_SECONDS = 10.0
+"""How long a readable folder must have shown no model, in seconds, for all of them to be gone."""
 
 VERSION_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 IGNORED_FOLDERS = frozenset({"__pycache__", "lost+found"})
@@ -50,13 +52,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """A model with at least one version that is complete.
+    """A model with at least one version that is complete, or that had one, and its folder.
 
     `config` is the last that could be read: None where it never could. `problem` says what is wrong
     with the file as it is now.
     """
 
     name: str
+    folder: Path
     versions: Mapping[int, Found]
     config: ModelConfig | None
     problem: str = ""
@@ -64,10 +67,17 @@ class FoundModel:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """A version's files as they were first seen, at `since` on the monotonic clock."""
+    """A version's files as they were first seen, at `since` on the monotonic clock.
+
+    `stamp` is GONE where they were first missed.
+    """
 
     stamp: str
     since: float
+
+
+GONE = ""
+"""The stamp of no files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +91,16 @@ class _Config:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one scan saw. `settling` holds the versions left for the next scan."""
+    """What one scan saw. `settling` holds the versions left for the next scan.
+
+    `device` is the file system that had the models; None where there were none.
+    """
 
     models: Mapping[str, FoundModel] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     settling: Mapping[tuple[str, int], Fresh] = field(default_factory=dict, compare=False)
     configs: Mapping[str, _Config] = field(default_factory=dict, compare=False, repr=False)
+    device: int | None = field(default=None, compare=False)
 
 
 def scan(
@@ -121,13 +135,16 @@ class _Scan:
         self._configs: dict[str, _Config] = {}
 
     def snapshot(self) -> Snapshot:
-        models: dict[str, FoundModel] = {}
+        before = self._previous
         try:
+            device = self._folder.stat().st_dev
             folders = _folders(self._folder)
         except (OSError, ValueError) as error:
             reason = _reason(error, self._folder)
-            self._say(str(self._folder), f"{reason}; put models/<name>/1/model.onnx there")
-            folders = []
+            advice = self._all_stay() if before.models else "put models/<name>/1/model.onnx there"
+            self._say(str(self._folder), f"{reason}; {advice}")
+            return replace(before, problems=tuple(self._problems))
+        models: dict[str, FoundModel] = {}
         for folder in folders:
             if not MODEL_NAME.fullmatch(folder.name):
                 self._say(
@@ -137,7 +154,49 @@ class _Scan:
                 )
             elif (model := self._model(folder)) is not None:
                 models[folder.name] = model
-        return Snapshot(models, tuple(self._problems), self._settling, self._configs)
+        if any(model.versions for model in models.values()):
+            self._keep_for(self._quiet, models)
+        elif before.models and before.device not in {None, device}:
+            reason = "has no model, and is on another file system than it was"
+            self._say(str(self._folder), f"{reason}; {self._all_stay()}")
+            return replace(before, problems=tuple(self._problems))
+        else:
+            self._keep_for(max(self._quiet, EMPTY_SECONDS) if self._quiet else 0, models)
+            if any(model.versions for model in models.values()):
+                reason = f"has no model, and had {len(before.models)}"
+                self._say(str(self._folder), f"{reason}; they stay for {EMPTY_SECONDS:g} s")
+        return Snapshot(
+            dict(sorted(models.items())),
+            tuple(self._problems),
+            self._settling,
+            self._configs,
+            device,
+        )
+
+    def _all_stay(self) -> str:
+        return f"what was found before stays ({', '.join(islice(self._previous.models, 5))})"
+
+    def _keep_for(self, seconds: float, models: dict[str, FoundModel]) -> None:
+        """Add what was found before to `models`, as long as it has not been gone for `seconds`."""
+        for name, before in self._previous.models.items():
+            model = models.get(name, replace(before, versions={}))
+            kept = {
+                number: found
+                for number, found in before.versions.items()
+                if number not in model.versions and not self._is_gone((name, number), seconds)
+            }
+            if kept:
+                versions = dict(sorted({**model.versions, **kept}.items()))
+                models[name] = replace(model, versions=versions)
+
+    def _is_gone(self, version: tuple[str, int], seconds: float) -> bool:
+        fresh = self._previous.settling.get(version)
+        if fresh is None or fresh.stamp != GONE:
+            fresh = Fresh(GONE, self._now)
+        if self._now - fresh.since >= seconds:
+            return True
+        self._settling[version] = fresh
+        return False
 
     def _model(self, folder: Path) -> FoundModel | None:
         name = folder.name
@@ -145,7 +204,9 @@ class _Scan:
             inside = _folders(folder)
         except OSError as error:
             self._say(name, _reason(error, folder))
-            return None
+            if (config := self._previous.configs.get(name)) is not None:
+                self._configs[name] = config
+            return self._previous.models.get(name)
         config = self._config(folder)
         self._problems += config.problems
         versions: dict[int, Found] = {}
@@ -159,10 +220,10 @@ class _Scan:
             move = f"; move model.onnx to {name}/1/" if (folder / "model.onnx").is_file() else ""
             self._say(name, f"has no version{move or f', such as {name}/1/model.onnx'}")
         self._compare_wanted(name, config.config, versions)
-        if not versions:
+        if not versions and name not in self._previous.models:
             return None
         problem = "; ".join(str(problem) for problem in config.problems)
-        return FoundModel(name, versions, config.config, problem)
+        return FoundModel(name, folder, versions, config.config, problem)
 
     def _compare_wanted(
         self, name: str, config: ModelConfig | None, versions: Mapping[int, Found]
@@ -194,11 +255,11 @@ class _Scan:
         before = model.versions.get(number) if model else None
         label = f"{name}/{folder.name}"
         try:
-            stamp, changed = _stamp(folder)
-            complete, problem = _look_at_model(folder / "model.onnx")
+            stamp, changed = stamp_files(folder)
+            problem = why_no_model(folder / "model.onnx")
         except OSError as error:
             self._say(label, _reason(error, folder))
-            return None
+            return before
         if before is not None and before.stamp == stamp:
             return before
         fresh = self._previous.settling.get((name, number))
@@ -207,9 +268,10 @@ class _Scan:
         if self._wall - changed < self._quiet and self._now - fresh.since < self._quiet:
             self._settling[name, number] = fresh
             return before
-        if not complete:
-            self._say(label, problem)
-            return None
+        if problem:
+            stays = before is not None and problem != NO_MODEL
+            self._say(label, f"{problem}; what was loaded before stays" if stays else problem)
+            return before if stays else None
         return Found(folder / "model.onnx", folder, stamp)
 
     def _say(self, file: str, sentence: str) -> None:
@@ -241,64 +303,6 @@ def _folders(folder: Path) -> list[Path]:
             if is_ours:
                 found.append(folder / entry.name)
     return sorted(found)
-
-
-def _look_at_model(path: Path) -> tuple[bool, str]:
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        if path.is_symlink():
-            return False, "its model.onnx is a broken link"
-        return False, "has no model.onnx"
-    if not stat.S_ISREG(found.st_mode):
-        return False, "its model.onnx is not a file"
-    if not os.access(path, os.R_OK):
-        return False, "its model.onnx cannot be read: Permission denied"
-    return found.st_size > 0, "its model.onnx is empty"
-
-
-def _stamp(folder: Path) -> tuple[str, float]:
-    """Give a digest of names, times and sizes in `folder`, and when something last changed.
-
-    The change time counts besides the modification time, which copies often carry along.
-    """
-    digest = blake2b(digest_size=12)
-    changed = 0.0
-    files = list(islice(_walk(folder), MAX_FILES + 1))
-    if len(files) > MAX_FILES:
-        raise OSError(EFBIG, f"it has more than {MAX_FILES} files")
-    for name, found in sorted(files, key=itemgetter(0)):
-        changed = max(changed, found.st_mtime, found.st_ctime)
-        if not stat.S_ISDIR(found.st_mode):
-            row = (name, found.st_mtime_ns, found.st_size, found.st_ino)
-            digest.update(repr(row).encode())
-    return digest.hexdigest(), changed
-
-
-def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file and folder inside, links followed, each folder once."""
-    seen: set[tuple[int, int]] = set()
-    waiting = [("", folder)]
-    while waiting:
-        prefix, path = waiting.pop()
-        found = path.stat()
-        if (found.st_dev, found.st_ino) in seen:
-            continue
-        seen.add((found.st_dev, found.st_ino))
-        yield prefix, found
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.name.startswith("."):
-                    continue
-                inner, name = Path(entry.path), f"{prefix}/{entry.name}"
-                try:
-                    found = inner.stat()  # entry.stat() has no inode on Windows
-                except OSError:
-                    continue  # gone meanwhile, or a link to nothing
-                if stat.S_ISDIR(found.st_mode):
-                    waiting.append((name, inner))
-                else:
-                    yield name, found
 
 
 def _file_stamp(path: Path) -> tuple[int, ...]:

@@ -126,7 +126,7 @@ def snapshot(config: ModelConfig, **stamps: str) -> Snapshot:
     found = {
         int(name[1:]): Found(Path("model.onnx"), Path(), stamp) for name, stamp in stamps.items()
     }
-    return Snapshot({"m": FoundModel("m", found, config)})
+    return Snapshot({"m": FoundModel("m", Path("m"), found, config)})
 
 
 def test_a_failed_version_makes_way_for_the_next_older() -> None:

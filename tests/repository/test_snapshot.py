@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from app.repository import ModelConfig, Snapshot, VersionPolicy, scan, snapshot
+from app.repository import ModelConfig, Snapshot, VersionPolicy, scan, snapshot, version_files
 
 LONG_AGO = 1_000_000_000
 
@@ -313,7 +314,7 @@ def test_loops_end(models: Path) -> None:
 
 def test_link_to_a_whole_disk_is_not_walked(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A version of very many files is refused, not counted to the end."""
-    monkeypatch.setattr(snapshot, "MAX_FILES", 3)
+    monkeypatch.setattr(version_files, "MAX_FILES", 3)
     path = put(models, "iris/1")
     for number in range(3):
         (path.parent / str(number)).touch()
@@ -373,3 +374,114 @@ def test_a_thousand_versions_are_looked_at_without_reading_them(
 
     monkeypatch.setattr(snapshot, "load_model_config", read)
     assert now(models, before) == before
+
+
+def test_models_stay_while_their_folder_is_away(models: Path) -> None:
+    """Moved, unmounted, or in the way of a file: it says nothing about what was in it."""
+    put(models, "iris/1")
+    put(models, "digits/1")
+    before = now(models)
+    away = models.rename(models.with_name("away"))
+    meanwhile = now(models, before)
+    assert meanwhile.models == before.models
+    assert "folder not found; what was found before stays (digits, iris)" in str(
+        meanwhile.problems[0]
+    )
+    away.rename(models)
+    assert now(models, meanwhile) == before
+
+
+@pytest.mark.skipif(
+    not Path("/dev/shm").is_dir() or Path("/dev/shm").stat().st_dev == Path().stat().st_dev,
+    reason="needs two file systems",
+)
+def test_models_stay_where_their_disk_was_unmounted(models: Path, tmp_path: Path) -> None:
+    """An empty mount point is on the file system around it, and stays empty for hours."""
+    put(models, "iris/1")
+    link = tmp_path / "link"
+    link.symlink_to(models)
+    before = now(link)
+    with TemporaryDirectory(dir="/dev/shm") as other:
+        link.unlink()
+        link.symlink_to(other)
+        for _ in range(3):
+            meanwhile = now(link, before)
+            assert meanwhile.models == before.models
+            assert "another file system" in str(meanwhile.problems[0])
+        put(Path(other), "digits/1")
+        assert versions(now(link, meanwhile)) == {"digits": [1]}
+
+
+def test_models_stay_while_files_cannot_be_opened(models: Path) -> None:
+    """A process out of descriptors cannot list a folder."""
+    put(models, "iris/1")
+    before = now(models)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = os.open(models, os.O_RDONLY)
+    os.close(spare)  # the next descriptor is this one
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare, hard))
+    try:
+        meanwhile = now(models, before)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert meanwhile.models == before.models
+    assert "Too many open files" in str(meanwhile.problems[0])
+
+
+def test_a_version_that_cannot_serve_any_more_stays(models: Path) -> None:
+    """Truncated, or a link to what is not there yet: what is loaded is better than nothing."""
+    path = put(models, "iris/1")
+    before = now(models)
+    path.write_bytes(b"")
+    truncated = now(models, before)
+    assert truncated.models == before.models
+    assert told(truncated) == {"iris/1": "its model.onnx is empty; what was loaded before stays"}
+    path.unlink()
+    path.symlink_to("nowhere")
+    assert now(models, truncated).models == before.models
+    shutil.rmtree(path.parent)
+    path.parent.symlink_to("nowhere")
+    assert now(models, truncated).models == before.models
+
+
+def test_a_version_that_was_just_removed_stays_for_a_moment(models: Path) -> None:
+    """`mv` of one folder away and of another into its place leaves a gap that a scan may see."""
+    put(models, "iris/1")
+    put(models, "digits/1")
+    before = now(models)
+    shutil.rmtree(models / "iris")
+    gap = scan(models, before, quiet=0.2)
+    assert gap.models == before.models
+    time.sleep(0.2)
+    assert versions(scan(models, gap, quiet=0.2)) == {"digits": [1]}
+
+
+def test_an_empty_folder_must_stay_empty_to_be_believed(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All models at once are given up later than one, and not because of one look."""
+    monkeypatch.setattr(snapshot, "EMPTY_SECONDS", 0.3)
+    put(models, "iris/1")
+    seen = now(models)
+    shutil.rmtree(models / "iris")
+    since = time.monotonic()
+    seen = scan(models, seen, quiet=0.01)
+    assert versions(seen) == {"iris": [1]}
+    assert "has no model, and had 1" in str(seen.problems[0])
+    while versions(seen):
+        time.sleep(0.02)
+        seen = scan(models, seen, quiet=0.01)
+    assert time.monotonic() - since >= 0.3
+
+
+def test_a_model_whose_versions_are_gone_is_still_there(models: Path) -> None:
+    """Its folder is what makes it one: only removing that takes it out."""
+    put(models, "iris/1")
+    put(models, "digits/1")
+    before = now(models)
+    shutil.rmtree(models / "iris/1")
+    after = now(models, before)
+    assert versions(after) == {"digits": [1], "iris": []}
+    assert "has no version" in told(after)["iris"]
+    shutil.rmtree(models / "iris")
+    assert versions(now(models, after)) == {"digits": [1]}
