@@ -1,21 +1,22 @@
 """Who may do what, decided once for every adapter from what its protocol carries.
 
-Callers and operators are known by keys (`app.callers`). An adapter reads what a request carries
-with `sent_keys` and asks an `Authority`; what it gets is a `Caller`, whose `models` it passes to
-the planes, or an error.
+Callers and operators are known by keys and by client certificates (`app.callers`). An adapter reads
+what a request carries into `Credentials` and asks an `Authority`; what it gets is a `Caller`, whose
+`models` it passes to the planes, or an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from hmac import compare_digest
+from typing import NamedTuple
 
 import structlog
 
 from app.callers import Caller, KeyRing
 from app.errors import Forbidden, NotReady, Unauthorized
 
-__all__ = ["KEY_HEADERS", "Authority", "Caller", "bearer_token", "sent_keys"]
+__all__ = ["KEY_HEADERS", "Authority", "Caller", "Credentials", "bearer_token", "sent_keys"]
 
 log = structlog.get_logger("cohort.admin")
 
@@ -24,11 +25,24 @@ KEY_HEADERS = frozenset({AUTHORIZATION, API_KEY})
 """The headers over HTTP, and the metadata over gRPC, that carry keys; in lower case."""
 
 
+class Credentials(NamedTuple):
+    """What a request carries to say whose it is. A key is worth more than a certificate: whoever
+    sends one is the caller of that key, or nobody.
+
+    keys: The different keys in its headers.
+    certificate: The names in its connection's client certificate; None: it has none.
+    """
+
+    keys: frozenset[str]
+    certificate: frozenset[str] | None = None
+
+
 class Authority:
     """Decides whether a request may do what it asks for.
 
-    keys: The keys of callers and operators.
-    asks_callers: Whether callers need a key. Operators always do.
+    keys: The keys and certificates of callers and operators.
+    asks_callers: Whether callers need one of them. Operators always do.
+    certified: Whoever has a client certificate, whatever names are in it; None: `keys` tell.
     metrics_key: What a request for metrics carries, unless it is an operator's; None: nothing.
     """
 
@@ -37,36 +51,42 @@ class Authority:
         keys: KeyRing,
         *,
         asks_callers: bool = False,
+        certified: Caller | None = None,
         metrics_key: str | None = None,
     ) -> None:
         self._keys = keys
         self._metrics_key = None if metrics_key is None else metrics_key.encode()
+        self._certified = certified
         self.asks_callers = asks_callers
 
-    def caller(self, sent: frozenset[str]) -> Caller:
-        """The caller of a request that carries these keys, where callers need one.
+    def caller(self, sent: Credentials) -> Caller:
+        """The caller of a request that carries these credentials, where callers need some.
 
-        Raises Unauthorized without a key, with several, or with one that is nobody's, and NotReady
+        Raises Unauthorized without any, with several keys, or with what is nobody's, and NotReady
         until the keys have been read.
         """
         keys = self._keys
-        keys.missing += len(sent) != 1
-        caller = keys.find(_only_key(sent, NEEDS_KEY))
+        caller = self._find(sent)
         if caller is None:
+            certified = not sent.keys and sent.certificate is not None
+            if len(sent.keys) != 1 and not certified:
+                keys.missing += 1
+                only = NEEDS_KEY if self._certified is None else NEEDS_CERTIFICATE
+                raise Unauthorized(SEVERAL if sent.keys else only)
             if not keys.initialized:
                 raise NotReady("the API keys cannot be read yet")
             keys.wrong += 1
-            raise Unauthorized("the API key is wrong")
+            raise Unauthorized(WRONG_CERTIFICATE if certified else "the API key is wrong")
         return caller
 
-    def visible(self, sent: frozenset[str]) -> frozenset[str] | None:
+    def visible(self, sent: Credentials) -> frozenset[str] | None:
         """The models that a request may see on a route that is open to all; None: all of them."""
         if not self.asks_callers:
             return None
-        caller = self._keys.find(*sent) if len(sent) == 1 else None
+        caller = self._find(sent)
         return _NO_MODELS if caller is None else caller.models
 
-    def check_operator(self, sent: frozenset[str], action: str) -> None:
+    def check_operator(self, sent: Credentials, action: str) -> None:
         """Return if a request is an operator's, and log who does what: `action`.
 
         Raises Unauthorized without a token, Forbidden with one that is no operator's, and Forbidden
@@ -75,14 +95,16 @@ class Authority:
         keys = self._keys
         if not keys.has_operator:
             raise Forbidden("admin requests are disabled: COHORT_ADMIN_TOKEN is not set")
-        caller = keys.find(_only_key(sent, NEEDS_OPERATOR))
+        caller = self._find(sent)
+        if len(sent.keys) != 1 and not (caller and caller.admin):
+            raise Unauthorized(SEVERAL if sent.keys else NEEDS_OPERATOR)
         if caller is None:
             raise Forbidden("the admin token is wrong")
         if not caller.admin:
             raise Forbidden("this API key is not an admin's")
         log.info("admin request", admin=caller.name, action=action)
 
-    def check_metrics(self, sent: frozenset[str]) -> None:
+    def check_metrics(self, sent: Credentials) -> None:
         """Return if a request may read the metrics.
 
         Raises Unauthorized unless it carries the key for metrics or an operator's, where one is
@@ -90,10 +112,20 @@ class Authority:
         """
         if self._metrics_key is None:
             return
-        key = _only_key(sent, NEEDS_METRICS_KEY)
-        caller = self._keys.find(key)
-        if not compare_digest(key.encode(), self._metrics_key) and not (caller and caller.admin):
+        caller = self._find(sent)
+        if caller is not None and caller.admin:
+            return
+        if len(sent.keys) != 1:
+            raise Unauthorized(SEVERAL if sent.keys else NEEDS_METRICS_KEY)
+        if not compare_digest(next(iter(sent.keys)).encode(), self._metrics_key):
             raise Unauthorized("the metrics key is wrong")
+
+    def _find(self, sent: Credentials) -> Caller | None:
+        if sent.keys:
+            return self._keys.find(*sent.keys) if len(sent.keys) == 1 else None
+        if sent.certificate is None:
+            return None
+        return self._certified or self._keys.find_by_names(sent.certificate)
 
 
 _NO_MODELS: frozenset[str] = frozenset()
@@ -103,15 +135,9 @@ NEEDS_KEY = (
 )
 NEEDS_OPERATOR = "this request needs the header 'Authorization: Bearer <admin token>'"
 NEEDS_METRICS_KEY = "this request needs the header 'Authorization: Bearer <metrics key>'"
+NEEDS_CERTIFICATE = "this request needs a client certificate"
 SEVERAL = "this request carries several keys: send one"
-
-
-def _only_key(sent: frozenset[str], needed: str) -> str:
-    """The key that a request carries. Raises Unauthorized, saying what is `needed` if none is."""
-    if len(sent) != 1:
-        raise Unauthorized(SEVERAL if sent else needed)
-    (key,) = sent
-    return key
+WRONG_CERTIFICATE = "the client certificate has the name of no caller, or of several"
 
 
 def sent_keys(pairs: Iterable[tuple[str, str]]) -> frozenset[str]:

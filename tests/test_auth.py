@@ -5,14 +5,27 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from app.auth import Authority, bearer_token, sent_keys
-from app.callers import ApiKey, KeyRing, digest_of
+from app.auth import Authority, Credentials, bearer_token, sent_keys
+from app.callers import ApiKey, Caller, KeyRing, digest_of
 from app.errors import Forbidden, NotReady, Unauthorized
 
 
-def bearer(token: str) -> frozenset[str]:
-    """What a request carries with this header."""
-    return sent_keys([("authorization", f"Bearer {token}")])
+def headers(*pairs: tuple[str, str]) -> Credentials:
+    """What a request carries with these headers."""
+    return Credentials(sent_keys(pairs))
+
+
+def bearer(*tokens: str) -> Credentials:
+    """What a request carries with a header for each of these."""
+    return headers(*(("authorization", f"Bearer {token}") for token in tokens))
+
+
+def certificate(*names: str) -> Credentials:
+    """What a request carries on a connection with such a client certificate."""
+    return Credentials(frozenset(), frozenset(names))
+
+
+NOTHING = headers()
 
 
 def operator(admin_token: str | None = "secret") -> Authority:
@@ -36,7 +49,7 @@ def key(name: str, secret: str, **more: object) -> ApiKey:
 @pytest.mark.parametrize("sent", ["Bearer secret", "bearer secret", " BEARER   secret "])
 def test_the_admin_token_makes_an_operator(sent: str) -> None:
     """Whatever the case of the scheme and the spaces around the token."""
-    operator().check_operator(sent_keys([("authorization", sent)]), "load")
+    operator().check_operator(headers(("authorization", sent)), "load")
 
 
 @pytest.mark.parametrize("sent", [None, "", "secret", "Basic secret", "Bearer", "Bearer "])
@@ -44,7 +57,7 @@ def test_without_a_bearer_token_nobody_is_known(sent: str | None) -> None:
     """The sentence says what to send."""
     pairs = [] if sent is None else [("authorization", sent)]
     with pytest.raises(Unauthorized, match="the header 'Authorization: Bearer <admin token>'"):
-        operator().check_operator(sent_keys(pairs), "load")
+        operator().check_operator(headers(*pairs), "load")
 
 
 @pytest.mark.parametrize("sent", ["secre", "secrets", "Secret", "s\u00e9cret", "secret secret"])
@@ -96,7 +109,7 @@ def test_a_caller_is_known_by_its_key() -> None:
     """In either header; the admin token is a key that sees all."""
     authority = Authority(ring(key("web", "w", models=("iris",))), asks_callers=True)
     assert authority.caller(bearer("w")).name == "web"
-    assert authority.caller(sent_keys([("x-api-key", " w ")])).models == frozenset({"iris"})
+    assert authority.caller(headers(("x-api-key", " w "))).models == frozenset({"iris"})
     admin = authority.caller(bearer("secret"))
     assert (admin.name, admin.models, admin.admin) == ("admin", None, True)
 
@@ -105,7 +118,7 @@ def test_without_a_key_or_with_a_wrong_one_nobody_calls() -> None:
     """Both are Unauthorized, counted apart, and repeat nothing that was sent."""
     keys = ring(key("web", "w"))
     authority = Authority(keys, asks_callers=True)
-    for sent, said in ((frozenset[str](), "X-Api-Key"), (bearer("guess"), "wrong")):
+    for sent, said in ((NOTHING, "X-Api-Key"), (bearer("guess"), "wrong")):
         with pytest.raises(Unauthorized, match=said) as refused:
             authority.caller(sent)
         assert "guess" not in str(refused.value)
@@ -115,11 +128,11 @@ def test_without_a_key_or_with_a_wrong_one_nobody_calls() -> None:
 def test_two_keys_are_refused_although_both_are_right() -> None:
     """What stands in front may have looked at the other one; the same key twice is one key."""
     authority = Authority(ring(key("web", "w"), key("other", "o")), asks_callers=True)
-    two = sent_keys([("authorization", "Bearer w"), ("x-api-key", "o")])
+    two = headers(("authorization", "Bearer w"), ("x-api-key", "o"))
     with pytest.raises(Unauthorized, match="several keys"):
         authority.caller(two)
     again = [("authorization", "Bearer w"), ("authorization", "bearer w"), ("x-api-key", "w")]
-    assert authority.caller(sent_keys(again)).name == "web"
+    assert authority.caller(headers(*again)).name == "web"
 
 
 def test_until_the_keys_are_read_only_the_admin_token_is_known() -> None:
@@ -134,16 +147,81 @@ def test_open_routes_show_what_the_caller_may_see() -> None:
     """Nothing without a key or with a wrong one, and everything where no key is needed."""
     authority = Authority(ring(key("web", "w", models=("iris",))), asks_callers=True)
     nothing = frozenset[str]()
-    cases: list[tuple[frozenset[str], frozenset[str] | None]] = [
-        (nothing, nothing),
+    cases: list[tuple[Credentials, frozenset[str] | None]] = [
+        (NOTHING, nothing),
         (bearer("guess"), nothing),
-        (bearer("w") | bearer("secret"), nothing),
+        (bearer("w", "secret"), nothing),
         (bearer("w"), frozenset({"iris"})),
         (bearer("secret"), None),
     ]
     for sent, models in cases:
         assert authority.visible(sent) == models
-    assert operator().visible(frozenset()) is None
+    assert operator().visible(NOTHING) is None
+
+
+# --- Certificates
+
+
+def certified() -> Authority:
+    """A server whose file names certificates, beside keys and without them."""
+    keys = ring(
+        ApiKey("web", certificate="web.internal", models=("iris",)),
+        key("both", "b", certificate="spiffe://example/both"),
+        ApiKey("ops", certificate="ops.internal", admin=True),
+    )
+    return Authority(keys, asks_callers=True, metrics_key="m")
+
+
+def test_a_caller_is_known_by_one_of_the_names_in_its_certificate() -> None:
+    """Exactly, and whatever other names are there; an entry may have a key as well."""
+    authority = certified()
+    assert authority.caller(certificate("web.internal", "web")).name == "web"
+    assert authority.visible(certificate("web.internal")) == frozenset({"iris"})
+    assert authority.caller(certificate("spiffe://example/both")).name == "both"
+    assert authority.caller(bearer("b")).name == "both"
+
+
+@pytest.mark.parametrize(
+    "names", [(), ("WEB.internal",), ("internal",), ("web.internal", "ops.internal")]
+)
+def test_a_certificate_of_nobody_or_of_several_is_refused(names: tuple[str, ...]) -> None:
+    """Also on open routes nothing is shown to it."""
+    authority = certified()
+    with pytest.raises(Unauthorized, match="no caller, or of several"):
+        authority.caller(certificate(*names))
+    assert authority.visible(certificate(*names)) == frozenset()
+
+
+def test_a_key_is_worth_more_than_a_certificate() -> None:
+    """A proxy has one connection for many callers; a wrong key is not made right by it."""
+    authority = certified()
+    web = frozenset({"web.internal"})
+    assert authority.caller(Credentials(frozenset({"b"}), web)).name == "both"
+    for wrong in ({"guess"}, {"b", "secret"}):
+        with pytest.raises(Unauthorized):
+            authority.caller(Credentials(frozenset(wrong), web))
+
+
+def test_a_certificate_makes_an_operator() -> None:
+    """One that is no admin's is told what to send."""
+    authority = certified()
+    authority.check_operator(certificate("ops.internal"), "load")
+    authority.check_metrics(certificate("ops.internal"))
+    with pytest.raises(Unauthorized, match="admin token"):
+        authority.check_operator(certificate("web.internal"), "load")
+
+
+def test_without_a_file_any_certificate_will_do() -> None:
+    """It sees every model and is no operator; without one there is the admin token only."""
+    authority = Authority(ring(), asks_callers=True, certified=Caller("certificate"))
+    for sent in (certificate("web.internal"), certificate()):
+        assert authority.caller(sent).name == "certificate"
+        assert authority.visible(sent) is None
+        with pytest.raises(Unauthorized):
+            authority.check_operator(sent, "load")
+    with pytest.raises(Unauthorized, match="needs a client certificate"):
+        authority.caller(NOTHING)
+    assert authority.caller(bearer("secret")).admin
 
 
 # --- Metrics
@@ -151,8 +229,8 @@ def test_open_routes_show_what_the_caller_may_see() -> None:
 
 def test_metrics_are_open_unless_they_have_a_key() -> None:
     """Whether or not callers need one."""
-    operator().check_metrics(frozenset())
-    Authority(ring(), asks_callers=True).check_metrics(frozenset())
+    operator().check_metrics(NOTHING)
+    Authority(ring(), asks_callers=True).check_metrics(NOTHING)
 
 
 def test_metrics_take_their_key_or_an_operators() -> None:
@@ -161,7 +239,7 @@ def test_metrics_take_their_key_or_an_operators() -> None:
     authority = Authority(keys, asks_callers=True, metrics_key="m")
     for token in ("m", "o", "secret"):
         authority.check_metrics(bearer(token))
-    for sent in (frozenset[str](), bearer("w"), bearer("mm"), bearer("m") | bearer("w")):
+    for sent in (NOTHING, bearer("w"), bearer("mm"), bearer("m", "w"), certificate("w")):
         with pytest.raises(Unauthorized):
             authority.check_metrics(sent)
 

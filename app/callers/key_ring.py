@@ -1,15 +1,15 @@
-"""Finds the caller of a key."""
+"""Finds the caller of a key or of a certificate."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from app.callers.caller import ADMIN, Caller
 from app.callers.keys import ApiKey, digest_of
 
 
 class KeyRing:
-    """All callers by the SHA-256 of their keys.
+    """All callers by the SHA-256 of their keys, and by the names in their certificates.
 
     A key that is sent is hashed and its hash looked up: the time that takes says nothing of how
     much of a key was right.
@@ -30,16 +30,22 @@ class KeyRing:
             self._admin[digest_of(admin_token)] = Caller(ADMIN, admin=True)
         self._by_name: dict[str, Caller] = {}
         self._by_digest: dict[bytes, Caller] = dict(self._admin)
+        self._by_certificate: dict[str, Caller] = {}
 
     @property
     def has_operator(self) -> bool:
         """Whether some key may do what only an operator may."""
-        return any(caller.admin for caller in self._by_digest.values())
+        return any(caller.admin for caller in self.callers)
 
     @property
     def callers(self) -> Iterable[Caller]:
         """All callers."""
-        return self._by_digest.values()
+        return [*self._admin.values(), *self._by_name.values()]
+
+    def find_by_names(self, names: Collection[str]) -> Caller | None:
+        """The caller whose certificate has these names; None if they are nobody's or several's."""
+        callers = {self._by_certificate[name] for name in names if name in self._by_certificate}
+        return callers.pop() if len(callers) == 1 else None
 
     def find(self, key: str) -> Caller | None:
         """The caller whose key this is; None where it is nobody's."""
@@ -55,12 +61,16 @@ class KeyRing:
         """
         before, self._by_name = self._by_name, {}
         by_digest = dict(self._admin)
+        by_certificate: dict[str, Caller] = {}
         for key in keys:
             caller = before.get(key.name) or Caller(key.name)
             caller.follow(key)
             self._by_name[key.name] = caller
-            by_digest[bytes.fromhex(key.sha256)] = caller
-        self._by_digest = by_digest
+            if key.sha256 is not None:
+                by_digest[bytes.fromhex(key.sha256)] = caller
+            if key.certificate is not None:
+                by_certificate[key.certificate] = caller
+        self._by_digest, self._by_certificate = by_digest, by_certificate
         self.initialized = True
         for do in self._changed:
             do()

@@ -26,6 +26,8 @@ from app.repository import (
 KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 KEY_NAME_IN_WORDS = "at most 64 letters, digits, '.', '_' and '-', starting with a letter or digit"
 SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
+MAX_CERTIFICATE_NAME = 2048
+"""The length of a name at most: that of a SPIFFE ID, which is a URI."""
 
 
 def _check_name(name: str) -> str:
@@ -39,6 +41,12 @@ def _check_sha256(digest: str) -> str:
     if not SHA256.fullmatch(digest):
         raise invalid("must be the key's SHA-256 in 64 hexadecimal digits; see 'cohort key new'")
     return digest.lower()
+
+
+def _check_certificate(name: str) -> str:
+    if not (name.isprintable() and name.strip() == name and 0 < len(name) <= MAX_CERTIFICATE_NAME):
+        raise invalid(f"{quoted(name)} is not a name that a certificate has")
+    return name
 
 
 def _check_models(models: tuple[str, ...]) -> tuple[str, ...]:
@@ -57,10 +65,11 @@ def _check_priority(priority: int) -> int:
 @with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """One entry of the file.
+    """One entry of the file: a caller, known by at least one of `sha256` and `certificate`.
 
-    name: Stands for the key in logs and metrics.
-    sha256: The SHA-256 of the key, in 64 hexadecimal digits.
+    name: Stands for the caller in logs and metrics.
+    sha256: The SHA-256 of its key, in 64 hexadecimal digits; default None: it has no key.
+    certificate: The name in its client certificate; default None: it has none.
     models: The models that it may see; default None: all of them.
     rate: Requests per second; default None: no limit.
     concurrency: Requests in progress at once; default None: no limit.
@@ -69,7 +78,8 @@ class ApiKey:
     """
 
     name: Annotated[str, AfterValidator(_check_name)]
-    sha256: Annotated[str, AfterValidator(_check_sha256)]
+    sha256: Annotated[str, AfterValidator(_check_sha256)] | None = None
+    certificate: Annotated[str, AfterValidator(_check_certificate)] | None = None
     models: Annotated[tuple[str, ...], AfterValidator(_check_models)] | None = None
     rate: float | None = None
     concurrency: int | None = None
@@ -101,7 +111,7 @@ def parse_keys(text: str, file: str, *, reserved: str = "") -> Sequence[ApiKey]:
         raise ConfigProblems([Problem(file, "", "is empty; write [] where nobody may call")])
     keys: Sequence[ApiKey] = validate_tree(tree, list[ApiKey], file, KEY_RANGES)
     problems = [
-        Problem(file, f"[{place}].{key}", said)
+        Problem(file, f"[{place}].{key}".removesuffix("."), said)
         for place, key, said in _contradictions(keys, reserved)
     ]
     if problems:
@@ -111,14 +121,18 @@ def parse_keys(text: str, file: str, *, reserved: str = "") -> Sequence[ApiKey]:
 
 def _contradictions(keys: Sequence[ApiKey], reserved: str) -> Iterator[tuple[int, str, str]]:
     names: dict[str, int] = {}
-    digests: dict[str, int] = {}
+    ways: dict[tuple[str, str], int] = {}
     for place, key in enumerate(keys):
         if key.name == reserved:
             yield place, "name", f"{quoted(reserved)} is the name of COHORT_ADMIN_TOKEN"
         if (before := names.setdefault(key.name, place)) != place:
             yield place, "name", f"{quoted(key.name)} is the name of [{before}]"
-        if (before := digests.setdefault(key.sha256, place)) != place:
-            yield place, "sha256", f"is the same key as [{before}]'s"
+        known_by = {"sha256": key.sha256, "certificate": key.certificate}
+        for way, what in known_by.items():
+            if what is not None and (before := ways.setdefault((way, what), place)) != place:
+                yield place, way, f"is the same as [{before}]'s"
+        if not any(known_by.values()):
+            yield place, "", f"must have one of {', '.join(known_by)}"
         if key.admin and key.models is not None:
             yield place, "models", "an admin sees every model; leave 'models' out"
 

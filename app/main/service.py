@@ -143,7 +143,7 @@ class Service:
             authority=self.authority if self.authority.asks_callers else None,
             rules=self.head_rules,
         )
-        self.keys.on_change(self.hot.heads.forget)
+        self.keys.on_change(self.hot.forget_heads)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request
 
 from app.auth import Authority
 from app.control_plane import ControlPlane
-from app.rest.credentials import keys_in
+from app.rest.credentials import credentials_in
 
 
 def operator_only(authority: Authority) -> Any:
@@ -16,7 +16,7 @@ def operator_only(authority: Authority) -> Any:
 
     async def check(request: Request) -> None:
         action = f"{request.method} {request.url.path}"
-        authority.check_operator(keys_in(request.headers.raw), action)
+        authority.check_operator(credentials_in(request.scope), action)
 
     return Depends(check)
 

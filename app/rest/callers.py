@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.auth import Authority
 from app.errors import CohortError
-from app.rest.credentials import VISIBLE, keys_in
+from app.rest.credentials import VISIBLE, credentials_in
 from app.rest.errors import log_http_refusal, response_to
 from app.rest.limits import no_more_input
 from app.rest.request_ids import id_of_refused
@@ -41,7 +41,7 @@ def ends_connection(length: int, headers: Iterable[tuple[bytes, bytes]]) -> bool
 
 
 class CallersOnly:
-    """Pure ASGI: refuse requests without a key, except to OPEN_PATHS, and those over a quota.
+    """Pure ASGI: refuse requests without a caller, except to OPEN_PATHS, and those over a quota.
 
     Every path is guarded that is not open, also one that does not exist.
     """
@@ -54,7 +54,7 @@ class CallersOnly:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        sent = keys_in(scope["headers"])
+        sent = credentials_in(scope)
         path = scope["path"]
         if path in OPEN_PATHS or path.startswith(OPEN_FILES):
             scope[VISIBLE] = self.authority.visible(sent)

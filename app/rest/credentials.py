@@ -1,14 +1,17 @@
-"""The keys that an HTTP request carries, and what its caller may see."""
+"""The credentials that an HTTP request carries, and what its caller may see."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from app.auth import KEY_HEADERS, sent_keys
+from app.auth import KEY_HEADERS, Credentials, sent_keys
 
 VISIBLE = "cohort.visible"
 """Where a scope keeps the models that its caller may see; None: all of them."""
+
+CERTIFICATE = "cohort.certificate"
+"""Where a scope keeps the names in the client certificate of its connection."""
 
 _KEY_HEADERS = frozenset(name.encode() for name in KEY_HEADERS)
 
@@ -20,6 +23,27 @@ def keys_in(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[str]:
         for name, value in headers
         if name in _KEY_HEADERS
     )
+
+
+def credentials_in(scope: Mapping[str, Any]) -> Credentials:
+    """What the request of a scope carries to say whose it is."""
+    return Credentials(keys_in(scope["headers"]), scope.get(CERTIFICATE))
+
+
+def certificate_names(certificate: Mapping[str, Any] | None) -> frozenset[str] | None:
+    """The names in a certificate as `ssl.SSLSocket.getpeercert` gives it; None where there is none.
+
+    They are its DNS names and URIs, or the common name of one that has neither.
+    https://www.rfc-editor.org/rfc/rfc9525#section-6.3 has why not both.
+    """
+    if not certificate:
+        return None
+    alternative = certificate.get("subjectAltName", ())
+    names = frozenset(name for kind, name in alternative if kind in {"DNS", "URI"})
+    if names:
+        return names
+    subject = (pair for pairs in certificate.get("subject", ()) for pair in pairs)
+    return frozenset(value for key, value in subject if key == "commonName")
 
 
 def visible_to(scope: Mapping[str, Any]) -> frozenset[str] | None:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from app.auth import Authority
 from app.control_plane import ControlPlane, ModelReader
-from app.rest.credentials import keys_in, visible_to
+from app.rest.credentials import credentials_in, visible_to
 from app.rest.json_response import json_response
 
 
@@ -36,7 +36,7 @@ def models_router(plane: ControlPlane, *, authority: Authority) -> APIRouter:
 
     @routes.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics(request: Request) -> Response:
-        authority.check_metrics(keys_in(request.headers.raw))
+        authority.check_metrics(credentials_in(request.scope))
         body, content_type = await plane.metrics_text(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 

@@ -6,7 +6,7 @@ from app.auth import Authority
 from app.control_plane import ControlPlane
 from app.errors import quoted
 from app.open_inference import load_model
-from app.rpc.calls import RpcCall, keys_of
+from app.rpc.calls import RpcCall, credentials_of
 from app.rpc.contents import read_parameters
 from app.rpc.inference_pb2 import (
     RepositoryModelLoadRequest,
@@ -41,4 +41,4 @@ class AdminCalls:
 
     def _check(self, call: RpcCall, method: str, model: str) -> None:
         """Raise Unauthorized or Forbidden unless the operator calls."""
-        self._authority.check_operator(keys_of(call.context), f"{method} {quoted(model)}")
+        self._authority.check_operator(credentials_of(call.context), f"{method} {quoted(model)}")

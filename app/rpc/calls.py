@@ -13,10 +13,11 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
-from app.auth import Authority, sent_keys
+from app.auth import Authority, Credentials, sent_keys
 from app.errors import InvalidInput
 from app.refusals import known_error
 from app.request_ids import REQUEST_ID, new_request_id, readable
+from app.rpc.certificates import names_in_pem
 from app.rpc.errors import details_of, grpc_status, log_grpc_refusal, metadata_of
 
 Context = aio.ServicerContext[bytes, bytes]
@@ -43,7 +44,7 @@ class RpcCall(NamedTuple):
 
 
 class CallerGate:
-    """Lets calls in by their callers' keys, where callers need one."""
+    """Lets calls in by their callers' keys or certificates, where callers need one."""
 
     def __init__(self, authority: Authority) -> None:
         self._authority = authority
@@ -51,7 +52,7 @@ class CallerGate:
     def check(self, context: Context) -> None:
         """Return if a call's caller is known. Raises Unauthorized or NotReady."""
         if self._authority.asks_callers:
-            self._authority.caller(keys_of(context))
+            self._authority.caller(credentials_of(context))
 
     @contextmanager
     def enter(self, context: Context) -> Iterator[RpcCall]:
@@ -62,7 +63,7 @@ class CallerGate:
         if not self._authority.asks_callers:
             yield RpcCall(context, None)
             return
-        caller = self._authority.caller(keys_of(context))
+        caller = self._authority.caller(credentials_of(context))
         counted = caller.enter()
         try:
             yield RpcCall(context, caller.models)
@@ -71,10 +72,12 @@ class CallerGate:
                 caller.leave()
 
 
-def keys_of(context: Context) -> frozenset[str]:
-    """The different keys in a call's metadata."""
+def credentials_of(context: Context) -> Credentials:
+    """What a call carries to say whose it is."""
     pairs = context.invocation_metadata() or ()
-    return sent_keys((name, value) for name, value in pairs if isinstance(value, str))
+    keys = sent_keys((name, value) for name, value in pairs if isinstance(value, str))
+    pem = context.auth_context().get("x509_pem_cert")
+    return Credentials(keys, names_in_pem(next(iter(pem))) if pem else None)
 
 
 def unary(

@@ -26,6 +26,19 @@ def test_an_entry_needs_a_name_and_a_digest_only() -> None:
     assert (key.models, key.rate, key.concurrency, key.admin) == (None, None, None, False)
 
 
+def test_a_caller_may_be_known_by_its_certificate() -> None:
+    """In place of a key or beside it; one of them there has to be."""
+    text = "- {name: web, certificate: web.internal}"
+    (key,) = parse_keys(text, "keys.yaml")
+    assert key == ApiKey("web", certificate="web.internal")
+    (key,) = parse_keys(f"{text[:-1]}, sha256: '{DIGEST}'}}", "keys.yaml")
+    assert (key.sha256, key.certificate) == (DIGEST, "web.internal")
+    assert problems("- {name: web}") == ["keys.yaml: [0]: must have one of sha256, certificate"]
+    assert problems(f"{text}\n- {{name: other, certificate: web.internal}}") == [
+        "keys.yaml: [1].certificate: is the same as [0]'s"
+    ]
+
+
 def test_an_entry_says_what_its_key_may() -> None:
     """Models, requests per second, requests at once; upper-case digits are the same digest."""
     (key,) = parse_keys(
@@ -33,7 +46,7 @@ def test_an_entry_says_what_its_key_may() -> None:
         " priority: 0}",
         "keys.yaml",
     )
-    assert key == ApiKey("web", DIGEST, ("iris",), 100, 10)
+    assert key == ApiKey("web", DIGEST, models=("iris",), rate=100, concurrency=10)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +58,8 @@ def test_an_entry_says_what_its_key_may() -> None:
         ("concurrency: 0.5", "[0].concurrency: must be from 1 to 1000000, got 0.5"),
         ("priority: 1", "[0].priority: must be 0, got 1: requests have no other priority yet"),
         ("admin: yes", "[0].admin: must be true or false, got the string 'yes'"),
+        ("certificate: ' web'", "[0].certificate: ' web' is not a name that a certificate has"),
+        ("certificate: ''", "[0].certificate: '' is not a name that a certificate has"),
         ("models: iris", "[0].models: must be a list, got the string 'iris'"),
         (
             "models: ['*']",
@@ -73,7 +88,7 @@ def test_names_and_keys_are_there_once() -> None:
     text = f'- {{name: a, sha256: "{DIGEST}"}}\n- {{name: a, sha256: "{DIGEST}"}}'
     assert problems(text) == [
         "keys.yaml: [1].name: 'a' is the name of [0]",
-        "keys.yaml: [1].sha256: is the same key as [0]'s",
+        "keys.yaml: [1].sha256: is the same as [0]'s",
     ]
     admin = f'- {{name: admin, sha256: "{OTHER}"}}'
     assert problems(admin, "admin") == [

@@ -1,4 +1,4 @@
-"""Requests on the fast path whose callers are known by keys.
+"""Requests on the fast path whose callers are known by keys or certificates.
 
 Who may send a head is decided when it is parsed; a cached head has its caller with it, so that a
 request that begins with the same bytes costs its place in the caller's quota only.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from app.auth import Caller
+from app.auth import Caller, Credentials
 from app.errors import CohortError, Overloaded
 from app.rest.callers import ends_connection
 from app.rest.calls import Encoded, Route
@@ -29,7 +29,7 @@ def begin(
     if hot.authority is None:
         return HotCycle(protocol, Head(route, url, sent, length, plane=hot.plane))
     try:
-        caller = hot.authority.caller(keys_in(headers))
+        caller = hot.authority.caller(Credentials(keys_in(headers), protocol.certificate))
     except CohortError as error:
         head = Head(route, url, sent, length, plane=hot.plane)
         return RefusedCycle(protocol, head, error)

@@ -33,10 +33,14 @@ MAX_JOINED_BYTES = 256 * 1024
 
 
 class Connection(Protocol):
-    """The connection of a request."""
+    """The connection of a request.
+
+    certificate: The names in its client certificate; None: it has none.
+    """
 
     hot: Hot
     loop: asyncio.AbstractEventLoop
+    certificate: frozenset[str] | None
 
     def send(self, cycle: HotCycle, status: int, encoded: Encoded) -> None:
         """Write a response and continue with the next request."""

@@ -123,10 +123,6 @@ class HeadCache:
                 return (raw[:start] + raw[end:], value) if readable(value) else (b"", b"")
         return b"", b""
 
-    def forget(self) -> None:
-        """Have every head parsed again: who may send it may have changed."""
-        self.known.clear()
-
     def remember(self, raw: bytes, head: Head, names: Sequence[bytes]) -> None:
         """Cache a head, unless its bytes alone might not determine how a request is parsed.
 

@@ -12,6 +12,7 @@ import httptools
 from app.errors import CohortError, InvalidInput, TooLarge
 from app.request_ids import readable
 from app.rest.calls import JSON, Encoded
+from app.rest.credentials import CERTIFICATE
 from app.rest.hot import reading
 from app.rest.hot.callers import begin, refuse_by_head, resume
 from app.rest.hot.cycle import HotCycle
@@ -71,7 +72,7 @@ class HotProtocol(WatchedConnection):
         if self._between:
             end = data.find(b"\r\n\r\n") + 4
             raw = data[:end]
-            heads = self.hot.heads
+            heads = self.heads
             head, request_id = heads.known.get(raw), b""
             if head is None:
                 raw, request_id = heads.without_id(raw)
@@ -201,13 +202,14 @@ class HotProtocol(WatchedConnection):
             elif self._length > self.hot.max_body:
                 cycle.break_off(too_large(self.hot.max_body))
             elif unread and cycle.keep_alive:
-                self.hot.heads.remember(unread, cycle.head, names)
+                self.heads.remember(unread, cycle.head, names)
         self.headers = []  # for the trailers, which are ignored
 
     def _leave_to_asgi(self) -> None:
         url, headers, expect = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()  # makes the scope
         self.scope[BEHIND] = self.pipeline  # type: ignore[literal-required]
+        self.scope[CERTIFICATE] = self.certificate  # type: ignore[literal-required]
         self.url, self.expect_100_continue = url, expect
         self.headers.extend(headers)
         super().on_headers_complete()

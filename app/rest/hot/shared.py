@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
@@ -106,12 +107,27 @@ class Hot:
         self.keep_alive = keep_alive
         self.max_connections = max_connections
         self.heads = HeadCache()
+        self._heads_by_names: WeakValueDictionary[frozenset[str], HeadCache] = WeakValueDictionary()
         self.answered = 0
         self._matches = matches
         self._routes: dict[bytes, Route] = {}
         self._defaults: tuple[object, bytes] = (None, b"")
         self._success_heads: dict[int, bytes] = {}
         self._watching = False
+
+    def heads_of(self, names: frozenset[str]) -> HeadCache:
+        """The heads of the connections whose client certificate has these names, while there are
+        any: from others the same bytes may be another caller's.
+        """
+        found = self._heads_by_names.get(names)
+        if found is None:
+            found = self._heads_by_names[names] = HeadCache()
+        return found
+
+    def forget_heads(self) -> None:
+        """Have every head parsed again: who may send it may have changed."""
+        for cache in (self.heads, *self._heads_by_names.values()):
+            cache.known.clear()
 
     def route(self, url: bytes) -> Route | None:
         """The route of a URL that the fast path answers; None for all others."""

@@ -9,6 +9,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.errors import CohortError, InvalidInput, Overloaded
+from app.rest.credentials import certificate_names
 from app.rest.hot.pace import BODY_TOO_SLOW, Pace
 from app.rest.hot.reading import HEADER_SECONDS
 from app.rest.hot.shared import Flow, Hot
@@ -19,11 +20,13 @@ class WatchedConnection(HttpToolsProtocol):
 
     cycle: Any  # the request read last: a HotCycle, or a RequestResponseCycle of uvicorn's
     flow: Flow
+    certificate: frozenset[str] | None = None
     _front: Any = None  # the request being answered, or read with no earlier one open
 
     def __init__(self, hot: Hot, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.hot = hot
+        self.heads = hot.heads
         self._since = self.loop.time()  # when the connection last did something
         self._between = True  # whether the next byte begins a request
         self._in_headers = False
@@ -49,6 +52,9 @@ class WatchedConnection(HttpToolsProtocol):
         """Begin to watch the connection, or refuse it where there are too many."""
         super().connection_made(transport)
         self.flow = Flow(transport)
+        if (names := certificate_names(transport.get_extra_info("peercert"))) is not None:
+            self.certificate = names
+            self.heads = self.hot.heads_of(names)
         self.hot.watch(self.connections, self.loop)  # type: ignore[arg-type]  # all are ours
         if not self.hot.make_room(self.connections):  # type: ignore[arg-type]
             self.refuse(Overloaded(f"the server has {self.hot.max_connections} connections"))

@@ -1,0 +1,47 @@
+"""Certificates for tests, made as they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+
+def issue(
+    ca: trustme.CA, *names: x509.GeneralName, common: Sequence[str] = (), days: float = 1
+) -> tuple[bytes, bytes]:
+    """Make a certificate with these names, and give it and its key in PEM.
+
+    days: For how long it is valid from now; negative: since when it is not any more.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    until = datetime.now(UTC) + timedelta(days=days)
+    attributes = [x509.NameAttribute(x509.NameOID.COMMON_NAME, name) for name in common]
+    issuer = x509.load_pem_x509_certificate(ca.cert_pem.bytes())
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name(attributes))
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(until - timedelta(days=100))
+        .not_valid_after(until)
+    )
+    if names:
+        alternative = x509.SubjectAlternativeName(names)
+        builder = builder.add_extension(alternative, critical=False)
+    issuing = serialization.load_pem_private_key(ca.private_key_pem.bytes(), None)
+    assert isinstance(issuing, ec.EllipticCurvePrivateKey)
+    certificate = builder.sign(issuing, hashes.SHA256())
+    return (
+        certificate.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
