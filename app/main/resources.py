@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import resource
 from contextlib import suppress
+from typing import NamedTuple
 
 RESERVED_FILES = 256
-"""Open files kept for models, logs and gRPC; and a tenth of the limit where that is more."""
+"""Open files kept for models and logs; and a tenth of the limit where that is more."""
+
+GRPC_SHARE = 4
+"""One connection in so many is for gRPC, where there is gRPC: each carries many calls."""
 
 MOST_FILES = 1 << 20
 """The limit of open files is raised up to here at most."""
+
+
+class Connections(NamedTuple):
+    """How many connections there may be of each API."""
+
+    http: int
+    grpc: int
+
+
+def share_connections(available: int, *, grpc: bool) -> Connections:
+    """Share them out, so that neither API can take the other's; where `grpc`, each has one."""
+    if not grpc:
+        return Connections(available, 0)
+    for_grpc = max(available // GRPC_SHARE, 1)
+    return Connections(max(available - for_grpc, 1), for_grpc)
 
 
 def available_connections() -> int:

@@ -26,6 +26,9 @@ async def start_rpc(service: Service) -> RpcServer | None:
         service.data_plane,
         service.control_plane,
         max_message_bytes=settings.max_body_mb * 2**20,
+        max_connections=service.connections.grpc,
+        max_calls=settings.max_concurrency,
+        idle_seconds=settings.keep_alive_seconds,
         authority=service.authority,
     )
     try:

@@ -16,7 +16,7 @@ from app.callers import KeyRing, KeyWatcher
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane, MemoryBudget
 from app.main.model_loader import ModelLoader
-from app.main.resources import available_connections
+from app.main.resources import available_connections, share_connections
 from app.metrics import KeyMetrics, Metrics, RolloutMetrics
 from app.registry import (
     ModelEntry,
@@ -132,13 +132,14 @@ class Service:
             loading_reason=self.rollout_watcher.loading_reason,
             unready=lambda: "" if self.key_watcher is None else self.key_watcher.unready,
         )
+        self.connections = share_connections(available_connections(), grpc=bool(settings.grpc_port))
         self.head_rules = HeadRules(settings.hosts)
         self.hot = Hot(
             self.data_plane,
             matches=(match_predict, match_infer, match_v1),
             max_body=settings.max_body_mb * 2**20,
             keep_alive=settings.keep_alive_seconds,
-            max_connections=settings.max_connections or available_connections(),
+            max_connections=settings.max_connections or self.connections.http,
             lifecycle=self.control_plane,
             authority=self.authority if self.authority.asks_callers else None,
             rules=self.head_rules,

@@ -29,12 +29,25 @@ add(
 )  # where reflection looks
 
 
+STREAMS_PER_CONNECTION = 1024
+"""Calls in progress on one connection; clients keep further ones back."""
+
+HANDSHAKE_SECONDS = 20
+"""How long a connection may take to begin to speak HTTP/2."""
+
+PING_SECONDS, PING_TIMEOUT_SECONDS = 60, 20
+"""How often a connection is asked whether its peer is there, and how long it may take to answer."""
+
+
 class RpcServer:
     """Open Inference on one port, with health checking and reflection, on the running loop.
 
     data: Serves inference calls.
     control: Serves all other calls.
     max_message_bytes: The size of a message at most, in both directions.
+    max_connections: How many connections there may be; further ones are closed at once.
+    max_calls: How many calls may be in progress; further ones get RESOURCE_EXHAUSTED.
+    idle_seconds: How long a connection may have no call.
     authority: Decides who may call, and who may load and unload models.
     """
 
@@ -44,6 +57,9 @@ class RpcServer:
         control: ControlPlane,
         *,
         max_message_bytes: int,
+        max_connections: int,
+        max_calls: int,
+        idle_seconds: float,
         authority: Authority,
     ) -> None:
         self._infer_calls = InferCalls(data, max_message_bytes)
@@ -65,7 +81,14 @@ class RpcServer:
                 ("grpc.so_reuseport", 0),  # a second process on the port is an error
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
                 ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.keepalive_time_ms", PING_SECONDS * 1000),
+                ("grpc.keepalive_timeout_ms", PING_TIMEOUT_SECONDS * 1000),
+                ("grpc.max_allowed_incoming_connections", max_connections),
+                ("grpc.max_connection_idle_ms", int(idle_seconds * 1000)),
+                ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
+                ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION),
             ),
+            maximum_concurrent_rpcs=max_calls,
         )
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server, pool=POOL)

@@ -69,11 +69,18 @@ class Cohort:
 
 @contextmanager
 def cohort(
-    models: Path, folder: Path, *, ready: bool = True, stderr: int | None = None, **settings: object
+    models: Path,
+    folder: Path,
+    *,
+    ready: bool = True,
+    stderr: int | None = None,
+    files: int | None = None,
+    **settings: object,
 ) -> Iterator[Cohort]:
     """Serve `models` on a free port, unless one is set; settings are COHORT_* names in lower case.
 
     `folder` takes the state, the cache, and the log, unless that goes to the descriptor `stderr`.
+    `files` is how many files it may have open.
     """
     port = int(str(settings.pop("port", 0))) or free_port()
     environment = {
@@ -90,8 +97,9 @@ def cohort(
     }
     log = folder / f"log-{port}.txt"
     with log.open("wb") as file:
+        limited = [] if files is None else ["prlimit", f"--nofile={files}:{files}"]
         process = subprocess.Popen(
-            [sys.executable, "-m", "app", "serve"],
+            [*limited, sys.executable, "-m", "app", "serve"],
             cwd=ROOT,
             env=environment,
             stderr=file if stderr is None else stderr,
