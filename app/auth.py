@@ -1,8 +1,8 @@
 """Who may do what, decided once for every adapter from what its protocol carries.
 
-Callers and operators are known by keys and by client certificates (`app.callers`). An adapter reads
-what a request carries into `Credentials` and asks an `Authority`; what it gets is a `Caller`, whose
-`models` it passes to the planes, or an error.
+Callers and operators are known by keys, tokens and client certificates (`app.callers`). An adapter
+reads what a request carries into `Credentials` and asks an `Authority`; what it gets is a `Caller`,
+whose `models` it passes to the planes, or an error.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import structlog
 
-from app.callers import Caller, KeyRing
-from app.errors import Forbidden, NotReady, Unauthorized
+from app.callers import EXPIRED, Caller, Identity, KeyRing
+from app.errors import CohortError, Forbidden, NotReady, Unauthorized
 
 __all__ = ["KEY_HEADERS", "Authority", "Caller", "Credentials", "bearer_token", "sent_keys"]
 
@@ -62,12 +62,23 @@ class Authority:
     def caller(self, sent: Credentials) -> Caller:
         """The caller of a request that carries these credentials, where callers need some.
 
-        Raises Unauthorized without any, with several keys, or with what is nobody's, and NotReady
-        until the keys have been read.
+        Raises what `identify` does.
+        """
+        return self.identify(sent).caller
+
+    def identify(self, sent: Credentials) -> Identity:
+        """The same, and until when it is known.
+
+        Raises Unauthorized without any credentials, with several keys, or with what is nobody's,
+        and NotReady until the keys have been read; for a token also what `KeyRing.find` raises.
         """
         keys = self._keys
-        caller = self._find(sent)
-        if caller is None:
+        try:
+            identity = self._find(sent)
+        except Unauthorized:
+            keys.wrong += 1
+            raise
+        if identity is None:
             certified = not sent.keys and sent.certificate is not None
             if len(sent.keys) != 1 and not certified:
                 keys.missing += 1
@@ -77,55 +88,65 @@ class Authority:
                 raise NotReady("the API keys cannot be read yet")
             keys.wrong += 1
             raise Unauthorized(WRONG_CERTIFICATE if certified else "the API key is wrong")
-        return caller
+        return identity
+
+    def expired(self) -> Unauthorized:
+        """Count a request whose token was good before; the error to answer it with."""
+        self._keys.wrong += 1
+        return Unauthorized(EXPIRED)
 
     def visible(self, sent: Credentials) -> frozenset[str] | None:
         """The models that a request may see on a route that is open to all; None: all of them."""
         if not self.asks_callers:
             return None
-        caller = self._find(sent)
-        return _NO_MODELS if caller is None else caller.models
+        try:
+            identity = self._find(sent)
+        except CohortError:
+            identity = None
+        return _NO_MODELS if identity is None else identity.caller.models
 
     def check_operator(self, sent: Credentials, action: str) -> None:
         """Return if a request is an operator's, and log who does what: `action`.
 
         Raises Unauthorized without a token, Forbidden with one that is no operator's, and Forbidden
-        for every request where the server knows of no operator.
+        for every request where the server knows of no operator; about a JSON Web Token what
+        `KeyRing.find` does.
         """
         keys = self._keys
         if not keys.has_operator:
             raise Forbidden("admin requests are disabled: COHORT_ADMIN_TOKEN is not set")
-        caller = self._find(sent)
-        if len(sent.keys) != 1 and not (caller and caller.admin):
+        identity = self._find(sent)
+        if len(sent.keys) != 1 and not (identity and identity.caller.admin):
             raise Unauthorized(SEVERAL if sent.keys else NEEDS_OPERATOR)
-        if caller is None:
+        if identity is None:
             raise Forbidden("the admin token is wrong")
-        if not caller.admin:
+        if not identity.caller.admin:
             raise Forbidden("this API key is not an admin's")
-        log.info("admin request", admin=caller.name, action=action)
+        log.info("admin request", admin=identity.caller.name, action=action)
 
     def check_metrics(self, sent: Credentials) -> None:
         """Return if a request may read the metrics.
 
         Raises Unauthorized unless it carries the key for metrics or an operator's, where one is
-        needed.
+        needed. A token that is refused raises what `KeyRing.find` does.
         """
         if self._metrics_key is None:
             return
-        caller = self._find(sent)
-        if caller is not None and caller.admin:
+        if len(sent.keys) == 1 and compare_digest(min(sent.keys).encode(), self._metrics_key):
             return
-        if len(sent.keys) != 1:
-            raise Unauthorized(SEVERAL if sent.keys else NEEDS_METRICS_KEY)
-        if not compare_digest(next(iter(sent.keys)).encode(), self._metrics_key):
+        identity = self._find(sent)
+        if identity is None or not identity.caller.admin:
+            if len(sent.keys) != 1:
+                raise Unauthorized(SEVERAL if sent.keys else NEEDS_METRICS_KEY)
             raise Unauthorized("the metrics key is wrong")
 
-    def _find(self, sent: Credentials) -> Caller | None:
+    def _find(self, sent: Credentials) -> Identity | None:
         if sent.keys:
             return self._keys.find(*sent.keys) if len(sent.keys) == 1 else None
         if sent.certificate is None:
             return None
-        return self._certified or self._keys.find_by_names(sent.certificate)
+        caller = self._certified or self._keys.find_by_names(sent.certificate)
+        return None if caller is None else Identity(caller)
 
 
 _NO_MODELS: frozenset[str] = frozenset()

@@ -164,6 +164,23 @@ class Settings(BaseSettings):
         description="The file of the keys that callers need; 'cohort key new' makes one.",
         json_schema_extra={"default": "unset: callers need no key"},
     )
+    jwks: Path | None = Field(
+        None,
+        description="The file of an issuer's keys (JWKS), by whose tokens callers may be known.",
+        json_schema_extra={"default": "unset: no tokens are taken"},
+    )
+    jwt_issuer: str | None = Field(
+        None,
+        min_length=1,
+        description="The issuer ('iss') that tokens must be by.",
+        json_schema_extra={"default": "none; needed with COHORT_JWKS"},
+    )
+    jwt_audience: str | None = Field(
+        None,
+        min_length=1,
+        description="The audience ('aud') that tokens must be for: this server's name.",
+        json_schema_extra={"default": "none; needed with COHORT_JWKS"},
+    )
     metrics_key: Annotated[SecretStr | None, AfterValidator(_check_token)] = Field(
         None,
         description="The bearer token for /metrics.",
@@ -202,7 +219,21 @@ def read_settings(options: Mapping[str, object] | None = None) -> Settings:
         raise SettingsInvalid(
             {"grpc_port": f"must differ from {variable('port')}, got {settings.port}"}
         )
+    if problems := _incomplete(settings):
+        raise SettingsInvalid(problems)
     return settings
+
+
+def _incomplete(settings: Settings) -> dict[str, str]:
+    """What is missing beside settings that mean nothing, or too much, without it."""
+    tokens = ("jwks", "jwt_issuer", "jwt_audience")
+    given = [name for name in tokens if getattr(settings, name) is not None]
+    if not given:
+        return {}
+    missing = {name: f"is needed with {variable(given[0])}" for name in tokens if name not in given}
+    if settings.api_keys is None:
+        missing["api_keys"] = f"is needed with {variable(given[0])}: its entries say who may call"
+    return missing
 
 
 def variable(name: str) -> str:

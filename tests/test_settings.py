@@ -61,6 +61,9 @@ def test_defaults_are_the_contract() -> None:
         "keep_alive_seconds": 75,
         "admin_token": None,
         "api_keys": None,
+        "jwks": None,
+        "jwt_issuer": None,
+        "jwt_audience": None,
         "metrics_key": None,
         "drain_notice_seconds": 5,
         "drain_seconds": 30,
@@ -205,6 +208,17 @@ def test_anything_is_read_or_refused_in_a_sentence(name: str, value: str) -> Non
         said = str(error)
     assert not said or re.match(r"COHORT_[A-Z_]+: \S", said)
     assert "pydantic" not in said
+
+
+def test_tokens_need_an_issuer_an_audience_and_entries() -> None:
+    """A token of another issuer or for another service opens nothing, for want of a setting."""
+    whole = {"api_keys": "keys.yaml", "jwks": "j", "jwt_issuer": "i", "jwt_audience": "a"}
+    assert read_settings(whole).jwks == Path("j")
+    for name in whole:
+        (said,) = problems(**{key: value for key, value in whole.items() if key != name}).items()
+        first = "COHORT_JWT_ISSUER" if name == "jwks" else "COHORT_JWKS"
+        assert said[0] == name
+        assert said[1].startswith(f"is needed with {first}")
 
 
 def test_misspelt_variable_is_noticed() -> None:

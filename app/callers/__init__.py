@@ -7,7 +7,7 @@ reads; that module is imported only where there is one.
 """
 
 from app.callers.caller import ADMIN, Caller
-from app.callers.key_ring import KeyRing
+from app.callers.key_ring import Identity, KeyRing
 from app.callers.key_watcher import KeyWatcher
 from app.callers.keys import ApiKey, digest_of, load_keys, new_key, parse_keys
 from app.callers.quota import TokenBucket
@@ -18,6 +18,7 @@ __all__ = [
     "EXPIRED",
     "ApiKey",
     "Caller",
+    "Identity",
     "Issuer",
     "KeyRing",
     "KeyWatcher",

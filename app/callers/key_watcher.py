@@ -1,32 +1,43 @@
-"""Keeps the keys in step with the operator's file."""
+"""Keeps what is known of callers in step with the operator's files."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sized
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import structlog
 
-from app.callers.caller import ADMIN
-from app.callers.key_ring import KeyRing
-from app.callers.keys import load_keys
 from app.repository import NEVER_SEEN, ConfigProblems, Problem, log_problems, settled_stamp
 
 log = structlog.get_logger("cohort")
 
+Keys = TypeVar("Keys", bound=Sized)
 
-class KeyWatcher:
-    """Keeps a ring in step with a file. An invalid or missing file changes nothing.
+
+class KeyWatcher(Generic[Keys]):
+    """Follows a file of keys. An invalid or missing file changes nothing.
 
     path: The file.
-    ring: What is kept in step.
-    has_admin_token: Whether the name of COHORT_ADMIN_TOKEN is taken.
+    title: What is in it, for the log and the health.
+    load: Reads it, in a thread. Raises ConfigProblems.
+    follow: Takes over what was read.
     """
 
-    def __init__(self, path: Path, ring: KeyRing, *, has_admin_token: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        title: str,
+        *,
+        load: Callable[[Path], Keys],
+        follow: Callable[[Keys], None],
+    ) -> None:
         self._path = path
-        self._ring = ring
-        self._reserved = ADMIN if has_admin_token else ""
+        self._title = title
+        self._load = load
+        self._follow = follow
+        self._initialized = False
         self._stamp_seen = NEVER_SEEN
         self._problems: tuple[Problem, ...] = ()
 
@@ -43,9 +54,9 @@ class KeyWatcher:
     @property
     def unready(self) -> str:
         """Why no caller can be told from another yet; empty once the file has been read."""
-        if self._ring.initialized:
+        if self._initialized or self.valid:
             return ""
-        return f"the file of API keys is invalid: {self._problems[0]}" if self._problems else ""
+        return f"the file of {self._title} is invalid: {self._problems[0]}"
 
     async def check_file(self) -> None:
         """Follow the file, if it has changed and is no longer being written."""
@@ -54,14 +65,14 @@ class KeyWatcher:
             return
         self._stamp_seen = stamp
         try:
-            keys = await asyncio.to_thread(load_keys, self._path, reserved=self._reserved)
+            keys = await asyncio.to_thread(self._load, self._path)
         except ConfigProblems as error:
-            self._refuse(error.problems)
+            self._problems = error.problems
+            event = f"{self._title} file invalid"
+            log_problems(log, event, error.problems, keeps_previous=self._initialized)
             return
         self._problems = ()
-        self._ring.follow(keys)
-        log.info("API keys read", file=self._path.name, keys=len(keys))
-
-    def _refuse(self, problems: tuple[Problem, ...]) -> None:
-        self._problems = problems
-        log_problems(log, "API keys file invalid", problems, keeps_previous=self._ring.initialized)
+        self._initialized = True
+        self._follow(keys)
+        event = f"{self._title} read"
+        log.info(event, file=self._path.name, keys=len(keys))

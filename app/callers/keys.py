@@ -26,6 +26,9 @@ from app.repository import (
 KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 KEY_NAME_IN_WORDS = "at most 64 letters, digits, '.', '_' and '-', starting with a letter or digit"
 SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
+ANY_SUBJECT = "*"
+"""Stands for every subject that has no entry of its own."""
+
 MAX_CERTIFICATE_NAME = 2048
 """The length of a name at most: that of a SPIFFE ID, which is a URI."""
 
@@ -49,6 +52,12 @@ def _check_certificate(name: str) -> str:
     return name
 
 
+def _check_subject(subject: str) -> str:
+    if not (subject.isprintable() and subject.strip() == subject and 0 < len(subject) <= 255):
+        raise invalid(f"{quoted(subject)} is not the 'sub' of a token; \"*\" is that of any token")
+    return subject
+
+
 def _check_models(models: tuple[str, ...]) -> tuple[str, ...]:
     for model in models:
         if not MODEL_NAME.fullmatch(model):
@@ -65,11 +74,12 @@ def _check_priority(priority: int) -> int:
 @with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """One entry of the file: a caller, known by at least one of `sha256` and `certificate`.
+    """One entry of the file: a caller, known by at least one of `sha256`, `certificate`, `subject`.
 
     name: Stands for the caller in logs and metrics.
     sha256: The SHA-256 of its key, in 64 hexadecimal digits; default None: it has no key.
     certificate: The name in its client certificate; default None: it has none.
+    subject: The `sub` of its tokens, or ANY_SUBJECT; default None: it has no tokens.
     models: The models that it may see; default None: all of them.
     rate: Requests per second; default None: no limit.
     concurrency: Requests in progress at once; default None: no limit.
@@ -80,6 +90,7 @@ class ApiKey:
     name: Annotated[str, AfterValidator(_check_name)]
     sha256: Annotated[str, AfterValidator(_check_sha256)] | None = None
     certificate: Annotated[str, AfterValidator(_check_certificate)] | None = None
+    subject: Annotated[str, AfterValidator(_check_subject)] | None = None
     models: Annotated[tuple[str, ...], AfterValidator(_check_models)] | None = None
     rate: float | None = None
     concurrency: int | None = None
@@ -127,7 +138,7 @@ def _contradictions(keys: Sequence[ApiKey], reserved: str) -> Iterator[tuple[int
             yield place, "name", f"{quoted(reserved)} is the name of COHORT_ADMIN_TOKEN"
         if (before := names.setdefault(key.name, place)) != place:
             yield place, "name", f"{quoted(key.name)} is the name of [{before}]"
-        known_by = {"sha256": key.sha256, "certificate": key.certificate}
+        known_by = {"sha256": key.sha256, "certificate": key.certificate, "subject": key.subject}
         for way, what in known_by.items():
             if what is not None and (before := ways.setdefault((way, what), place)) != place:
                 yield place, way, f"is the same as [{before}]'s"
@@ -135,6 +146,8 @@ def _contradictions(keys: Sequence[ApiKey], reserved: str) -> Iterator[tuple[int
             yield place, "", f"must have one of {', '.join(known_by)}"
         if key.admin and key.models is not None:
             yield place, "models", "an admin sees every model; leave 'models' out"
+        if key.admin and key.subject == ANY_SUBJECT:
+            yield place, "admin", "whoever has a token would be an admin; name the subjects"
 
 
 def new_key() -> str:

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from app.tensors import TensorSpec
 
 
-@click.command(cls=options.settings_command("models", "rollouts", "default_model", "api_keys"))
+CHECKED = (
+    *("models", "rollouts", "default_model", "api_keys"),
+    *("jwks", "jwt_issuer", "jwt_audience"),
+)
+
+
+@click.command(cls=options.settings_command(*CHECKED))
 @click.option(
     "--open/--no-open",
     "opens",
@@ -39,7 +45,12 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
 
     # As it is now: a check does not wait for a copy to end.
     snapshot = scan(settings.models, quiet=0)
-    problems = [*snapshot.problems, *_missing(settings, snapshot), *_keys(settings, snapshot)]
+    problems = [
+        *snapshot.problems,
+        *_missing(settings, snapshot),
+        *_keys(settings, snapshot),
+        *_jwks(settings),
+    ]
     named = _named(settings, snapshot, problems)
     console = Console(width=None if sys.stdout.isatty() else options.WIDTH)
     if opens and (wanted := list(_wanted(snapshot, named))):
@@ -74,6 +85,7 @@ def _keys(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:
     from app.callers import ADMIN, load_keys
     from app.errors import did_you_mean, quoted
     from app.repository import ConfigProblems, Problem
+    from app.settings import variable
 
     if settings.api_keys is None:
         return
@@ -84,12 +96,29 @@ def _keys(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:
         yield from error.problems
         return
     for place, key in enumerate(keys):
+        if key.subject is not None and settings.jwks is None:
+            sentence = f"{variable('jwks')} is not set: no token can be verified"
+            yield Problem(settings.api_keys.name, f"[{place}].subject", sentence)
         for number, model in enumerate(key.models or ()):
             if model not in snapshot.models:
                 there = did_you_mean(model, snapshot.models)
                 path = f"[{place}].models[{number}]"
                 sentence = f"model {quoted(model)} not found{there}"
                 yield Problem(settings.api_keys.name, path, sentence)
+
+
+def _jwks(settings: Settings) -> Iterator[Problem]:
+    """What is wrong with the file of an issuer's keys."""
+    from app.repository import ConfigProblems
+
+    if settings.jwks is None:
+        return
+    from app.callers.jwks import load_jwks
+
+    try:
+        load_jwks(settings.jwks)
+    except ConfigProblems as error:
+        yield from error.problems
 
 
 def _named(

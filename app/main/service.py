@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import structlog
 from pydantic import SecretStr
 
 from app.auth import Authority
 from app.batching import Watchdog
-from app.callers import KeyRing, KeyWatcher
+from app.callers import ADMIN, Issuer, KeyRing, KeyWatcher, VerifyingKeys, load_keys
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane, MemoryBudget
 from app.main.model_loader import ModelLoader
@@ -62,17 +65,11 @@ class Service:
 
     def __init__(self, settings: Settings, *, log_lines_dropped: Callable[[], int] = int) -> None:
         self.settings = settings
-        self.keys = KeyRing(_secret(settings.admin_token))
-        self.key_watcher = (
-            KeyWatcher(
-                settings.api_keys, self.keys, has_admin_token=settings.admin_token is not None
-            )
-            if settings.api_keys is not None
-            else None
-        )
+        self.keys = KeyRing(_secret(settings.admin_token), issuer=_issuer(settings))
+        self.key_watchers = _key_watchers(settings, self.keys)
         self.authority = Authority(
             self.keys,
-            asks_callers=self.key_watcher is not None,
+            asks_callers=settings.api_keys is not None,
             metrics_key=_secret(settings.metrics_key),
         )
         self.scheduler = Scheduler({"cpu": cores()})
@@ -90,9 +87,9 @@ class Service:
             memory=lambda: (self.memory.used, self.memory.maximum),
             folder_problems=lambda: len(self.model_loader.problems),
             keys=KeyMetrics(
-                self.keys, valid=lambda: self.key_watcher is None or self.key_watcher.valid
+                self.keys, valid=lambda: all(watcher.valid for watcher in self.key_watchers)
             )
-            if self.key_watcher is not None
+            if self.key_watchers
             else None,
             log_lines_dropped=log_lines_dropped,
         )
@@ -130,7 +127,7 @@ class Service:
             save=self.rollout_watcher.sync,
             problems=self._problems,
             loading_reason=self.rollout_watcher.loading_reason,
-            unready=lambda: "" if self.key_watcher is None else self.key_watcher.unready,
+            unready=lambda: next((one.unready for one in self.key_watchers if one.unready), ""),
         )
         self.connections = share_connections(available_connections(), grpc=bool(settings.grpc_port))
         self.head_rules = HeadRules(settings.hosts)
@@ -155,8 +152,8 @@ class Service:
             stack.callback(self.scheduler.close)  # its threads finish batches in flight
             stack.callback(self.registry.close)
             stack.callback(self.rollouts.close)  # shadow requests hold versions
-            if self.key_watcher is not None:
-                await self.key_watcher.check_file()
+            for watcher in self.key_watchers:
+                await watcher.check_file()
             await self.rollout_watcher.check_file()
             await self.rollout_watcher.sync()
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
@@ -167,11 +164,11 @@ class Service:
                 tasks.create_task(self._repeat(self.rollout_watcher.step, GUARD_INTERVAL_SECONDS)),
                 tasks.create_task(self._measure_lag()),
                 tasks.create_task(self._return_memory()),
+                *(
+                    tasks.create_task(self._repeat(watcher.check_file, watch_seconds))
+                    for watcher in self.key_watchers
+                ),
             ]
-            if self.key_watcher is not None:
-                background.append(
-                    tasks.create_task(self._repeat(self.key_watcher.check_file, watch_seconds))
-                )
             stack.callback(lambda: [task.cancel() for task in background])  # no more loading
             stack.callback(self.data_plane.close)  # first: no new requests
             yield
@@ -207,7 +204,7 @@ class Service:
 
     def _problems(self) -> list[object]:
         rollouts = self.rollout_watcher.problems(settled=self.registry.settled)
-        keys = [] if self.key_watcher is None else self.key_watcher.problems
+        keys = [problem for watcher in self.key_watchers for problem in watcher.problems]
         return [*self.model_loader.problems, *rollouts, *keys]
 
     # -- events
@@ -239,6 +236,30 @@ class Service:
 
 def _secret(value: SecretStr | None) -> str | None:
     return None if value is None else value.get_secret_value()
+
+
+def _issuer(settings: Settings) -> Issuer | None:
+    if settings.jwt_issuer is None or settings.jwt_audience is None:
+        return None
+    return Issuer(settings.jwt_issuer, settings.jwt_audience)
+
+
+def _key_watchers(settings: Settings, keys: KeyRing) -> list[KeyWatcher[Any]]:
+    """What keeps `keys` in step with the operator's files."""
+    watchers: list[KeyWatcher[Any]] = []
+    if settings.api_keys is not None:
+        reserved = "" if settings.admin_token is None else ADMIN
+        load = partial(load_keys, reserved=reserved)
+        watchers.append(KeyWatcher(settings.api_keys, "API keys", load=load, follow=keys.follow))
+    if settings.jwks is not None:
+        watchers.append(KeyWatcher(settings.jwks, "JWKS", load=_load_jwks, follow=keys.trust))
+    return watchers
+
+
+def _load_jwks(path: Path) -> VerifyingKeys:
+    from app.callers.jwks import load_jwks  # noqa: PLC0415 - PyJWT and OpenSSL take 0.1 s
+
+    return load_jwks(path)
 
 
 def _log_ready(model: str, version: VersionEntry, seconds: float) -> None:

@@ -14,7 +14,7 @@ class KeyMetrics:
 
     Args:
         keys: The callers, who count their requests themselves.
-        valid: Returns whether the file of the keys can be read; called at each scrape.
+        valid: Returns whether all files of keys can be read; called at each scrape.
     """
 
     def __init__(self, keys: KeyRing, *, valid: Callable[[], bool]) -> None:
@@ -47,7 +47,7 @@ class KeyMetrics:
         unauthorized.add_metric(("none",), self._keys.missing)
         unauthorized.add_metric(("wrong",), self._keys.wrong)
         valid = GaugeMetricFamily(
-            "api_keys_config_valid", "1 if the file of the keys is valid, else 0."
+            "api_keys_config_valid", "1 if all files of keys are valid, else 0."
         )
         valid.add_metric((), float(self._valid()))
         yield from (requests, refused, in_flight, unauthorized, valid)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 import structlog
 
-from app.callers import ApiKey, Caller, KeyRing, KeyWatcher, digest_of
+from app.callers import ApiKey, Caller, KeyRing, KeyWatcher, digest_of, load_keys
 from app.errors import Overloaded
 
 
@@ -18,9 +20,10 @@ def key(name: str, secret: str, **more: object) -> ApiKey:
 
 
 def found(ring: KeyRing, secret: str) -> Caller:
-    caller = ring.find(secret)
-    assert caller is not None
-    return caller
+    identity = ring.find(secret)
+    assert identity is not None
+    assert identity.until is None
+    return identity.caller
 
 
 def refusal(caller: Caller) -> Overloaded:
@@ -117,7 +120,12 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "keys.yaml"
 
 
-def check(watcher: KeyWatcher) -> list[str]:
+def watching(file: Path, ring: KeyRing, reserved: str = "") -> KeyWatcher[Sequence[ApiKey]]:
+    load = partial(load_keys, reserved=reserved)
+    return KeyWatcher(file, "API keys", load=load, follow=ring.follow)
+
+
+def check(watcher: KeyWatcher[Sequence[ApiKey]]) -> list[str]:
     """Look at the file; the events that were logged."""
     with structlog.testing.capture_logs() as logged:
         asyncio.run(watcher.check_file())
@@ -127,7 +135,7 @@ def check(watcher: KeyWatcher) -> list[str]:
 def test_a_changed_file_is_followed(file: Path) -> None:
     """Once; nothing is read or said while it stays the same."""
     ring = KeyRing()
-    watcher = KeyWatcher(file, ring, has_admin_token=False)
+    watcher = watching(file, ring)
     write(file, entry("web", "w"))
     assert check(watcher) == ["API keys read"]
     assert check(watcher) == []
@@ -141,7 +149,7 @@ def test_a_changed_file_is_followed(file: Path) -> None:
 def test_a_bad_edit_keeps_the_last_good_one(file: Path, bad: str | None) -> None:
     """And says so, until the file is good again; None: it was removed."""
     ring = KeyRing()
-    watcher = KeyWatcher(file, ring, has_admin_token=False)
+    watcher = watching(file, ring)
     write(file, entry("web", "w"))
     check(watcher)
     if bad is None:
@@ -161,7 +169,7 @@ def test_a_bad_edit_keeps_the_last_good_one(file: Path, bad: str | None) -> None
 def test_without_a_first_good_file_nobody_is_ready(file: Path) -> None:
     """The process waits for one, and says why."""
     ring = KeyRing()
-    watcher = KeyWatcher(file, ring, has_admin_token=True)
+    watcher = watching(file, ring, reserved="admin")
     check(watcher)
     assert watcher.unready == "the file of API keys is invalid: keys.yaml: is missing"
     write(file, entry("admin", "a"))

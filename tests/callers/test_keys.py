@@ -33,10 +33,28 @@ def test_a_caller_may_be_known_by_its_certificate() -> None:
     assert key == ApiKey("web", certificate="web.internal")
     (key,) = parse_keys(f"{text[:-1]}, sha256: '{DIGEST}'}}", "keys.yaml")
     assert (key.sha256, key.certificate) == (DIGEST, "web.internal")
-    assert problems("- {name: web}") == ["keys.yaml: [0]: must have one of sha256, certificate"]
+    assert problems("- {name: web}") == [
+        "keys.yaml: [0]: must have one of sha256, certificate, subject"
+    ]
     assert problems(f"{text}\n- {{name: other, certificate: web.internal}}") == [
         "keys.yaml: [1].certificate: is the same as [0]'s"
     ]
+
+
+def test_a_caller_may_be_known_by_the_subject_of_its_tokens() -> None:
+    """Or by any, but then it is no admin: that would be whoever has a token."""
+    (key,) = parse_keys("- {name: web, subject: auth0|64}", "keys.yaml")
+    assert key == ApiKey("web", subject="auth0|64")
+    (key,) = parse_keys('- {name: staff, subject: "*"}', "keys.yaml")
+    assert key == ApiKey("staff", subject="*")
+    assert problems('- {name: staff, subject: "*", admin: true}') == [
+        "keys.yaml: [0].admin: whoever has a token would be an admin; name the subjects"
+    ]
+    for wrong in ("''", "' web'", '"a\\nb"', "x" * 256):
+        (said,) = problems(f"- {{name: web, subject: {wrong}}}")
+        assert "is not the 'sub' of a token" in said
+    (said,) = problems("- {name: web, subject: 12}")
+    assert said == "keys.yaml: [0].subject: must be a string, got 12"
 
 
 def test_an_entry_says_what_its_key_may() -> None:

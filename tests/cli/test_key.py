@@ -1,4 +1,4 @@
-"""`cohort key new`, and what `cohort check` says of the file of keys."""
+"""`cohort key new`, and what `cohort check` says of the files of keys."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from app.callers import digest_of, parse_keys
 from app.cli.options import MISUSED, PROBLEMS
 from tests import onnx_models
+from tests.callers.issuing import jwk_of, jwks, private_key
 from tests.cli.test_cli import run
 
 
@@ -67,3 +68,18 @@ def test_check_reads_the_file_of_keys(tmp_path: Path) -> None:
     assert "keys.yaml: [0].models[0]: model 'mlq' not found; did you mean 'mlp'?" in result.stdout
     file.write_text("- {}")
     assert "keys.yaml: [0].name: is missing" in run(*check).stdout
+
+
+def test_check_reads_the_keys_of_an_issuer(tmp_path: Path) -> None:
+    """And says so where there are none for an entry that needs them."""
+    models, file, jwks_file = tmp_path / "models", tmp_path / "keys.yaml", tmp_path / "jwks.json"
+    onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
+    file.write_text('- {name: staff, subject: "*"}')
+    check = ("check", "--no-open", "--models", str(models), "--api-keys", str(file))
+    said = "keys.yaml: [0].subject: COHORT_JWKS is not set: no token can be verified"
+    assert said in run(*check).stdout
+    issuer = ("--jwks", str(jwks_file), "--jwt-issuer", "i", "--jwt-audience", "a")
+    jwks_file.write_text(jwks())
+    assert run(*check, *issuer).exit_code == 0
+    jwks_file.write_text(jwks(jwk_of(private_key())))
+    assert "jwks.json: keys[0].d: is a private key" in run(*check, *issuer).stdout

@@ -7,9 +7,10 @@ request that begins with the same bytes costs its place in the caller's quota on
 from __future__ import annotations
 
 from collections.abc import Iterable
+from time import time
 
 from app.auth import Caller, Credentials
-from app.errors import CohortError, Overloaded
+from app.errors import CohortError, Overloaded, Unauthorized
 from app.rest.callers import ends_connection
 from app.rest.calls import Encoded, Route
 from app.rest.credentials import keys_in
@@ -29,19 +30,24 @@ def begin(
     if hot.authority is None:
         return HotCycle(protocol, Head(route, url, sent, length, plane=hot.plane))
     try:
-        caller = hot.authority.caller(Credentials(keys_in(headers), protocol.certificate))
+        identity = hot.authority.identify(Credentials(keys_in(headers), protocol.certificate))
     except CohortError as error:
         head = Head(route, url, sent, length, plane=hot.plane)
         return RefusedCycle(protocol, head, error)
+    caller, until = identity
     plane = hot.plane.seen_by(caller.models)
-    return resume(protocol, caller, Head(route, url, sent, length, plane=plane, caller=caller))
+    head = Head(route, url, sent, length, plane=plane, caller=caller, until=until)
+    return resume(protocol, caller, head)
 
 
 def resume(protocol: Connection, caller: Caller, head: Head) -> HotCycle:
     """Make a request of a head whose caller is known, and count it."""
+    authority = protocol.hot.authority
     try:
+        if head.until is not None and authority is not None and head.until <= time():
+            raise authority.expired()
         counted = caller.enter()
-    except Overloaded as error:
+    except (Overloaded, Unauthorized) as error:
         return RefusedCycle(protocol, head, error)
     return CountedCycle(protocol, head) if counted else HotCycle(protocol, head)
 

@@ -58,10 +58,13 @@ class Head:
     length: The Content-Length in bytes; 0 where none was sent.
     plane: Answers its requests, as far as their caller may see it.
     caller: Whose requests they are; None where callers need no key.
+    until: When the token that they carry expires, in seconds since the epoch; None: it is a key.
     coalescible: Whether its requests may be coalesced; False until `read` was called once.
     """
 
-    __slots__ = ("_read", "caller", "coalescible", "headers", "length", "plane", "route", "url")
+    __slots__ = (
+        "_read", "caller", "coalescible", "headers", "length", "plane", "route", "until", "url",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -72,6 +75,7 @@ class Head:
         *,
         plane: DataPlane,
         caller: Caller | None = None,
+        until: float | None = None,
     ) -> None:
         self.route = route
         self.url = url
@@ -79,6 +83,7 @@ class Head:
         self.length = length
         self.plane = plane
         self.caller = caller
+        self.until = until
         self.coalescible = False
         self._read: Read | None = None
 
