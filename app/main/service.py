@@ -218,6 +218,7 @@ class Service:
             case VersionReady(model, version, seconds):
                 self.metrics.version(model, str(version.number)).load.observe(seconds)
                 _log_ready(model, version, seconds)
+                self.rollouts.begin_waiting()
             case VersionFailed(model, number, reason, serving):
                 log.error(
                     "version unavailable",

@@ -22,6 +22,8 @@ class Rollouts:
     """The rollouts of all models. Changes take effect at once.
 
     live: A LiveRollout for each model that has a rollout.
+    waiting: What the file wants of models whose new baseline is not ready: until it is, traffic is
+        routed as before.
     pending_records: Decisions that RolloutWatcher has still to write to the state folder.
     pending_clears: Decisions that it has still to remove from there.
 
@@ -31,17 +33,22 @@ class Rollouts:
 
     def __init__(self, catalog: CatalogSource, observe: RolloutObserver) -> None:
         self.live: dict[str, LiveRollout] = {}
+        self.waiting: dict[str, RolloutConfig] = {}
         self.pending_records: dict[DecisionKey, Decision] = {}
         self.pending_clears: set[DecisionKey] = set()
         self._catalog = catalog
         self._observe = observe
+        self._shared: Decisions = {}  # those of the state folder
 
     # -- queries
 
     @property
     def pinned(self) -> dict[str, frozenset[int]]:
         """The versions that rollouts need, by model."""
-        return {model: live.config.rollout.versions for model, live in self.live.items()}
+        needed = {model: live.config.rollout.versions for model, live in self.live.items()}
+        for model, config in self.waiting.items():
+            needed[model] = needed.get(model, frozenset()) | config.rollout.versions
+        return needed
 
     def version_of(self, model: str, label: str) -> int:
         """The version of a variant. Raises NotFound."""
@@ -76,11 +83,17 @@ class Rollouts:
 
     def problems(self) -> list[str]:
         """A sentence for each version that a rollout names and that cannot serve."""
-        return [
+        configs = {model: live.config for model, live in self.live.items()} | self.waiting
+        waiting = [
+            f"the rollout of model {quoted(model)} waits until version "
+            f"{config.rollout.baseline_version}, its baseline, is ready"
+            for model, config in self.waiting.items()
+        ]
+        return waiting + [
             problem
-            for model, live in self.live.items()
-            for problem in live.config.rollout.problems(
-                [one for one in live.config.rollout.versions if self._is_missing(model, one)]
+            for model, config in configs.items()
+            for problem in config.rollout.problems(
+                [one for one in config.rollout.versions if self._is_missing(model, one)]
             )
         ]
 
@@ -105,19 +118,36 @@ class Rollouts:
     # -- what the operator wants
 
     def apply(self, configs: Mapping[str, RolloutConfig]) -> None:
-        """Apply the rollouts file. Decisions about versions that leave their rollout end."""
+        """Apply the rollouts file. Decisions about versions that leave their rollout end.
+
+        A rollout whose baseline is not ready, of a model that serves, waits for `begin_waiting`.
+        """
         for model in self.live.keys() - configs.keys():
             gone = self.live.pop(model)
             self._clear(gone, gone.config.rollout.versions & gone.decisions.keys())
             gone.close()
-        for model, config in configs.items():
-            live = self.live.get(model)
-            if live is None:
-                self.live[model] = LiveRollout(config, self._catalog, self._observe)
-            elif config != live.config:
-                left = live.config.rollout.versions - config.rollout.versions
-                self._clear(live, left & live.decisions.keys())
-                live.configure(config)
+        self.waiting = dict(configs)
+        self.begin_waiting()
+
+    def begin_waiting(self) -> None:
+        """Apply what waits, where the baseline is ready, or nothing serves that could stay."""
+        for model, config in list(self.waiting.items()):
+            live, ready = self.live.get(model), self._ready(model)
+            if live is None or config != live.config:
+                if ready and config.rollout.baseline_version not in ready:
+                    continue
+                self._begin(model, config)
+            del self.waiting[model]
+
+    def _begin(self, model: str, config: RolloutConfig) -> None:
+        live = self.live.get(model)
+        if live is None:
+            self.live[model] = LiveRollout(config, self._catalog, self._observe)
+        else:
+            left = live.config.rollout.versions - config.rollout.versions
+            self._clear(live, left & live.decisions.keys())
+            live.configure(config)
+        self.follow(self._shared)  # a version that enters may be rolled back already
 
     def roll_back(self, model: str, variant: str) -> None:
         """Roll a variant's version back for an operator. Raises NotFound or InvalidInput."""
@@ -151,6 +181,7 @@ class Rollouts:
 
     def follow(self, decisions: Decisions) -> None:
         """Apply the decisions of the state folder, where other processes write, too."""
+        self._shared = decisions
         for model, live in self.live.items():
             valid = {
                 version: decision

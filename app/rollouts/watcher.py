@@ -104,7 +104,10 @@ class RolloutWatcher:
         self.initialized = True
         self._rollouts.apply(configs)
         for model, config in configs.items():
-            if before.get(model) != config:
+            if model in self._rollouts.waiting:
+                baseline = config.rollout.baseline_version
+                log.warning("rollout waits for its baseline", model=model, version=baseline)
+            elif before.get(model) != config:
                 variants = config.rollout.variants.values()
                 weights = {one.name: f"{one.version}: {one.weight:g}" for one in variants}
                 log.info("rollout changed", model=model, variants=weights)

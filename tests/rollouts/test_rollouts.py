@@ -141,13 +141,63 @@ async def test_versions_and_labels_are_pinned_past_the_rollout(deployment: Deplo
 async def test_a_variant_without_its_version_hands_its_callers_to_the_baseline(
     deployment: Deployment,
 ) -> None:
-    """And without the baseline's, its callers hear so."""
+    """Nobody is turned away for it."""
     deployment.apply(HALVES.replace("version: 2", "version: 7"))
     assert await deployment.ask(times=50) == {("stable", "OK"): 50}
     assert "version 7 of variant canary is not ready" in deployment.rollouts.problems()[0]
-    deployment.apply(HALVES.replace("version: 1", "version: 7").replace("weight: 1", "weight: 9"))
+
+
+NEXT = "variants: {next: {version: 3, weight: 1}}"
+
+
+async def test_a_rollout_waits_until_its_baseline_is_ready(deployment: Deployment) -> None:
+    """Meanwhile traffic is routed as before, and the versions that it names are wanted."""
+    deployment.apply(HALVES.replace("weight: 1}}", "weight: 0}}"))
+    deployment.apply(NEXT)
+    assert await deployment.ask(times=20) == {("stable", "OK"): 20}
+    assert deployment.rollouts.pinned == {"m": {1, 2, 3}}
+    assert "waits until version 3, its baseline, is ready" in deployment.rollouts.problems()[0]
+    deployment.rollouts.begin_waiting()
+    assert await deployment.ask(times=20) == {("stable", "OK"): 20}
+    deployment.put(3, onnx_models.gather(size=10))
+    await deployment.disk.reconcile()
+    deployment.rollouts.begin_waiting()
+    assert await deployment.ask(times=20) == {("next", "OK"): 20}
+    assert deployment.rollouts.pinned == {"m": {3}}
+    assert deployment.rollouts.problems() == []
+
+
+async def test_a_first_rollout_waits_too(deployment: Deployment) -> None:
+    """The highest version answers until then; without the rollout, nothing is waited for."""
+    deployment.apply(NEXT)
+    assert await deployment.ask(times=3) == {("", "OK"): 3}
+    deployment.apply("")
+    assert deployment.rollouts.pinned == {}
+    assert deployment.rollouts.problems() == []
+
+
+async def test_what_was_rolled_back_stays_so_when_its_rollout_begins(
+    deployment: Deployment,
+) -> None:
+    """Another replica decided about a version while its rollout waited here."""
+    deployment.apply("variants: {next: {version: 3, weight: 1}, canary: {version: 2, weight: 9}}")
+    deployment.rollouts.follow({"m": {2: Decision.now(2, "error_rate", "too many")}})
+    deployment.put(3, onnx_models.gather(size=10))
+    await deployment.disk.reconcile()
+    deployment.rollouts.begin_waiting()
+    assert await deployment.ask(times=20) == {("next", "OK"): 20}
+
+
+async def test_where_nothing_serves_a_rollout_does_not_wait(tmp_path: Path) -> None:
+    """At the start nobody is given a version that the rollout keeps from them."""
+    deployment = Deployment(tmp_path / "models")
+    deployment.put(1, onnx_models.gather(size=10))
+    deployment.apply("variants: {next: {version: 3, weight: 1}, canary: {version: 1, weight: 0}}")
+    await deployment.disk.reconcile()
     with pytest.raises(NotReady, match="baseline"):
-        await deployment.ask(times=50)
+        await deployment.ask()
+    deployment.disk.registry.close()
+    deployment.disk.scheduler.close()
 
 
 async def test_a_variant_that_fails_where_the_baseline_does_not_is_rolled_back(
