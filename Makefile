@@ -9,7 +9,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test lint types lock conformance mutants bench packages up down roll containers
+.PHONY: help serve test lint types lock conformance mutants simulate bench packages up down roll containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -51,6 +51,9 @@ conformance: $(VENV)/dev.stamp  ## Send the ONNX standard's backend suite over t
 
 mutants: $(VENV)/dev.stamp  ## Make faults in the code, one at a time, and say which no test notices (ARGS="--changed main")
 	@$(VENV)/bin/python -m tests.mutants $(or $(ARGS),--sample 40 --seed autumn --write)
+
+simulate: $(VENV)/dev.stamp  ## Live a server's life many times, with delays, failures, reloads and stops drawn from seeds (SEEDS=100000)
+	@$(VENV)/bin/python -m tests.simulation --seeds $(or $(SEEDS),2000)
 
 bench: $(VENV)/dev.stamp  ## Measure Cohort beside other servers and bare ONNX Runtime (ARGS=--quick: about 3 minutes)
 	@command -v wrk >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q wrk; } \

@@ -1,0 +1,44 @@
+"""`python -m tests.simulation`: many lives of a server, or one again, by its seed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+
+from rich.console import Console
+from rich.progress import track
+
+from tests.simulation.world import World
+
+
+def main() -> int:
+    """Simulate; the exit status is 1 where something did not hold."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=2000, help="how many; default 2000")
+    parser.add_argument("--first", type=int, default=0, help="the first seed; default 0")
+    parser.add_argument("--seed", type=int, help="this one only, with all that happens in it")
+    given = parser.parse_args()
+    if given.seed is not None:
+        World(given.seed, trace=print).run()
+        return 0
+    console = Console(stderr=True)
+    statuses: Counter[int] = Counter()
+    began = time.monotonic()
+    for seed in track(range(given.first, given.first + given.seeds), "seeds", console=console):
+        world = World(seed)
+        try:
+            world.run()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the seed is what counts
+            console.print(f"seed {seed}: {type(error).__name__}: {error}", style="red")
+            console.print(f"again: python -m tests.simulation --seed {seed}")
+            return 1
+        statuses += world.statuses
+    took = time.monotonic() - began
+    console.print(f"{given.seeds} seeds in {took:.1f} s; responses by status: {dict(statuses)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

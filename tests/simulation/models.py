@@ -1,0 +1,241 @@
+"""Simulated models: files on a simulated disk, and sessions whose runs take simulated time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from app.batching import BatchPolicy, Outputs, PadPlan
+from app.batching.output_limit import NO_LIMIT
+from app.errors import InferenceFailed, LoadFailed
+from app.profiling import Profile, ProfileResult
+from app.registry import Source
+from app.registry.preparation import PreparedVersion
+from app.repository import Found, FoundModel, ModelConfig, Snapshot, VersionPolicy
+from app.session import Metadata, Placement
+from app.tensors import Arrays, TensorSpec
+from tests.simulation.turns import Turns
+
+X = TensorSpec("x", "FP32", (None, 2))
+Y = TensorSpec("y", "FP32", (None, 2))
+
+POISON = 7.0
+"""In a row's second column: the model fails on it, and blames it."""
+
+SLICE_SECONDS = 0.005
+"""How long a run goes on after it was told to stop: until the next node."""
+
+
+SMALLEST_TIMEOUT = 0.2
+"""Of those that configs give, in seconds."""
+
+
+@dataclass(frozen=True)
+class Nature:
+    """What a version is like.
+
+    seconds: What a run takes, and each row more.
+    strays, stray_factor: How often a run takes how many times as long.
+    endless: How often a run does not end.
+    fails: How often a run fails by no fault of its inputs.
+    unpredictable: Why its runs cannot be estimated; "" where they can.
+    broken: Whether it cannot be loaded.
+    loading: Seconds that loading takes.
+    """
+
+    seconds: tuple[float, float]
+    strays: float = 0.0
+    stray_factor: float = 1.0
+    endless: float = 0.0
+    fails: float = 0.0
+    unpredictable: str = ""
+    broken: bool = False
+    loading: float = 0.1
+
+    @classmethod
+    def draw(cls, random: Random, *, may_break: bool = True) -> Nature:
+        """Some version: small models run on the event loop, others on threads."""
+        small = random.random() < 0.6
+        run = random.uniform(5e-6, 60e-6) if small else 10 ** random.uniform(-3.5, -1)
+        return cls(
+            (run, run * random.uniform(0.02, 0.5)),
+            strays=random.choice((0.0, 0.0, 0.02)),
+            stray_factor=random.choice((5.0, 100.0, 2000.0)),
+            endless=random.choice((0.0, 0.0, 0.0, 0.01)),
+            fails=random.choice((0.0, 0.0, 0.02)),
+            unpredictable=random.choice(("", "", "", "it has a loop")),
+            broken=may_break and random.random() < 0.25,
+            loading=random.choice((0.0, 0.01, 0.5, 3.0)),
+        )
+
+    def seconds_for(self, rows: int) -> float:
+        """What a run of `rows` takes."""
+        return self.seconds[0] + rows * self.seconds[1]
+
+
+@dataclass
+class Disk:
+    """The models folder: the versions of each model, and its config."""
+
+    versions: dict[str, dict[int, tuple[str, Nature]]] = field(default_factory=dict)
+    configs: dict[str, ModelConfig] = field(default_factory=dict)
+    smallest_queue: int = 2**20  # of all configs that there were
+    _stamps: int = 0
+
+    def put(self, model: str, number: int, nature: Nature) -> None:
+        """Add or replace a version."""
+        self._stamps += 1
+        self.versions.setdefault(model, {})[number] = str(self._stamps), nature
+
+    def configure(self, model: str, random: Random) -> None:
+        """Write some config."""
+        policy = BatchPolicy(
+            max_batch_size=random.choice((1, 4, 32)),
+            max_queue_size=random.choice((8, 64, 16_384)),
+            max_queue_delay_ms=random.choice((0.0, 0.0, 2.0)),
+        )
+        self.smallest_queue = min(self.smallest_queue, policy.max_queue_size)
+        self.configs[model] = ModelConfig(
+            versions=VersionPolicy(latest=random.choice((0, 1, 1, 2))),
+            batching=policy,
+            timeout_ms=random.choice((SMALLEST_TIMEOUT * 1000, 2_000.0, 30_000.0)),
+        )
+
+    def snapshot(self) -> Snapshot:
+        """What a scan of it sees."""
+        return Snapshot({name: self._found(name) for name in sorted(self.versions)})
+
+    def _found(self, name: str) -> FoundModel:
+        folder = Path(name)
+        versions = {
+            number: Found(folder / str(number) / "model.onnx", folder / str(number), stamp)
+            for number, (stamp, _) in sorted(self.versions[name].items())
+        }
+        return FoundModel(name, folder, versions, self.configs.get(name, ModelConfig()))
+
+
+class Control:
+    """Stops a run."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+
+    def stop(self) -> None:
+        """End the run soon."""
+        self.stopped = True
+
+
+@dataclass
+class Session:
+    """An open version: each row times the version's number plus one.
+
+    submitted: The ids of requests, with their places in the order in which they were queued.
+    injected: Where the ids of requests go whose run failed by no fault of theirs.
+    violated: Called with a sentence about what must not be.
+    """
+
+    turns: Turns
+    number: int
+    nature: Nature
+    submitted: Mapping[int, int]
+    injected: set[int]
+    violated: Callable[[str], None]
+    device: str = "cpu"
+    closed: bool = False
+    served: bool = False  # whether it was ever in the catalog; a load is cut off by the stop
+    runs: int = 0
+    inputs: tuple[TensorSpec, ...] = (X,)
+    outputs: tuple[TensorSpec, ...] = (Y,)
+    metadata: Metadata = field(default_factory=Metadata)
+    placement: Placement = field(default_factory=lambda: Placement(("cpu",), "cpu"))
+
+    @property
+    def unpredictable(self) -> str:
+        """Why its runs cannot be estimated."""
+        return self.nature.unpredictable
+
+    def control(self) -> Control:
+        """A new control for a run."""
+        return Control()
+
+    def run(self, feeds: Arrays, control: Control | None) -> Outputs:
+        """Run for some time. Raises InferenceFailed."""
+        rows = feeds["x"]
+        assert isinstance(rows, np.ndarray)
+        ids = [int(one) for one in rows[:, 0]]
+        turns, random, nature = self.turns, self.turns.random, self.nature
+        if self.closed:
+            if turns.current.name != "cohort-check":  # it may come later than the last request
+                self.violated(f"a closed version ran requests {ids}")
+            raise InferenceFailed("the model was unloaded", blames_input=False)
+        order = [self.submitted.get(one, 0) for one in ids]
+        if order != sorted(order):
+            self.violated(f"requests ran out of order: {ids}")
+        seconds = nature.seconds_for(len(ids)) * random.uniform(0.7, 1.3)
+        if random.random() < nature.strays:
+            seconds *= nature.stray_factor
+        if random.random() < nature.endless:
+            seconds = inf
+        self.runs += 1
+        while seconds > 0:
+            if control is not None and control.stopped:
+                self.injected.update(ids)  # stopped by the watchdog, twice
+                raise InferenceFailed("the run was stopped", blames_input=False)
+            turns.work(min(seconds, SLICE_SECONDS))
+            seconds -= SLICE_SECONDS
+        if random.random() < nature.fails:
+            self.injected.update(ids)
+            raise InferenceFailed("the device failed", blames_input=False)
+        if POISON in rows[:, 1]:
+            raise InferenceFailed("a row cannot be computed", blames_input=True)
+        return [np.multiply(rows, np.float32(self.number + 1))]
+
+    def close(self) -> None:
+        """Close it."""
+        if self.closed:
+            self.violated("a version was closed twice")
+        self.closed = True
+
+
+def prepare(
+    source: Source,
+    disk: Disk,
+    turns: Turns,
+    opened: list[Session],
+    *,
+    submitted: Mapping[int, int],
+    injected: set[int],
+    violated: Callable[[str], None],
+) -> PreparedVersion:
+    """Load a version, on a thread. Raises LoadFailed."""
+    if source.problem or source.config is None:
+        raise LoadFailed(source.problem)
+    model, number = source.path.parts[0], int(source.path.parts[1])
+    found: Mapping[int, tuple[str, Nature]] = disk.versions.get(model, {})
+    stamp, nature = found.get(number, ("", None))
+    if nature is None or stamp != source.stamp:
+        raise LoadFailed("its files have changed")
+    turns.work(nature.loading * turns.random.random())
+    if nature.broken:
+        raise LoadFailed("it is broken")
+    session = Session(turns, number, nature, submitted, injected, violated)
+    opened.append(session)
+    policy = source.config.batching
+    sizes = [size for size in (1, 4, 32) if size <= policy.max_batch_size]
+    estimated = turns.random.choice((1.0, 1.0, 0.2, 5.0))  # a profile may be wrong
+    profile = Profile({size: nature.seconds_for(size) * estimated for size in sizes}, sizes[-1])
+    return PreparedVersion(
+        session,  # type: ignore[arg-type]  # quacks
+        None,
+        ProfileResult(profile, PadPlan()),
+        policy,
+        source.config.timeout_ms / 1000,
+        NO_LIMIT,
+        None,
+        None,
+    )

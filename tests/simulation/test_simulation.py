@@ -1,0 +1,134 @@
+"""Lives of a server from seeds: what must hold does, and what is broken on purpose is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app import scheduling
+from app.batching import Batch
+from app.data_plane import Lease
+from app.errors import Cancelled
+from app.registry import Registry
+from app.registry.actions import Load, Unload
+from app.registry.engine import LeaseCount
+from app.rest.hot.cycle import HotCycle
+from app.rest.hot.protocol import HotProtocol
+from app.scheduling import Scheduler
+from tests.simulation.world import World
+
+
+@pytest.mark.parametrize("first", range(0, 2000, 250))
+def test_what_must_hold_does(first: int) -> None:
+    """Each request gets one answer, the right one; nothing is left over; nobody waits for nothing.
+
+    A seed that fails is replayed by `python -m tests.simulation --seed N`.
+    """
+    for seed in range(first, first + 250):
+        try:
+            World(seed).run()
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
+def test_a_seed_gives_the_same_life_each_time() -> None:
+    """A failure can be looked at again."""
+    for seed in range(5):
+        lives: list[list[str]] = [[], []]
+        for life in lives:
+            World(seed, trace=life.append).run()
+        assert lives[0] == lives[1]
+        assert len(lives[0]) > 2
+
+
+# -- bugs, put in by hand
+
+
+def lose_a_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batcher that is woken while batches are dispatched waits for somebody else's request."""
+
+    def collect_and_dispatch(self: Scheduler) -> None:
+        collectors, self._collectors = self._collectors, []
+        for collect in collectors:
+            collect()
+        self._dispatch(scheduling.monotonic())  # type: ignore[attr-defined]
+        self._dispatch_scheduled = False  # too late
+
+    monkeypatch.setattr(Scheduler, "_collect_and_dispatch", collect_and_dispatch)
+
+
+def keep_the_lease_of_a_leaver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller who leaves holds the version for good."""
+    close = Lease.close
+
+    def close_unless_left(self: Lease, error: BaseException | None = None) -> None:
+        if not isinstance(error, Cancelled):
+            close(self, error)
+
+    monkeypatch.setattr(Lease, "close", close_unless_left)
+
+
+def swap_during_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version that is replaced is closed at once, whoever holds it."""
+    monkeypatch.setattr(LeaseCount, "when_idle", lambda self, then: then())
+
+
+def answer_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A response does not wait for those of earlier requests on its connection."""
+    queue = HotProtocol._queue
+
+    def queue_in_front(self: HotProtocol, cycle: HotCycle) -> None:
+        queue(self, cycle)
+        cycle.at_front = True
+
+    monkeypatch.setattr(HotProtocol, "_queue", queue_in_front)
+
+
+def mix_up_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a run that failed, its halves are retried in the wrong order."""
+    run = Batch._run
+
+    def run_reversed(self: Batch, tickets: list[Any]) -> None:
+        run(self, tickets if tickets is self.tickets else tickets[::-1])
+
+    monkeypatch.setattr(Batch, "_run", run_reversed)
+
+
+def unload_before_the_next_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version that is no longer wanted goes at once."""
+    load = Registry._load
+
+    async def unload_and_load(self: Registry, action: Load) -> None:
+        for number in list(self.catalog[action.model].versions):
+            if number != action.number:
+                self._unload(Unload(action.model, number))
+        await load(self, action)
+
+    monkeypatch.setattr(Registry, "_load", unload_and_load)
+
+
+@pytest.mark.parametrize(
+    "put_in",
+    [
+        lose_a_wake_up,
+        keep_the_lease_of_a_leaver,
+        swap_during_a_batch,
+        answer_in_any_order,
+        mix_up_rows,
+        unload_before_the_next_is_ready,
+    ],
+)
+def test_a_bug_is_found(
+    put_in: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within some seeds, each bug breaks something that must hold."""
+    put_in(monkeypatch)
+
+    def look() -> None:
+        for seed in range(1000):
+            World(seed).run()
+
+    with pytest.raises(AssertionError):
+        look()

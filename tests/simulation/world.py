@@ -1,0 +1,345 @@
+"""One simulated life of a server: start, callers, operators, trouble, stop; and what must hold.
+
+Everything between the bytes of HTTP and ONNX Runtime is the server's own code: the fast path,
+coalescing, batching, scheduling, the watchdog, the registry, leases, rollouts and the drain.
+Sockets, threads, clocks, files and sessions are simulated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest import mock
+
+from structlog.testing import capture_logs
+from uvicorn.server import ServerState
+
+from app.batching import Batcher, Ticket
+from app.errors import InferenceFailed
+from app.main.service import Service
+from app.registry import State
+from app.registry.batched_session import BatchedSession
+from app.rollouts.config import parse_rollouts
+from app.settings import Settings
+from tests.simulation.callers import Asked, Caller
+from tests.simulation.models import SMALLEST_TIMEOUT, Control, Disk, Nature, Session, prepare
+from tests.simulation.turns import Loop, Turns, in_place
+
+STEADY = "steady"
+"""A model that always has a version that can serve, and that nobody unloads."""
+
+VOLATILE = "volatile"
+
+DRAIN_SECONDS = 40.0
+"""How long requests may take to end once no more are sent: their longest timeout, and some."""
+
+
+class Violation(AssertionError):
+    """Something that must hold did not."""
+
+
+class World:
+    """Everything that one seed gives.
+
+    seed: Gives every decision.
+    trace: Called with a line about each event; default: nothing.
+    """
+
+    def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
+        self.random = Random(seed)
+        self.turns = Turns(self.random)
+        self.models = [STEADY, STEADY, VOLATILE]
+        self.server_state = ServerState()
+        self.statuses: Counter[int] = Counter()
+        self.service: Service | None = None
+        self._trace = trace
+        self._disk = Disk()
+        self._sessions: list[Session] = []
+        self._injected: set[int] = set()
+        self._submitted: dict[int, int] = {}  # request ids, in the order of their queue
+        self._callers: list[Caller] = []
+        self._ids = 0
+        self._violations: list[str] = []
+        self._draining = False
+        self._reconciling = asyncio.Lock()
+
+    def run(self) -> None:
+        """Live this life. Raises Violation, or whatever the server should have caught."""
+        loop = Loop(self.turns, self._check)
+        errors: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _, context: errors.append(context))
+        with in_place(self.turns), self._simulated(), capture_logs() as logged:
+            try:
+                loop.run_until_complete(self._live())
+            finally:
+                loop.close()
+        if errors:
+            raise Violation(f"unhandled: {errors[0]}") from errors[0].get("exception")
+        if bugs := [line for line in logged if _tells_of_a_bug(line)]:
+            raise Violation(f"logged: {bugs[0]}")
+
+    @contextmanager
+    def _simulated(self) -> Iterator[None]:
+        slots = self.random.choice((1, 2, 4))
+        submit = Batcher.submit
+
+        def submit_noted(batcher: Batcher, inputs: Any, *args: Any, **kwargs: Any) -> Ticket:
+            ticket = submit(batcher, inputs, *args, **kwargs)
+            for one in inputs["x"][:, 0]:
+                self._submitted[int(one)] = len(self._submitted)
+            return ticket
+
+        with (
+            mock.patch("app.main.service.cores", return_value=slots),
+            mock.patch("app.rollouts.rollout._random", Random(self.random.random())),
+            mock.patch.object(Batcher, "submit", submit_noted),
+            mock.patch("app.main.service.OrtRunControl", Control),
+            mock.patch("app.registry.registry.prepare_version", self._prepare),
+            mock.patch("app.scheduling.lower_priority"),
+        ):
+            yield
+
+    @property
+    def server(self) -> Service:
+        """The service, once there is one."""
+        assert self.service is not None
+        return self.service
+
+    # -- the course of events
+
+    async def _live(self) -> None:
+        draw = self.random
+        self.service = service = Service(_settings())
+        self._disk.put(STEADY, 1, Nature.draw(draw, may_break=False))
+        self._disk.put(VOLATILE, 1, Nature.draw(draw))
+        for model in (STEADY, VOLATILE):
+            self._disk.configure(model, draw)
+        service.watchdog.start()
+        await self._reconcile()
+        operator = asyncio.create_task(self._operate())
+        crowd = draw.choice((1, 3, 6, 12, 40))
+        callers = [asyncio.create_task(self._call()) for _ in range(crowd)]
+        if draw.random() < 0.4:  # stop in the middle
+            await asyncio.sleep(draw.choice((0.01, 0.1, 1.0)))
+        else:
+            await asyncio.wait_for(asyncio.gather(*callers), 600)
+        await self._stop(operator, callers)
+
+    async def _call(self) -> None:
+        await asyncio.sleep(self.random.choice((0.0, 0.0, 0.001, 0.1, 0.5)))
+        caller = Caller(self)
+        self._callers.append(caller)
+        await caller.live()
+
+    async def _operate(self) -> None:
+        draw, service, disk = self.random, self.server, self._disk
+        while True:
+            await asyncio.sleep(draw.choice((0.001, 0.02, 0.3, 1.0)))
+            act = draw.randrange(7)
+            model = draw.choice((STEADY, VOLATILE))
+            number = draw.randint(1, 3)
+            self.note(f"operator: act {act} on {model} {number}")
+            if act == 0:
+                must_serve = model == STEADY and number == 1
+                disk.put(model, number, Nature.draw(draw, may_break=not must_serve))
+            elif act == 1 and not (model == STEADY and number == 1):
+                disk.versions[model].pop(number, None)
+            elif act == 2:
+                disk.configure(model, draw)
+            elif act == 3 and VOLATILE in service.registry.catalog:
+                service.control_plane.unload(VOLATILE)
+            elif act == 4:
+                service.registry.reload_model(VOLATILE)
+            elif act == 5:
+                service.rollouts.apply(parse_rollouts(_rollout(draw), "rollouts.yaml"))
+            else:
+                service.rollouts.judge()
+            await self._reconcile()
+
+    async def _reconcile(self) -> None:
+        async with self._reconciling:
+            await self.server.registry.reconcile(self._disk.snapshot(), self.server.rollouts.pinned)
+
+    async def _stop(self, operator: asyncio.Task[None], callers: list[asyncio.Task[None]]) -> None:
+        service = self.server
+        self.note("stopping")
+        self._draining = True
+        service.control_plane.begin_draining()
+        operator.cancel()
+        with suppress(asyncio.CancelledError):
+            await operator
+        if self.random.random() < 0.5:
+            await asyncio.sleep(self.random.choice((0.0, 0.01, 1.0)))
+        service.data_plane.close()
+        _, late = await asyncio.wait(callers, timeout=DRAIN_SECONDS)
+        if late:
+            waiting = [one.id for caller in self._callers for one in caller.waiting]
+            raise Violation(f"requests {waiting} were never answered")
+        for caller in callers:
+            caller.result()
+        async with self._reconciling:
+            pass  # a load in progress ends
+        service.rollouts.close()
+        service.registry.close()
+        service.scheduler.close()
+        service.watchdog.close()
+        await asyncio.sleep(5)
+        self._check_end()
+
+    # -- what must hold
+
+    def violated(self, what: str) -> None:
+        """Say what must not be; the run ends soon. Raises nothing: the server would catch it."""
+        self.note(f"VIOLATION: {what}")
+        self._violations.append(what)
+
+    def answered(self, asked: Asked, answer: dict[str, Any]) -> None:
+        """Check an answer."""
+        status, took = asked.status, asked.answered - asked.sent
+        self.statuses[status] += 1
+        self.note(f"{asked.id} {asked.model}: {status} {answer.get('code', '')} after {took:.6f}")
+        allowed = _STATUSES.get(status)
+        why_not = "an unknown status" if allowed is None else allowed(self, asked, answer)
+        if why_not:
+            self.violated(f"request {asked.id} got {status} {answer}: {why_not}")
+
+    def _ok(self, asked: Asked, answer: dict[str, Any]) -> str:
+        factor = int(answer["version"]) + 1
+        wanted = [[value * factor for value in row] for row in asked.rows]
+        if asked.poisoned:
+            return "its input cannot be computed"
+        return "" if answer["outputs"]["y"] == wanted else f"wanted {wanted}"
+
+    def _failed(self, asked: Asked, answer: dict[str, Any]) -> str:
+        blamed = asked.poisoned or asked.id in self._injected
+        return "" if blamed else "nothing made it fail"
+
+    def _overloaded(self, asked: Asked, answer: dict[str, Any]) -> str:
+        slowest = max(session.nature.seconds[0] for session in self._sessions)
+        full = self._ids >= self._disk.smallest_queue or slowest > 0.01
+        return "" if full else "its queue cannot be full"
+
+    def _not_ready(self, asked: Asked, answer: dict[str, Any]) -> str:
+        return "" if self._draining or asked.model == VOLATILE else "the model has a version"
+
+    def _too_late(self, asked: Asked, answer: dict[str, Any]) -> str:
+        timeout = min(asked.timeout or SMALLEST_TIMEOUT, SMALLEST_TIMEOUT)
+        over = asked.answered - asked.sent >= timeout - 1e-6
+        return "" if over else "its time was not over"
+
+    def _check(self, idle: bool) -> None:
+        """Check what holds after each step of the event loop, before it waits if `idle`."""
+        if self._violations:
+            raise Violation(self._violations[0])
+        service = self.service
+        if service is None:
+            return
+        for model in service.registry.catalog.values():
+            for entry in model.versions.values():
+                engine = entry.engine
+                if not isinstance(engine, BatchedSession):
+                    continue
+                if engine.leases.count < 0:
+                    self.violated(f"{model.name} has {engine.leases.count} leases")
+                engine._prepared.session.served = True  # type: ignore[attr-defined]
+                batcher = engine._batcher
+                if batcher.waiting > batcher.policy.max_queue_size:
+                    self.violated(f"{model.name} has {batcher.waiting} requests queued")
+                if entry.state is State.READY and batcher._closed:
+                    self.violated(f"{model.name} {entry.number} is READY and closed")
+                if idle and batcher.waiting:
+                    self._check_waiting(batcher)
+        if service.data_plane.open_leases < 0:
+            self.violated(f"{service.data_plane.open_leases} requests hold a version")
+
+    def _check_waiting(self, batcher: Batcher) -> None:
+        """Requests wait, and the event loop has nothing to do: there must be a reason."""
+        scheduler = self.server.scheduler
+        if batcher not in scheduler._work:
+            self.violated("requests wait that the scheduler does not know of")
+            return
+        if isinstance(batcher.next_batch(self.turns.now), float):
+            return  # for more of them, or for their timer
+        if scheduler._device(batcher.device).free_slots().free > 0:
+            self.violated("requests wait although a slot is free")
+
+    def _check_end(self) -> None:
+        service = self.server
+        if service.data_plane.open_leases:
+            self.violated(f"{service.data_plane.open_leases} leases are left")
+        if service.memory.used:
+            self.violated(f"{service.memory.used} bytes are left")
+        if open_now := [one.number for one in self._sessions if one.served and not one.closed]:
+            self.violated(f"versions were not closed: {open_now}")
+        if service.registry.catalog:
+            self.violated(f"the catalog has {list(service.registry.catalog)}")
+        if self.turns.threads:
+            self.violated(f"threads are left: {self.turns.threads}")
+        for caller in self._callers:
+            if caller.waiting and not caller.left and not self._draining:
+                self.violated(f"request {caller.waiting[0].id} was not answered")
+
+    def note(self, line: str) -> None:
+        """Write a line of the trace."""
+        if self._trace is not None:
+            self._trace(f"{self.turns.now - 1000:12.6f} {line}")
+
+    def next_id(self) -> int:
+        """A number that no request had."""
+        self._ids += 1
+        return self._ids
+
+    def _prepare(self, source: Any, cache: object) -> Any:
+        return prepare(
+            source,
+            self._disk,
+            self.turns,
+            self._sessions,
+            submitted=self._submitted,
+            injected=self._injected,
+            violated=self.violated,
+        )
+
+
+def _tells_of_a_bug(line: MutableMapping[str, Any]) -> bool:
+    """Whether a log line says more than that a model or a device failed, or a version is broken."""
+    if line["log_level"] not in {"error", "critical"} or line["event"] == "version unavailable":
+        return False
+    error = line.get("exc_info")
+    return not isinstance(error, InferenceFailed) or error.__cause__ is not None
+
+
+@cache
+def _settings() -> Settings:
+    return Settings(models=Path("models"), state=Path("state"), cache=Path("cache"), memory_mb=1024)
+
+
+def _rollout(draw: Random) -> str:
+    """The text of some rollouts file: perhaps a canary, perhaps a shadow."""
+    model = draw.choice((STEADY, VOLATILE))
+    if draw.random() < 0.3:
+        return ""
+    lines = [f"{model}:", "  variants:", "    stable: {version: 1, weight: 50}"]
+    if draw.random() < 0.7:
+        lines.append(f"    canary: {{version: {draw.randint(1, 3)}, weight: 50}}")
+    lines.append("  baseline: stable")
+    if draw.random() < 0.5:
+        lines.append(f"  shadow: {{version: {draw.randint(2, 3)}, sample: 1.0}}")
+    return "\n".join(lines)
+
+
+_STATUSES: dict[int, Callable[[World, Asked, dict[str, Any]], str]] = {
+    200: World._ok,
+    400: World._failed,
+    404: World._not_ready,
+    429: World._overloaded,
+    500: World._failed,
+    503: World._not_ready,
+    504: World._too_late,
+}
