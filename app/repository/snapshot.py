@@ -145,15 +145,15 @@ class _Scan:
             self._say(str(self._folder), f"{reason}; {advice}")
             return replace(before, problems=tuple(self._problems))
         models: dict[str, FoundModel] = {}
-        for folder in folders:
-            if not MODEL_NAME.fullmatch(folder.name):
+        for name in folders:
+            if not MODEL_NAME.fullmatch(name):
                 self._say(
-                    ascii(folder.name)[1:-1],
+                    ascii(name)[1:-1],
                     "is not a model name: use at most 128 letters, digits, '.', '_' and '-', "
                     "beginning with a letter or digit",
                 )
-            elif (model := self._model(folder)) is not None:
-                models[folder.name] = model
+            elif (model := self._model(name, self._folder / name)) is not None:
+                models[name] = model
         if any(model.versions for model in models.values()):
             self._keep_for(self._quiet, models)
         elif before.models and before.device not in {None, device}:
@@ -198,8 +198,7 @@ class _Scan:
         self._settling[version] = fresh
         return False
 
-    def _model(self, folder: Path) -> FoundModel | None:
-        name = folder.name
+    def _model(self, name: str, folder: Path) -> FoundModel | None:
         try:
             inside = _folders(folder)
         except OSError as error:
@@ -211,10 +210,10 @@ class _Scan:
         self._problems += config.problems
         versions: dict[int, Found] = {}
         for version in inside:
-            if not VERSION_NUMBER.fullmatch(version.name):
-                self._say(f"{name}/{ascii(version.name)[1:-1]}", _bad_number(version.name))
-            elif (found := self._version(name, version)) is not None:
-                versions[int(version.name)] = found
+            if not VERSION_NUMBER.fullmatch(version):
+                self._say(f"{name}/{ascii(version)[1:-1]}", _bad_number(version))
+            elif (found := self._version(name, version, f"{folder}/{version}")) is not None:
+                versions[int(version)] = found
         versions = dict(sorted(versions.items()))
         if not inside:
             move = f"; move model.onnx to {name}/1/" if (folder / "model.onnx").is_file() else ""
@@ -249,18 +248,18 @@ class _Scan:
         """A file that changed just now may change again within the clock's resolution."""
         return bool(stamp) and self._wall - max(stamp[:2]) / 1e9 < QUIET_SECONDS
 
-    def _version(self, name: str, folder: Path) -> Found | None:
-        number = int(folder.name)
+    def _version(self, name: str, version: str, path: str) -> Found | None:
+        number = int(version)
         model = self._previous.models.get(name)
         before = model.versions.get(number) if model else None
-        label = f"{name}/{folder.name}"
         try:
-            stamp, changed = stamp_files(folder)
+            stamp, changed = stamp_files(path)
+            if before is not None and before.stamp == stamp:
+                return before
+            folder = Path(path)
             problem = why_no_model(folder / "model.onnx")
         except OSError as error:
-            self._say(label, _reason(error, folder))
-            return before
-        if before is not None and before.stamp == stamp:
+            self._say(f"{name}/{version}", _reason(error, Path(path)))
             return before
         fresh = self._previous.settling.get((name, number))
         if fresh is None or fresh.stamp != stamp:
@@ -270,7 +269,8 @@ class _Scan:
             return before
         if problem:
             stays = before is not None and problem != NO_MODEL
-            self._say(label, f"{problem}; what was loaded before stays" if stays else problem)
+            sentence = f"{problem}; what was loaded before stays" if stays else problem
+            self._say(f"{name}/{version}", sentence)
             return before if stays else None
         return Found(folder / "model.onnx", folder, stamp)
 
@@ -286,8 +286,8 @@ def _bad_number(name: str) -> str:
     return "a version's folder must be named by its number, such as 1"
 
 
-def _folders(folder: Path) -> list[Path]:
-    """Everything in `folder` that may be a model or version, links followed, in order of names.
+def _folders(folder: Path) -> list[str]:
+    """The names of all in `folder` that may be a model or version, links followed, in order.
 
     A link to nothing or in a circle is kept: looking into it fails with the reason.
     """
@@ -301,7 +301,7 @@ def _folders(folder: Path) -> list[Path]:
             except OSError:
                 is_ours = True
             if is_ours:
-                found.append(folder / entry.name)
+                found.append(entry.name)
     return sorted(found)
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from errno import EFBIG, ELOOP
 from hashlib import blake2b
-from itertools import islice
-from operator import itemgetter
 from pathlib import Path
 
 MAX_FILES = 10_000
@@ -30,49 +27,47 @@ def why_no_model(path: Path) -> str:
     return "" if found.st_size else "its model.onnx is empty"
 
 
-def stamp_files(folder: Path) -> tuple[str, float]:
-    """Give a digest of names, times and sizes in `folder`, and when something last changed.
+def stamp_files(folder: str) -> tuple[str, float]:
+    """Give a digest of names, times, sizes and inodes in `folder`, and when something last changed.
 
-    The change time counts besides the modification time, which copies often carry along.
+    The change time counts besides the modification time, which copies often carry along. Raises
+    OSError where a file or folder cannot be looked at, or there are more than MAX_FILES.
     """
-    digest = blake2b(digest_size=12)
-    changed = 0.0
-    files = list(islice(_walk(folder), MAX_FILES + 1))
-    if len(files) > MAX_FILES:
-        raise OSError(EFBIG, f"it has more than {MAX_FILES} files")
-    for name, found in sorted(files, key=itemgetter(0)):
-        changed = max(changed, found.st_mtime, found.st_ctime)
-        if not stat.S_ISDIR(found.st_mode):
-            row = (name, found.st_mtime_ns, found.st_size, found.st_ino)
-            digest.update(repr(row).encode())
-    return digest.hexdigest(), changed
-
-
-def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file and folder inside, links followed, each folder once."""
+    rows: list[tuple[str, int, int, int, int]] = []
     seen: set[tuple[int, int]] = set()
+    changed = 0.0
     waiting = [("", folder)]
     while waiting:
         prefix, path = waiting.pop()
-        found = path.stat()
-        if (found.st_dev, found.st_ino) in seen:
+        itself = os.stat(path)  # noqa: PTH116 - a thousand versions are looked at again and again
+        if (itself.st_dev, itself.st_ino) in seen:  # a link to a folder around it
             continue
-        seen.add((found.st_dev, found.st_ino))
-        yield prefix, found
+        seen.add((itself.st_dev, itself.st_ino))
+        changed = max(changed, itself.st_mtime, itself.st_ctime)
         with os.scandir(path) as entries:
             for entry in entries:
-                if entry.name.startswith("."):
+                name = entry.name
+                if name[0] == "." or (found := _stat(entry.path)) is None:
                     continue
-                inner, name = Path(entry.path), f"{prefix}/{entry.name}"
-                try:
-                    found = inner.stat()  # entry.stat() has no inode on Windows
-                except (FileNotFoundError, PermissionError):
-                    continue  # gone meanwhile, or a link to nothing or to what is not ours
-                except OSError as error:
-                    if error.errno == ELOOP:
-                        continue
-                    raise
                 if stat.S_ISDIR(found.st_mode):
-                    waiting.append((name, inner))
-                else:
-                    yield name, found
+                    waiting.append((f"{prefix}{name}/", entry.path))
+                    continue
+                changed = max(changed, found.st_mtime, found.st_ctime)
+                times = found.st_mtime_ns, found.st_ctime_ns
+                rows.append((prefix + name, *times, found.st_size, found.st_ino))
+                if len(rows) + len(waiting) > MAX_FILES:
+                    raise OSError(EFBIG, f"it has more than {MAX_FILES} files")
+    rows.sort()
+    return blake2b(repr(rows).encode(), digest_size=12).hexdigest(), changed
+
+
+def _stat(path: str) -> os.stat_result | None:
+    """What is at the end of `path`; None where that is gone, a link to nothing, or not ours."""
+    try:
+        return os.stat(path)  # noqa: PTH116 - and an entry's own has no inode on Windows
+    except (FileNotFoundError, PermissionError):
+        return None
+    except OSError as error:
+        if error.errno == ELOOP:
+            return None
+        raise

@@ -214,6 +214,16 @@ def test_stamp_changes_with_any_file(models: Path) -> None:
     assert len(set(stamps)) == 5
 
 
+def test_a_file_overwritten_in_place_is_another(models: Path) -> None:
+    """With the same size, and its time set back as some copies do."""
+    path = put(models, "iris/1", b"ONNX")
+    before = now(models)
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    path.write_bytes(b"onnx")
+    os.utime(path, ns=times)
+    assert now(models, before).models != before.models
+
+
 def test_fresh_version_waits_for_the_next_scan(models: Path) -> None:
     """Half a copy is never handed on; once it holds still, it is."""
     path = put(models, "iris/1")
