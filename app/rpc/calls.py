@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from traceback import clear_frames
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import grpc
@@ -14,13 +15,14 @@ from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
 from app.auth import Authority, Credentials, sent_keys
+from app.data_plane import MemoryHold
 from app.errors import InvalidInput
 from app.refusals import known_error
 from app.request_ids import REQUEST_ID, new_request_id, readable
 from app.rpc.certificates import names_in_pem
 from app.rpc.errors import details_of, grpc_status, log_grpc_refusal, metadata_of
+from app.rpc.transfers import Context, Transfers
 
-Context = aio.ServicerContext[bytes, bytes]
 CallMetadata = Iterable[tuple[str, str | bytes]]
 """A call's pairs as gRPC has them: names in lower case, bytes under those that end in -bin."""
 
@@ -37,10 +39,16 @@ def parse_message(kind: type[Request], data: bytes) -> Request:
 
 
 class RpcCall(NamedTuple):
-    """A call that was let in, and the models that its caller may see; None: all of them."""
+    """A call that was let in.
+
+    context: gRPC's own of it.
+    models: The models that its caller may see; None: all of them.
+    hold: What it holds of the process's memory.
+    """
 
     context: Context
     models: frozenset[str] | None
+    hold: MemoryHold
 
 
 class CallerGate:
@@ -55,18 +63,18 @@ class CallerGate:
             self._authority.caller(credentials_of(context))
 
     @contextmanager
-    def enter(self, context: Context) -> Iterator[RpcCall]:
-        """Hold a request's place in its caller's quota.
+    def enter(self, context: Context, hold: MemoryHold) -> Iterator[RpcCall]:
+        """Hold a request's place in its caller's quota, beside its memory.
 
         Raises Unauthorized, NotReady, or Overloaded where the quota is used up.
         """
         if not self._authority.asks_callers:
-            yield RpcCall(context, None)
+            yield RpcCall(context, None, hold)
             return
         caller = self._authority.caller(credentials_of(context))
         counted = caller.enter()
         try:
-            yield RpcCall(context, caller.models)
+            yield RpcCall(context, caller.models, hold)
         finally:
             if counted:
                 caller.leave()
@@ -85,6 +93,7 @@ def unary(
     kind: type[Request],
     respond: Callable[[Request, RpcCall], Awaitable[Message]],
     *,
+    transfers: Transfers,
     gate: CallerGate | None,
 ) -> tuple[str, Handler]:
     """A call of one request and one response, under its name. `gate` None: open to all."""
@@ -93,30 +102,45 @@ def unary(
         response = await respond(parse_message(kind, data), entered)
         return response.SerializeToString()
 
-    return unary_bytes(method, respond_in_bytes, gate=gate)
+    return unary_bytes(method, respond_in_bytes, transfers=transfers, gate=gate)
 
 
 def unary_bytes(
     method: str,
     respond: Callable[[bytes, RpcCall], Awaitable[bytes]],
     *,
+    transfers: Transfers,
     gate: CallerGate | None,
 ) -> tuple[str, Handler]:
-    """As `unary`, where `respond` reads the request and writes the response itself."""
+    """As `unary`, where `respond` reads the request and writes the response itself.
 
-    async def call(data: bytes, context: Context) -> bytes:
+    To gRPC it is a call of many requests: it does not receive them before we ask for them.
+    """
+
+    async def call(requests: object, context: Context) -> bytes:
+        del requests
         if request_id := sent_id(context):
             context.set_trailing_metadata(((REQUEST_ID, request_id),))
         try:
-            if gate is None:
-                return await respond(data, RpcCall(context, None))
-            with gate.enter(context) as entered:
-                return await respond(data, entered)
+            with transfers.memory.hold() as hold:
+                if gate is None:
+                    response = await serve(RpcCall(context, None, hold))
+                else:
+                    with gate.enter(context, hold) as entered:
+                        response = await serve(entered)
         except Exception as error:
             await refuse(context, error, method)
             raise  # never reached
+        transfers.hold_response(context, len(response))
+        return response
 
-    return method, grpc.unary_unary_rpc_method_handler(call)
+    async def serve(entered: RpcCall) -> bytes:
+        data = await transfers.receive(entered.context)
+        if data is None:
+            raise InvalidInput("the call ended without a message that this server takes")
+        return await respond(await transfers.unpack(data, entered.hold), entered)
+
+    return method, grpc.stream_unary_rpc_method_handler(call)
 
 
 async def refuse(context: Context, error: Exception, method: str) -> None:
@@ -126,7 +150,15 @@ async def refuse(context: Context, error: Exception, method: str) -> None:
     ours = known_error(error)
     request_id = sent_id(context) or new_request_id().decode()
     log_grpc_refusal(ours, method, request_id)
+    _forget_locals(error)
     await context.abort(grpc_status(ours), details_of(ours), metadata_of(ours, request_id))
+
+
+def _forget_locals(error: BaseException | None) -> None:
+    """Let go of what the frames of an error hold: messages that no budget counts any more."""
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 def sent_id(context: Context) -> str:

@@ -19,6 +19,7 @@ from app.errors import (
     NotFound,
     NotReady,
     Overloaded,
+    TooLarge,
     Unauthorized,
 )
 from app.refusals import log_refusal
@@ -26,8 +27,19 @@ from app.request_ids import REQUEST_ID
 
 log = structlog.get_logger("cohort.rpc")
 
+
+class MessageTooLarge(TooLarge):
+    """A message that is too large, which gRPC itself does not call an invalid argument."""
+
+    @property
+    def code(self) -> str:
+        """As any other that is too large."""
+        return TooLarge.__name__
+
+
 GRPC_STATUS: Mapping[type[CohortError], StatusCode] = {
     InvalidInput: StatusCode.INVALID_ARGUMENT,
+    MessageTooLarge: StatusCode.RESOURCE_EXHAUSTED,
     Unauthorized: StatusCode.UNAUTHENTICATED,
     Forbidden: StatusCode.PERMISSION_DENIED,
     NotFound: StatusCode.NOT_FOUND,

@@ -15,7 +15,8 @@ from grpc_health.v1 import health
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from app.errors import CohortError, NotFound, quoted
-from app.rpc.calls import Context, RpcCall, parse_message, refuse, unary
+from app.rpc.calls import RpcCall, parse_message, refuse, unary
+from app.rpc.transfers import Context, Transfers
 
 POLL_SECONDS = 0.25
 """How often the state is looked at for watchers."""
@@ -24,8 +25,9 @@ POLL_SECONDS = 0.25
 class Health:
     """Serves health checks of `services`; the empty name stands for the process."""
 
-    def __init__(self, ready: Callable[[], bool], services: set[str]) -> None:
+    def __init__(self, ready: Callable[[], bool], services: set[str], transfers: Transfers) -> None:
         self._ready = ready
+        self._transfers = transfers
         self._services = {"", *services}
         self._closed = asyncio.Event()
 
@@ -39,8 +41,14 @@ class Health:
             health.SERVICE_NAME,
             dict(
                 [
-                    unary("Check", HealthCheckRequest, self._check, gate=None),
-                    ("Watch", grpc.unary_stream_rpc_method_handler(self._watch)),
+                    unary(
+                        "Check",
+                        HealthCheckRequest,
+                        self._check,
+                        transfers=self._transfers,
+                        gate=None,
+                    ),
+                    ("Watch", grpc.stream_stream_rpc_method_handler(self._watch)),
                 ]
             ),
         )
@@ -50,9 +58,14 @@ class Health:
             raise NotFound(f"service {quoted(request.service)} not found")
         return self._now(request)
 
-    async def _watch(self, data: bytes, context: Context) -> None:
+    async def _watch(self, requests: object, context: Context) -> None:
+        del requests
         try:
-            request = parse_message(HealthCheckRequest, data)
+            with self._transfers.memory.hold() as hold:
+                data = await self._transfers.receive(context) or b""
+                request = parse_message(
+                    HealthCheckRequest, await self._transfers.unpack(data, hold)
+                )
             last = None
             while not self._closed.is_set():
                 now = self._now(request)

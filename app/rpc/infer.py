@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from app.codec import LARGE_BYTES
 from app.codec.codec_thread import codec_thread
-from app.data_plane import DataPlane, Outputs, Sticky, sticky_key
+from app.data_plane import DataPlane, MemoryHold, Outputs, Sticky, count_bytes, sticky_key
 from app.errors import Cancelled, CohortError, DeadlineExceeded, TooLarge
 from app.open_inference import Inference
 from app.rpc.calls import CallMetadata, find_metadata
@@ -56,6 +56,7 @@ class InferCalls:
         metadata: Callable[[], CallMetadata] = tuple,
         models: frozenset[str] | None = None,
         *,
+        hold: MemoryHold,
         streamed: bool = False,
     ) -> bytes:
         """Serve one request. Where the task is cancelled, the request leaves its batch.
@@ -64,6 +65,7 @@ class InferCalls:
         remaining: Returns the seconds until the call's deadline; None where it has none.
         metadata: Returns the call's metadata, which may hold a sticky key; default none.
         models: The models that the caller may see; default None: all of them.
+        hold: Takes what the tensors need, beside the message.
         streamed: Whether the response is one of a stream's.
 
         Raises any CohortError.
@@ -88,10 +90,15 @@ class InferCalls:
             inference = Inference(request)
             large = inference.decode_work(lease) > LARGE_BYTES
             arrays = await _do(large, inference.decode, lease)
+            if hold.size or large:
+                hold.set(max(hold.size, count_bytes(arrays.values())))
             timeout = _smaller(request.timeout, remaining())
             outputs = await lease.infer(arrays, timeout=timeout)
             typed = bool(message.inputs) and not read.raw
-            response = await _do(inference.is_large(outputs), encode, outputs)
+            large = inference.is_large(outputs)
+            if hold.size or large:
+                hold.set(count_bytes(outputs))
+            response = await _do(large, encode, outputs)
         except CancelledError:
             left = remaining()
             late = left is not None and left <= 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from functools import partial
 
 import grpc
 from grpc import aio
@@ -11,15 +13,17 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from app.auth import Authority
 from app.control_plane import ControlPlane
-from app.data_plane import SMALL_BYTES, DataPlane
+from app.data_plane import DataPlane
 from app.rpc import inference_pb2 as messages
 from app.rpc.admin import AdminCalls
 from app.rpc.calls import CallerGate, CallMetadata, RpcCall, unary, unary_bytes
-from app.rpc.descriptor_pool import POOL, add
+from app.rpc.descriptor_pool import add
 from app.rpc.health import Health
 from app.rpc.infer import InferCalls
 from app.rpc.metadata import MetadataCalls
+from app.rpc.reflecting import reflection_handlers
 from app.rpc.streams import Streams
+from app.rpc.transfers import Transfers
 from app.rpc.wire import InferMessage
 
 SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
@@ -63,13 +67,14 @@ class RpcServer:
         authority: Authority,
     ) -> None:
         self._infer_calls = InferCalls(data, max_message_bytes)
-        self._memory = data.memory
+        self._transfers = Transfers(data.memory, max_message_bytes)
         self._gate = CallerGate(authority)
         read = self._infer_calls.read
         self._streams = Streams(
-            "ModelStreamInfer", read, self._answer, gate=self._gate, memory=data.memory
+            "ModelStreamInfer", read, self._answer, gate=self._gate, transfers=self._transfers
         )
-        self._health = Health(lambda: control.readiness().ready, {SERVICE})
+        self._health = Health(lambda: control.readiness().ready, {SERVICE}, self._transfers)
+        self._watching: asyncio.Task[None] | None = None
         self._server = aio.server(
             handlers=(
                 self._calls(MetadataCalls(control), AdminCalls(control, authority)),
@@ -78,6 +83,7 @@ class RpcServer:
             options=(
                 ("grpc.max_receive_message_length", max_message_bytes),
                 ("grpc.max_send_message_length", max_message_bytes),
+                ("grpc.per_message_decompression", 0),  # Transfers unpacks them
                 ("grpc.so_reuseport", 0),  # a second process on the port is an error
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
                 ("grpc.keepalive_permit_without_calls", 1),
@@ -91,7 +97,7 @@ class RpcServer:
             maximum_concurrent_rpcs=max_calls,
         )
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server, pool=POOL)
+        self._server.add_generic_rpc_handlers((reflection_handlers(names, self._transfers),))
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port. Raises OSError where the address is not available."""
@@ -101,6 +107,7 @@ class RpcServer:
         except RuntimeError as error:
             raise _why_not_bound(host, port) from error
         await self._server.start()
+        self._watching = asyncio.create_task(self._transfers.watch(bound))
         return bound
 
     async def stop(self, grace: float) -> None:
@@ -108,47 +115,38 @@ class RpcServer:
         self._streams.close()
         self._health.close()
         await self._server.stop(grace)
+        if self._watching is not None:
+            self._watching.cancel()
 
     async def _infer(self, data: bytes, call: RpcCall) -> bytes:
-        with self._memory.hold() as hold:
-            if len(data) > SMALL_BYTES:
-                hold.add(len(data))
-            return await self._answer(await self._infer_calls.read(data), call, streamed=False)
+        return await self._answer(await self._infer_calls.read(data), call, streamed=False)
 
     async def _answer(self, read: InferMessage, call: RpcCall, *, streamed: bool = True) -> bytes:
-        context, models = call
+        context, models, hold = call
 
         def metadata() -> CallMetadata:
             return context.invocation_metadata() or ()
 
         return await self._infer_calls.infer(
-            read, context.time_remaining, metadata, models, streamed=streamed
+            read, context.time_remaining, metadata, models, hold=hold, streamed=streamed
         )
 
     def _calls(self, metadata: MetadataCalls, admin: AdminCalls) -> grpc.GenericRpcHandler:
-        gate = self._gate
+        known = partial(unary, transfers=self._transfers, gate=self._gate)
+        anyone = partial(unary, transfers=self._transfers, gate=None)
         handlers = [
-            unary("ServerLive", messages.ServerLiveRequest, metadata.live, gate=None),
-            unary("ServerReady", messages.ServerReadyRequest, metadata.ready, gate=None),
-            unary("ServerMetadata", messages.ServerMetadataRequest, metadata.server, gate=gate),
-            unary("ModelReady", messages.ModelReadyRequest, metadata.model_ready, gate=gate),
-            unary("ModelMetadata", messages.ModelMetadataRequest, metadata.model, gate=gate),
-            unary("ModelConfig", messages.ModelConfigRequest, metadata.config, gate=gate),
-            unary(
-                "ModelStatistics", messages.ModelStatisticsRequest, metadata.statistics, gate=gate
-            ),
-            unary_bytes("ModelInfer", self._infer, gate=gate),
+            anyone("ServerLive", messages.ServerLiveRequest, metadata.live),
+            anyone("ServerReady", messages.ServerReadyRequest, metadata.ready),
+            known("ServerMetadata", messages.ServerMetadataRequest, metadata.server),
+            known("ModelReady", messages.ModelReadyRequest, metadata.model_ready),
+            known("ModelMetadata", messages.ModelMetadataRequest, metadata.model),
+            known("ModelConfig", messages.ModelConfigRequest, metadata.config),
+            known("ModelStatistics", messages.ModelStatisticsRequest, metadata.statistics),
+            unary_bytes("ModelInfer", self._infer, transfers=self._transfers, gate=self._gate),
             self._streams.handler(),
-            unary("RepositoryIndex", messages.RepositoryIndexRequest, metadata.index, gate=gate),
-            unary(
-                "RepositoryModelLoad", messages.RepositoryModelLoadRequest, admin.load, gate=gate
-            ),
-            unary(
-                "RepositoryModelUnload",
-                messages.RepositoryModelUnloadRequest,
-                admin.unload,
-                gate=gate,
-            ),
+            known("RepositoryIndex", messages.RepositoryIndexRequest, metadata.index),
+            known("RepositoryModelLoad", messages.RepositoryModelLoadRequest, admin.load),
+            known("RepositoryModelUnload", messages.RepositoryModelUnloadRequest, admin.unload),
         ]
         return grpc.method_handlers_generic_handler(SERVICE, dict(handlers))
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
 
 import grpc
 
-from app.data_plane import SMALL_BYTES, MemoryBudget
+from app.data_plane import SMALL_BYTES, MemoryHold
 from app.errors import NotReady
 from app.refusals import known_error
 from app.request_ids import REQUEST_ID, new_request_id
-from app.rpc.calls import CallerGate, Context, Handler, RpcCall, refuse, sent_id
+from app.rpc.calls import CallerGate, Handler, RpcCall, refuse, sent_id
 from app.rpc.errors import details_of, log_grpc_refusal
 from app.rpc.inference_pb2 import ModelStreamInferResponse
+from app.rpc.transfers import Context, Transfers
 from app.rpc.wire import InferMessage
 
 IN_FLIGHT = 64
@@ -31,7 +32,7 @@ class Streams:
     read: Reads a request.
     infer: Gives the bytes of the ModelStreamInferResponse to a request.
     gate: Lets requests in.
-    memory: What requests may hold of the process's memory.
+    transfers: Receives requests and writes responses.
     """
 
     def __init__(
@@ -41,13 +42,13 @@ class Streams:
         infer: Infer,
         *,
         gate: CallerGate,
-        memory: MemoryBudget,
+        transfers: Transfers,
     ) -> None:
         self._method = method
         self._read = read
         self._infer = infer
         self._gate = gate
-        self._memory = memory
+        self._transfers = transfers
         self._closed = asyncio.Event()
 
     def close(self) -> None:
@@ -58,31 +59,42 @@ class Streams:
         """For gRPC, under its name."""
         return self._method, grpc.stream_stream_rpc_method_handler(self._serve)
 
-    async def _serve(self, requests: AsyncIterator[bytes], context: Context) -> None:
+    async def _serve(self, requests: object, context: Context) -> None:
+        del requests  # received by `transfers`
         if request_id := sent_id(context):
             context.set_trailing_metadata(((REQUEST_ID, request_id),))
-        responses: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue()
-        slots_left = asyncio.Semaphore(IN_FLIGHT)
         try:
             self._gate.check(context)
-            # The group ends with the call: a caller who leaves takes all its requests with it.
-            async with asyncio.TaskGroup() as tasks:
-
-                async def read() -> None:
-                    await slots_left.acquire()
-                    async for data in requests:
-                        await responses.put(tasks.create_task(self._one(data, context)))
-                        await slots_left.acquire()
-
-                reading = tasks.create_task(self._until_closed(read()))
-                reading.add_done_callback(lambda _: responses.put_nowait(None))
-                while (task := await responses.get()) is not None:
-                    await context.write(await task)
-                    slots_left.release()
+            with ExitStack() as holds:
+                await self._answer_all(context, holds)
         except Exception as error:  # noqa: BLE001 - told and logged
-            await refuse(context, error, self._method)
+            inner = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+            await refuse(context, inner, self._method)
         if self._closed.is_set():
             await refuse(context, NotReady("the server is shutting down"), self._method)
+
+    async def _answer_all(self, context: Context, holds: ExitStack) -> None:
+        responses: asyncio.Queue[tuple[asyncio.Task[bytes], MemoryHold] | None] = asyncio.Queue()
+        places: asyncio.Queue[MemoryHold] = asyncio.Queue()
+        for _ in range(IN_FLIGHT):
+            places.put_nowait(holds.enter_context(self._transfers.memory.hold()))
+        # The group ends with the call: a caller who leaves takes all its requests with it.
+        async with asyncio.TaskGroup() as tasks:
+
+            async def read() -> None:
+                hold = await places.get()
+                while (data := await self._transfers.receive(context)) is not None:
+                    task = tasks.create_task(self._one(data, context, hold))
+                    responses.put_nowait((task, hold))
+                    hold = await places.get()
+
+            reading = tasks.create_task(self._until_closed(read()))
+            reading.add_done_callback(lambda _: responses.put_nowait(None))
+            while (next_one := await responses.get()) is not None:
+                task, hold = next_one
+                await self._transfers.write(context, await task)
+                hold.set(0)
+                places.put_nowait(hold)
 
     async def _until_closed(self, reading: Awaitable[None]) -> None:
         read, closed = asyncio.ensure_future(reading), asyncio.ensure_future(self._closed.wait())
@@ -96,20 +108,19 @@ class Streams:
                 with suppress(asyncio.CancelledError):
                     await task
 
-    async def _one(self, data: bytes, context: Context) -> bytes:
-        """One response; a request that fails does not end the stream."""
+    async def _one(self, data: bytes, context: Context, hold: MemoryHold) -> bytes:
+        """One response, which `hold` goes on holding; a request that fails ends no stream."""
         response = ModelStreamInferResponse()
         try:
-            with self._memory.hold() as hold:
-                if len(data) > SMALL_BYTES:
-                    hold.add(len(data))
-                request = await self._read(data)
-                response.infer_response.id = request.message.id
-                with self._gate.enter(context) as call:
-                    return await self._infer(request, call)
+            request = await self._read(await self._transfers.unpack(data, hold))
+            response.infer_response.id = request.message.id
+            with self._gate.enter(context, hold) as call:
+                answer = await self._infer(request, call)
         except Exception as error:  # noqa: BLE001 - told and logged
             ours = known_error(error)
             request_id = sent_id(context) or new_request_id().decode()
             log_grpc_refusal(ours, self._method, request_id)
             response.error_message = f"{ours.code}: {details_of(ours)}"
-            return response.SerializeToString()
+            answer = response.SerializeToString()
+        hold.set(len(answer) if len(answer) > SMALL_BYTES else 0)
+        return answer

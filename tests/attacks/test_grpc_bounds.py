@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
 from tests import onnx_models
@@ -23,9 +26,10 @@ from tests.attacks.http2 import (
     call_headers,
     frame,
     literal,
+    message,
 )
 from tests.e2e.processes import Cohort, cohort, free_port
-from tests.rpc.client import connected
+from tests.rpc.client import connected, raw_request, told
 from tests.waiting import PATIENCE, wait_until
 
 BUDGET = 64  # MiB
@@ -142,3 +146,118 @@ def resident(server: Cohort) -> float:
     text = Path(f"/proc/{server.process.pid}/status").read_text()
     (line,) = [one for one in text.splitlines() if one.startswith("VmRSS")]
     return int(line.split()[1]) / 1024
+
+
+# -- what the library holds
+
+
+def held(server: Cohort) -> float:
+    """What requests hold, in MiB, as the server counts it."""
+    lines = httpx.get(f"{server.url}/metrics", timeout=PATIENCE).text.splitlines()
+    (line,) = [one for one in lines if one.startswith("memory_held_bytes ")]
+    return float(line.split()[1]) / 2**20
+
+
+def test_messages_that_arrive_count(server: Cohort) -> None:
+    """Halves of messages fill the budget; who comes then is refused, and all is given back."""
+    part = message(bytes(24 * 2**20), announced=30 * 2**20)
+    before = resident(server)
+    with ExitStack() as stack:
+        peers = [stack.enter_context(closing(Peer(server.grpc))) for _ in range(8)]
+        for peer in peers:
+            peer.send(peer.call(), part)
+
+        def count_refused() -> int:
+            for peer in peers:
+                peer.read()
+            return sum(b"Overloaded" in one for peer in peers for one in peer.statuses.values())
+
+        wait_until(lambda: count_refused() >= 6)
+        assert BUDGET / 4 < held(server) <= BUDGET
+        assert resident(server) < before + 4 * BUDGET
+        assert live(server)
+    wait_until(lambda: held(server) == 0)
+
+
+def test_one_stream_after_the_other_counts_as_well(server: Cohort) -> None:
+    """On one connection, also behind a call that is served."""
+    with closing(Peer(server.grpc)) as peer:
+        peer.send(peer.call("ServerLive"), message(b""), end=True)
+        for _ in range(8):
+            peer.send(
+                peer.call("ModelStreamInfer"), message(bytes(12 * 2**20), announced=20 * 2**20)
+            )
+
+        def refused() -> bool:
+            peer.read(0.1)
+            return any(b"Overloaded" in one for one in peer.statuses.values())
+
+        wait_until(refused)
+        assert held(server) <= BUDGET
+    wait_until(lambda: held(server) == 0)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
+def test_messages_are_unpacked_within_the_budget(
+    server: Cohort, pack: Callable[[bytes], bytes]
+) -> None:
+    """Many small ones that grow a thousandfold are refused, one by one, while others are served."""
+    bomb = message(pack(bytes(40 * 2**20)), compressed=True)
+    encoding = "gzip" if pack is gzip.compress else "deflate"
+    before = resident(server)
+    with closing(Peer(server.grpc)) as peer:
+        for _ in range(40):
+            peer.send(peer.call(more=[("grpc-encoding", encoding)]), bomb, end=True)
+
+        def answered() -> bool:
+            peer.read(0.1)
+            return len(peer.statuses) >= 40
+
+        wait_until(answered)
+        assert any(b"Overloaded" in one for one in peer.statuses.values())
+        assert resident(server) < before + 4 * BUDGET
+    wait_until(lambda: held(server) == 0)
+
+
+async def test_responses_that_nobody_reads_count(server: Cohort) -> None:
+    """They fill the budget, end with their connections, and small calls are served meanwhile."""
+    array = np.ones((500_000, 3), "<f4")
+    request = message(raw_request("same", {"x": array}).SerializeToString())
+    with ExitStack() as stack:
+        peers = []
+
+        def ask() -> bool:
+            peer = stack.enter_context(closing(Peer(server.grpc, window=0)))
+            peer.send(peer.call(), request, end=True)
+            peers.append(peer)
+            return held(server) > BUDGET / 2
+
+        wait_until(ask)
+        async with connected(server.grpc) as client:
+            assert (await client.infer("same", {"x": np.ones((1, 3), "f4")}))["y"].shape == (1, 3)
+
+        def all_gone() -> bool:
+            for peer in peers:
+                peer.read()
+            return held(server) == 0
+
+        wait_until(all_gone)
+        assert any(peer.gone for peer in peers)
+
+
+async def test_idle_streams_stay(server: Cohort) -> None:
+    """A stream that sent nothing for a while holds nothing, and goes on when others are refused."""
+    with ExitStack() as stack:
+        async with connected(server.grpc) as client:
+            stream = client.stream()
+            request = raw_request("same", {"x": np.ones((1, 3), "f4")}).SerializeToString()
+            await stream.write(request)
+            await told(stream)
+            peers = [stack.enter_context(closing(Peer(server.grpc))) for _ in range(4)]
+            for peer in peers:
+                peer.send(peer.call(), message(bytes(24 * 2**20), announced=30 * 2**20))
+            wait_until(lambda: held(server) > BUDGET / 4)
+            await stream.write(request)
+            assert not (await told(stream)).error_message
+            await stream.done_writing()
+    wait_until(lambda: held(server) == 0)

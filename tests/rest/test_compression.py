@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.codec.compression import DECOMPRESS_AT_ONCE, decompress
 from app.errors import InvalidInput, TooLarge, UnsupportedMedia
-from app.rest.compression import COMPRESS_AT_ONCE, DECOMPRESS_AT_ONCE, compress, decompress
+from app.rest.compression import COMPRESS_AT_ONCE, compress
 
 LIMIT = 1 << 20
 TEXT = b"0123456789" * 20_000

@@ -8,9 +8,9 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from app.data_plane.pace import BODY_TOO_SLOW, Pace
 from app.errors import CohortError, InvalidInput, Overloaded
 from app.rest.credentials import certificate_names
-from app.rest.hot.pace import BODY_TOO_SLOW, Pace
 from app.rest.hot.reading import HEADER_SECONDS
 from app.rest.hot.shared import Flow, Hot
 

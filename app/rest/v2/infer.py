@@ -10,12 +10,13 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from app.codec import encode_tensor, to_bytes
+from app.codec.compression import decompress
 from app.codec.json_tensors import in_parts
 from app.data_plane import DataPlane, Lease, Outputs
 from app.errors import CohortError
 from app.open_inference import Inference, InferRequest, OutputTensor, make_request
 from app.rest.calls import HEADER_LENGTH, JSON, Encoded, Headers, Read, Route, run_call
-from app.rest.compression import compress, decompress
+from app.rest.compression import compress
 from app.rest.credentials import visible_to
 from app.rest.v2.documents import INFER
 from app.rest.v2.message import parse_header_length, parse_infer, raw_request
