@@ -8,7 +8,7 @@ from math import prod
 
 from app.batching.stacking import Outputs
 from app.errors import InvalidInput
-from app.tensors import BY_NAME, TensorSpec
+from app.tensors import BY_NAME, TensorSpec, held_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class OutputLimit:
 
     def checked(self, outputs: Outputs) -> Outputs | InvalidInput:
         """Give the outputs of a request, or an error where they are over the limit."""
-        size = sum([getattr(output, "nbytes", 0) for output in outputs])
+        size = sum([held_bytes(one) for one in outputs if hasattr(one, "dtype")])  # no sequences
         if size <= self.max_bytes:
             return outputs
         return InvalidInput(f"the outputs take {size / 2**20:.1f} MB, more than {self._limit()}")

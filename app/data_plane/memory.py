@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from typing import Self
 
 from app.errors import Overloaded
-from app.tensors import Array
+from app.tensors import Array, held_bytes
 
 SMALL_BYTES = 16 * 1024
 """Bodies and outputs up to this size are not counted: the concurrency limit bounds them."""
 
 
 def count_bytes(arrays: Iterable[Array]) -> int:
-    """The bytes of arrays; of strings, those of their references."""
-    return sum([array.nbytes for array in arrays])
+    """The bytes of arrays; of many strings an estimate."""
+    return sum([held_bytes(array) if array.dtype.hasobject else array.nbytes for array in arrays])
 
 
 class MemoryBudget:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -63,3 +65,13 @@ def test_what_is_used_is_the_sum_of_what_is_held(steps: list[tuple[int, int]]) -
 def test_arrays_count_by_their_bytes() -> None:
     """Of all inputs or outputs."""
     assert count_bytes([np.zeros((2, 3), "f4"), np.zeros(5, "i8"), np.float64(1.0)]) == 24 + 40 + 8  # type: ignore[list-item]
+
+
+def test_texts_count_by_what_they_hold() -> None:
+    """Not by their references: exactly where they are few, about where they are many."""
+    few = np.array([["x" * 1000, "y" * 1000]], object)
+    assert 2000 < count_bytes([few]) < 2300
+    many = np.array(["x" * (100 if number % 2 else 1000) for number in range(50_000)], object)
+    exact = sum(map(sys.getsizeof, many)) + many.nbytes
+    assert 0.7 * exact < count_bytes([many]) < 1.3 * exact
+    assert count_bytes([np.array([], object)]) == 0
