@@ -186,6 +186,21 @@ class Settings(BaseSettings):
         description="The bearer token for /metrics.",
         json_schema_extra={"default": "unset: /metrics is open"},
     )
+    tls_cert: Path | None = Field(
+        None,
+        description="The file of the server's certificate, in PEM; makes HTTP and gRPC speak TLS.",
+        json_schema_extra={"default": "unset: plain HTTP and gRPC"},
+    )
+    tls_key: Path | None = Field(
+        None,
+        description="The file of the certificate's private key, in PEM, without a password.",
+        json_schema_extra={"default": "unset"},
+    )
+    tls_client_ca: Path | None = Field(
+        None,
+        description="The file of the certificates that clients' ones are checked with, in PEM.",
+        json_schema_extra={"default": "unset: clients show no certificate"},
+    )
     log_format: Literal["json", "console"] = Field(
         default_factory=_log_format,
         description="The log's format, json (an object per line) or console (text).",
@@ -226,13 +241,21 @@ def read_settings(options: Mapping[str, object] | None = None) -> Settings:
 
 def _incomplete(settings: Settings) -> dict[str, str]:
     """What is missing beside settings that mean nothing, or too much, without it."""
+    missing = {}
+    for given, needed in (
+        ("tls_key", "tls_cert"),
+        ("tls_client_ca", "tls_cert"),
+        ("tls_cert", "tls_key"),
+    ):
+        if getattr(settings, given) is not None and getattr(settings, needed) is None:
+            missing[needed] = f"is needed with {variable(given)}"
     tokens = ("jwks", "jwt_issuer", "jwt_audience")
-    given = [name for name in tokens if getattr(settings, name) is not None]
-    if not given:
-        return {}
-    missing = {name: f"is needed with {variable(given[0])}" for name in tokens if name not in given}
-    if settings.api_keys is None:
-        missing["api_keys"] = f"is needed with {variable(given[0])}: its entries say who may call"
+    given_tokens = [name for name in tokens if getattr(settings, name) is not None]
+    if given_tokens:
+        first = variable(given_tokens[0])
+        missing |= {name: f"is needed with {first}" for name in tokens if name not in given_tokens}
+        if settings.api_keys is None:
+            missing["api_keys"] = f"is needed with {first}: its entries say who may call"
     return missing
 
 

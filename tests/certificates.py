@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ssl
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from uuid import uuid4
 
 import trustme
 from cryptography import x509
@@ -45,3 +49,30 @@ def issue(
             serialization.NoEncryption(),
         ),
     )
+
+
+def trusting(ca: trustme.CA, folder: Path, *client: bytes) -> ssl.SSLContext:
+    """What a client uses for servers that `ca` certifies; `client` is its certificate and key."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    ca.configure_trust(context)
+    if client:
+        path = folder / f"{uuid4()}.pem"
+        path.write_bytes(b"".join(client))
+        context.load_cert_chain(path)
+    return context
+
+
+def serve_with(ca: trustme.CA, folder: Path) -> Mapping[str, Path]:
+    """Write a certificate for a server on this machine, and give the settings that name it."""
+    certificate, key = issue(ca, x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("localhost"))
+    files = {"tls_cert": folder / "tls.crt", "tls_key": folder / "tls.key"}
+    replace(files["tls_key"], key)
+    replace(files["tls_cert"], certificate)
+    return files
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Put a file in another's place, so that nobody sees half of it."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_bytes(data)
+    new.rename(path)

@@ -29,7 +29,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"open_inference"}),
     frozenset({"auth", "refusals", "request_ids", "data_plane", "control_plane"}),
     frozenset({"metrics"}),
-    frozenset({"callers", "rollouts"}),
+    frozenset({"callers", "rollouts", "tls"}),
     frozenset({"registry"}),
     frozenset({"repository"}),
     frozenset({"profiling", "scheduling"}),

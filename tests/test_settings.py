@@ -65,6 +65,9 @@ def test_defaults_are_the_contract() -> None:
         "jwt_issuer": None,
         "jwt_audience": None,
         "metrics_key": None,
+        "tls_cert": None,
+        "tls_key": None,
+        "tls_client_ca": None,
         "drain_notice_seconds": 5,
         "drain_seconds": 30,
     }

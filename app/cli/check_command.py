@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CHECKED = (
     *("models", "rollouts", "default_model", "api_keys"),
     *("jwks", "jwt_issuer", "jwt_audience"),
+    *("tls_cert", "tls_key", "tls_client_ca"),
 )
 
 
@@ -50,6 +51,7 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
         *_missing(settings, snapshot),
         *_keys(settings, snapshot),
         *_jwks(settings),
+        *_certificates(settings),
     ]
     named = _named(settings, snapshot, problems)
     console = Console(width=None if sys.stdout.isatty() else options.WIDTH)
@@ -119,6 +121,25 @@ def _jwks(settings: Settings) -> Iterator[Problem]:
         load_jwks(settings.jwks)
     except ConfigProblems as error:
         yield from error.problems
+
+
+def _certificates(settings: Settings) -> Iterator[Problem]:
+    """What is wrong with the files of certificates, and with the time in which one is valid."""
+    from datetime import UTC, datetime
+
+    from app.repository import ConfigProblems, Problem
+    from app.tls import TlsFiles, load_tls
+
+    files = TlsFiles.of(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+    if files is None:
+        return
+    try:
+        tls = load_tls(files)
+    except ConfigProblems as error:
+        yield from error.problems
+        return
+    if untimely := tls.untimely(datetime.now(UTC)):
+        yield Problem(files.certificate.name, "", untimely)
 
 
 def _named(

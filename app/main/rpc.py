@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import grpc
 import structlog
 
 from app.main.addresses import cannot_listen
 from app.main.service import Service
 from app.rpc import RpcServer
+from app.tls import Tls, TlsWatcher
 
 __all__ = ["RpcServer", "start_rpc"]
 
@@ -32,10 +34,37 @@ async def start_rpc(service: Service) -> RpcServer | None:
         authority=service.authority,
     )
     try:
-        await server.start(settings.host, settings.grpc_port)
+        await server.start(settings.host, settings.grpc_port, _credentials(service.tls))
     except OSError as error:
         reason = cannot_listen(error, settings.host, settings.grpc_port, setting="grpc_port")
         log.error("cannot start", reason=reason)  # noqa: TRY400 - the reason suffices
         raise SystemExit(1) from None
     log.info("listening for gRPC", host=settings.host, port=settings.grpc_port)
     return server
+
+
+def _credentials(watcher: TlsWatcher | None) -> grpc.ServerCredentials | None:
+    """What gRPC uses for handshakes, read again with the files; None without TLS."""
+    if watcher is None:
+        return None
+    used = watcher.current
+
+    def changed() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal used  # on any thread: at worst one is made twice
+        if watcher.current is used:
+            return None
+        used = watcher.current
+        return _configuration(used)
+
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(used),
+        changed,  # type: ignore[arg-type]  # None says that nothing has changed
+        require_client_authentication=used.client_ca is not None,
+    )
+
+
+def _configuration(tls: Tls) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(tls.key.encode(), tls.certificate.encode())],
+        None if tls.client_ca is None else tls.client_ca.encode(),
+    )

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from collections.abc import Callable
+from functools import partial
 from time import monotonic
 from types import FrameType
+from typing import Any
 
 import structlog
 import uvicorn
@@ -16,7 +19,9 @@ from app.main.addresses import cannot_listen
 from app.main.application import create_app
 from app.main.rpc import RpcServer, start_rpc
 from app.main.service import Service
+from app.repository import ConfigProblems
 from app.rest.hot import protocol_factory
+from app.rest.tls import TlsConnection
 from app.settings import Settings
 
 log = structlog.get_logger("cohort")
@@ -35,13 +40,18 @@ def serve(settings: Settings) -> None:
 
 
 def _serve(settings: Settings, writer: logs.LogWriter) -> None:
-    app = create_app(settings, log_lines_dropped=lambda: writer.dropped)
+    try:
+        app = create_app(settings, log_lines_dropped=lambda: writer.dropped)
+    except ConfigProblems as error:
+        for problem in error.problems:
+            log.error("cannot start", reason=str(problem))  # noqa: TRY400 - the reason suffices
+        raise SystemExit(1) from None
     service: Service = app.state.service
     config = uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
-        http=protocol_factory(service.hot),  # type: ignore[arg-type]  # called as the class it names would be
+        http=_protocol_factory(service),  # type: ignore[arg-type]  # called as the class it names would be
         ws="none",
         log_config=None,
         access_log=False,
@@ -51,6 +61,24 @@ def _serve(settings: Settings, writer: logs.LogWriter) -> None:
     )
     listener = listen(settings.host, settings.port)
     Server(config, service).run([listener])
+
+
+def _protocol_factory(service: Service) -> Callable[..., asyncio.Protocol]:
+    """Make the `http` argument of `uvicorn.Config`: connections of the fast path, over TLS."""
+    plain, tls = protocol_factory(service.hot), service.tls
+    if tls is None:
+        return plain
+
+    def connection(**arguments: Any) -> asyncio.Protocol:
+        return TlsConnection(
+            service.hot,
+            service.handshakes,
+            connections=arguments["server_state"].connections,
+            context=lambda: tls.current.context,
+            make_protocol=partial(plain, **arguments),
+        )
+
+    return connection
 
 
 def listen(host: str, port: int) -> socket.socket:

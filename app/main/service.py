@@ -15,12 +15,12 @@ from pydantic import SecretStr
 
 from app.auth import Authority
 from app.batching import Watchdog
-from app.callers import ADMIN, Issuer, KeyRing, KeyWatcher, VerifyingKeys, load_keys
+from app.callers import ADMIN, Caller, Issuer, KeyRing, KeyWatcher, VerifyingKeys, load_keys
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane, MemoryBudget
 from app.main.model_loader import ModelLoader
 from app.main.resources import available_connections, share_connections
-from app.metrics import KeyMetrics, Metrics, RolloutMetrics
+from app.metrics import KeyMetrics, Metrics, RolloutMetrics, TlsMetrics
 from app.registry import (
     ModelEntry,
     Registry,
@@ -35,6 +35,7 @@ from app.registry import (
 from app.rest.heads import HeadRules
 from app.rest.hot import Hot
 from app.rest.predict import match_predict
+from app.rest.tls import Handshakes
 from app.rest.v1 import match_v1
 from app.rest.v2.infer import match_infer
 from app.rollouts import DecisionStore, RolloutEvent, Rollouts
@@ -42,6 +43,7 @@ from app.rollouts.watcher import RolloutWatcher, log_event
 from app.scheduling import Scheduler
 from app.session import OrtRunControl, available_memory, cores, give_back_memory
 from app.settings import Settings
+from app.tls import TlsFiles, TlsWatcher
 
 log = structlog.get_logger("cohort")
 
@@ -67,9 +69,18 @@ class Service:
         self.settings = settings
         self.keys = KeyRing(_secret(settings.admin_token), issuer=_issuer(settings))
         self.key_watchers = _key_watchers(settings, self.keys)
+        self.connections = share_connections(available_connections(), grpc=bool(settings.grpc_port))
+        files = TlsFiles.of(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+        self.tls = None if files is None else TlsWatcher(files)
+        self.handshakes = Handshakes()
+        certified = None
+        if settings.tls_client_ca is not None and settings.api_keys is None:
+            certified = Caller("certificate")
+            self.keys.follow([])
         self.authority = Authority(
             self.keys,
-            asks_callers=settings.api_keys is not None,
+            asks_callers=settings.api_keys is not None or certified is not None,
+            certified=certified,
             metrics_key=_secret(settings.metrics_key),
         )
         self.scheduler = Scheduler({"cpu": cores()})
@@ -91,6 +102,7 @@ class Service:
             )
             if self.key_watchers
             else None,
+            tls=None if self.tls is None else TlsMetrics(self.tls, self.handshakes.failed),
             log_lines_dropped=log_lines_dropped,
         )
         self.registry = Registry(
@@ -129,7 +141,6 @@ class Service:
             loading_reason=self.rollout_watcher.loading_reason,
             unready=lambda: next((one.unready for one in self.key_watchers if one.unready), ""),
         )
-        self.connections = share_connections(available_connections(), grpc=bool(settings.grpc_port))
         self.head_rules = HeadRules(settings.hosts)
         self.hot = Hot(
             self.data_plane,
@@ -149,6 +160,7 @@ class Service:
         async with AsyncExitStack() as stack:
             self.watchdog.start()
             stack.callback(self.watchdog.close)
+            stack.callback(self.handshakes.close)
             stack.callback(self.scheduler.close)  # its threads finish batches in flight
             stack.callback(self.registry.close)
             stack.callback(self.rollouts.close)  # shadow requests hold versions
@@ -169,6 +181,9 @@ class Service:
                     for watcher in self.key_watchers
                 ),
             ]
+            if self.tls is not None:
+                check_files = self._repeat(self.tls.check_files, watch_seconds)
+                background.append(tasks.create_task(check_files))
             stack.callback(lambda: [task.cancel() for task in background])  # no more loading
             stack.callback(self.data_plane.close)  # first: no new requests
             yield
@@ -205,7 +220,8 @@ class Service:
     def _problems(self) -> list[object]:
         rollouts = self.rollout_watcher.problems(settled=self.registry.settled)
         keys = [problem for watcher in self.key_watchers for problem in watcher.problems]
-        return [*self.model_loader.problems, *rollouts, *keys]
+        tls = [] if self.tls is None else self.tls.problems
+        return [*self.model_loader.problems, *rollouts, *keys, *tls]
 
     # -- events
 

@@ -34,7 +34,8 @@ def show_models(catalog: Catalog, snapshot: Snapshot, settings: Settings) -> Non
         console.print(f"[yellow]![/] {escape(str(problem))}", soft_wrap=True)
     if not catalog:
         console.print(f"[yellow]![/] no model in {settings.models}: put models/<name>/1/model.onnx")
-    where = f"http://{settings.host}:{settings.port}"
+    scheme = "http" if settings.tls_cert is None else "https"
+    where = f"{scheme}://{settings.host}:{settings.port}"
     console.print(f"Serving on {where} · {where}/docs to try it", soft_wrap=True)
 
 

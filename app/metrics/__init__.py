@@ -4,6 +4,7 @@ from app.metrics.histogram import DURATION_BUCKETS, Histogram
 from app.metrics.keys import KeyMetrics
 from app.metrics.metrics import Metrics, VersionMetrics
 from app.metrics.rollouts import RolloutMetrics
+from app.metrics.tls import TlsMetrics
 
 __all__ = [
     "DURATION_BUCKETS",
@@ -11,5 +12,6 @@ __all__ = [
     "KeyMetrics",
     "Metrics",
     "RolloutMetrics",
+    "TlsMetrics",
     "VersionMetrics",
 ]

@@ -33,6 +33,7 @@ from app.metrics.histogram import (
 )
 from app.metrics.keys import KeyMetrics
 from app.metrics.rollouts import RolloutMetrics
+from app.metrics.tls import TlsMetrics
 from app.registry import ModelEntry, State
 
 
@@ -104,6 +105,7 @@ class Metrics(Collector):
     memory: Returns the bytes that requests hold, and that they may hold; called at each scrape.
     folder_problems: Returns how many problems the models folder has; called at each scrape.
     keys: The metrics of callers' keys; None where callers need none.
+    tls: The metrics of the certificate; None without TLS.
     log_lines_dropped: Returns how many log lines were not written; called at each scrape.
     """
 
@@ -116,6 +118,7 @@ class Metrics(Collector):
         memory: Callable[[], tuple[int, int]],
         folder_problems: Callable[[], int] = int,
         keys: KeyMetrics | None = None,
+        tls: TlsMetrics | None = None,
         log_lines_dropped: Callable[[], int] = int,
     ) -> None:
         self._models = models
@@ -123,7 +126,7 @@ class Metrics(Collector):
         self._hot_requests = hot_requests
         self._memory = memory
         self._folder_problems = folder_problems
-        self._keys = keys
+        self._more = [one for one in (keys, tls) if one is not None]
         self._log_lines_dropped = log_lines_dropped
         self._versions: dict[Labels, VersionMetrics] = {}
         self.loop_lag = Histogram(DURATION_BUCKETS)
@@ -163,8 +166,8 @@ class Metrics(Collector):
         yield from self._histograms()
         yield from _gauges(list(self._models()))
         yield from self.rollouts.collect()
-        if self._keys is not None:
-            yield from self._keys.collect()
+        for one in self._more:
+            yield from one.collect()
         lag = HistogramMetricFamily(
             "event_loop_lag_seconds", "How late the event loop runs what is due."
         )

@@ -17,7 +17,7 @@ from app.repository.model_config import (
 )
 from app.repository.schema import Range, invalid, validate_tree
 from app.repository.snapshot import QUIET_SECONDS, Found, FoundModel, Snapshot, scan
-from app.repository.stamps import NEVER_SEEN, settled_stamp
+from app.repository.stamps import NEVER_SEEN, file_stamp, settled_stamp
 from app.repository.yaml_files import ConfigProblems, Problem, log_problems, parse_yaml, read_text
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "VersionPolicy",
     "WarmUp",
     "dump_manifest",
+    "file_stamp",
     "invalid",
     "load_model_config",
     "log_problems",

@@ -18,19 +18,20 @@ NEVER_SEEN: FileStamp = (-1, -1, -1)
 
 async def settled_stamp(path: Path, seen: FileStamp) -> FileStamp:
     """The stamp of the file at `path`: at once where it is `seen`, else once writing has ended."""
-    stamp = await asyncio.to_thread(_stamp, path)
+    stamp = await asyncio.to_thread(file_stamp, path)
     if stamp == seen:
         return stamp
     while stamp is not None and abs(time.time() - stamp[0] / 1e9) < SETTLE_SECONDS:
         before = stamp
         await asyncio.sleep(SETTLE_SECONDS)
-        stamp = await asyncio.to_thread(_stamp, path)
+        stamp = await asyncio.to_thread(file_stamp, path)
         if stamp == before:
             break
     return stamp
 
 
-def _stamp(path: Path) -> FileStamp:
+def file_stamp(path: Path) -> FileStamp:
+    """The stamp of the file at `path` as it is now."""
     try:
         found = path.stat()
     except OSError:

@@ -99,11 +99,19 @@ class RpcServer:
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         self._server.add_generic_rpc_handlers((reflection_handlers(names, self._transfers),))
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port. Raises OSError where the address is not available."""
-        name = f"[{host}]" if ":" in host else host
+    async def start(
+        self, host: str, port: int, credentials: grpc.ServerCredentials | None = None
+    ) -> int:
+        """Listen, with TLS where there are credentials, and return the port.
+
+        Raises OSError where the address is not available.
+        """
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            bound = self._server.add_insecure_port(f"{name}:{port}")
+            if credentials is None:
+                bound = self._server.add_insecure_port(address)
+            else:
+                bound = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise _why_not_bound(host, port) from error
         await self._server.start()

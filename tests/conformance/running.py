@@ -78,8 +78,7 @@ def over_the_wire(cases: Sequence[Case], folder: Path) -> Iterator[Result]:
             version.mkdir(parents=True)
             shutil.copy(case.model, version / "model.onnx")
             (version.parent / "config.yaml").write_text(CONFIG)
-        settings = {"watch_seconds": 0, "grpc_port": free_port()}
-        with cohort(models, place, ready=False, **settings) as server:
+        with cohort(models, place, ready=False, watch_seconds=0, grpc_port=free_port()) as server:
             server.wait_for("/health/ready")
             clients = Clients(server.url, server.grpc)
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,10 +32,15 @@ class Cohort:
     url: str
     log: Path
     grpc: str = ""  # where it was asked for gRPC: host and port
+    trust: ssl.SSLContext | bool = True  # whose certificate it has, where it speaks TLS
 
     @property
     def logged(self) -> str:
         return self.log.read_text()
+
+    def get(self, path: str) -> httpx.Response:
+        """Ask for `path` on a connection of its own."""
+        return httpx.get(self.url + path, verify=self.trust)
 
     def stop(self, *, kill: int = signal.SIGTERM, timeout: float = 60) -> int:
         """Send the signal, wait, and give the exit status."""
@@ -52,7 +58,7 @@ class Cohort:
                     f"the server ended with {self.process.returncode}:\n{self.logged}"
                 )
             try:
-                last = response = httpx.get(self.url + path)
+                last = response = self.get(path)
             except httpx.TransportError as error:
                 last = error
                 return None
@@ -75,12 +81,13 @@ def cohort(
     ready: bool = True,
     stderr: int | None = None,
     files: int | None = None,
+    trust: ssl.SSLContext | None = None,
     **settings: object,
 ) -> Iterator[Cohort]:
     """Serve `models` on a free port, unless one is set; settings are COHORT_* names in lower case.
 
     `folder` takes the state, the cache, and the log, unless that goes to the descriptor `stderr`.
-    `files` is how many files it may have open.
+    `files` is how many files it may have open; `trust` whose certificate it has been given.
     """
     port = int(str(settings.pop("port", 0))) or free_port()
     environment = {
@@ -105,7 +112,11 @@ def cohort(
             stderr=file if stderr is None else stderr,
         )
     started = Cohort(
-        process, f"http://127.0.0.1:{port}", log, f"127.0.0.1:{environment['COHORT_GRPC_PORT']}"
+        process,
+        f"{'http' if trust is None else 'https'}://127.0.0.1:{port}",
+        log,
+        f"127.0.0.1:{environment['COHORT_GRPC_PORT']}",
+        trust or True,
     )
     try:
         started.wait_for("/health/ready" if ready else "/health/live")

@@ -24,7 +24,9 @@ BODY = {"model": "iris", "inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 async def call_until_refused(server: Cohort, log: Counter[str], *, keep_alive: bool) -> None:
     """Ask again and again; note each outcome; end when the door is closed."""
     limits = httpx.Limits(max_keepalive_connections=1 if keep_alive else 0)
-    async with httpx.AsyncClient(base_url=server.url, limits=limits, timeout=30) as client:
+    async with httpx.AsyncClient(
+        base_url=server.url, limits=limits, timeout=30, verify=server.trust
+    ) as client:
         while True:
             try:
                 answer = await client.post("/predict", json=BODY)

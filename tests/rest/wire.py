@@ -78,7 +78,7 @@ def chunked(*chunks: bytes, extension: str = "", trailers: Sequence[str] = ()) -
 
 def connect(url: str) -> socket.socket:
     """A connection whose every send is a segment."""
-    host, _, port = url.removeprefix("http://").partition(":")
+    host, _, port = url.rpartition("/")[2].partition(":")
     connection = socket.create_connection((host, int(port)), timeout=PATIENCE)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection

@@ -1,0 +1,64 @@
+"""Keeps the certificates in step with the operator's files."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import structlog
+
+from app.repository import ConfigProblems, Problem, file_stamp, log_problems, settled_stamp
+from app.tls.files import TlsFiles, load_tls
+
+log = structlog.get_logger("cohort.tls")
+
+
+class TlsWatcher:
+    """Reads the files, and again when one has changed. Broken or missing ones change nothing.
+
+    current: What handshakes that begin now use. Connections keep what they began with.
+
+    files: The files. Raises ConfigProblems where they are wrong from the start.
+    """
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._files = files
+        self._stamps = [file_stamp(path) for path in files.all]
+        self._problems: tuple[Problem, ...] = ()
+        self.current = load_tls(files)
+        self._log_read()
+
+    @property
+    def valid(self) -> bool:
+        """Whether the files could be read the last time one had changed."""
+        return not self._problems
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the files, in sentences; that the certificate has expired, too."""
+        untimely = self.current.untimely(datetime.now(UTC))
+        mine = [f"{self._files.certificate.name}: {untimely}"] if untimely else []
+        return [*(str(problem) for problem in self._problems), *mine]
+
+    async def check_files(self) -> None:
+        """Follow the files, if one has changed and none is being written."""
+        paths = self._files.all
+        seen = zip(paths, self._stamps, strict=True)
+        stamps = list(await asyncio.gather(*(settled_stamp(path, stamp) for path, stamp in seen)))
+        if stamps == self._stamps:
+            return
+        self._stamps = stamps
+        try:
+            self.current = await asyncio.to_thread(load_tls, self._files)
+        except ConfigProblems as error:
+            self._problems = error.problems
+            log_problems(log, "certificates invalid", error.problems, keeps_previous=True)
+            return
+        self._problems = ()
+        self._log_read()
+
+    def _log_read(self) -> None:
+        name, expires = self._files.certificate.name, self.current.expires
+        log.info("certificate read", file=name, expires=expires.isoformat())
+        if untimely := self.current.untimely(datetime.now(UTC)):
+            log.warning("certificate invalid", file=name, problem=untimely)
