@@ -14,12 +14,13 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-import httpx
 import pytest
+import trustme
 
 from app import errors
 from app.metrics import DURATION_BUCKETS
 from app.rest.errors import http_status
+from tests.certificates import serve_with, trusting
 from tests.deploy.prometheus import (
     DEPLOY,
     RULES,
@@ -176,8 +177,10 @@ def unknown_metrics(expressions: Mapping[str, str], exposition: str) -> dict[str
 @pytest.fixture(scope="module")
 def exposition(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What a real server says of itself."""
-    with cohort(MODELS, tmp_path_factory.mktemp("server")) as server:
-        return httpx.get(f"{server.url}/metrics").text
+    folder, ca = tmp_path_factory.mktemp("server"), trustme.CA()
+    settings: dict[str, Any] = dict(serve_with(ca, folder))
+    with cohort(MODELS, folder, trust=trusting(ca, folder), **settings) as server:
+        return server.get("/metrics").text
 
 
 def test_the_guide_lists_the_metrics_there_are(exposition: str) -> None:
