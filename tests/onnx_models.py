@@ -381,6 +381,39 @@ def loop(*, nested: bool = False) -> onnx.ModelProto:
     return model
 
 
+def endless() -> onnx.ModelProto:
+    """`x` FP32 [N, 3] → `y` FP32 [N, 3], negated 10^15 times, whatever the input."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["still"]),
+            helper.make_node("Neg", ["was"], ["is"]),
+        ],
+        "body",
+        [_tensor("i", "INT64", []), _tensor("go", "BOOL", []), _tensor("was", "FP32", None)],
+        [_tensor("still", "BOOL", []), _tensor("is", "FP32", None)],
+    )
+    return _model(
+        [helper.make_node("Loop", ["trips", "true", "x"], ["y"], body=body)],
+        [_tensor("x", "FP32", ["N", 3])],
+        [_tensor("y", "FP32", ["N", 3])],
+        [_weight("trips", np.int64(10**15)), _weight("true", np.array(True))],
+    )
+
+
+def hoard(elements: int) -> onnx.ModelProto:
+    """`x` FP32 [N, 3] → `y` FP32 [N, 3], by way of `elements` FP32 that are in no file."""
+    return _model(
+        [
+            helper.make_node("ConstantOfShape", ["size"], ["many"]),
+            helper.make_node("ReduceSum", ["many"], ["sum"], keepdims=0),
+            helper.make_node("Add", ["x", "sum"], ["y"]),
+        ],
+        [_tensor("x", "FP32", ["N", 3])],
+        [_tensor("y", "FP32", ["N", 3])],
+        [_weight("size", np.array([elements], "i8"))],
+    )
+
+
 def fill(*, growing: int = 1) -> onnx.ModelProto:
     """`n` INT64 [N, 1] → `y` FP32 [M]: as many ones as the largest n says, `growing` times."""
     return _model(
@@ -454,6 +487,33 @@ def sequence_and_tensor() -> onnx.ModelProto:
     model.graph.node.append(helper.make_node("Identity", ["x"], ["y"]))
     model.graph.output.append(_tensor("y", "FP32", ["N", 3]))
     return model
+
+
+def doubling_functions(domain: str, count: int, calls: int = 2) -> list[onnx.FunctionProto]:
+    """`F0` negates its input `calls` times; each of the others calls the one before as often."""
+    made = []
+    imports = [helper.make_opsetid("", OPSET), helper.make_opsetid(domain, 1)]
+    for number in range(count):
+        called, where = (f"F{number - 1}", domain) if number else ("Neg", "")
+        values = ["x", *(f"v{call}" for call in range(1, calls)), "y"]
+        nodes = [
+            helper.make_node(called, [values[call]], [values[call + 1]], domain=where)
+            for call in range(calls)
+        ]
+        made.append(helper.make_function(domain, f"F{number}", ["x"], ["y"], nodes, imports))
+    return made
+
+
+def calling_functions(count: int, calls: int = 2) -> onnx.ModelProto:
+    """`x` FP32 [N, 3] through the last of `doubling_functions`: calls ** count nodes."""
+    node = helper.make_node(f"F{count - 1}", ["x"], ["y"], domain="tests")
+    x, y = (_tensor(name, "FP32", ("N", 3)) for name in "xy")
+    return helper.make_model(
+        helper.make_graph([node], "functions", [x], [y]),
+        functions=doubling_functions("tests", count, calls),
+        opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid("tests", 1)],
+        ir_version=IR_VERSION,
+    )
 
 
 def describe(model: onnx.ModelProto, properties: Mapping[str, str]) -> onnx.ModelProto:

@@ -4,6 +4,7 @@ An `Opener` opens a model file; a `Session` has specs, metadata, a truthful `pla
 """
 
 from app.session.digests import Digests
+from app.session.failures import ran_out_of_memory, sentence
 from app.session.identity import machine, runtime_build
 from app.session.memory import give_back_memory
 from app.session.opening import Opener, SessionOptions, open_session
@@ -16,14 +17,19 @@ from app.session.providers import (
     ProviderPolicy,
     parse_provider,
 )
+from app.session.rules import ANY_MODEL, ModelRules, check_external, model_rules
 from app.session.running import Fallback, OrtRunControl, Placement, Session
+from app.session.runtime import ORT_VERSION
 from app.session.thread_priority import lower_priority
 
 __all__ = [
+    "ANY_MODEL",
     "DEFAULT_CHAIN",
+    "ORT_VERSION",
     "Digests",
     "Fallback",
     "Metadata",
+    "ModelRules",
     "Opener",
     "OrtRunControl",
     "Placement",
@@ -33,11 +39,15 @@ __all__ = [
     "Session",
     "SessionOptions",
     "available_memory",
+    "check_external",
     "cores",
     "give_back_memory",
     "lower_priority",
     "machine",
+    "model_rules",
     "open_session",
     "parse_provider",
+    "ran_out_of_memory",
     "runtime_build",
+    "sentence",
 ]

@@ -105,13 +105,18 @@ def run_failure(error: Exception, memory_limit_mb: int | None = None) -> CohortE
             f"the run needs more memory than the model may take: {memory_limit_mb} MB "
             "(memory_limit_mb)"
         )
-    if isinstance(error, MemoryError) or _MEMORY.search(text):
+    if ran_out_of_memory(error):
         return InferenceFailed("out of memory while running the model", blames_input=False)
     if isinstance(error, _INVALID_ARGUMENT):
         return InvalidInput(sentence(text) or "the runtime rejected the inputs")
     if isinstance(error, _DEVICE_ERRORS) or _DEVICE.search(text):
         return InferenceFailed(f"the device failed: {sentence(text)}", blames_input=False)
     return InferenceFailed(sentence(text) or type(error).__name__)
+
+
+def ran_out_of_memory(error: BaseException | None) -> bool:
+    """Whether `error`, raised by the runtime, says that memory is lacking."""
+    return isinstance(error, MemoryError) or _MEMORY.search(str(error)) is not None
 
 
 _state = ort.capi.onnxruntime_pybind11_state

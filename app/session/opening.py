@@ -8,12 +8,13 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any, Literal
 
 from app.errors import LoadFailed
 from app.session.digests import Digests, Stamp, stamp
 from app.session.failures import sentence
+from app.session.graphs import read_graphs
 from app.session.memory import limit_provider, limit_session, limited_memory
 from app.session.optimized_graph import MAX_MODEL_BYTES, OptimizedGraph
 from app.session.protobuf import DeclaredShape, ModelFile, read_model
@@ -25,10 +26,11 @@ from app.session.providers import (
     ProviderPolicy,
     refusal,
 )
+from app.session.rules import ANY_MODEL, ModelRules, check_external, check_model_file
 from app.session.running import Fallback, Placement, Session
 from app.session.runtime import FATAL_ONLY, ort
 from app.session.thread_priority import with_low_priority
-from app.session.value_dependence import why_dependent
+from app.session.value_dependence import find_dependence
 from app.tensors import BY_ORT, TensorSpec
 
 SPIN_MICROSECONDS = "50"
@@ -43,7 +45,7 @@ class SessionOptions:
     intra_op_threads: int | None = None
     graph_optimization: Literal["all", "extended", "basic", "none"] = "all"
     optimized_cache: bool = True  # keep the optimized graph between starts (CPU only)
-    custom_op_libraries: tuple[str, ...] = ()  # relative ones start at the model's folder
+    custom_op_libraries: tuple[str, ...] = ()  # in the folders of COHORT_CUSTOM_OPS
 
 
 class Opener:
@@ -58,6 +60,7 @@ class Opener:
     options: `session:` of the model's config.
     memory_limit_mb: Megabytes that the runs of a session take at most, besides its weights, on the
         CPU and on CUDA; default None: no limit.
+    rules: what is allowed of any model; default: any size, no custom operators.
     cache: the folder for optimized graphs; None (default) keeps none.
     """
 
@@ -69,10 +72,11 @@ class Opener:
         policy: ProviderPolicy = "prefer",
         options: SessionOptions = SessionOptions(),
         memory_limit_mb: int | None = None,
+        rules: ModelRules = ANY_MODEL,
         cache: Path | None = None,
     ) -> None:
         self.memory_limit_mb = memory_limit_mb
-        self.path, self.chain, self.policy = path, tuple(chain), policy
+        self.path, self.chain, self.policy, self.rules = path, tuple(chain), policy, rules
         self.options, self.cache, self.digests = options, cache, Digests()
         self._model: ModelFile | None = None
         self.unpredictable = ""  # why runs cannot be estimated, once the file was read
@@ -120,8 +124,32 @@ class Opener:
 
         Raises LoadFailed or OSError where they cannot be read.
         """
-        self._read()
-        return hashlib.sha256("\n".join(map(self.digests.of, self._stamps)).encode()).hexdigest()
+        files = [*self.files(), *self.libraries()]
+        return hashlib.sha256("\n".join(map(self.digests.of, files)).encode()).hexdigest()
+
+    def file_digests(self) -> dict[str, str]:
+        """The SHA-256 of the model and its external data, in hex, by their paths in its folder.
+
+        Raises LoadFailed or OSError where they cannot be read.
+        """
+        names = [self.path.name, *self.external()]
+        return dict(zip(names, map(self.digests.of, self.files()), strict=True))
+
+    def external(self) -> list[str]:
+        """Where the model's external data lies in its folder. Raises LoadFailed."""
+        return sorted(self._read().external)
+
+    def files(self) -> list[Path]:
+        """The model and its external data. Raises LoadFailed."""
+        return [self.path, *(self.path.parent / location for location in self.external())]
+
+    def libraries(self) -> list[Path]:
+        """The libraries of custom operators. Raises LoadFailed where one may not be loaded."""
+        return [self.rules.find_library(name) for name in self.options.custom_op_libraries]
+
+    def prefers_cpu(self) -> bool:
+        """Whether the CPU is the first link of the chain that can be had."""
+        return next((link.name for link in self.chain if not refusal(link)), CPU) == CPU
 
     def unchanged(self) -> bool:
         """Whether all files are still as they were just before the model was first opened."""
@@ -130,10 +158,11 @@ class Opener:
     def _read(self) -> ModelFile:
         if self._model is None:
             before = stamp(self.path)
-            self._model, self.unpredictable = _read(self.path)
-            beside = [self.path.parent / location for location in sorted(self._model.external)]
-            beside += custom_op_libraries(self.path, self.options)
+            model, self.unpredictable = _read(self.path, self.rules)
+            beside = [self.path.parent / location for location in sorted(model.external)]
+            beside += self.libraries()
             self._stamps = {self.path: before, **{path: stamp(path) for path in beside}}
+            self._model = model
         return self._model
 
 
@@ -143,6 +172,7 @@ def open_session(
     chain: Sequence[Provider] = DEFAULT_CHAIN,
     policy: ProviderPolicy = "prefer",
     options: SessionOptions = SessionOptions(),
+    rules: ModelRules = ANY_MODEL,
     cache: Path | None = None,
     exclusive_threads: int = 0,
 ) -> Session:
@@ -152,17 +182,12 @@ def open_session(
     chain: The provider chain; default [cuda, cpu].
     policy: Whether another provider than the first may serve; default "prefer".
     options: Options of ONNX Runtime's session.
+    rules: What is allowed of any model; default: any size, no custom operators.
     cache: The folder of optimized graphs; default None: none are kept.
     exclusive_threads: The threads of a session for exclusive runs; default 0: not for those.
     """
-    opener = Opener(path, chain=chain, policy=policy, options=options, cache=cache)
+    opener = Opener(path, chain=chain, policy=policy, options=options, rules=rules, cache=cache)
     return opener.open(exclusive_threads)
-
-
-def custom_op_libraries(path: Path, options: SessionOptions) -> list[Path]:
-    """The libraries of `options`; relative ones start at the folder that has the config."""
-    folder = path.absolute().parent.parent
-    return [folder / library for library in options.custom_op_libraries]
 
 
 def _links(chain: Sequence[Provider], policy: ProviderPolicy) -> list[Provider]:
@@ -207,38 +232,23 @@ def _nodes(raw: Any) -> dict[str, int]:
 _SHORT = {ort_name: short for short, ort_name in ORT_NAMES.items()}
 
 
-def _read(path: Path) -> tuple[ModelFile, str]:
+def _read(path: Path, rules: ModelRules) -> tuple[ModelFile, str]:
     """The model's file, and why the cost of its runs depends on values."""
     try:
+        check_model_file(path)
+        rules.check_size([path])
         model = read_model(path)
-        unpredictable = why_dependent(path)
+        graphs = read_graphs(path, rules.max_nodes)
+        for location in sorted(model.external):
+            check_external(path, location)
+        rules.check_size([path, *(path.parent / location for location in model.external)])
+        return model, find_dependence(graphs)
     except FileNotFoundError:
         raise LoadFailed(f"{path.name} not found") from None
     except OSError as error:
         raise LoadFailed(f"{path.name} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise LoadFailed(f"{path.name} is not an ONNX model, or is truncated: {error}") from error
-    for location in sorted(model.external):
-        _check_external(path.parent, location)
-    return model, unpredictable
-
-
-def _check_external(folder: Path, location: str) -> None:
-    """Raise LoadFailed unless the weights at `location` lie in `folder`."""
-    posix, windows = PurePosixPath(location), PureWindowsPath(location)
-    if posix.is_absolute() or windows.drive or windows.root:
-        raise LoadFailed(f"its external data {location!r} is an absolute path")
-    if ".." in posix.parts or ".." in windows.parts:
-        raise LoadFailed(f"its external data {location!r} leaves the version's folder")
-    try:
-        there = (folder / location).resolve()
-        inside, exists = there.is_relative_to(folder.resolve()), there.is_file()
-    except (OSError, ValueError, RuntimeError):  # too long, a NUL, a loop of links
-        raise LoadFailed(f"its external data {location!r} is not a usable path") from None
-    if not inside:
-        raise LoadFailed(f"its external data {location!r} is a link out of the version's folder")
-    if not exists:
-        raise LoadFailed(f"its external data {location!r} is missing")
 
 
 class _Runtime:
@@ -249,6 +259,7 @@ class _Runtime:
         self._digests, self._external = opener.digests, external
         self._exclusive_threads = exclusive_threads
         self._memory_limit_mb = opener.memory_limit_mb
+        self._libraries = opener.libraries()
 
     def open(self, links: Sequence[Provider], policy: ProviderPolicy) -> Any:
         """ONNX Runtime's session on `links`; raises whatever it raises."""
@@ -328,7 +339,7 @@ class _Runtime:
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         limit_session(options, self._memory_limit_mb)
-        for library in custom_op_libraries(self._path, wanted):
+        for library in self._libraries:
             options.register_custom_ops_library(str(library))
         return options
 

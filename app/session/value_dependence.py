@@ -13,16 +13,11 @@ functions use what was found for the function.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from app.errors import quoted
-from app.session.protobuf import FileSlice, MessageBytes, decode_text, fields
-
-MAX_NODES = 1 << 20
-"""Larger models count as dependent and are not read further."""
+from app.session.graphs import FunctionName, Graph, ModelGraphs, Node
 
 KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
 
@@ -104,23 +99,6 @@ WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _SHARED = 61  # the bit of all further inputs
 _UNKNOWN = 1 << 62
 
-FunctionName = tuple[str, str, str]
-"""Domain, name and overload."""
-
-
-class _Graph(NamedTuple):
-    nodes: list[_Node]
-    inputs: list[str]
-    outputs: list[str]
-    constants: list[str]
-
-
-class _Node(NamedTuple):
-    function: FunctionName
-    inputs: list[str]
-    outputs: list[str]
-    graphs: list[_Graph]
-
 
 class _Effect(NamedTuple):
     """What was found for a function or a node.
@@ -135,134 +113,15 @@ class _Effect(NamedTuple):
     outputs: Sequence[int]
 
 
-def why_dependent(path: Path) -> str:
-    """Say which operator's cost depends on input values in the model at `path`; "" for none.
-
-    Raises ValueError where it is not the protobuf of a model, and OSError.
-    """
-    with path.open("rb") as file:
-        return find_dependence(FileSlice(file, 0, path.stat().st_size))
-
-
-def find_dependence(model: MessageBytes) -> str:
-    """The same from bytes."""
-    try:
-        main, functions = _Reader().read(model)
-    except _NotReadError as error:
-        return str(error)
-    try:
-        order = tuple(
-            TopologicalSorter(
-                {name: set(_calls(body.nodes)) & set(functions) for name, body in functions.items()}
-            ).static_order()
-        )
-    except CycleError:
-        return "its functions call each other in a circle"
+def find_dependence(model: ModelGraphs) -> str:
+    """Say which operator's cost depends on input values; "" for none."""
     walk = _Walk()
-    for name in order:
-        body = functions[name]
+    for name, body in model.functions.items():
         bits = {one: 1 << min(place, _SHARED) for place, one in enumerate(body.inputs)}
         walk.effects[name] = walk.graph(body, [bits])
+    main = model.main
     inputs = dict.fromkeys(set(main.inputs).difference(main.constants), _UNKNOWN)
     return walk.graph(main, [inputs]).reason
-
-
-class _NotReadError(Exception):
-    """Why the model counts as dependent without being read further."""
-
-
-class _Reader:
-    """Reads nodes and names; everything else is skipped."""
-
-    def __init__(self) -> None:
-        self._nodes = 0
-
-    def read(self, model: MessageBytes) -> tuple[_Graph, dict[FunctionName, _Graph]]:
-        main = _Graph([], [], [], [])
-        functions: dict[FunctionName, _Graph] = {}
-        for number, value in fields(model):
-            if isinstance(value, int):
-                continue
-            if number == 7:  # parts of a message that is written twice are one message
-                self._graph(value, main)
-            elif number == 25:
-                name, body = self._function(value)
-                if name in functions:
-                    raise _NotReadError("it defines a function twice")
-                functions[name] = body
-        return main, functions
-
-    def _graph(self, message: MessageBytes, graph: _Graph) -> _Graph:
-        for number, value in fields(message):
-            if isinstance(value, int):
-                continue
-            if number == 1:
-                graph.nodes.append(self._node(value))
-            elif number == 5:
-                graph.constants.append(_name(value, 8))
-            elif number == 11:
-                graph.inputs.append(_name(value, 1))
-            elif number == 12:
-                graph.outputs.append(_name(value, 1))
-            elif number == 15:
-                for part, tensor in fields(value):
-                    if part == 1 and not isinstance(tensor, int):
-                        graph.constants.append(_name(tensor, 8))
-        return graph
-
-    def _function(self, message: MessageBytes) -> tuple[FunctionName, _Graph]:
-        texts = {1: "", 10: "", 13: ""}
-        body = _Graph([], [], [], [])
-        for number, value in fields(message):
-            if isinstance(value, int):
-                continue
-            if number in texts:
-                texts[number] = decode_text(value)
-            elif number == 4:
-                body.inputs.append(decode_text(value))
-            elif number == 5:
-                body.outputs.append(decode_text(value))
-            elif number == 7:
-                body.nodes.append(self._node(value))
-        return (texts[10], texts[1], texts[13]), body
-
-    def _node(self, message: MessageBytes) -> _Node:
-        self._nodes += 1
-        if self._nodes > MAX_NODES:
-            raise _NotReadError(f"it has more than {MAX_NODES} nodes")
-        texts = {4: "", 7: "", 8: ""}
-        inputs: list[str] = []
-        outputs: list[str] = []
-        graphs: list[_Graph] = []
-        for number, value in fields(message):
-            if isinstance(value, int):
-                continue
-            if number == 1:
-                inputs.append(decode_text(value))
-            elif number == 2:
-                outputs.append(decode_text(value))
-            elif number == 5:
-                for part, graph in fields(value):
-                    if part in (6, 11) and not isinstance(graph, int):
-                        graphs.append(self._graph(graph, _Graph([], [], [], [])))
-            elif number in texts:
-                texts[number] = decode_text(value)
-        return _Node((texts[7], texts[4], texts[8]), inputs, outputs, graphs)
-
-
-def _name(message: MessageBytes, field: int) -> str:
-    name = ""
-    for number, value in fields(message):
-        if number == field and not isinstance(value, int):
-            name = decode_text(value)
-    return name
-
-
-def _calls(nodes: Sequence[_Node]) -> Iterator[FunctionName]:
-    for node in nodes:
-        yield node.function
-        for graph in node.graphs:
-            yield from _calls(graph.nodes)
 
 
 class _Walk:
@@ -271,7 +130,7 @@ class _Walk:
     def __init__(self) -> None:
         self.effects: dict[FunctionName, _Effect] = {}
 
-    def graph(self, graph: _Graph, scopes: list[dict[str, int]]) -> _Effect:
+    def graph(self, graph: Graph, scopes: list[dict[str, int]]) -> _Effect:
         """Walk the nodes of a graph. The last of `scopes` is its own and holds its inputs."""
         names = scopes[-1]
         for node in graph.nodes:  # what is used before it is computed is not known
@@ -288,7 +147,7 @@ class _Walk:
             names[""] = 0
         return _Effect(decided, reason, [_look_up(name, scopes) for name in graph.outputs])
 
-    def _node(self, node: _Node, scopes: list[dict[str, int]]) -> _Effect:
+    def _node(self, node: Node, scopes: list[dict[str, int]]) -> _Effect:
         domain, operator, _ = node.function
         given = [_look_up(name, scopes) for name in node.inputs]
         of_all = 0
@@ -318,7 +177,7 @@ class _Walk:
 
     def _graphs(
         self,
-        node: _Node,
+        node: Node,
         given: Sequence[int],
         scopes: list[dict[str, int]],
         decided: int,
@@ -342,7 +201,7 @@ class _Walk:
         return _Effect(decided, reason, outputs)
 
 
-def _unknown(node: _Node, reason: str) -> _Effect:
+def _unknown(node: Node, reason: str) -> _Effect:
     return _Effect(_UNKNOWN, reason, [_UNKNOWN] * len(node.outputs))
 
 

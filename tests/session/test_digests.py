@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import LoadFailed
-from app.session import Digests, Opener, SessionOptions, digests
+from app.session import Digests, ModelRules, Opener, SessionOptions, digests
 from app.session.digests import hash_file
 from tests import onnx_models
 
@@ -87,7 +87,11 @@ def test_opener_knows_when_files_change_after_it_looked(tmp_path: Path) -> None:
     data = next(file for file in path.parent.iterdir() if file != path)
     seen = set()
     for changed in (path, data, library):
-        opener = Opener(path, options=SessionOptions(custom_op_libraries=("ops.so",)))
+        opener = Opener(
+            path,
+            options=SessionOptions(custom_op_libraries=("ops.so",)),
+            rules=ModelRules(custom_ops=(library.parent,)),
+        )
         seen.add(opener.digest())
         assert opener.unchanged()
         changed.write_bytes(changed.read_bytes())
@@ -101,3 +105,12 @@ def test_digest_of_what_is_not_a_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"not a model")
     with pytest.raises(LoadFailed):
         Opener(tmp_path / "model.onnx").digest()
+
+
+def test_digests_of_a_models_files_have_their_names(tmp_path: Path) -> None:
+    """As sha256sum gives them in the version's folder."""
+    path = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "model.onnx")
+    assert Opener(path).file_digests() == {
+        name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+        for name in ("model.onnx", "weights.bin")
+    }

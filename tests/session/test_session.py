@@ -23,6 +23,7 @@ from onnx import TensorProto, helper
 from app.errors import CohortError, InferenceFailed, InvalidInput, LoadFailed
 from app.session import (
     Metadata,
+    ModelRules,
     Provider,
     Session,
     SessionOptions,
@@ -485,7 +486,7 @@ def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
     """Where there is no model, or a folder in its place, that is the sentence."""
     with pytest.raises(LoadFailed, match=r"model\.onnx not found"):
         open_session(tmp_path / "model.onnx")
-    with pytest.raises(LoadFailed, match="cannot be read"):
+    with pytest.raises(LoadFailed, match="is not a file"):
         open_session(tmp_path)
 
 
@@ -575,11 +576,61 @@ def test_every_optimization_level_opens(tmp_path: Path, level: str) -> None:
     assert answer[0].tolist() == pytest.approx(plain[0].tolist(), rel=1e-5)
 
 
-def test_missing_custom_op_library_is_refused(tmp_path: Path) -> None:
-    """A library that cannot be loaded fails the load by its name."""
-    path = onnx_models.save(onnx_models.mlp(), tmp_path / "1" / "model.onnx")
-    with pytest.raises(LoadFailed, match=r"none\.so"):
-        open_session(path, chain=ON_CPU, options=SessionOptions(custom_op_libraries=("none.so",)))
+# ---- the rules
+
+
+def test_custom_operators_are_loaded_from_configured_folders_only(tmp_path: Path) -> None:
+    """A name or path that leads elsewhere, links followed, is refused with the setting's name."""
+    path = onnx_models.save(onnx_models.mlp(), tmp_path / "m" / "1" / "model.onnx")
+    allowed = tmp_path / "ops"
+    allowed.mkdir()
+    (tmp_path / "m" / "out.so").write_bytes(b"not a library")
+    (allowed / "link.so").symlink_to(tmp_path / "m" / "out.so")
+    (allowed / "in.so").write_bytes(b"not a library")
+
+    def refusal(name: str, *folders: Path) -> str:
+        options = SessionOptions(custom_op_libraries=(name,))
+        with pytest.raises(LoadFailed) as caught:
+            open_session(path, chain=ON_CPU, options=options, rules=ModelRules(custom_ops=folders))
+        return str(caught.value)
+
+    outside = ("out.so", str(tmp_path / "m" / "out.so"), "../m/out.so", "link.so", "none.so", "")
+    for name in outside:
+        assert "are not a file in any folder that COHORT_CUSTOM_OPS names" in refusal(name, allowed)
+    assert "COHORT_CUSTOM_OPS names no folder" in refusal("in.so")
+    for name in ("in.so", str(allowed / "in.so")):  # found, and no library
+        assert "COHORT_CUSTOM_OPS" not in refusal(name, tmp_path / "none", allowed)
+
+
+def test_size_of_a_model_counts_its_external_data(tmp_path: Path) -> None:
+    """Beyond the limit it is refused before ONNX Runtime reads it."""
+    path = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "model.onnx")
+    size = path.stat().st_size + (tmp_path / "weights.bin").stat().st_size
+    open_session(path, chain=ON_CPU, rules=ModelRules(max_bytes=size)).close()
+    for less in (size - 1, 1):
+        with pytest.raises(LoadFailed, match="COHORT_MAX_MODEL_MB"):
+            open_session(path, chain=ON_CPU, rules=ModelRules(max_bytes=less))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file away")
+def test_external_data_is_no_hard_link_to_somebody_elses_file(tmp_path: Path) -> None:
+    """One to a file of the model's owner is fine: package stores and backups make them."""
+    path = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "model.onnx")
+    os.link(tmp_path / "weights.bin", tmp_path / "other.bin")
+    open_session(path, chain=ON_CPU).close()
+    os.chown(path, 12345, -1)
+    with pytest.raises(LoadFailed, match="a hard link to a file of another owner"):
+        open_session(path, chain=ON_CPU)
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "weights.bin"])
+def test_pipes_are_not_waited_for(tmp_path: Path, name: str) -> None:
+    """A pipe in place of a file is refused, not opened."""
+    path = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "model.onnx")
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(LoadFailed):
+        open_session(path, chain=ON_CPU)
 
 
 # ---- the kept graph

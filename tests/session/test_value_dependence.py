@@ -10,8 +10,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from app.session import Provider, open_session, value_dependence
-from app.session.value_dependence import find_dependence, why_dependent
+from app.errors import LoadFailed
+from app.session import Provider, open_session
+from app.session.graphs import parse_graphs, read_graphs
+from app.session.value_dependence import find_dependence
 from tests import onnx_models
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +32,7 @@ PREDICTABLE: tuple[Callable[[], onnx.ModelProto], ...] = (
 
 
 def dependence(model: onnx.ModelProto) -> str:
-    return find_dependence(memoryview(model.SerializeToString()))
+    return find_dependence(parse_graphs(memoryview(model.SerializeToString()), max_nodes=10**19))
 
 
 def graph(nodes: list[onnx.NodeProto], weights: dict[str, object]) -> onnx.ModelProto:
@@ -58,14 +60,14 @@ def test_bundled_models_are_predictable() -> None:
     """Trees with a ZipMap and a small network keep their place on the event loop."""
     models = list((ROOT / "models").glob("*/*/model.onnx"))
     assert models
-    assert [why_dependent(path) for path in models] == [""] * len(models)
+    assert [find_dependence(read_graphs(path)) for path in models] == [""] * len(models)
 
 
 def test_networks_of_the_onnx_package_are_predictable() -> None:
     """So do the networks that the ONNX project tests with: ResNet, DenseNet, SqueezeNet, …"""
     models = list((Path(onnx.__file__).parent / "backend/test/data/light").glob("*.onnx"))
     assert len(models) > 5
-    assert {why_dependent(path) for path in models} == {""}
+    assert {find_dependence(read_graphs(path)) for path in models} == {""}
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -167,28 +169,22 @@ def test_a_function_is_judged_by_what_each_call_gives_it() -> None:
     assert called_with("k") == "what Expand does depends on input values"
 
 
-def test_functions_in_a_circle_are_not_followed() -> None:
-    """They are no reason to hang, and no model runs them."""
+def test_functions_in_a_circle_are_refused() -> None:
+    """Nothing is followed for ever, and no runtime opens them."""
     model = graph([helper.make_node("A", ["x"], ["y"], domain="tests")], {})
     for name, other in (("A", "B"), ("B", "A")):
         node = helper.make_node(other, ["x"], ["y"], domain="tests")
         model.functions.append(
             helper.make_function("tests", name, ["x"], ["y"], [node], [helper.make_opsetid("", 21)])
         )
-    assert dependence(model) == "its functions call each other in a circle"
+    with pytest.raises(LoadFailed, match="its functions call each other in a circle"):
+        dependence(model)
 
 
 def test_calls_that_double_are_followed_once() -> None:
     """Sixty functions that call the last one twice each are sixty functions."""
     model = graph([helper.make_node("F59", ["x"], ["y"], domain="tests")], {})
-    for number in range(60):
-        called = f"F{number - 1}" if number else "Relu"
-        domain = "tests" if number else ""
-        nodes = [
-            helper.make_node(called, ["x"], ["half"], domain=domain),
-            helper.make_node(called, ["half"], ["y"], domain=domain),
-        ]
-        model.functions.append(helper.make_function("tests", f"F{number}", ["x"], ["y"], nodes, []))
+    model.functions.extend(onnx_models.doubling_functions("tests", 60))
     assert not dependence(model)
 
 
@@ -202,9 +198,18 @@ def test_values_used_before_they_are_computed_count_as_the_callers() -> None:
     assert not dependence(graph(nodes[::-1], {}))
 
 
-def test_very_large_models_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit on nodes bounds the time and memory that a hostile file takes."""
-    monkeypatch.setattr(value_dependence, "MAX_NODES", 3)
+def test_models_of_more_nodes_than_allowed_are_refused() -> None:
+    """The limit bounds the time and memory that a hostile file takes."""
     nodes = [helper.make_node("Relu", ["x"], [f"y{number}"]) for number in range(4)]
-    assert dependence(graph(nodes, {})) == "it has more than 3 nodes"
-    assert not dependence(graph(nodes[:3], {}))
+    content = memoryview(graph(nodes, {}).SerializeToString())
+    assert parse_graphs(content, max_nodes=4).count_nodes() == 4
+    with pytest.raises(LoadFailed, match=r"more than 3 nodes; at most 3 .*COHORT_MAX_NODES"):
+        parse_graphs(content, max_nodes=3)
+
+
+def test_nodes_of_functions_count_at_each_call() -> None:
+    """31 functions, each calling the one before twice, are 2^31 nodes of two kilobytes."""
+    model = graph([helper.make_node("F30", ["x"], ["y"], domain="tests")], {})
+    model.functions.extend(onnx_models.doubling_functions("tests", 31))
+    with pytest.raises(LoadFailed, match=r"2,147,483,648 nodes, .*; at most 1,000,000"):
+        parse_graphs(memoryview(model.SerializeToString()))

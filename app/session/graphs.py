@@ -1,0 +1,194 @@
+"""The nodes of a model: its main graph and its functions, read from the protobuf.
+
+Only the names that lead from node to node are read; weights, attributes and shapes are skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import NamedTuple
+
+from app.errors import LoadFailed, quoted
+from app.session.protobuf import FileSlice, MessageBytes, decode_text, fields
+
+MAX_NODES = 1_000_000
+"""More nodes than any known model has."""
+
+FunctionName = tuple[str, str, str]
+"""Domain, name and overload."""
+
+
+class Graph(NamedTuple):
+    """A graph, or the body of a function: its nodes, and the names of its values."""
+
+    nodes: list[Node]
+    inputs: list[str]
+    outputs: list[str]
+    constants: list[str]
+
+
+class Node(NamedTuple):
+    """A node: what it calls, its values, and the graphs among its attributes."""
+
+    function: FunctionName
+    inputs: list[str]
+    outputs: list[str]
+    graphs: list[Graph]
+
+
+class ModelGraphs(NamedTuple):
+    """The main graph, and the functions of the model, each after those that it calls."""
+
+    main: Graph
+    functions: Mapping[FunctionName, Graph]
+
+    def count_nodes(self) -> int:
+        """The nodes once each call of a function is replaced by the function's nodes.
+
+        As ONNX Runtime does: 31 functions that each call the one before twice are 2^31 nodes.
+        """
+        counts: dict[FunctionName, int] = {}
+        for name, body in self.functions.items():
+            counts[name] = min(_count(body, counts), _MANY)
+        return _count(self.main, counts)
+
+
+_MANY = 10**18  # a chain of calls could make numbers of any length
+
+
+def _count(graph: Graph, counts: Mapping[FunctionName, int]) -> int:
+    return sum(
+        counts.get(node.function, 1) + sum(_count(inner, counts) for inner in node.graphs)
+        for node in graph.nodes
+    )
+
+
+def read_graphs(path: Path, max_nodes: int = MAX_NODES) -> ModelGraphs:
+    """Read the graphs of the model at `path`.
+
+    Raises LoadFailed where it has more nodes than `max_nodes` or functions that cannot be, a
+    ValueError where it is not the protobuf of a model, and OSError.
+    """
+    with path.open("rb") as file:
+        return parse_graphs(FileSlice(file, 0, path.stat().st_size), max_nodes)
+
+
+def parse_graphs(model: MessageBytes, max_nodes: int = MAX_NODES) -> ModelGraphs:
+    """The same from bytes."""
+    found = _Reader(max_nodes).read(model)
+    if (nodes := found.count_nodes()) > max_nodes:
+        raise _too_many(f"{nodes:,} nodes, counting those of functions at each call", max_nodes)
+    return found
+
+
+def _too_many(nodes: str, allowed: int) -> LoadFailed:
+    return LoadFailed(f"it has {nodes}; at most {allowed:,} are allowed (COHORT_MAX_NODES)")
+
+
+class _Reader:
+    """Reads nodes and names; everything else is skipped."""
+
+    def __init__(self, max_nodes: int) -> None:
+        self._max_nodes = max_nodes
+        self._nodes = 0
+
+    def read(self, model: MessageBytes) -> ModelGraphs:
+        main = Graph([], [], [], [])
+        functions: dict[FunctionName, Graph] = {}
+        for number, value in fields(model):
+            if isinstance(value, int):
+                continue
+            if number == 7:  # parts of a message that is written twice are one message
+                self._graph(value, main)
+            elif number == 25:
+                name, body = self._function(value)
+                if name in functions:
+                    raise LoadFailed(f"it defines function {quoted(name[1])} twice")
+                functions[name] = body
+        return ModelGraphs(main, _in_order(functions))
+
+    def _graph(self, message: MessageBytes, graph: Graph) -> Graph:
+        for number, value in fields(message):
+            if isinstance(value, int):
+                continue
+            if number == 1:
+                graph.nodes.append(self._node(value))
+            elif number == 5:
+                graph.constants.append(_name(value, 8))
+            elif number == 11:
+                graph.inputs.append(_name(value, 1))
+            elif number == 12:
+                graph.outputs.append(_name(value, 1))
+            elif number == 15:
+                for part, tensor in fields(value):
+                    if part == 1 and not isinstance(tensor, int):
+                        graph.constants.append(_name(tensor, 8))
+        return graph
+
+    def _function(self, message: MessageBytes) -> tuple[FunctionName, Graph]:
+        texts = {1: "", 10: "", 13: ""}
+        body = Graph([], [], [], [])
+        for number, value in fields(message):
+            if isinstance(value, int):
+                continue
+            if number in texts:
+                texts[number] = decode_text(value)
+            elif number == 4:
+                body.inputs.append(decode_text(value))
+            elif number == 5:
+                body.outputs.append(decode_text(value))
+            elif number == 7:
+                body.nodes.append(self._node(value))
+        return (texts[10], texts[1], texts[13]), body
+
+    def _node(self, message: MessageBytes) -> Node:
+        self._nodes += 1
+        if self._nodes > self._max_nodes:
+            raise _too_many(f"more than {self._max_nodes:,} nodes", self._max_nodes)
+        texts = {4: "", 7: "", 8: ""}
+        inputs: list[str] = []
+        outputs: list[str] = []
+        graphs: list[Graph] = []
+        for number, value in fields(message):
+            if isinstance(value, int):
+                continue
+            if number == 1:
+                inputs.append(decode_text(value))
+            elif number == 2:
+                outputs.append(decode_text(value))
+            elif number == 5:
+                for part, graph in fields(value):
+                    if part in (6, 11) and not isinstance(graph, int):
+                        graphs.append(self._graph(graph, Graph([], [], [], [])))
+            elif number in texts:
+                texts[number] = decode_text(value)
+        return Node((texts[7], texts[4], texts[8]), inputs, outputs, graphs)
+
+
+def _name(message: MessageBytes, field: int) -> str:
+    name = ""
+    for number, value in fields(message):
+        if number == field and not isinstance(value, int):
+            name = decode_text(value)
+    return name
+
+
+def _in_order(functions: Mapping[FunctionName, Graph]) -> dict[FunctionName, Graph]:
+    """The functions, each after those that it calls."""
+    calls = {
+        name: [called for called in _calls(body.nodes) if called in functions]
+        for name, body in functions.items()
+    }
+    try:
+        return {name: functions[name] for name in TopologicalSorter(calls).static_order()}
+    except CycleError:
+        raise LoadFailed("its functions call each other in a circle") from None
+
+
+def _calls(nodes: Sequence[Node]) -> Iterator[FunctionName]:
+    for node in nodes:
+        yield node.function
+        for graph in node.graphs:
+            yield from _calls(graph.nodes)

@@ -1,0 +1,99 @@
+"""What an operator allows of any model, and of the files that belong to it."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from app.errors import LoadFailed, quoted
+from app.session.graphs import MAX_NODES
+from app.session.processor import available_memory
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRules:
+    """The limits of a model, and the folders of its custom operators.
+
+    max_bytes: The most bytes of a model's file and its external data; default None: any number.
+    max_nodes: The most nodes, those of functions counted at each call.
+    custom_ops: Folders whose libraries of custom operators may be loaded; default none.
+    """
+
+    max_bytes: int | None = None
+    max_nodes: int = MAX_NODES
+    custom_ops: tuple[Path, ...] = ()
+
+    def check_size(self, files: Sequence[Path]) -> None:
+        """Raise LoadFailed where `files` are more than `max_bytes`. Raises OSError."""
+        size = sum(file.stat().st_size for file in files)
+        if self.max_bytes is not None and size > self.max_bytes:
+            raise LoadFailed(
+                f"it has {-(-size >> 20):,} MiB; at most {self.max_bytes >> 20:,} are allowed "
+                "(COHORT_MAX_MODEL_MB)"
+            )
+
+    def find_library(self, name: str) -> Path:
+        """The library of custom operators `name`, links resolved.
+
+        A relative name is looked for in each of `custom_ops`, an absolute one must lie in one of
+        them. Raises LoadFailed where it is not there.
+        """
+        for folder in self.custom_ops:
+            try:
+                found, inside = (folder / name).resolve(), folder.resolve()
+                if found.is_relative_to(inside) and found.is_file():
+                    return found
+            except (OSError, ValueError, RuntimeError):  # too long, a NUL, a loop of links
+                continue
+        what = f"custom operators {quoted(name)} are"
+        if not self.custom_ops:
+            raise LoadFailed(f"{what} native code; COHORT_CUSTOM_OPS names no folder for it")
+        raise LoadFailed(f"{what} not a file in any folder that COHORT_CUSTOM_OPS names")
+
+
+ANY_MODEL = ModelRules()
+
+
+def model_rules(
+    max_megabytes: int | None, max_nodes: int, custom_ops: tuple[Path, ...]
+) -> ModelRules:
+    """The rules that settings ask for; a model may be as large as the memory unless they say."""
+    largest = available_memory() if max_megabytes is None else max_megabytes << 20
+    return ModelRules(largest, max_nodes, custom_ops)
+
+
+def check_model_file(path: Path) -> None:
+    """Raise LoadFailed unless `path` is a file: opening a pipe would wait. Raises OSError."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise LoadFailed(f"{path.name} is not a file")
+
+
+def check_external(model: Path, location: str) -> None:
+    """Raise LoadFailed unless the weights at `location` are a file in the folder of `model`.
+
+    Nor may they be a hard link to somebody else's file: where the system lets anybody link to any
+    file, the server would read what its author cannot. Links within one owner's files are how
+    backups and package stores save space.
+    """
+    posix, windows = PurePosixPath(location), PureWindowsPath(location)
+    if posix.is_absolute() or windows.drive or windows.root:
+        raise LoadFailed(f"its external data {location!r} is an absolute path")
+    if ".." in posix.parts or ".." in windows.parts:
+        raise LoadFailed(f"its external data {location!r} leaves the version's folder")
+    try:
+        there = (model.parent / location).resolve()
+        inside, exists = there.is_relative_to(model.parent.resolve()), there.is_file()
+        found, owner = there.stat() if exists else None, model.stat().st_uid
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL, a loop of links
+        raise LoadFailed(f"its external data {location!r} is not a usable path") from None
+    if not inside:
+        raise LoadFailed(f"its external data {location!r} is a link out of the version's folder")
+    if found is None:
+        raise LoadFailed(f"its external data {location!r} is missing")
+    if found.st_nlink > 1 and found.st_uid != owner:
+        raise LoadFailed(
+            f"its external data {location!r} is a hard link to a file of another owner than "
+            f"{model.name}'s"
+        )
