@@ -86,6 +86,11 @@ def _read_hosts(value: object) -> tuple[str, ...]:
     return hosts
 
 
+def _read_folders(value: object) -> object:
+    """Read folders joined as in PATH."""
+    return value.split(os.pathsep) if isinstance(value, str) else value
+
+
 class Settings(BaseSettings):
     """Everything the operator may set for the process. Arguments override the environment."""
 
@@ -113,7 +118,7 @@ class Settings(BaseSettings):
     )
     cache: Path = Field(
         default_factory=_cache_folder,
-        description="The folder for profiles, optimized graphs and engines; safe to delete.",
+        description="The folder for profiles, inspections and optimized graphs; safe to delete.",
         json_schema_extra={"default": "cohort in the user's cache folder"},
     )
     host: str = Field("127.0.0.1", min_length=1, description="The address to listen on.")
@@ -149,6 +154,34 @@ class Settings(BaseSettings):
         None,
         ge=1,
         description="Memory that requests and responses may hold, in MiB; beyond, 429.",
+        json_schema_extra={"default": "a quarter of the container's or the machine's"},
+    )
+    max_model_mb: int | None = Field(
+        None,
+        ge=1,
+        description="The largest model that is loaded, in MiB, with its external data.",
+        json_schema_extra={"default": "the container's or the machine's memory"},
+    )
+    max_nodes: int = Field(
+        1_000_000,
+        ge=1,
+        description="The most nodes of a model, those of functions counted at each call.",
+    )
+    custom_ops: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_read_folders)] = Field(
+        (),
+        description="The folders whose libraries of custom operators may be loaded, joined by ':'.",
+        json_schema_extra={"default": "unset: none are loaded"},
+    )
+    inspection_seconds: int = Field(
+        60,
+        ge=0,
+        le=86400,
+        description="CPU seconds for opening an unknown model in another process; 0: not done.",
+    )
+    inspection_mb: int | None = Field(
+        None,
+        ge=1,
+        description="Memory for that, in MiB, besides three times the model's size.",
         json_schema_extra={"default": "a quarter of the container's or the machine's"},
     )
     keep_alive_seconds: int = Field(

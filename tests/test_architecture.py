@@ -31,7 +31,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"metrics"}),
     frozenset({"callers", "rollouts", "tls"}),
     frozenset({"registry"}),
-    frozenset({"repository"}),
+    frozenset({"inspection", "repository"}),
     frozenset({"profiling", "scheduling"}),
     frozenset({"batching", "session"}),
     frozenset({"comparing"}),

@@ -14,8 +14,9 @@ from rich.text import Text
 from app.cli import options
 
 if TYPE_CHECKING:
+    from app.inspection import Inspector
     from app.repository import Found, ModelConfig, Problem, Snapshot
-    from app.session import Session
+    from app.session import ModelRules, Session
     from app.settings import Settings
     from app.tensors import TensorSpec
 
@@ -24,6 +25,7 @@ CHECKED = (
     *("models", "rollouts", "default_model", "api_keys"),
     *("jwks", "jwt_issuer", "jwt_audience"),
     *("tls_cert", "tls_key", "tls_client_ca"),
+    *options.OPENING,
 )
 
 
@@ -56,7 +58,7 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
     named = _named(settings, snapshot, problems)
     console = Console(width=None if sys.stdout.isatty() else options.WIDTH)
     if opens and (wanted := list(_wanted(snapshot, named))):
-        opened = _open_all(wanted, problems)
+        opened = _open_all(settings, wanted, problems)
         if opened.row_count:
             console.print(opened)
     for problem in problems:
@@ -188,13 +190,14 @@ def _wanted(snapshot: Snapshot, named: Mapping[str, Set[int]]) -> Iterator[_Want
                 yield _Wanted(f"{name}/{number}", model.versions[number], model.config)
 
 
-def _open_all(wanted: Sequence[_Wanted], problems: list[Problem]) -> Table:
+def _open_all(settings: Settings, wanted: Sequence[_Wanted], problems: list[Problem]) -> Table:
     """Open one after the other; what fails is added to `problems`."""
     from rich.progress import track
 
     from app.errors import LoadFailed
     from app.repository import Problem
 
+    rules, inspector = options.opening(settings)
     table = Table(header_style="bold")
     for column in ("model", "version", "inputs", "outputs", "provider", "fell back because"):
         table.add_column(column, overflow="fold")
@@ -203,7 +206,7 @@ def _open_all(wanted: Sequence[_Wanted], problems: list[Problem]) -> Table:
         wanted, "Opening", console=stderr, transient=True, disable=not stderr.is_terminal
     ):
         try:
-            session = _open(found, config)
+            session = _open(found, config, rules, inspector)
         except LoadFailed as error:
             problems.append(Problem(f"{label}/model.onnx", "", str(error)))
             continue
@@ -217,10 +220,11 @@ def _open_all(wanted: Sequence[_Wanted], problems: list[Problem]) -> Table:
             Text(session.placement.reason),
         )
         session.close()
+    inspector.rest()
     return table
 
 
-def _open(found: Found, config: ModelConfig) -> Session:
+def _open(found: Found, config: ModelConfig, rules: ModelRules, inspector: Inspector) -> Session:
     from app.repository import read_manifest, verify_digests
     from app.session import Opener
 
@@ -229,10 +233,13 @@ def _open(found: Found, config: ModelConfig) -> Session:
         chain=config.providers,
         policy=config.provider_policy,
         options=config.session,
+        memory_limit_mb=config.memory_limit_mb,
+        rules=rules,
     )
     manifest = read_manifest(found.folder)
     if manifest is not None:
         verify_digests(found.folder, manifest, opener.digests)
+    inspector.inspect(opener)
     return opener.open()
 
 

@@ -11,6 +11,8 @@ import rich_click as click
 from click.core import ParameterSource
 
 if TYPE_CHECKING:
+    from app.inspection import Inspector
+    from app.session import ModelRules
     from app.settings import Settings
 
 OK, PROBLEMS, MISUSED = 0, 1, 2
@@ -18,6 +20,17 @@ OK, PROBLEMS, MISUSED = 0, 1, 2
 
 WIDTH = 140
 """Of a table that goes into a file or a pipe."""
+
+
+OPENING = (
+    "cache",
+    "custom_ops",
+    "max_model_mb",
+    "max_nodes",
+    "inspection_seconds",
+    "inspection_mb",
+)
+"""The settings that opening a model depends on."""
 
 
 def settings_command(*only: str) -> type[click.RichCommand]:
@@ -65,12 +78,14 @@ METAVARS: Mapping[str, str] = {
     "tls_key": "FILE",
     "tls_client_ca": "FILE",
     "cache": "FOLDER",
+    "custom_ops": "FOLDERS",
     "host": "ADDRESS",
     "port": "PORT",
     "model": "NAME",
     "seconds": "SECONDS",
     "mb": "MIB",
     "max_concurrency": "COUNT",
+    "max_nodes": "COUNT",
     "log_format": "json|console",
 }
 
@@ -94,3 +109,13 @@ def settings_from(context: click.Context) -> Settings:
             option = f"--{name.replace('_', '-')} ({variable(name)})"
             click.echo(f"Error: {option if name in given else variable(name)}: {problem}", err=True)
         sys.exit(MISUSED)
+
+
+def opening(settings: Settings) -> tuple[ModelRules, Inspector]:
+    """What `settings` say about opening models."""
+    from app.inspection import InspectionLimits, Inspector
+    from app.session import model_rules
+
+    rules = model_rules(settings.max_model_mb, settings.max_nodes, settings.custom_ops)
+    limits = InspectionLimits(settings.inspection_seconds, settings.inspection_mb)
+    return rules, Inspector(limits, settings.cache)

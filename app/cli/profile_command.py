@@ -30,7 +30,7 @@ BUDGET = 3.0
 BAR_WIDTH = 30
 
 
-@click.command(cls=options.settings_command("models", "cache"))
+@click.command(cls=options.settings_command("models", *options.OPENING))
 @click.argument("model")
 @click.option("--version", "number", type=int, metavar="NUMBER", help="The highest by default.")
 @click.option("--fresh", is_flag=True, help="Measure even if a kept profile fits.")
@@ -84,6 +84,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
     from app.profiling import Store, find_trial, keep, key_for, profile_model
     from app.session import Opener
 
+    rules, inspector = options.opening(settings)
     number, path, config = _find(settings.models, model, number)
     stderr = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
@@ -97,8 +98,11 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
             policy=config.provider_policy,
             options=config.session,
             memory_limit_mb=config.memory_limit_mb,
+            rules=rules,
             cache=settings.cache,
         )
+        inspector.inspect(opener)
+        inspector.rest()
         session = opener.open()
         try:
             key = key_for(opener, session, config.batching)

@@ -67,7 +67,7 @@ def describe_model(entry: ModelEntry) -> Description:
 
 
 def describe_version(entry: VersionEntry) -> Description:
-    """A version: its state and, if it is loaded, specs, metadata, providers, batching and profile.
+    """A version: its state and, if it is loaded, specs, files, providers, batching and profile.
 
     `timeout_ms` and `max_queue_delay_ms` are in milliseconds.
     """
@@ -84,6 +84,7 @@ def describe_version(entry: VersionEntry) -> Description:
     result |= {
         "inputs": _specs(engine.inputs),
         "outputs": _specs(engine.outputs),
+        "files": {name: {"sha256": digest} for name, digest in description.files.items()},
         "metadata": {
             "producer": metadata.producer,
             "producer_version": metadata.producer_version,

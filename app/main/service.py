@@ -18,6 +18,7 @@ from app.batching import Watchdog
 from app.callers import ADMIN, Caller, Issuer, KeyRing, KeyWatcher, VerifyingKeys, load_keys
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane, MemoryBudget
+from app.inspection import Inspected, InspectionLimits, Inspector
 from app.main.model_loader import ModelLoader
 from app.main.resources import available_connections, share_connections
 from app.metrics import KeyMetrics, Metrics, RolloutMetrics, TlsMetrics
@@ -41,7 +42,13 @@ from app.rest.v2.infer import match_infer
 from app.rollouts import DecisionStore, RolloutEvent, Rollouts
 from app.rollouts.watcher import RolloutWatcher, log_event
 from app.scheduling import Scheduler
-from app.session import OrtRunControl, available_memory, cores, give_back_memory
+from app.session import (
+    OrtRunControl,
+    available_memory,
+    cores,
+    give_back_memory,
+    model_rules,
+)
 from app.settings import Settings
 from app.tls import TlsFiles, TlsWatcher
 
@@ -105,11 +112,18 @@ class Service:
             tls=None if self.tls is None else TlsMetrics(self.tls, self.handshakes.failed),
             log_lines_dropped=log_lines_dropped,
         )
+        self.inspector = Inspector(
+            InspectionLimits(settings.inspection_seconds, settings.inspection_mb),
+            settings.cache,
+            _log_inspected,
+        )
         self.registry = Registry(
             wake=self.scheduler.wake,
             count=lambda model, version: self.metrics.version(model, version).observe_batch,
             observe=self._on_registry_event,
             cache=settings.cache,
+            rules=model_rules(settings.max_model_mb, settings.max_nodes, settings.custom_ops),
+            inspector=self.inspector,
             inline_run=self.watchdog.inline,
         )
         self.rollouts = Rollouts(
@@ -163,6 +177,7 @@ class Service:
             stack.callback(self.handshakes.close)
             stack.callback(self.scheduler.close)  # its threads finish batches in flight
             stack.callback(self.registry.close)
+            stack.callback(self.inspector.close)  # or the process would wait for it
             stack.callback(self.rollouts.close)  # shadow requests hold versions
             for watcher in self.key_watchers:
                 await watcher.check_file()
@@ -279,13 +294,29 @@ def _load_jwks(path: Path) -> VerifyingKeys:
     return load_jwks(path)
 
 
+def _log_inspected(inspected: Inspected) -> None:
+    log.info(
+        "model inspected",
+        model=inspected.path.parent.parent.name,
+        version=inspected.path.parent.name,
+        sha256=inspected.sha256,
+        seconds=round(inspected.seconds, 3),
+        harm=inspected.harm,
+    )
+
+
 def _log_ready(model: str, version: VersionEntry, seconds: float) -> None:
     if version.engine is None:
         return
     version_log = log.bind(model=model, version=version.number)
     description = version.engine.describe()
     placement = description.placement
-    version_log.info("version ready", seconds=round(seconds, 3), provider=placement.active)
+    version_log.info(
+        "version ready",
+        seconds=round(seconds, 3),
+        provider=placement.active,
+        sha256=description.files.get(version.source.path.name),
+    )
     if placement.fell_back:
         version_log.warning(
             "provider fell back",

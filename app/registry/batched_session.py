@@ -144,6 +144,7 @@ class BatchedSession:
             self._batcher.policy,
             self._prepared.profile_result,
             self._batcher.inline.unpredictable,
+            self._prepared.files,
         )
 
     def close(self) -> None:

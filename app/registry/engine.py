@@ -8,8 +8,8 @@ arrays (docs/decisions/0009).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from app.batching import BatchPolicy, Reply
@@ -49,6 +49,7 @@ class EngineDescription:
     device: The device that runs use, such as "cpu" or "cuda:0".
     policy: The batch policy in force, which the profile or a row check may have restricted.
     profile: What was measured at load.
+    files: The SHA-256 of its files, in hex, by their paths in the version's folder; default none.
     unpredictable: Why the duration of a run cannot be estimated, so that none executes on the event
         loop; "" where it can.
     """
@@ -59,6 +60,7 @@ class EngineDescription:
     policy: BatchPolicy
     profile: ProfileResult
     unpredictable: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 class Cancellable(Protocol):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import structlog
 
 from app.batching import BatchPolicy, OutputLimit, limit_outputs
 from app.errors import CohortError, LoadFailed
+from app.inspection import Inspector
 from app.profiling import ProfileResult, Store, Trial, find_trial, profile_model, small_enough
 from app.registry.catalog import Source
 from app.repository import Manifest, WarmUp, read_manifest, verify_digests
-from app.session import Opener, Session, give_back_memory
+from app.session import ANY_MODEL, ModelRules, Opener, Session, give_back_memory
 from app.tensors import Arrays, by_name
 
 log = structlog.get_logger("cohort.registry")
@@ -33,6 +35,8 @@ class PreparedVersion:
     manifest: The version's manifest; None where it has none.
     example: The inputs of the manifest's first example, or else trial inputs that the model
         accepted; None where there are neither.
+    files: The SHA-256 of the model and its external data, in hex, by their paths in its folder;
+        default none: nothing needed them.
     """
 
     session: Session
@@ -43,6 +47,7 @@ class PreparedVersion:
     output_limit: OutputLimit
     manifest: Manifest | None
     example: Arrays | None
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def close(self) -> None:
         """Close both sessions."""
@@ -51,11 +56,19 @@ class PreparedVersion:
             self.exclusive.close()
 
 
-def prepare_version(source: Source, cache: Path | None) -> PreparedVersion:
+def prepare_version(
+    source: Source,
+    cache: Path | None,
+    *,
+    rules: ModelRules = ANY_MODEL,
+    inspector: Inspector | None = None,
+) -> PreparedVersion:
     """Open a version, compare it with the examples of its manifest, warm it up and profile it.
 
     source: Its files and config.
     cache: The folder of kept profiles and optimized graphs; None: none are kept.
+    rules: What is allowed of any model; default: any size, no custom operators.
+    inspector: Inspects the model before it is opened; default None: it is not inspected.
 
     Each file is hashed once, and trial inputs are searched once. Raises LoadFailed with the reason.
     """
@@ -69,13 +82,18 @@ def prepare_version(source: Source, cache: Path | None) -> PreparedVersion:
         policy=config.provider_policy,
         options=config.session,
         memory_limit_mb=config.memory_limit_mb,
+        rules=rules,
         cache=cache,
     )
     manifest = read_manifest(folder)
     if manifest is not None:
         verify_digests(folder, manifest, opener.digests)
+    inspected = None if inspector is None else inspector.inspect(opener)
     session = opener.open()
     try:
+        files = {} if cache is None and inspected is None else opener.file_digests()
+        if inspected not in (None, files):
+            raise LoadFailed("its files changed while it was loaded")
         if manifest is not None:
             verify_digests(
                 folder, manifest, opener.digests
@@ -85,6 +103,9 @@ def prepare_version(source: Source, cache: Path | None) -> PreparedVersion:
         _warm_up(session, trial, config.warm_up)
         store = None if cache is None else Store(cache)
         result = profile_model(opener, session, trial, config.batching, store)
+    except OSError as error:
+        session.close()
+        raise LoadFailed(f"its files cannot be read: {error.strerror}") from error
     except BaseException as error:
         session.close()
         if not isinstance(error, CohortError) or isinstance(error, LoadFailed):
@@ -108,6 +129,7 @@ def prepare_version(source: Source, cache: Path | None) -> PreparedVersion:
         limit_outputs(session.inputs, session.outputs, config.max_output_mb * 2**20),
         manifest,
         example,
+        files,
     )
 
 

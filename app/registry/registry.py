@@ -25,12 +25,14 @@ from app.errors import (
     check_model_name,
     quoted,
 )
+from app.inspection import Inspector
 from app.registry.actions import NO_VERSIONS, Load, Unload, plan, select_versions
 from app.registry.batched_session import BatchedSession
 from app.registry.catalog import UNLOADED, Catalog, ModelEntry, State, VersionEntry, find_model
 from app.registry.engine import Engine
 from app.registry.preparation import PreparedVersion, prepare_version
 from app.repository import Snapshot
+from app.session import ANY_MODEL, ModelRules
 
 
 class VersionReady(NamedTuple):
@@ -88,6 +90,8 @@ class Registry:
     count: Makes the observer that counts a version's batches, from its model and version.
     observe: Called with each RegistryEvent.
     cache: The folder of kept profiles and optimized graphs; None: none are kept.
+    rules: What is allowed of any model; default: any size, no custom operators.
+    inspector: Inspects models before they are opened; default None: none are inspected.
     inline_run: Where runs on the event loop are written down for the watchdog; default: nowhere.
     """
 
@@ -98,6 +102,8 @@ class Registry:
         count: Callable[[str, str], BatchObserver],
         observe: Callable[[RegistryEvent], None],
         cache: Path | None,
+        rules: ModelRules = ANY_MODEL,
+        inspector: Inspector | None = None,
         inline_run: InlineRun | None = None,
     ) -> None:
         self.catalog: Catalog = {}
@@ -107,7 +113,8 @@ class Registry:
         self._wake = wake
         self._count = count
         self._observe = observe
-        self._cache = cache
+        self._inspector = inspector
+        self._cache, self._rules = cache, rules
         self._inline_run = inline_run
 
     # -- reading
@@ -174,6 +181,8 @@ class Registry:
                     await self._load(action)
                 else:
                     self._unload(action)
+        if self._inspector is not None and self._inspector.busy:
+            await asyncio.to_thread(self._inspector.rest)
         self.settled = True
 
     def unload_model(self, model: str) -> None:
@@ -219,7 +228,9 @@ class Registry:
             self._put(model, VersionEntry(number, State.LOADING, source))
         started = monotonic()
         try:
-            prepared = await asyncio.to_thread(prepare_version, source, self._cache)
+            prepared = await asyncio.to_thread(
+                prepare_version, source, self._cache, rules=self._rules, inspector=self._inspector
+            )
         except LoadFailed as error:
             self._record_failure(load, str(error))
             return

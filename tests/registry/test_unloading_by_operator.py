@@ -104,7 +104,7 @@ async def test_a_model_taken_out_while_it_loads_does_not_come_up(
     """The load that was under way ends unused."""
     begun, go_on = threading.Event(), threading.Event()
 
-    def held(source: Source, cache: Path | None) -> PreparedVersion:
+    def held(source: Source, cache: Path | None, **_: object) -> PreparedVersion:
         begun.set()
         assert go_on.wait(PATIENCE)
         return prepare_version(source, cache)

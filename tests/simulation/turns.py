@@ -309,7 +309,10 @@ _REAL: dict[str, object] = {
 }
 
 _NOT_SIMULATED = frozenset(
-    {"app.codec.codec_thread", "app.main.logs", "app.session.thread_priority"}
+    {
+        *("app.codec.codec_thread", "app.main.logs", "app.session.thread_priority"),
+        "app.inspection.inspector",  # a child process is not simulated
+    }
 )
 
 

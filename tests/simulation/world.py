@@ -295,7 +295,7 @@ class World:
         self._ids += 1
         return self._ids
 
-    def _prepare(self, source: Any, cache: object) -> Any:
+    def _prepare(self, source: Any, cache: object, **_: object) -> Any:
         return prepare(
             source,
             self._disk,

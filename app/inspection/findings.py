@@ -1,0 +1,112 @@
+"""Findings on models in files, kept between starts and shared by processes.
+
+A file is named after the digest of the model's file and of everything else that a finding depends
+on. It is replaced whole; a torn or foreign one counts as absent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import structlog
+
+log = structlog.get_logger("cohort.inspection")
+
+FINDING_FORMAT = 1
+"""Raised whenever what is kept, or how a model is inspected, changes."""
+
+MAX_KEPT = 10_000
+"""Beyond, the oldest half is deleted: about 10 MB."""
+
+MAX_FINDING_BYTES = 1 << 20
+"""Larger files are none of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What an inspection found.
+
+    external: The SHA-256 of the model's external data, in hex, by location.
+    harm: What opening the model does to a process; "" where it does none.
+    """
+
+    external: Mapping[str, str]
+    harm: str
+
+
+class Findings:
+    """The kept findings under one cache folder. Never raises where that cannot be used."""
+
+    def __init__(self, cache: Path) -> None:
+        self._folder = cache / "inspections"
+        self._complained = False
+
+    def read(self, key: Mapping[str, str]) -> Finding | None:
+        """What was kept for exactly this key; None where nothing usable was."""
+        path = self._path(key)
+        if not path.is_file():
+            return None
+        try:
+            with path.open("rb") as file:
+                content = json.loads(file.read(MAX_FINDING_BYTES))
+        except (OSError, ValueError, RecursionError) as error:
+            log.warning("kept finding is not usable", model=key["model"], error=str(error))
+            return None
+        match content:
+            case {"key": dict(known), "external": dict(files), "harm": str(harm)}:
+                texts = all(isinstance(one, str) for pair in files.items() for one in pair)
+                if known == dict(key) and texts:
+                    return Finding(files, harm)
+        log.warning("kept finding is not usable", model=key["model"], error="it is another one")
+        return None
+
+    def write(self, key: Mapping[str, str], finding: Finding) -> None:
+        """Keep `finding`, in place of what was kept for this key."""
+        text = json.dumps({"key": dict(key), **asdict(finding)}, indent=1)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self._folder, prefix=".writing-")
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as file:
+                    file.write(text)
+                Path(name).replace(self._path(key))
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
+            self._delete_oldest()
+        except OSError as error:
+            self._complain(error)
+
+    def _delete_oldest(self) -> None:
+        files = list(self._folder.iterdir())
+        if len(files) <= MAX_KEPT:
+            return
+        ages = []
+        for file in files:
+            with contextlib.suppress(OSError):  # another process deletes as well
+                ages.append((file.stat().st_mtime, file))
+        for _, file in sorted(ages)[: len(files) - MAX_KEPT // 2]:
+            file.unlink(missing_ok=True)
+
+    def _path(self, key: Mapping[str, str]) -> Path:
+        known = json.dumps([FINDING_FORMAT, dict(key)], sort_keys=True)
+        rest = hashlib.sha256(known.encode()).hexdigest()[:24]
+        return self._folder / f"{key['model'][:32]}-{rest}.json"
+
+    def _complain(self, error: OSError) -> None:
+        """Log, once, that findings are not kept."""
+        if not self._complained:
+            self._complained = True
+            log.warning(
+                "findings on models cannot be kept, so each start inspects them again; set "
+                "COHORT_CACHE to a folder that can be written",
+                folder=str(self._folder),
+                error=error.strerror or str(error),
+            )

@@ -1,0 +1,68 @@
+"""What the process that opens unknown models is told, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.session import ModelRules, Opener, Provider, SessionOptions
+
+SECONDS_PER_CPU_SECOND = 10
+"""The machine may do something else as well, and files may come over a network."""
+
+BYTES_PER_SECOND = 10 << 20
+"""A model gets another CPU second for so much of it."""
+
+COPIES = 3
+"""How many times ONNX Runtime has a model in memory while it opens one, besides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A model to open, and its limits.
+
+    path: The model's file.
+    session: Its config's `session`.
+    memory_limit_mb: Its config's limit for runs, if any.
+    max_bytes, max_nodes, custom_ops: The rules for models.
+    runs: Whether to run it once, on the CPU.
+    seconds: The CPU time for it, besides what its size adds.
+    memory: The bytes that it may take, besides what its size adds.
+    """
+
+    path: str
+    session: Mapping[str, Any]
+    memory_limit_mb: int | None
+    max_bytes: int | None
+    max_nodes: int
+    custom_ops: tuple[str, ...]
+    runs: bool
+    seconds: int
+    memory: int
+
+    def opener(self) -> Opener:
+        """Opens the model as the server will, but on the CPU and without a cache."""
+        libraries = tuple(self.session["custom_op_libraries"])
+        return Opener(
+            Path(self.path),
+            chain=(Provider("cpu"),),
+            options=SessionOptions(**{**self.session, "custom_op_libraries": libraries}),
+            memory_limit_mb=self.memory_limit_mb,
+            rules=ModelRules(self.max_bytes, self.max_nodes, tuple(map(Path, self.custom_ops))),
+        )
+
+    def limits(self, files: Iterable[Path]) -> tuple[int, int]:
+        """The CPU seconds and the bytes of memory for a model of these files. Raises OSError.
+
+        A file counts by what it takes on disk: a hole gives nobody time.
+        """
+        size = sum(file.stat().st_blocks * 512 for file in files)
+        return self.seconds + size // BYTES_PER_SECOND, self.memory + size * COPIES
+
+
+EXTERNAL, OUTCOME = "external", "outcome"
+"""The keys of the two lines of an answer: where external data is, and one of the following."""
+
+OPENED, REFUSED, OUT_OF_MEMORY = "opened", "refused", "out of memory"

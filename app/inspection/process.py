@@ -1,0 +1,124 @@
+"""The process that opens unknown models: `python -m app.inspection.process`.
+
+It reads jobs from its standard input, a line of JSON each, and answers each by two lines on its
+standard output: which external data the model has, once its file was read, and what became of it.
+Limits of the system end the process where a model takes too much; so may the model.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+from app.errors import CohortError, InferenceFailed, LoadFailed
+from app.inspection.job import (
+    EXTERNAL,
+    OPENED,
+    OUT_OF_MEMORY,
+    OUTCOME,
+    REFUSED,
+    SECONDS_PER_CPU_SECOND,
+    Job,
+)
+from app.profiling import find_trial
+from app.session import give_back_memory, lower_priority, ran_out_of_memory
+from app.tensors import Array, Arrays
+
+MAX_DESCRIPTORS = 256
+
+
+def answer_jobs() -> None:
+    """Do what the lines of standard input ask for, until it ends."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
+    _confine()
+    for line in sys.stdin:
+        outcome = _open_and_run(Job(**json.loads(line)), answers)
+        _answer(answers, OUTCOME, outcome)
+        signal.alarm(0)
+        give_back_memory()
+
+
+def _confine() -> None:
+    """Leave no core, write no file, give way to others, and be the first to go for want of memory.
+
+    Each as far as the system knows it.
+    """
+    for limit, most in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NOFILE, MAX_DESCRIPTORS),
+    ):
+        with suppress(OSError, ValueError):
+            resource.setrlimit(limit, (most, most))
+    lower_priority()  # of what this thread starts as well
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _limit(cpu_seconds: int, memory: int) -> None:
+    """Have the system end this process, by a signal, or refuse it memory."""
+    signal.alarm(cpu_seconds * SECONDS_PER_CPU_SECOND)
+    used = int(time.process_time()) + 1
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CPU, (used + cpu_seconds, resource.RLIM_INFINITY))
+    with suppress(OSError, ValueError):  # ValueError: not Linux
+        taken = _data_bytes()
+        resource.setrlimit(resource.RLIMIT_DATA, (taken + memory, resource.RLIM_INFINITY))
+
+
+def _data_bytes() -> int:
+    """The memory that counts for RLIMIT_DATA."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) << 10
+    raise ValueError("no VmData")
+
+
+def _open_and_run(job: Job, answers: TextIO) -> str:
+    """Open the model and run it, and give the outcome.
+
+    Why a model is refused is no concern of an inspection: the server finds the same.
+    """
+    starved = False
+    try:
+        opener = job.opener()
+        _limit(*job.limits([opener.path]))
+        _answer(answers, EXTERNAL, opener.external())
+        _limit(*job.limits(opener.files()))
+        session = opener.open()
+
+        def run(inputs: Arrays) -> list[Array]:
+            nonlocal starved
+            try:
+                return session.run(inputs)
+            except InferenceFailed as error:
+                starved |= not error.blames_input
+                raise
+
+        if job.runs:
+            find_trial(run, session.inputs)
+        session.close()
+    except MemoryError:
+        return OUT_OF_MEMORY
+    except LoadFailed as error:
+        return OUT_OF_MEMORY if ran_out_of_memory(error.__cause__) else REFUSED
+    except (CohortError, OSError):
+        return REFUSED
+    return OUT_OF_MEMORY if starved else OPENED
+
+
+def _answer(answers: TextIO, key: str, value: object) -> None:
+    answers.write(json.dumps({key: value}) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    answer_jobs()

@@ -1,0 +1,144 @@
+"""Model files that crash a process, or have it take all memory or compute for ever.
+
+What matters besides that they are refused: other models are served meanwhile and afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import onnx
+import pytest
+
+from tests import onnx_models
+from tests.e2e.processes import Cohort, cohort
+from tests.waiting import wait_until
+
+PATIENCE = 60.0
+"""Seconds in which even a busy machine answers."""
+
+HARMFUL = {
+    "crash": (onnx_models.calling_functions(20_000, calls=1), "crashed ONNX Runtime"),
+    "doubling": (onnx_models.calling_functions(31), "2,147,483,648 nodes"),
+    "endless": (onnx_models.endless(), "COHORT_INSPECTION_SECONDS"),
+    "hoard": (onnx_models.hoard(10**10), "COHORT_INSPECTION_MB"),
+}
+
+
+@contextmanager
+def serving(
+    folder: Path, models: dict[str, onnx.ModelProto], *, ready: bool = True
+) -> Iterator[Cohort]:
+    for name, model in models.items():
+        onnx_models.save(model, folder / "models" / name / "1" / "model.onnx")
+        (folder / "models" / name / "config.yaml").write_text(json.dumps({"providers": ["cpu"]}))
+    with limited(folder, ready=ready) as started:
+        yield started
+
+
+def limited(folder: Path, *, ready: bool = True) -> AbstractContextManager[Cohort]:
+    return cohort(folder / "models", folder, ready=ready, inspection_seconds=2, inspection_mb=512)
+
+
+def state(server: Cohort, model: str) -> Any:
+    return httpx.get(f"{server.url}/models/{model}/versions/1", timeout=PATIENCE).json()
+
+
+def predicts(server: Cohort, model: str = "plain") -> bool:
+    row = {"inputs": {"x": [[1, 2, 3, 4]]}}
+    url = f"{server.url}/models/{model}/predict"
+    return httpx.post(url, json=row, timeout=PATIENCE).status_code == 200
+
+
+def inspected(server: Cohort) -> list[str]:
+    """The models that were opened in a child process, in order."""
+    lines = [json.loads(line) for line in server.logged.splitlines()]
+    return [line["model"] for line in lines if line["event"] == "model inspected"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+def test_harmful_models_are_refused_and_others_served(folder: Path) -> None:
+    """Each with a sentence that says what it did, and which setting allows it."""
+    models = {name: model for name, (model, _) in HARMFUL.items()}
+    with serving(folder, {**models, "plain": onnx_models.mlp()}) as server:
+        for name, (_, told) in HARMFUL.items():
+            found = state(server, name)
+            assert found["state"] == "UNAVAILABLE"
+            assert told in found["reason"]
+        assert predicts(server)
+        assert sorted(inspected(server)) == sorted([*HARMFUL, "plain"])
+        assert server.process.poll() is None
+
+
+def test_a_second_start_remembers(folder: Path) -> None:
+    """What passed and what crashed is not opened again in a child."""
+    with limited(folder) as server:
+        for name in HARMFUL:
+            assert state(server, name)["state"] == "UNAVAILABLE"
+        assert predicts(server)
+        assert not {"plain", "crash"} & set(inspected(server))
+
+
+def test_others_are_served_while_a_model_is_inspected(tmp_path: Path) -> None:
+    """Health answers, and so does what was loaded before; then the next model has its turn."""
+    models = {"a-plain": onnx_models.mlp(), "b-endless": onnx_models.endless()}
+    with serving(tmp_path, models, ready=False) as server:
+        wait_until(lambda: state(server, "a-plain").get("state") == "READY", seconds=PATIENCE)
+        during = 0
+        while state(server, "b-endless")["state"] == "LOADING":
+            assert httpx.get(f"{server.url}/health/live", timeout=PATIENCE).status_code == 200
+            assert predicts(server, "a-plain")
+            during += 1
+        assert during > 3
+        server.wait_for("/health/ready")
+        onnx_models.save(onnx_models.mlp(seed=1), tmp_path / "models" / "c" / "1" / "model.onnx")
+        wait_until(lambda: predicts(server, "c"), seconds=PATIENCE)
+
+
+def test_a_crash_of_a_new_version_leaves_the_old_one_serving(tmp_path: Path) -> None:
+    """And the description says why it does."""
+    with serving(tmp_path, {"plain": onnx_models.mlp()}) as server:
+        path = tmp_path / "models" / "plain" / "2" / "model.onnx"
+        onnx_models.save(onnx_models.calling_functions(20_000, calls=1), path)
+        url = f"{server.url}/models/plain/versions/2"
+        found = wait_until(
+            lambda: (one := httpx.get(url).json()).get("state") == "UNAVAILABLE" and one,
+            seconds=PATIENCE,
+        )
+        assert "crashed ONNX Runtime" in found["reason"]
+        assert predicts(server)
+
+
+def test_files_are_told_by_their_digests(tmp_path: Path) -> None:
+    """In the description of a version, and in the log."""
+    with serving(tmp_path, {"plain": onnx_models.mlp()}) as server:
+        sha256 = state(server, "plain")["files"]["model.onnx"]["sha256"]
+        assert len(sha256) == 64
+        (ready,) = (
+            line
+            for line in map(json.loads, server.logged.splitlines())
+            if line["event"] == "version ready"
+        )
+        assert ready["sha256"] == sha256
+
+
+def test_native_code_is_loaded_from_configured_folders_only(tmp_path: Path) -> None:
+    """A config that names a library elsewhere is refused with the setting to set."""
+    onnx_models.save(onnx_models.mlp(), tmp_path / "models" / "plain" / "1" / "model.onnx")
+    onnx_models.save(onnx_models.mlp(), tmp_path / "models" / "custom" / "1" / "model.onnx")
+    (tmp_path / "models" / "custom" / "ops.so").write_bytes(b"\x7fELF")
+    (tmp_path / "models" / "custom" / "config.yaml").write_text(
+        json.dumps({"session": {"custom_op_libraries": ["ops.so"]}})
+    )
+    with cohort(tmp_path / "models", tmp_path) as server:
+        assert "COHORT_CUSTOM_OPS" in state(server, "custom")["reason"]
+        assert predicts(server)
