@@ -9,7 +9,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test lint types lock conformance mutants simulate bench packages up down roll containers
+.PHONY: help serve test lint types lock conformance fuzz-models mutants simulate bench packages up down roll containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -48,6 +48,9 @@ test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp pac
 
 conformance: $(VENV)/dev.stamp  ## Send the ONNX standard's backend suite over the wire, and write down what passes
 	@$(VENV)/bin/python -m tests.conformance
+
+fuzz-models: $(VENV)/dev.stamp  ## Open mutated model files in a child process, and say what ONNX Runtime does with them (ARGS="--count 20000")
+	@$(VENV)/bin/python -m tests.fuzz_models $(ARGS)
 
 mutants: $(VENV)/dev.stamp  ## Make faults in the code, one at a time, and say which no test notices (ARGS="--changed main")
 	@$(VENV)/bin/python -m tests.mutants $(or $(ARGS),--sample 40 --seed autumn --write)

@@ -1,0 +1,1 @@
+"""Mutated model files, opened and run by the process that inspects models."""
