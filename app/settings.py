@@ -150,6 +150,12 @@ class Settings(BaseSettings):
         description="How many HTTP connections there may be; beyond, the oldest idle ones close.",
         json_schema_extra={"default": "what the limit of open files leaves"},
     )
+    max_connections_per_address: int | None = Field(
+        None,
+        ge=1,
+        description="HTTP connections of one address, or one /64 of IPv6; further ones get 429.",
+        json_schema_extra={"default": "unset: any number"},
+    )
     memory_mb: int | None = Field(
         None,
         ge=1,

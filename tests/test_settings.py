@@ -57,6 +57,7 @@ def test_defaults_are_the_contract() -> None:
         "max_body_mb": 64,
         "max_concurrency": 16_384,
         "max_connections": None,
+        "max_connections_per_address": None,
         "memory_mb": None,
         "max_model_mb": None,
         "max_nodes": 1_000_000,

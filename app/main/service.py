@@ -162,6 +162,7 @@ class Service:
             max_body=settings.max_body_mb * 2**20,
             keep_alive=settings.keep_alive_seconds,
             max_connections=settings.max_connections or self.connections.http,
+            max_connections_per_address=settings.max_connections_per_address,
             lifecycle=self.control_plane,
             authority=self.authority if self.authority.asks_callers else None,
             rules=self.head_rules,

@@ -14,6 +14,7 @@ from app.auth import Authority
 from app.data_plane import DataPlane
 from app.rest.calls import Route
 from app.rest.heads import HeadRules
+from app.rest.hot.addresses import Addresses
 from app.rest.hot.heads import HeadCache
 
 MAX_ROUTES = 1024
@@ -57,6 +58,7 @@ class Watched(Protocol):
     """A connection, as the idle sweep sees it."""
 
     transport: asyncio.Transport
+    address: str | bytes
 
     @property
     def idle_since(self) -> float | None:
@@ -83,6 +85,8 @@ class Hot:
     max_body: The largest body, in bytes.
     keep_alive: How long a connection may be idle, in seconds.
     max_connections: How many connections there may be; beyond, the oldest idle ones are closed.
+    max_connections_per_address: How many there may be from one address; further ones are refused.
+        Default None: any number.
     authority: Tells callers by their keys; None: callers need none.
     rules: What the head of every request must be; default: for any host.
     """
@@ -96,6 +100,7 @@ class Hot:
         max_body: int,
         keep_alive: float,
         max_connections: int,
+        max_connections_per_address: int | None = None,
         authority: Authority | None = None,
         rules: HeadRules | None = None,
     ) -> None:
@@ -106,6 +111,7 @@ class Hot:
         self.max_body = max_body
         self.keep_alive = keep_alive
         self.max_connections = max_connections
+        self.addresses = Addresses(max_connections_per_address)
         self.heads = HeadCache()
         self._heads_by_names: WeakValueDictionary[frozenset[str], HeadCache] = WeakValueDictionary()
         self.answered = 0
@@ -173,18 +179,22 @@ class Hot:
     def make_room(self, connections: Collection[Watched]) -> bool:
         """Close the oldest idle of `connections`, the newest included, if there are too many.
 
-        False where none is idle. A few are closed at once, so that a flood of new ones is not
-        compared with all others each time.
+        Those of the addresses that have the most go first. False where none is idle. A few are
+        closed at once, so that a flood of new ones is not compared with all others each time.
         """
         if len(connections) <= self.max_connections:
             return True
         open_now = [one for one in connections if not one.transport.is_closing()]
         if len(open_now) <= self.max_connections:
             return True
-        idle = [(one.idle_since, number, one) for number, one in enumerate(open_now)]
-        oldest = sorted([one for one in idle if one[0] is not None])
-        closing = oldest[: max(1, self.max_connections // 64)]
-        for _, _, connection in closing:
+        count = self.addresses.count
+        idle = [
+            (-count(one.address), since, number, one)
+            for number, one in enumerate(open_now)
+            if (since := one.idle_since) is not None
+        ]
+        closing = sorted(idle)[: max(1, self.max_connections // 64)]
+        for *_, connection in closing:
             connection.transport.close()
         return bool(closing)
 

@@ -11,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from app.data_plane.pace import BODY_TOO_SLOW, Pace
 from app.errors import CohortError, InvalidInput, Overloaded
 from app.rest.credentials import certificate_names
+from app.rest.hot.addresses import address_of
 from app.rest.hot.reading import HEADER_SECONDS
 from app.rest.hot.shared import Flow, Hot
 
@@ -21,6 +22,7 @@ class WatchedConnection(HttpToolsProtocol):
     cycle: Any  # the request read last: a HotCycle, or a RequestResponseCycle of uvicorn's
     flow: Flow
     certificate: frozenset[str] | None = None
+    address: str | bytes = ""
     _front: Any = None  # the request being answered, or read with no earlier one open
 
     def __init__(self, hot: Hot, *args: Any, **kwargs: Any) -> None:
@@ -55,13 +57,19 @@ class WatchedConnection(HttpToolsProtocol):
         if (names := certificate_names(transport.get_extra_info("peercert"))) is not None:
             self.certificate = names
             self.heads = self.hot.heads_of(names)
+        self.address = address_of(self.client)
+        allowed = self.hot.addresses.enter(self.address)
         self.hot.watch(self.connections, self.loop)  # type: ignore[arg-type]  # all are ours
         if not self.hot.make_room(self.connections):  # type: ignore[arg-type]
             self.refuse(Overloaded(f"the server has {self.hot.max_connections} connections"))
+        elif not allowed:
+            most = self.hot.addresses.maximum
+            self.refuse(Overloaded(f"this address has the {most} connections that it may have"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give back what unread responses held."""
         self._unsent.set(0)
+        self.hot.addresses.leave(self.address)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:

@@ -1,0 +1,73 @@
+"""One address that takes the connections of all others."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests import onnx_models
+from tests.e2e.processes import Cohort, cohort
+from tests.waiting import PATIENCE, wait_until
+
+MOST, PER_ADDRESS = 50, 40
+HEALTH = b"GET /health/live HTTP/1.1\r\nHost: cohort\r\nConnection: close\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
+    """A server for few connections, and fewer from one address."""
+    folder = tmp_path_factory.mktemp("addresses")
+    onnx_models.save(onnx_models.identity(), folder / "models" / "same" / "1" / "model.onnx")
+    with cohort(
+        folder / "models", folder, max_connections=MOST, max_connections_per_address=PER_ADDRESS
+    ) as server:
+        yield server
+
+
+def connect(server: Cohort, source: str) -> socket.socket:
+    host, port = server.url.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)), PATIENCE, source_address=(source, 0))
+    connection.settimeout(PATIENCE)
+    return connection
+
+
+def ended(connections: list[socket.socket]) -> list[socket.socket]:
+    """Those on which there is something to read: an end, or a refusal before it."""
+    poll = select.poll()
+    for connection in connections:
+        poll.register(connection, select.POLLIN)
+    ready = {descriptor for descriptor, _ in poll.poll(0)}
+    return [connection for connection in connections if connection.fileno() in ready]
+
+
+def status(server: Cohort, source: str) -> bytes:
+    with connect(server, source) as connection:
+        connection.sendall(HEALTH)
+        return connection.recv(65536)[:12]
+
+
+def test_an_address_has_so_many_connections(server: Cohort) -> None:
+    """Further ones get 429, others are answered, and the places are free once they are left."""
+    with ExitStack() as stack:
+        for _ in range(PER_ADDRESS):
+            stack.enter_context(connect(server, "127.0.0.2"))
+        assert status(server, "127.0.0.2") == b"HTTP/1.1 429"
+        assert status(server, "127.0.0.3") == b"HTTP/1.1 200"
+    wait_until(lambda: status(server, "127.0.0.2") == b"HTTP/1.1 200")
+
+
+def test_who_has_the_most_makes_room(server: Cohort) -> None:
+    """Not who came first: idle connections of the address that has many are closed."""
+    with ExitStack() as stack:
+        first = [stack.enter_context(connect(server, "127.0.0.4")) for _ in range(5)]
+        assert status(server, "127.0.0.4") == b"HTTP/1.1 200"
+        many = [stack.enter_context(connect(server, "127.0.0.5")) for _ in range(PER_ADDRESS)]
+        some = [stack.enter_context(connect(server, "127.0.0.6")) for _ in range(15)]
+        assert status(server, "127.0.0.7") == b"HTTP/1.1 200"
+        wait_until(lambda: len(ended(many)) >= 10)
+        assert not ended(first)
+        assert not ended(some)
