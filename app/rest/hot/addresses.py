@@ -35,11 +35,9 @@ class Addresses:
         return self._counts[address]
 
 
-def address_of(client: tuple[str, int] | None) -> str | bytes:
-    """What a connection from `client` counts for; "" where it comes from no address."""
-    if client is None:
-        return ""
-    host = client[0]
+def address_of(peer: object) -> str | bytes:
+    """What a connection from `peer`, a host and more, counts for; "" where it has no address."""
+    host = str(peer[0]) if isinstance(peer, tuple) else ""
     if ":" not in host:
         return host
     try:

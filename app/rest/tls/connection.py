@@ -10,6 +10,7 @@ from functools import partial
 from app.errors import InvalidInput
 from app.rest.errors import body_of
 from app.rest.hot import Hot
+from app.rest.hot.addresses import address_of
 from app.rest.hot.shared import Watched
 from app.rest.tls.handshakes import Handshakes
 from app.rest.tls.transport import TlsTransport
@@ -43,6 +44,7 @@ class TlsConnection(asyncio.Protocol):
     """
 
     transport: asyncio.Transport
+    address: str | bytes = ""
     _loop: asyncio.AbstractEventLoop
     _began = 0.0
     _tls: ssl.SSLObject | None = None
@@ -71,9 +73,13 @@ class TlsConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
         self._connections.add(self)
+        self.address = address_of(transport.get_extra_info("peername"))
+        allowed = self._hot.addresses.enter(self.address)
         self._hot.watch(self._connections, self._loop)
         if not self._hot.make_room(self._connections):
             self.fail("limit", f"the server has {self._hot.max_connections} connections")
+        elif not allowed:
+            self.fail("limit", f"the address has {self._hot.addresses.maximum} connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport below has closed."""
@@ -169,7 +175,9 @@ class TlsConnection(asyncio.Protocol):
         self._secured.read()  # what came behind the handshake
 
     def _end_handshake(self) -> None:
-        self._connections.discard(self)
+        if self in self._connections:
+            self._connections.remove(self)
+            self._hot.addresses.leave(self.address)
         self._handshakes.end(self)
 
 
