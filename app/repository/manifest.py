@@ -37,6 +37,9 @@ from app.tensors import BY_DTYPE, Array, Arrays, TensorSpec, check_inputs
 
 MANIFEST_FILE = "manifest.json"
 
+MAX_MANIFEST_BYTES = 64 << 20
+"""Room for examples of a few images; parsing it takes several times as much memory."""
+
 
 def _write_tensor(array: Array) -> dict[str, object]:
     datatype = BY_DTYPE.get(array.dtype.newbyteorder("="))
@@ -187,7 +190,11 @@ def read_manifest(folder: Path) -> Manifest | None:
     try:
         if not path.is_file() and (path.exists() or path.is_symlink()):
             raise LoadFailed(f"{MANIFEST_FILE} is not a file")
-        return _manifest().validate_json(path.read_bytes())
+        with path.open("rb") as file:
+            content = file.read(MAX_MANIFEST_BYTES + 1)
+        if len(content) > MAX_MANIFEST_BYTES:
+            raise LoadFailed(f"{MANIFEST_FILE} has more than {MAX_MANIFEST_BYTES >> 20} MiB")
+        return _manifest().validate_json(content)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -267,3 +269,20 @@ def test_custom_operators_are_looked_for_where_the_server_does(
     (tmp_path / "ops.so").write_bytes(b"not a library")
     rules = ModelRules(custom_ops=(tmp_path,))
     assert inspectors().inspect(Opener(path, chain=CHAIN, options=options, rules=rules))
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="compiles a library")
+def test_library_that_aborts_ends_the_child_only(
+    inspectors: Inspectors, path: Path, tmp_path: Path
+) -> None:
+    """Native code is loaded in the child first, like the model."""
+    source = tmp_path / "ops.c"
+    source.write_text(
+        "#include <stdlib.h>\n__attribute__((constructor)) static void begin(void) { abort(); }\n"
+    )
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "ops.so", source], check=True)
+    onnx_models.save(onnx_models.mlp(), path)
+    options = SessionOptions(custom_op_libraries=("ops.so",))
+    rules = ModelRules(custom_ops=(tmp_path,))
+    with pytest.raises(LoadFailed, match="SIGABRT"):
+        inspectors().inspect(Opener(path, chain=CHAIN, options=options, rules=rules))

@@ -19,6 +19,7 @@ from app.comparing import Tolerance
 from app.errors import LoadFailed
 from app.repository import Manifest, read_manifest, verify_digests
 from app.repository.manifest import (
+    MAX_MANIFEST_BYTES,
     Change,
     Example,
     SourceDifference,
@@ -32,6 +33,14 @@ from app.tensors import DATATYPES, Array, Datatype, TensorSpec
 
 def write(folder: Path, content: object) -> None:
     (folder / "manifest.json").write_text(json.dumps(content))
+
+
+def test_manifest_that_is_huge_is_not_parsed(tmp_path: Path) -> None:
+    """It would take several times its size of memory."""
+    with (tmp_path / "manifest.json").open("wb") as file:
+        file.truncate(MAX_MANIFEST_BYTES + 1)
+    with pytest.raises(LoadFailed, match="more than 64 MiB"):
+        read_manifest(tmp_path)
 
 
 def test_version_without_a_manifest_has_none(tmp_path: Path) -> None:
