@@ -29,6 +29,8 @@ def classify(spec: TensorSpec, array: Array, count: int, labels: Sequence[str] =
     rows = array.reshape(array.shape[0], size) if array.ndim > 1 else array.reshape(1, -1)
     count = min(count, rows.shape[1])
     best = np.empty((rows.shape[0], count), np.object_)
+    if not count:
+        return best if array.ndim > 1 else best[0]
     for row, scores in enumerate(rows):
         for place, index in enumerate(_order(scores, datatype.kind)[:count].tolist()):
             label = f":{labels[index]}" if index < len(labels) else ""

@@ -135,12 +135,36 @@ def decode_input(spec: TensorSpec, sent: InputTensor) -> Array:
             f"but the request says datatype {quoted(sent.datatype)}"
         )
     if sent.raw is not None:
-        return from_bytes(sent.raw, sent.datatype, sent.shape, name=sent.name)
-    if sent.packed is not None:
-        return _from_packed(sent.name, sent.datatype, sent.shape, sent.packed)
-    if sent.values is not None:
-        return _from_values(sent.name, sent.datatype, sent.shape, sent.values)
-    return decode_tensor(sent.name, sent.datatype, sent.shape, sent.data)
+        array = from_bytes(sent.raw, sent.datatype, sent.shape, name=sent.name)
+    elif sent.packed is not None:
+        array = _from_packed(sent.name, sent.datatype, sent.shape, sent.packed)
+    elif sent.values is not None:
+        array = _from_values(sent.name, sent.datatype, sent.shape, sent.values)
+    else:
+        array = decode_tensor(sent.name, sent.datatype, sent.shape, sent.data)
+    if not array.size:
+        _check_empty(spec, array.shape)
+    return array
+
+
+MOST_EMPTY_ROWS = 1024
+MOST_EMPTY_COLUMNS = 1 << 20
+
+
+def _check_empty(spec: TensorSpec, shape: Sequence[int]) -> None:
+    """Raise InvalidInput for an array without elements that the model may give many outputs for.
+
+    It weighs nothing, however long its axes; those that the model has fixed do not count.
+    """
+    declared = spec.shape or (None,) * len(shape)
+    lengths = [1 if isinstance(fixed, int) else size
+               for size, fixed in zip(shape, declared, strict=False)]  # fmt: skip
+    zero = shape.index(0)
+    if prod(lengths[:zero]) > MOST_EMPTY_ROWS or prod(lengths[zero + 1 :]) > MOST_EMPTY_COLUMNS:
+        raise InvalidInput(
+            f"input {quoted(spec.name)} of shape {list(shape)} has no elements: the lengths before "
+            f"its first 0 may multiply to {MOST_EMPTY_ROWS}, those after it to {MOST_EMPTY_COLUMNS}"
+        )
 
 
 WIDENED = frozenset({"INT8", "INT16", "UINT8", "UINT16"})

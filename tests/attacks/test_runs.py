@@ -53,6 +53,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         "limited": (onnx_models.fill(), {"memory_limit_mb": LIMIT_MB}),
         "cut": (onnx_models.fill(), {"max_output_mb": 1}),
         "plain": (onnx_models.mlp(), {}),
+        "open": (onnx_models.identity(shape=("N", "M")), {}),
         "shaped": (onnx_models.reshaped(), {}),
         "explosive": (onnx_models.explosive(), {}),
     }
@@ -120,7 +121,8 @@ def _stream(server: Cohort, message: messages.ModelInferRequest) -> Answer:
         text = messages.ModelStreamInferResponse.FromString(data).error_message
     if not text:
         return Answer("", "")
-    deadline, limits = "no response within" in text, "max_output_mb" in text
+    deadline = "no response within" in text
+    limits = "max_output_mb" in text or "first 0" in text
     return Answer("deadline" if deadline else "invalid" if limits else "failed", text)
 
 
@@ -178,6 +180,50 @@ def test_outputs_over_their_limit_are_not_written(server: Cohort, api: str) -> N
     assert answer.error == "invalid"
     assert "more than 1 MB (max_output_mb)" in answer.text
     assert ask(server, api, "cut", 10).error == ""
+
+
+VAST = [2**40, 0]
+
+
+@pytest.mark.parametrize("classes", [0, 3])
+@pytest.mark.parametrize("api", ["v2", "binary", "unary", "typed", "stream"])
+def test_rows_without_elements_weigh_something(server: Cohort, api: str, classes: int) -> None:
+    """A trillion of them in a few bytes are refused, a thousand are answered."""
+    answer = ask_empty(server, api, VAST, classes)
+    assert answer.error == "invalid"
+    assert "the lengths before its first 0" in answer.text
+    assert ask_empty(server, api, [1024, 0], classes).error == ""
+    assert ask_empty(server, api, [0, 2**20], classes).error == ""
+
+
+def ask_empty(server: Cohort, api: str, shape: list[int], classes: int) -> Answer:
+    """Send an input without elements to a model of any lengths, and ask for classes."""
+    if api in {"v2", "binary"}:
+        tensor: dict[str, object] = {"name": "x", "datatype": "FP32", "shape": shape}
+        if api == "v2":
+            tensor["data"] = []
+        else:
+            tensor["parameters"] = {"binary_data_size": 0}
+        wanted = {"name": "y", "parameters": {"classification": classes} if classes else {}}
+        body = json.dumps({"inputs": [tensor], "outputs": [wanted]})
+        response = httpx.post(
+            f"{server.url}/v2/models/open/infer",
+            content=body,
+            headers={"inference-header-content-length": str(len(body))},
+            timeout=PATIENCE,
+        )
+        error = "" if response.is_success else KINDS[response.status_code]
+        return Answer(error, response.text)
+    message = messages.ModelInferRequest(model_name="open")
+    message.inputs.add(name="x", datatype="FP32", shape=shape)
+    if api == "typed":
+        message.inputs[0].contents.SetInParent()
+    else:
+        message.raw_input_contents.append(b"")
+    output = message.outputs.add(name="y")
+    if classes:
+        output.parameters["classification"].int64_param = classes
+    return (_stream if api == "stream" else _unary)(server, message)
 
 
 def test_small_values_do_not_bring_such_models_to_the_event_loop(server: Cohort) -> None:
