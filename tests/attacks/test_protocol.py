@@ -164,6 +164,28 @@ def test_text_about_other_protocols_is_no_request_of_theirs(server: Cohort, api:
     assert codes(exchange(server.url, [lost + send(path, body)])) == ["NotFound", "OK", "OK"]
 
 
+UPGRADE = ("connection: upgrade", "upgrade: h2c")
+
+
+@pytest.mark.parametrize("name", ["no host", "two hosts", "chunked twice"])
+def test_an_ambiguous_head_behind_one_that_asks_for_an_upgrade_is_refused(
+    server: Cohort, name: str
+) -> None:
+    """It is the caller's fault there, too, and not the server's."""
+    sent = send(*APIS["hot"], *UPGRADE) + refused("hot", name)
+    assert codes(exchange(server.url, [sent], last=None)) == ["OK", "InvalidInput"]
+    assert '"level": "error"' not in server.logged
+
+
+def test_words_of_another_protocol_in_a_segment_of_headers_are_words(server: Cohort) -> None:
+    """Also where the segment begins behind the first header, of which the parser has not told."""
+    path, body = APIS["hot"]
+    sent = send(path, body, "user-agent: A b RTSP/1.0")
+    places = (sent.index(b"user-agent"), sent.index(b"b RTSP"), sent.index(b"host") + 3)
+    for place in places:
+        assert codes(exchange(server.url, [sent[:place], sent[place:]])) == ["OK", "OK"]
+
+
 def test_http_1_0_needs_no_host(server: Cohort) -> None:
     """Balancers' checks are written so."""
     sent = send("/health/live", b"", host=None, version="HTTP/1.0", method="GET")

@@ -42,6 +42,7 @@ class HotProtocol(WatchedConnection):
         self._idle_bytes = 0  # in segments that neither began a request nor held a body
         self._large = False  # whether a segment may have held more than small headers
         self._length = 0  # the Content-Length, and then what is left of it
+        self._line_ended = False  # whether more than the request line has come of a head
         self._fast_path = True  # whether the headers so far allow the fast path
         self._upgrade = False
         self._broken = False  # whether all further input is ignored
@@ -100,11 +101,14 @@ class HotProtocol(WatchedConnection):
         self._idle_bytes += size
         self._large |= size > reading.LARGE_SEGMENT_BYTES
         try:
-            line_open = self._in_headers and not self.headers
+            line_open = self._in_headers and not self.headers and not self._line_ended
             for target, piece in self._lines.cut(data, self._length, line_open=line_open):
                 if target and target == self.url and self._in_headers and not self.headers:
                     raise not_http()
                 self._feed(piece)
+            if self._in_headers and not self.headers and self.url:
+                # A header is told of when the next one begins: the first may have come in part.
+                self._line_ended |= b"\n" in data[max(data.rfind(self.url), 0) :]
         except (httptools.HttpParserError, InvalidInput) as error:
             if not self._broken:
                 self.refuse(reading.to_cohort_error(error))
@@ -115,7 +119,10 @@ class HotProtocol(WatchedConnection):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._decline(memoryview(data)[upgrade.args[0] :])
+            rest = memoryview(data)[upgrade.args[0] :]
+        else:
+            return
+        self._decline(rest)  # not in the handler: it would be the context of all further errors
 
     def _read_ahead(self, size: int) -> None:
         self.flow.ahead += size
@@ -151,6 +158,7 @@ class HotProtocol(WatchedConnection):
             raise InvalidInput("the previous request closed this connection")
         self._between = False
         self._in_headers = self._fast_path = True
+        self._line_ended = False
         self._headers_since = self._since
         self._idle_bytes = self._length = 0
         self.url = b""
