@@ -146,8 +146,9 @@ def parse_model(model: MessageBytes) -> ModelFile:
 
 
 def fields(message: MessageBytes) -> Iterator[tuple[int, int | MessageBytes]]:
-    """Each field of a message, in order: its number, and its integer or its bytes.
+    """Each field of a message, in order: its number, and its varint or its bytes.
 
+    Numbers of fixed length are skipped: those that are read here are none.
     https://protobuf.dev/programming-guides/encoding/
     """
     at, end = 0, len(message)
@@ -169,7 +170,6 @@ def fields(message: MessageBytes) -> Iterator[tuple[int, int | MessageBytes]]:
             length = 8 if kind == _FIXED64 else 4
             if length > end - at:
                 raise ValueError("the file ends inside a field")
-            yield number, int.from_bytes(message[at : at + length], "little")
             at += length
         elif kind == _START_GROUP:
             at = _after_group(message, at, number)
