@@ -9,7 +9,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test lint types lock conformance fuzz-models mutants simulate bench packages up down roll containers
+.PHONY: help serve test lint types lock conformance fuzz-models mutants simulate fuzz bench packages up down roll containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -57,6 +57,9 @@ mutants: $(VENV)/dev.stamp  ## Make faults in the code, one at a time, and say w
 
 simulate: $(VENV)/dev.stamp  ## Live a server's life many times, with delays, failures, reloads and stops drawn from seeds (SEEDS=100000)
 	@$(VENV)/bin/python -m tests.simulation --seeds $(or $(SEEDS),2000)
+
+fuzz: $(VENV)/dev.stamp  ## Send mutated bytes to all that reads a caller's (ARGS="--seconds 600", ARGS="--replay FILE")
+	@$(VENV)/bin/python -m tests.fuzz $(ARGS)
 
 bench: $(VENV)/dev.stamp  ## Measure Cohort beside other servers and bare ONNX Runtime (ARGS=--quick: about 3 minutes)
 	@command -v wrk >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q wrk; } \

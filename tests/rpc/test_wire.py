@@ -57,7 +57,7 @@ def arrays_of(request: InferRequest) -> list[object]:
     found: list[object] = []
     for sent in request.inputs.values():
         array = decode_input(TensorSpec(sent.name, sent.datatype, None), sent)
-        found.append((sent.name, str(array.dtype), array.shape, repr(array.tolist())))
+        found.append((sent.name, str(array.dtype), array.shape, repr(array.ravel().tolist())))
     return found
 
 

@@ -1,0 +1,57 @@
+"""Bytes that nobody thought of, to all that reads a caller's bytes: a slice of `make fuzz`."""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz import TARGETS
+from tests.fuzz.fuzzing import fuzz, module, replay
+
+RUNS = {
+    "heads": 500,
+    "json_bodies": 15_000,
+    "framing": 40_000,
+    "messages": 4000,
+    "model_files": 8000,
+}
+"""Inputs of each target, for some two seconds."""
+
+MOST_SECONDS = 6
+SEED = 12
+
+needs_atheris = pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64",
+    reason="Atheris is built for Linux on x86-64",
+)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_failed_once_passes(target: str) -> None:
+    """And so does all that fuzzing begins with."""
+    source = importlib.import_module(module(target))
+    for data in source.SEEDS:
+        source.check(data)
+
+
+@needs_atheris
+@pytest.mark.parametrize("target", TARGETS)
+def test_mutations_are_read_rightly(target: str, tmp_path: Path) -> None:
+    """The same ones each time, until the code changes."""
+    outcome = fuzz(
+        target, seed=SEED, folder=tmp_path, runs=RUNS[target], max_total_time=MOST_SECONDS
+    )
+    assert not outcome.failures, outcome.said[-4000:]
+    assert "cov:" in outcome.said
+
+
+@needs_atheris
+def test_an_input_that_fails_is_kept_and_fails_again(tmp_path: Path) -> None:
+    """The fuzzing finds a planted fault."""
+    (failed,) = fuzz("planted", seed=SEED, folder=tmp_path, runs=100_000).failures
+    with pytest.raises(ZeroDivisionError):
+        replay(failed)

@@ -1,0 +1,99 @@
+"""Running a target by libFuzzer, in a process of its own."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "build" / "fuzz"
+
+LONGEST = 4096
+"""Bytes of an input at most."""
+
+SLOWEST = 20
+"""Seconds that an input may take, on a busy machine too; all of them are short."""
+
+MEMORY_MB = 2048
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it.
+
+    said: What libFuzzer and the target printed.
+    failures: The inputs that failed, one a file.
+    """
+
+    said: str
+    failures: Sequence[Path]
+
+
+def module(target: str) -> str:
+    """Where a target is."""
+    return f"tests.fuzz.{target}"
+
+
+def fuzz(target: str, *, seed: int, folder: Path = KEPT, **limits: int) -> Outcome:
+    """Fuzz until an input fails or a limit of libFuzzer's is reached, and keep what was found.
+
+    target: The target's name.
+    seed: Where libFuzzer's random numbers begin, from 1.
+    folder: Takes `corpus/TARGET`, inputs that reached new code, and `failures`.
+    limits: As libFuzzer's options: max_total_time in seconds, runs.
+    """
+    corpus, failures = folder / "corpus" / target, folder / "failures"
+    corpus.mkdir(parents=True, exist_ok=True)
+    failures.mkdir(parents=True, exist_ok=True)
+    before = set(failures.glob(f"{target}-*"))
+    with tempfile.TemporaryDirectory() as temporary:
+        seeds, words = Path(temporary, "seeds"), Path(temporary, "words")
+        seeds.mkdir()
+        source = importlib.import_module(module(target))
+        for number, data in enumerate(source.SEEDS):
+            Path(seeds, f"{number:04}").write_bytes(data)
+        words.write_text("".join(f'"{_escaped(word)}"\n' for word in source.TOKENS))
+        options = {
+            **limits,
+            "seed": seed,
+            "dict": words,
+            "artifact_prefix": f"{failures}/{target}-",
+            "max_len": LONGEST,
+            "timeout": SLOWEST,
+            "rss_limit_mb": MEMORY_MB,
+            "print_final_stats": 1,
+        }
+        ended = _run(target, *(f"-{name}={value}" for name, value in options.items()),
+                     str(corpus), str(seeds))  # fmt: skip
+    found = sorted(set(failures.glob(f"{target}-*")) - before)
+    assert found or not ended.returncode, ended.stdout  # it could not begin
+    return Outcome(ended.stdout, found)
+
+
+def _run(target: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.one_target", module(target), *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+
+
+def _escaped(word: bytes) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in word)
+
+
+def replay(file: Path) -> None:
+    """Give a file of `failures` to its target again, which raises what it raised."""
+    target = file.name.partition("-")[0]
+    importlib.import_module(module(target)).check(file.read_bytes())

@@ -1,0 +1,163 @@
+"""HTTP in arbitrary pieces, to a real connection: as h11 reads it, and whatever heads are known.
+
+The bytes are two that say where the rest is cut, and what a caller sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import h11
+from structlog.testing import capture_logs
+
+from app.rest.hot.heads import Head
+from tests.rest.fakes import FakeServer
+from tests.rest.hot.test_heads import GENERATED_ID, REQUESTS, Forgetful, known_heads
+from tests.rest.wire import answers
+from tests.waiting import iterations
+
+WORDS = re.compile(
+    rb"content-length: [0-9]+"
+    rb'(\r\nconnection: close\r\n\r\n{"error":"this is not an HTTP request: )[^"]*'
+)
+"""What is said of bytes that are wrong in several ways depends on the place where they are cut."""
+
+MOST_PIECES = 8
+PIPELINE = 10
+"""Turns of the event loop that the next request in a pipeline may take to be answered."""
+
+UPGRADE = b"\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"
+
+SEEDS = [
+    *(b"\0\0" + one for one in REQUESTS),
+    *(b"\1\7" + one + other for one, other in pairwise(REQUESTS)),
+    *(b"\2\7" + one * 3 for one in REQUESTS),
+    b"\0\1POST /hot HTTP/1.1\r\nhost: x\r\nx: a RTSP/1.0\r\ncontent-length: 1\r\n\r\n1",
+    *(b"\0\0" + REQUESTS[0].replace(b"\r\n\r\n", UPGRADE) + one for one in REQUESTS),
+]
+TOKENS = (
+    b"POST /hot HTTP/1.1\r\nhost: x\r\n",
+    b"GET /asgi HTTP/1.1\r\nhost: x\r\n\r\n",
+    b"content-length: 1\r\n",
+    b"transfer-encoding: chunked\r\n",
+    b"connection: close\r\n",
+    b"expect: 100-continue\r\n",
+    b"upgrade: h2c\r\n",
+    b"x-request-id: a\r\n",
+    b"\r\n\r\n",
+    b"0\r\n\r\n",
+    b" RTSP/1.0",
+)
+
+
+class Asked(NamedTuple):
+    """A request as h11 reads it."""
+
+    method: bytes
+    body: bytes
+
+
+class Seen(NamedTuple):
+    """What became of a connection."""
+
+    written: bytes
+    closed: bool
+    asked: list[object]
+    refusals: list[str]
+
+    @property
+    def compared(self) -> tuple[object, ...]:
+        """What must be the same however the bytes are cut."""
+        return WORDS.sub(b"\\1", self.written), self.closed, self.asked, self.refusals
+
+
+def check(data: bytes) -> None:
+    """Fail where an answer is another request's, or pieces or known heads change what is read."""
+    sent = data[2:]
+    pieces = [*cut(sent, random.Random(data[:2]))]
+    known_heads()  # which needs an event loop of its own, once
+    with asyncio.Runner() as loop:
+        seen = loop.run(observe(pieces, Forgetful()))
+        known = loop.run(observe(pieces, dict(known_heads())))
+        whole = loop.run(observe([sent], Forgetful()))
+    assert known.compared == seen.compared, "known heads change it"
+    assert whole.compared == seen.compared, "pieces change it"
+    check_answers(seen.written, [*read(sent)])
+
+
+def cut(data: bytes, chance: random.Random) -> Iterator[bytes]:
+    """The same bytes in a few pieces."""
+    count = chance.randrange(MOST_PIECES)
+    places = sorted(chance.randrange(len(data) + 1) for _ in range(count))
+    for begin, end in pairwise([0, *places, len(data)]):
+        if begin != end:
+            yield data[begin:end]
+
+
+async def observe(pieces: list[bytes], heads: dict[bytes, Head]) -> Seen:
+    """Send them on a connection, answer what is asked, and hang up; nothing may remain."""
+    server = FakeServer(max_body=100)
+    server.hot.heads.known = heads
+    for head in heads.values():
+        head.plane = server.hot.plane  # not that of the server that parsed it
+    with capture_logs():  # what the fakes raise would be written with a traceback
+        for piece in pieces:
+            server.send(piece)
+            await settle(server)
+        closed = server.transport.closes()
+        server.lose()
+        await settle(server)
+    assert server.plane.memory.used == 0
+    assert server.plane.reading == 0
+    asked = [lease.inputs for lease in server.plane.waiting]
+    written = GENERATED_ID.sub(b"", bytes(server.transport.written))
+    return Seen(written, closed, asked, server.plane.refusals)
+
+
+async def settle(server: FakeServer) -> None:
+    """Answer until nothing more is written."""
+    written = -1
+    while written < (written := len(server.transport.written)):
+        await server.answer_all()
+        await iterations(PIPELINE)
+
+
+def read(sent: bytes) -> Iterator[Asked]:
+    """The whole requests before the first that h11 refuses."""
+    connection = h11.Connection(h11.SERVER)
+    connection.receive_data(sent)
+    method, body = b"", b""
+    while True:
+        try:
+            event = connection.next_event()
+        except h11.RemoteProtocolError:
+            return
+        if isinstance(event, h11.Request):
+            method, body = event.method, b""
+        elif isinstance(event, h11.Data):
+            body += bytes(event.data)
+        elif isinstance(event, h11.EndOfMessage):
+            yield Asked(method, body)
+            if connection.their_state is not h11.DONE:
+                return
+            connection.send(h11.Response(status_code=200, headers=[("content-length", "0")]))
+            connection.send(h11.EndOfMessage())
+            if connection.our_state is not h11.DONE:
+                return
+            connection.start_next_cycle()
+        else:
+            return
+
+
+def check_answers(written: bytes, asked: list[Asked]) -> None:
+    """Each 200 has the body of its own request, which all routes here give back."""
+    heads = [place for place, one in enumerate(asked) if one.method == b"HEAD"]
+    found = [one for one in answers(written, heads) if one.status >= 200]
+    for answer, request in zip(found, asked, strict=False):
+        if answer.status == 200 and request.method != b"HEAD":
+            assert answer.body == request.body, f"{request} got {answer}"
