@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from functools import partial
 from itertools import count
 from queue import PriorityQueue
 from typing import ParamSpec, TypeVar
@@ -53,19 +54,22 @@ class _Stage(Executor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future: Future[T] = Future()
-
-        def work() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                result = fn(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - it is the caller's
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
-        self._thread.put(work, first=self._first)
+        self._thread.put(partial(_run, future, partial(fn, *args, **kwargs)), first=self._first)
         return future
+
+
+def _run(future: Future[T], work: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 - it is the caller's
+        future.set_exception(error)
+        # The error knows this frame by its traceback: with the future in it, it would keep itself,
+        # and all that was read of a body, until garbage is collected.
+        del future
+    else:
+        future.set_result(result)
 
 
 codec_thread = OneThread("cohort-codec")

@@ -144,7 +144,10 @@ def unary_bytes(
 
 
 async def refuse(context: Context, error: Exception, method: str) -> None:
-    """End the call with what `error` is in gRPC. Always raises."""
+    """End the call with what `error` is in gRPC. Always raises.
+
+    gRPC never lets go of what is raised, with all that its frames hold: those of `error` forget it.
+    """
     if isinstance(error, aio.AbortError):
         raise error
     ours = known_error(error)

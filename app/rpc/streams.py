@@ -121,6 +121,8 @@ class Streams:
             request_id = sent_id(context) or new_request_id().decode()
             log_grpc_refusal(ours, self._method, request_id)
             response.error_message = f"{ours.code}: {details_of(ours)}"
+            # It knows this frame, and would keep itself and the request until garbage is collected.
+            del ours
             answer = response.SerializeToString()
         hold.set(len(answer) if len(answer) > SMALL_BYTES else 0)
         return answer
