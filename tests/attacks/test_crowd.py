@@ -36,6 +36,9 @@ REQUESTS = 4000
 DEARER = 5.0
 """By what an answer's processor time may grow from a few connections to many."""
 
+LONGEST_WAIT = 10.0
+"""Seconds: who comes to a crowd waits for those who came before."""
+
 X = [[0.1, 0.2, 0.3, 0.4]]
 APIS = {
     "hot": request("/predict", {"input": X}),

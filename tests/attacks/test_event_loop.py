@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic
 
 import httpx
 import pytest
@@ -31,16 +26,11 @@ TEXT = b"\x42\x03abc"  # an element of bytes_contents
 RAW_TEXT = b"\x03\0\0\0abc"
 BAD = b"\xff\xff\xff"  # in place of the last one: all are read, and no model runs
 
-ASKING = """
-import http.client, sys, time
-while True:
-    began = time.monotonic()
-    connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
-    connection.request("GET", "/health/live", headers={"connection": "close"})
-    connection.getresponse().read()
-    connection.close()
-    print(began, time.monotonic(), flush=True)
-"""
+LONGEST_WAIT = 1.0
+"""Seconds: parsing these bodies of JSON keeps the interpreter's lock for a tenth of that."""
+
+MORE_MEMORY = 800 << 20
+"""Bytes: a body takes 200 MB while it is read, of which libc keeps some for each of its arenas."""
 
 Attack = Callable[[Cohort], Awaitable[None]]
 
@@ -57,43 +47,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         onnx_models.save(model, folder / "models" / f"other-{number}" / "1" / "model.onnx")
     with cohort(folder / "models", folder, grpc_port=free_port()) as server:
         yield server
-
-
-class Health:
-    """When /health/live was asked, on a new connection each time, and when it answered."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[float, float]] = []
-
-    def worst(self, began: float, ended: float) -> float:
-        """The longest that anyone waited who asked between two points in time, in seconds."""
-        wait_until(lambda: self.asked and self.asked[-1][0] > ended)
-        return max(b - a for a, b in self.asked if b > began and a < ended)
-
-
-@contextmanager
-def asking(server: Cohort) -> Iterator[Health]:
-    """Ask for the health of `server` all the time, by another process."""
-    health = Health()
-    port = server.url.rpartition(":")[2]
-    program = [sys.executable, "-c", ASKING, port]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
-
-        def read() -> None:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.endswith("\n"):  # the last one may be cut short
-                    began, ended = map(float, line.split())
-                    health.asked.append((began, ended))
-
-        reader = threading.Thread(target=read, daemon=True)
-        reader.start()
-        try:
-            wait_until(lambda: health.asked)
-            yield health
-        finally:
-            process.kill()
-            reader.join()
 
 
 def typed_numbers() -> bytes:
@@ -143,7 +96,22 @@ async def in_binary(server: Cohort) -> None:
     assert "not UTF-8" in answer.json()["error"]
 
 
+def in_json(path: str, place: str) -> Attack:
+    """Text but for the last element, which is a number."""
+
+    async def attack(server: Cohort) -> None:
+        body = f"{{{place}: [".encode() + TEXTS * b'"abc",' + b"1]}" + b"}" * place.count("{")
+        async with httpx.AsyncClient(timeout=None) as client:
+            answer = await client.post(server.url + path, content=body)
+        assert "takes BYTES, got 1" in answer.json()["error"]
+
+    return attack
+
+
 ATTACKS: dict[str, Attack] = {
+    "predict, text": in_json("/models/bytes/predict", '"inputs": {"x"'),
+    "ordinary, text": in_json("/models/bytes/predict?ordinary", '"inputs": {"x"'),
+    "V1, text": in_json("/v1/models/bytes:predict", '"instances"'),
     "unary, typed numbers": lambda server: unary(server, typed_numbers(), fails=False),
     "unary, typed text": lambda server: unary(server, typed_texts(), fails=True),
     "unary, raw text": lambda server: unary(server, raw_request(), fails=True),
@@ -155,19 +123,10 @@ ATTACKS: dict[str, Attack] = {
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-async def test_large_tensor_holds_nobody_up(server: Cohort, name: str) -> None:
-    """Nobody waits for as much as half of the time that it takes itself."""
-    shares = []
-    with asking(server) as health:
-        for _ in range(5):
-            began = monotonic()
-            await ATTACKS[name](server)
-            ended = monotonic()
-            worst = await asyncio.to_thread(health.worst, began, ended)
-            shares.append(worst / (ended - began))
-            if shares[-1] < 0.5:
-                return
-    pytest.fail(f"waited for these shares of the attack: {shares}")
+async def test_large_tensor_is_answered(server: Cohort, name: str) -> None:
+    """Meanwhile nobody waits, and afterwards nothing is kept: so say the `bystanders`."""
+    for _ in range(3):
+        await ATTACKS[name](server)
 
 
 def cpu_seconds(server: Cohort) -> float:

@@ -24,6 +24,7 @@ from tests.e2e.scrape import Scrape
 from tests.rpc.client import PATH, raw_request
 from tests.waiting import wait_until
 
+OTHERS = ['/models/plain/predict={"inputs": {"x": [[1, 2, 3, 4]]}}']
 APIS = ("hot", "ordinary", "v2", "v1", "unary", "stream")
 
 FOREVER = 10**15

@@ -1,0 +1,73 @@
+"""A bystander, in a process of its own: `python -m tests.attacks.asker PID URL PATH=BODY…`.
+
+It asks for `/health/live`, and posts each of the given requests, each on a fresh connection, over
+and over, and writes a line for each: the path, the status or 0, and for how many seconds it waited
+for the answer, and for the server.
+
+The two differ: on a busy machine the server's threads and this process themselves wait for a
+processor. The kernel says how long (run_delay in /proc/PID/task/TID/schedstat), and the longest of
+the server's threads' waits and this process's own are taken off.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+PAUSE = 0.02
+"""Seconds between two requests, so that asking costs the server little."""
+
+
+def delays(pid: int) -> dict[str, int]:
+    """How long each thread of a process has waited for a processor, in nanoseconds."""
+    found = {}
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # it has ended
+            found[thread.name] = int((thread / "schedstat").read_text().split()[1])
+    return found
+
+
+def longest(before: dict[str, int], after: dict[str, int]) -> float:
+    """The longest that a thread waited for a processor between the two, in seconds."""
+    return max((after[one] - before.get(one, 0) for one in after), default=0) / 1e9
+
+
+def main() -> None:
+    """Ask until this process is ended."""
+    pid, url, *others = sys.argv[1:]
+    host = urlsplit(url).netloc
+    asked = [("/health/live", "")] + [(path, body) for path, _, body in map(split, others)]
+    pause = threading.Event()  # never set
+    while True:
+        for path, body in asked:
+            theirs, ours = delays(int(pid)), delays(os.getpid())
+            began = time.monotonic()
+            connection = http.client.HTTPConnection(host, timeout=300)
+            status = 0
+            with suppress(OSError, http.client.HTTPException):
+                connection.request(
+                    "POST" if body else "GET", path, body or None, {"connection": "close"}
+                )
+                status = connection.getresponse().status
+            ended = time.monotonic()
+            connection.close()
+            busy = longest(theirs, delays(int(pid))) + longest(ours, delays(os.getpid()))
+            took = ended - began
+            sys.stdout.write(f"{path} {status} {took} {max(took - busy, 0.0)}\n")
+            sys.stdout.flush()
+            pause.wait(PAUSE)
+
+
+def split(text: str) -> tuple[str, str, str]:
+    """`PATH=BODY`."""
+    return text.partition("=")
+
+
+if __name__ == "__main__":
+    main()
