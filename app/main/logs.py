@@ -150,7 +150,14 @@ def configured(form: Literal["json", "console"]) -> Iterator[LogWriter]:
     try:
         yield writer
     finally:
-        writer.flush_within(CLOSING_SECONDS)
+        flush()
+
+
+def flush() -> None:
+    """Write what is queued, for CLOSING_SECONDS at most; from any thread."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, LogWriter):
+            handler.flush_within(CLOSING_SECONDS)
 
 
 def configure(form: Literal["json", "console"]) -> LogWriter:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
+import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
@@ -20,7 +23,7 @@ from app.main.application import create_app
 from app.main.rpc import RpcServer, start_rpc
 from app.main.service import Service
 from app.repository import ConfigProblems
-from app.rest.hot import protocol_factory
+from app.rest.hot import WatchedConnection, protocol_factory
 from app.rest.tls import TlsConnection
 from app.settings import Settings
 
@@ -31,6 +34,9 @@ BACKLOG = 2048
 
 LAST_REQUEST_SECONDS = 2.0
 """How long open connections may send a last request after the listeners have closed."""
+
+EXIT_SECONDS = 2.0
+"""How long threads may hold the process once everything else has ended."""
 
 
 def serve(settings: Settings) -> None:
@@ -60,7 +66,7 @@ def _serve(settings: Settings, writer: logs.LogWriter) -> None:
         timeout_graceful_shutdown=settings.drain_seconds,
     )
     listener = listen(settings.host, settings.port)
-    Server(config, service).run([listener])
+    Server(config, service, then_exit=True).run([listener])
 
 
 def _protocol_factory(service: Service) -> Callable[..., asyncio.Protocol]:
@@ -94,30 +100,45 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def _exit(status: int) -> None:
+    """End the process now, whatever its threads do; what was logged is written first."""
+    logs.flush()
+    os._exit(status)
+
+
 class Server(uvicorn.Server):
     """A uvicorn server that shuts down as a replica behind a load balancer should.
 
     1. From the first signal, readiness answers 503, and requests are still accepted for
        `drain_notice_seconds`, so that load balancers take the replica out.
     2. The listeners close. Open connections may send a last request, for LAST_REQUEST_SECONDS; each
-       response closes its connection.
-    3. Requests in flight finish, within `drain_seconds`, and the process exits with 0.
+       response closes its connection. A request that is not whole by then is refused.
+    3. Requests in flight finish, within `drain_seconds`, and the process exits with 0. What still
+       runs EXIT_SECONDS later, such as a model that is being loaded, is left.
+
+    A second signal ends the process at once. SIGHUP has all files looked at now.
+
+    then_exit: Whether the process ends with the server, EXIT_SECONDS later at most.
     """
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, *, then_exit: bool = False
+    ) -> None:
         super().__init__(config)
         self._service = service
+        self._then_exit = then_exit
         self._rpc: RpcServer | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin the shutdown. A second signal, or Ctrl-C (SIGINT), skips the notice period."""
+        """Begin the shutdown, by Ctrl-C (SIGINT) without the notice; exit by a second signal."""
         loop = self._loop
-        if self._service.control_plane.draining or sig == signal.SIGINT or loop is None:
-            self._service.control_plane.begin_draining()
-            self.force_exit = self.should_exit and sig == signal.SIGINT  # the second Ctrl-C
+        if self._service.control_plane.draining:
+            log.warning("stopped by a second signal")
+            _exit(128 + sig)
+        self._service.control_plane.begin_draining()
+        if sig == signal.SIGINT or loop is None:
             self.should_exit = True
             return
-        self._service.control_plane.begin_draining()
         seconds = self._service.settings.drain_notice_seconds
         log.info("draining", notice_seconds=seconds)
         loop.call_soon_threadsafe(loop.call_later, seconds, self._end_notice)
@@ -127,12 +148,18 @@ class Server(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve HTTP on `sockets`, and gRPC, until the shutdown is over."""
         self._loop = asyncio.get_running_loop()
+        if sys.platform != "win32":
+            self._loop.add_signal_handler(signal.SIGHUP, self._service.look_at_files)
         self._rpc = await start_rpc(self._service)
         try:
             await super().serve(sockets)
         finally:  # without `shutdown` where uvicorn could not start
             if self._rpc is not None:
                 await self._rpc.stop(0)
+            if self._then_exit:
+                exiting = threading.Timer(EXIT_SECONDS, _exit, [0])
+                exiting.daemon = True
+                exiting.start()
 
     def _end_notice(self) -> None:
         self.should_exit = True
@@ -150,6 +177,11 @@ class Server(uvicorn.Server):
         until = monotonic() + LAST_REQUEST_SECONDS
         while self.server_state.connections and monotonic() < until:  # noqa: ASYNC110 - uvicorn has no event
             await asyncio.sleep(0.02)
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, WatchedConnection):
+                connection.end_reading()
+        if self._rpc is not None:
+            self._rpc.end_reading()
         if rpc is not None:
             await rpc  # before the lifespan ends, and with it the models
             self.config.timeout_graceful_shutdown = max(0, grace - int(monotonic() - began))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -168,6 +168,20 @@ class Service:
             rules=self.head_rules,
         )
         self.keys.on_change(self.hot.forget_heads)
+        self._looks = [
+            self.model_loader.reconcile,
+            self.rollout_watcher.check_file,
+            *(watcher.check_file for watcher in self.key_watchers),
+        ]
+        if self.tls is not None:
+            self._looks.append(self.tls.check_files)
+        self._wake_watches: list[Callable[[], None]] = []
+
+    def look_at_files(self) -> None:
+        """Look at the operator's files now: models, rollouts, keys, certificates."""
+        log.info("looking at all files")
+        for wake in self._wake_watches:
+            wake()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -185,21 +199,12 @@ class Service:
             await self.rollout_watcher.check_file()
             await self.rollout_watcher.sync()
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
-            watch_seconds = self.settings.watch_seconds
             background = [
-                tasks.create_task(self._repeat(self.model_loader.reconcile, watch_seconds)),
-                tasks.create_task(self._repeat(self.rollout_watcher.check_file, watch_seconds)),
                 tasks.create_task(self._repeat(self.rollout_watcher.step, GUARD_INTERVAL_SECONDS)),
                 tasks.create_task(self._measure_lag()),
                 tasks.create_task(self._return_memory()),
-                *(
-                    tasks.create_task(self._repeat(watcher.check_file, watch_seconds))
-                    for watcher in self.key_watchers
-                ),
+                *(tasks.create_task(self._watch(look)) for look in self._looks),
             ]
-            if self.tls is not None:
-                check_files = self._repeat(self.tls.check_files, watch_seconds)
-                background.append(tasks.create_task(check_files))
             stack.callback(lambda: [task.cancel() for task in background])  # no more loading
             stack.callback(self.data_plane.close)  # first: no new requests
             yield
@@ -207,15 +212,27 @@ class Service:
     # -- background tasks
 
     async def _repeat(self, step: Callable[[], Awaitable[None]], seconds: float) -> None:
-        """Call `step` every `seconds`, also after it failed; only once where `seconds` is 0."""
+        """Call `step` every `seconds`, also after it failed."""
         while True:
-            try:
-                await step()
-            except Exception:
-                log.exception("a background step failed")
-            if not seconds:
-                return
+            await self._try(step)
             await asyncio.sleep(seconds)
+
+    async def _try(self, step: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await step()
+        except Exception:
+            log.exception("a background step failed")
+
+    async def _watch(self, look: Callable[[], Awaitable[None]]) -> None:
+        """Look at files every `watch_seconds`, and whenever `look_at_files` is called."""
+        again = asyncio.Event()
+        self._wake_watches.append(again.set)
+        while True:
+            again.clear()
+            await self._try(look)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.watch_seconds or None):
+                    await again.wait()
 
     async def _measure_lag(self) -> None:
         while True:

@@ -118,6 +118,10 @@ class RpcServer:
         self._watching = asyncio.create_task(self._transfers.watch(bound))
         return bound
 
+    def end_reading(self) -> None:
+        """Refuse calls whose message is not whole: the server stops, and waits for no more."""
+        self._transfers.end_receiving()
+
     async def stop(self, grace: float) -> None:
         """Accept no more calls, and cancel those that do not finish within `grace` seconds."""
         self._streams.close()

@@ -17,7 +17,7 @@ from grpc import aio
 from app.codec.compression import decompress, detect_coding
 from app.data_plane import SMALL_BYTES, MemoryBudget, MemoryHold
 from app.data_plane.pace import BODY_TOO_SLOW, Pace
-from app.errors import CohortError, InvalidInput, Overloaded, TooLarge
+from app.errors import CohortError, InvalidInput, NotReady, Overloaded, TooLarge
 from app.rpc.errors import MessageTooLarge
 from app.rpc.sockets import (
     PeerAddress,
@@ -125,6 +125,13 @@ class Transfers:
         connection.accounted += len(data) + OVERHEAD_BYTES
         connection.hold.set(max(connection.hold.size - len(data), 0))
         return data
+
+    def end_receiving(self) -> None:
+        """Refuse all calls that wait for a message."""
+        error = NotReady("the server is stopping, and the message was not whole in time")
+        for connection in self._connections.values():
+            for waiting in list(connection.waiting):
+                waiting.refuse(error)
 
     async def unpack(self, data: bytes, hold: MemoryHold) -> bytes:
         """Give a message as it was before it was compressed, and hold what it needs.

@@ -8,12 +8,10 @@ import signal
 import socket
 from collections import Counter
 from pathlib import Path
-from time import monotonic
 
 import httpx
 import pytest
 
-from app.main.server import LAST_REQUEST_SECONDS
 from tests import onnx_models
 from tests.e2e.processes import MODELS, Cohort, cohort
 from tests.waiting import until
@@ -81,7 +79,7 @@ def accepts(server: Cohort) -> bool:
 
 @pytest.mark.parametrize("values", [4, 40_000], ids=["small", "read on a thread"])
 async def test_a_request_whose_body_is_on_its_way_is_answered(tmp_path: Path, values: int) -> None:
-    """Also where it comes whole only long after the listeners closed, within drain_seconds."""
+    """Also where the rest of it comes only once the listeners have closed."""
     models = tmp_path / "models"
     onnx_models.save(onnx_models.variable_length(), models / "text/1/model.onnx")
     body = json.dumps({"inputs": {"input_ids": [[1] * values]}}).encode()
@@ -99,12 +97,70 @@ async def test_a_request_whose_body_is_on_its_way_is_answered(tmp_path: Path, va
         await asyncio.to_thread(server.wait_for, "/health/live")  # which came after the head
         server.process.send_signal(signal.SIGTERM)
         await until(lambda: not accepts(server))
-        closed = monotonic()
-        # The server lets connections begin a last request for so long; this one comes whole later.
-        await until(lambda: monotonic() - closed > LAST_REQUEST_SECONDS + 0.5)
         writer.write(body[10:])
         await writer.drain()
         status = (await asyncio.wait_for(reader.readline(), 60)).decode()
         assert status.startswith("HTTP/1.1 200"), status
         writer.close()
         assert await asyncio.to_thread(server.process.wait, 120) == 0
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST /models/iris/predict HTTP/1.1\r\nHo",
+        b"POST /models/iris/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
+        b"POST /admin/models/iris/load HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
+    ],
+    ids=["head", "body", "body of another route"],
+)
+async def test_a_request_that_is_not_whole_does_not_hold_the_stop(
+    tmp_path: Path, sent: bytes
+) -> None:
+    """It is refused once the others had time to send theirs, long before the drain is over."""
+    with cohort(MODELS, tmp_path, drain_notice_seconds=0, drain_seconds=3600) as server:
+        address = httpx.URL(server.url)
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(sent)
+        await writer.drain()
+        await asyncio.to_thread(server.wait_for, "/health/live")  # which came after that
+        server.process.send_signal(signal.SIGTERM)
+        said = await asyncio.wait_for(reader.read(), 60)
+        assert said.startswith(b"HTTP/1.1 503") or b"admin" in sent, said
+        assert await asyncio.to_thread(server.process.wait, 60) == 0
+        writer.close()
+
+
+async def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
+    """Whatever the notice and the drain are; without a traceback."""
+    with cohort(MODELS, tmp_path, drain_notice_seconds=3600) as server:
+        server.process.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(server.wait_for, "/health/ready", 503)
+        server.process.send_signal(signal.SIGINT)
+        assert await asyncio.to_thread(server.process.wait, 60) == 128 + signal.SIGINT
+    assert "stopped by a second signal" in server.logged
+    assert "Traceback" not in server.logged
+
+
+async def test_a_model_that_is_never_loaded_does_not_hold_the_stop(tmp_path: Path) -> None:
+    """The process ends although a thread of its own runs on."""
+    models = tmp_path / "models"
+    onnx_models.save(onnx_models.endless(), models / "endless/1/model.onnx")
+    with cohort(models, tmp_path, ready=False, drain_notice_seconds=0) as server:
+        server.process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(server.process.wait, 60) == 0
+
+
+async def test_sighup_has_all_files_looked_at(tmp_path: Path) -> None:
+    """Also where nothing is looked at by itself; without it the signal would end the process."""
+    models = tmp_path / "models"
+    onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
+    with cohort(models, tmp_path, watch_seconds=0) as server:
+        onnx_models.save(onnx_models.mlp(), models / "other/1/model.onnx")
+
+        def is_there() -> bool:
+            server.process.send_signal(signal.SIGHUP)  # again, until the copy counts as complete
+            return httpx.get(server.url + "/models/other").is_success
+
+        await until(is_there)
+        assert server.process.poll() is None

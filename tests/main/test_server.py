@@ -46,6 +46,9 @@ class Recorder:
     def begin_draining(self) -> None:
         self.draining = True
 
+    def look_at_files(self) -> None:
+        """Nothing."""
+
 
 async def application(scope: object, receive: object, send: object) -> None:
     """An application that is never called."""
@@ -80,17 +83,20 @@ def test_the_first_signal_starts_the_notice_period() -> None:
     assert not server.force_exit
 
 
-def test_the_second_signal_ends_the_notice_period() -> None:
-    """It does not drop requests in flight."""
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_the_second_signal_ends_the_process(first: signal.Signals, second: signal.Signals) -> None:
+    """Whoever sends it has waited long enough; the status says by which signal."""
     recorder, loop = Recorder(), StillLoop()
     server = make(recorder)
     server._loop = cast(asyncio.AbstractEventLoop, loop)
-    server.handle_exit(signal.SIGTERM, None)
-    server.handle_exit(signal.SIGTERM, None)
-    assert (server.should_exit, server.force_exit) == (True, False)
+    server.handle_exit(first, None)
+    with mock.patch("os._exit") as exited:
+        server.handle_exit(second, None)
+    exited.assert_called_once_with(128 + second)
 
 
-def test_ctrl_c_needs_no_notice_and_a_second_one_forces_the_exit() -> None:
+def test_ctrl_c_needs_no_notice() -> None:
     """A person at a terminal does not wait."""
     recorder, loop = Recorder(), StillLoop()
     server = make(recorder)
@@ -98,8 +104,6 @@ def test_ctrl_c_needs_no_notice_and_a_second_one_forces_the_exit() -> None:
     server.handle_exit(signal.SIGINT, None)
     assert (recorder.draining, loop.later) == (True, [])
     assert (server.should_exit, server.force_exit) == (True, False)
-    server.handle_exit(signal.SIGINT, None)
-    assert server.force_exit
 
 
 def test_a_signal_before_the_loop_runs_ends_the_start() -> None:
@@ -118,6 +122,9 @@ class Rpc:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
+
+    def end_reading(self) -> None:
+        self._recorder.calls.append("rpc reads no more")
 
     async def stop(self, grace: float) -> None:
         self._recorder.calls.append(f"rpc within {grace:g} s")
@@ -147,7 +154,7 @@ async def test_listeners_close_first_and_the_application_last(recorder: Recorder
     own = mock.Mock(close=lambda: recorder.calls.append("listener"))
     server.servers = [own]
     await shut_down(server, recorder, listener)
-    assert recorder.calls == ["listener", "rpc within 30 s", "uvicorn"]
+    assert recorder.calls == ["listener", "rpc reads no more", "rpc within 30 s", "uvicorn"]
     assert listener.fileno() == -1, "closed"
 
 

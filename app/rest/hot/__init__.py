@@ -17,5 +17,6 @@ tests/rest/hot/test_uvicorn.py.
 
 from app.rest.hot.protocol import protocol_factory
 from app.rest.hot.shared import Hot
+from app.rest.hot.watched import WatchedConnection
 
-__all__ = ["Hot", "protocol_factory"]
+__all__ = ["Hot", "WatchedConnection", "protocol_factory"]

@@ -9,7 +9,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.data_plane.pace import BODY_TOO_SLOW, Pace
-from app.errors import CohortError, InvalidInput, Overloaded
+from app.errors import CohortError, InvalidInput, NotReady, Overloaded
 from app.rest.credentials import certificate_names
 from app.rest.hot.addresses import address_of
 from app.rest.hot.reading import HEADER_SECONDS
@@ -84,6 +84,13 @@ class WatchedConnection(HttpToolsProtocol):
         self.flow.resume_reading()
         self._unsent.set(0)
         self.read_next()
+
+    def end_reading(self) -> None:
+        """Refuse a request that is not whole: the server stops, and waits for no more of it."""
+        cycle = self.cycle
+        reading = cycle is not None and cycle.more_body and not cycle.response_complete
+        if (self._in_headers or reading) and not self.transport.is_closing():
+            self.refuse(NotReady("the server is stopping, and the request was not whole in time"))
 
     def close_if_idle(self, now: float) -> None:
         """Close a connection that is idle, or whose headers, body or reading take too long."""
