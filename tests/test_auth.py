@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import structlog
 
 from app.auth import Authority, Credentials, bearer_token, sent_keys
-from app.callers import ApiKey, Caller, KeyRing, digest_of
+from app.callers import ApiKey, Caller, Issuer, KeyRing, digest_of
+from app.callers.jwks import parse_jwks
 from app.errors import Forbidden, NotReady, Unauthorized
+from tests.callers.issuing import AUDIENCE, ISSUER, claims, jwks, token
 
 
 def headers(*pairs: tuple[str, str]) -> Credentials:
@@ -224,6 +228,47 @@ def test_without_a_file_any_certificate_will_do() -> None:
     assert authority.caller(bearer("secret")).admin
 
 
+# --- Tokens
+
+
+def vouched_for() -> Authority:
+    """A server with an issuer, where alice is a caller and olga an operator."""
+    keys = KeyRing(issuer=Issuer(ISSUER, AUDIENCE))
+    keys.trust(parse_jwks(jwks(), "jwks.json"))
+    alice = ApiKey("alice", subject="alice", models=("iris",))
+    keys.follow([alice, ApiKey("olga", subject="olga", admin=True)])
+    return Authority(keys, asks_callers=True, metrics_key="m.e.trics")
+
+
+def test_a_token_that_is_refused_is_counted_as_a_wrong_key() -> None:
+    """With the reason; so is one that was good before. A good one is known until it expires."""
+    authority = vouched_for()
+    until = int(time.time()) + 60
+    identity = authority.identify(bearer(token(claims(exp=until))))
+    assert (identity.caller.name, identity.until) == ("alice", until)
+    with pytest.raises(Unauthorized, match="the token has expired"):
+        authority.identify(bearer(token(claims(exp=1))))
+    assert str(authority.expired()) == "the token has expired"
+    assert (authority._keys.missing, authority._keys.wrong) == (0, 2)
+
+
+def test_a_token_that_is_refused_sees_and_operates_nothing() -> None:
+    """On what is open to all it is as none; elsewhere the reason is told."""
+    authority, expired = vouched_for(), bearer(token(claims(sub="olga", exp=1)))
+    assert authority.visible(bearer(token())) == frozenset({"iris"})
+    assert authority.visible(expired) == frozenset()
+    authority.check_operator(bearer(token(claims(sub="olga"))), "load")
+    authority.check_metrics(bearer(token(claims(sub="olga"))))
+    authority.check_metrics(bearer("m.e.trics"))
+    for check in (authority.check_metrics, lambda sent: authority.check_operator(sent, "load")):
+        with pytest.raises(Unauthorized, match="the token has expired"):
+            check(expired)
+    with pytest.raises(Unauthorized, match="the metrics key is wrong"):
+        authority.check_metrics(bearer(token()))
+    with pytest.raises(Forbidden, match="not an admin's"):
+        authority.check_operator(bearer(token()), "load")
+
+
 # --- Metrics
 
 
@@ -237,8 +282,8 @@ def test_metrics_take_their_key_or_an_operators() -> None:
     """And no caller's."""
     keys = ring(key("web", "w"), key("ops", "o", admin=True))
     authority = Authority(keys, asks_callers=True, metrics_key="m")
-    for token in ("m", "o", "secret"):
-        authority.check_metrics(bearer(token))
+    for good in ("m", "o", "secret"):
+        authority.check_metrics(bearer(good))
     for sent in (NOTHING, bearer("w"), bearer("mm"), bearer("m", "w"), certificate("w")):
         with pytest.raises(Unauthorized):
             authority.check_metrics(sent)

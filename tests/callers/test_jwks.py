@@ -69,6 +69,7 @@ def test_keys_for_other_uses_are_left_out(key: dict[str, Any]) -> None:
         ({"kty": "oct", "k": "c2VjcmV0", "kid": "s"}, "keys[1].kty: is a shared secret ('oct')"),
         (jwk_of(short_rsa_key().public_key(), "s"), "keys[1].n: must have from 2048 to 8192 bits"),
         ({**RSA, "kid": None}, "keys[1].kid: must be a string, by which tokens name the key"),
+        ({**RSA, "kid": 5}, "keys[1].kid: must be a string, by which tokens name the key"),
         ({**RSA, "kid": ""}, "keys[1].kid: must be a string, by which tokens name the key"),
         ({**RSA, "kid": "k1"}, "keys[1].kid: 'k1' is the name of another key"),
         ({**RSA, "n": "!"}, "keys[1]: is not a valid RSA key"),
@@ -81,6 +82,8 @@ def test_keys_for_other_uses_are_left_out(key: dict[str, Any]) -> None:
 )
 def test_a_wrong_key_is_named_with_its_place(key: dict[str, Any], said: str) -> None:
     """The file, the member, and what to do; a key itself is not repeated."""
+    (alone,) = problems(jwks(key)) if "'k1'" not in said else [""]
+    assert alone.startswith("jwks.json: keys[0]") or "'k1'" in said
     (told,) = problems(jwks(EC, key))
     assert told.startswith(f"jwks.json: {said}")
     assert EC["x"] not in told

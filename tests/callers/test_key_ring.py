@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 import structlog
 
-from app.callers import ApiKey, Caller, KeyRing, KeyWatcher, digest_of, load_keys
-from app.errors import Overloaded
+from app.callers import ApiKey, Caller, Issuer, KeyRing, KeyWatcher, digest_of, load_keys
+from app.callers.jwks import parse_jwks
+from app.errors import Forbidden, NotReady, Overloaded, Unauthorized
+from tests.callers.issuing import AUDIENCE, ISSUER, claims, jwks, token
 
 
 def key(name: str, secret: str, **more: object) -> ApiKey:
@@ -178,3 +181,62 @@ def test_without_a_first_good_file_nobody_is_ready(file: Path) -> None:
     write(file, entry("web", "w"))
     check(watcher)
     assert not watcher.unready
+
+
+# --- Tokens
+
+
+def ring_with_issuer(admin_token: str | None = None) -> KeyRing:
+    """A ring that knows an issuer's keys."""
+    ring = KeyRing(admin_token, issuer=Issuer(ISSUER, AUDIENCE))
+    ring.trust(parse_jwks(jwks(), "jwks.json"))
+    return ring
+
+
+def test_a_token_is_its_subjects() -> None:
+    """Until it expires; keys that look like tokens are keys all the same."""
+    ring = ring_with_issuer("admin.token.x")
+    ring.follow([ApiKey("web", subject="alice"), key("dotted", "a.b.c")])
+    until = int(time.time()) + 60
+    identity = ring.find(token(claims(exp=until)))
+    assert identity is not None
+    assert (identity.caller.name, identity.until) == ("web", until)
+    assert found(ring, "a.b.c").name == "dotted"
+    assert found(ring, "admin.token.x").name == "admin"
+    assert ring.find("no token") is None
+    assert ring.find("a.b") is None
+    assert ring.find("a.b.c.d") is None
+    with pytest.raises(Unauthorized, match="the token's header"):
+        ring.find("a.b.d")
+
+
+def test_without_an_issuer_a_token_is_nobodys_key() -> None:
+    """Whatever the file says of subjects."""
+    ring = KeyRing()
+    ring.follow([ApiKey("web", subject="alice")])
+    assert ring.find(token()) is None
+
+
+def test_a_subject_of_its_own_comes_before_that_of_all() -> None:
+    """And without either, whom the issuer vouches for is known but may nothing."""
+    ring, bob = ring_with_issuer(), token(claims(sub="bob"))
+    with pytest.raises(NotReady, match="API keys cannot be read yet"):
+        ring.find(bob)
+    ring.follow([ApiKey("web", subject="alice"), ApiKey("staff", subject="*")])
+    names = [identity.caller.name for sent in (token(), bob) if (identity := ring.find(sent))]
+    assert names == ["web", "staff"]
+    ring.follow([ApiKey("web", subject="alice"), key("key", "k")])
+    with pytest.raises(Forbidden, match="no entry"):
+        ring.find(bob)
+
+
+def test_new_keys_of_the_issuer_are_told_to_whoever_remembers() -> None:
+    """And tokens of the former ones are no longer good."""
+    ring, told = ring_with_issuer(), []
+    ring.follow([ApiKey("web", subject="alice")])
+    ring.on_change(lambda: told.append("changed"))
+    assert ring.find(token())
+    ring.trust({})
+    assert told == ["changed"]
+    with pytest.raises(Unauthorized, match="kid"):
+        ring.find(token())
