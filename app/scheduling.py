@@ -2,7 +2,8 @@
 
 One scheduler serves all models of a process. A device has slots: the number of runs that may be in
 flight on it at once (the cores of a CPU, one or two for a GPU). The next free slot goes to the
-oldest request of all models; shadow runs start only while no other request waits.
+oldest request of all models, where each step of its priority makes it count as older; shadow runs
+start only while no other request waits.
 
 A run that starts while nothing else runs or waits is exclusive: it may use the other cores too.
 
@@ -50,13 +51,13 @@ EXPRESS_RATIO = 4.0
 class QueueHead(NamedTuple):
     """The next run of one batcher.
 
-    arrived: When its oldest request arrived, on the monotonic clock.
+    place: When its first request counts as having arrived, on the monotonic clock.
     seconds: Its expected duration; infinite where it cannot be estimated.
     device: The device it runs on, such as "cpu" or "cuda:0".
     shadow: Whether it may run only while no other run waits for the device; default False.
     """
 
-    arrived: float
+    place: float
     seconds: float
     device: str
     shadow: bool
@@ -90,7 +91,7 @@ def next_run(heads: Sequence[QueueHead], slots: Mapping[str, Slots]) -> Choice |
     for the device. Where no ordinary slot is free, the oldest head that is short enough takes the
     express slot. `slots` are by device.
     """
-    ordered = sorted(range(len(heads)), key=lambda i: (heads[i].shadow, heads[i].arrived))
+    ordered = sorted(range(len(heads)), key=lambda i: (heads[i].shadow, heads[i].place))
     for index in ordered:
         if slots[heads[index].device].free > 0:
             return Choice(index, express=False)
@@ -231,9 +232,7 @@ class Scheduler:
                     if batcher.inline.unpredictable:
                         seconds = float("inf")
                     ready.append((batcher, decision))
-                    heads.append(
-                        QueueHead(decision.arrived, seconds, batcher.device, batcher.shadow)
-                    )
+                    heads.append(QueueHead(decision.place, seconds, batcher.device, batcher.shadow))
             if not ready:
                 break
             slots = {head.device: self._device(head.device).free_slots() for head in heads}

@@ -161,7 +161,7 @@ class ManualScheduler:
         """Take, execute and finish one batch; returns its tickets."""
         decision = batcher.next_batch(asyncio.get_running_loop().time() if now is None else now)
         assert not isinstance(decision, float), f"nothing to run for {decision} s"
-        batch = batcher.take(decision, decision.arrived)
+        batch = batcher.take(decision, decision.place)
         batch.execute()
         batcher.finish(batch)
         return batch.tickets

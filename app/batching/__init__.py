@@ -32,6 +32,7 @@ from app.batching.policy import (
     QueuedRequest,
     RowCost,
     next_batch,
+    share_for,
 )
 from app.batching.stacking import Outputs, RowsDoNotFollow, split
 from app.batching.watchdog import InlineRun, Watchdog
@@ -65,5 +66,6 @@ __all__ = [
     "limit_outputs",
     "next_batch",
     "plan_padding",
+    "share_for",
     "split",
 ]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from time import monotonic
 from typing import Any, Protocol
 
@@ -60,14 +63,15 @@ class Ticket:
     key: What must be equal for requests to share a run.
     length: The length of each row, as a multiple of the row that was profiled.
     arrived, deadline: Seconds on the monotonic clock.
+    place: When it counts as having arrived by its priority, on the same clock.
     timeout: The limit behind the deadline in seconds, for the message.
     requests: The number of coalesced requests that this one stands for.
     on_cancel: Called with this ticket when it is cancelled.
     """
 
     __slots__ = (
-        "_on_cancel", "arrived", "batch", "deadline", "inputs", "key", "length", "reply",
-        "requests", "rows", "timeout",
+        "_on_cancel", "arrived", "batch", "deadline", "inputs", "key", "length", "place",
+        "reply", "requests", "rows", "timeout",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +83,7 @@ class Ticket:
         key: Key,
         length: float,
         arrived: float,
+        place: float,
         deadline: float,
         timeout: float,
         requests: int,
@@ -90,6 +95,7 @@ class Ticket:
         self.key = key
         self.length = length
         self.arrived = arrived
+        self.place = place
         self.deadline = deadline
         self.timeout = timeout
         self.requests = requests
@@ -101,6 +107,11 @@ class Ticket:
         if self.reply is not None:
             self.reply = None
             self._on_cancel(self)
+
+
+def insert_by_place(queue: deque[Ticket], ticket: Ticket) -> None:
+    """Put a request before all that have a later place."""
+    queue.insert(bisect_right(queue, ticket.place, key=attrgetter("place")), ticket)
 
 
 class Batch:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from time import monotonic
 
-from app.batching.batch import Batch, Reply, Run, RunControl, Runner, Ticket, internal_failure
+from app.batching.batch import Batch, Reply, Run, RunControl, Runner, Ticket, insert_by_place
 from app.batching.deadlines import DeadlineTimer
 from app.batching.events import (
     BatchEvent,
@@ -20,6 +20,7 @@ from app.batching.inline import InlineRuns
 from app.batching.output_limit import NO_LIMIT, OutputLimit
 from app.batching.padding import PadPlan
 from app.batching.policy import (
+    HEAD_START_SECONDS,
     BatchDecision,
     BatchPolicy,
     Key,
@@ -29,13 +30,13 @@ from app.batching.policy import (
     queue_capacity,
     rows_and_key,
     rows_and_single_key,
+    share_for,
 )
 from app.batching.watchdog import STALL_SECONDS, InlineRun
 from app.errors import (
     CohortError,
     DeadlineExceeded,
     InferenceFailed,
-    InvalidInput,
     NotReady,
     Overloaded,
 )
@@ -86,7 +87,6 @@ class Batcher:
         output_limit: OutputLimit = NO_LIMIT,
         inline_run: InlineRun | None = None,
     ) -> None:
-        self.run = run
         self.policy = policy
         self.device = device
         self.shadow = shadow
@@ -115,6 +115,7 @@ class Batcher:
         self._pace = 1.0  # the duration of recent runs, as a multiple of the profiled one
         self._capacity = queue_capacity(self.policy, self._profiled_seconds)
         self._queues: dict[Key, deque[Ticket]] = {}
+        self._prioritized = False  # whether requests had different priorities
         self._closed = False
         self._deadlines = DeadlineTimer()
 
@@ -128,6 +129,7 @@ class Batcher:
         deadline: float = float("inf"),
         timeout: float | None = None,
         requests: int = 1,
+        priority: int = 0,
     ) -> Ticket:
         """Queue a request; its reply is called once, on the event loop, unless it is cancelled.
 
@@ -136,14 +138,22 @@ class Batcher:
         deadline: Seconds on the monotonic clock; default never.
         timeout: The limit behind the deadline in seconds, for the message; default: what is left.
         requests: The number of coalesced requests that this one stands for; default 1.
+        priority: Its place among others: each step is a head start, and a larger or smaller part of
+            the queue that it may fill; default 0.
 
         Raises Overloaded, NotReady or DeadlineExceeded.
         """
         if self._closed:
             raise NotReady("this version is being unloaded")
-        if self.waiting + requests > self.policy.max_queue_size:
-            raise self._full(f"{self.waiting} of {self.policy.max_queue_size} requests", "size")
-        arrived = monotonic()
+        most, capacity = self.policy.max_queue_size, self._capacity
+        place = arrived = monotonic()
+        if priority:
+            self._prioritized = True
+            place -= priority * HEAD_START_SECONDS
+            share = share_for(priority)
+            most, capacity = int(most * share), capacity * share
+        if self.waiting + requests > most:
+            raise self._full(f"{self.waiting} of {most} requests", "size")
         if timeout is None:
             timeout = max(deadline - arrived, 0.0)
         if deadline <= arrived:
@@ -153,7 +163,7 @@ class Batcher:
         if self.row_cost is not None and rows:
             length = self._elements(inputs) / (self.row_cost.elements * rows)
         work = self._work + rows * length
-        if work * self._pace > self._capacity and self.waiting:
+        if work * self._pace > capacity and self.waiting:
             raise self._full(f"its requests take {self.seconds_to_clear:.3g} s", "seconds")
         ticket = Ticket(
             inputs,
@@ -162,6 +172,7 @@ class Batcher:
             key=key,
             length=length,
             arrived=arrived,
+            place=place,
             deadline=deadline,
             timeout=timeout,
             requests=requests,
@@ -170,7 +181,10 @@ class Batcher:
         queue = self._queues.get(ticket.key)
         if queue is None:
             queue = self._queues[ticket.key] = deque()
-        queue.append(ticket)
+        if self._prioritized and queue and queue[-1].place > place:
+            insert_by_place(queue, ticket)
+        else:
+            queue.append(ticket)
         self.waiting += requests
         self._work = work
         if deadline < self._deadlines.earliest:
@@ -192,20 +206,9 @@ class Batcher:
         if self.waiting or not self.inline.allowed:
             return False
         started = monotonic()
-        current = self.inline.current
-        control = current.running = current.control
-        current.since = started
-        outputs, error = None, None
-        try:
-            outputs = self.run(inputs, control)
-        except (InvalidInput, InferenceFailed) as failure:
-            error = failure
-        except Exception as bug:  # noqa: BLE001 - every request gets a reply
-            error = internal_failure(bug)
-        current.since = 0.0
-        seconds = monotonic() - started
-        if seconds > STALL_SECONDS and self.inline.stalled(inputs, seconds, error):
+        if (result := self.inline.run(inputs, started)) is None:
             return False
+        outputs, error, seconds = result
         self._emit(ran := Ran(rows, requests, seconds, [(started - arrived, requests)]))
         if error is None:
             self._update_pace(ran, 1.0)
@@ -368,11 +371,11 @@ class Batcher:
 
     # -- how full the queue is
 
-    @property
-    def room(self) -> int:
-        """How many more requests of one row of the profiled length fit into the queue."""
-        by_work = int(self._capacity / self._pace - self._work)
-        return max(min(self.policy.max_queue_size - self.waiting, by_work), 0)
+    def room_for(self, priority: int) -> int:
+        """How many more requests of one row of the profiled length may be queued."""
+        share = share_for(priority)
+        by_work = int(self._capacity * share / self._pace - self._work)
+        return max(min(int(self.policy.max_queue_size * share) - self.waiting, by_work), 0)
 
     @property
     def seconds_to_clear(self) -> float:

@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
-from time import thread_time
+from time import monotonic, thread_time
 
-from app.batching.batch import Runner
+from app.batching.batch import Runner, internal_failure
 from app.batching.events import BatchEvent, BatchObserver, InlineStall, LeftLoop, report
+from app.batching.stacking import Outputs
 from app.batching.watchdog import STALL_SECONDS, InlineRun
-from app.errors import CohortError
+from app.errors import CohortError, InferenceFailed, InvalidInput
 from app.tensors import Arrays
 
 CHECK_SECONDS = 1.0
@@ -52,6 +53,29 @@ class InlineRuns:
         self.current = current
         self._runner = runner
         self._observe = observe
+
+    def run(
+        self, inputs: Arrays, started: float
+    ) -> tuple[Outputs | None, CohortError | None, float] | None:
+        """Run the model here, which is `started` now: its outputs, or its error, and the seconds.
+
+        None where the watchdog stopped the run, and a thread must execute it.
+        """
+        current = self.current
+        control = current.running = current.control
+        current.since = started
+        outputs, error = None, None
+        try:
+            outputs = self._runner.run(inputs, control)
+        except (InvalidInput, InferenceFailed) as failure:
+            error = failure
+        except Exception as bug:  # noqa: BLE001 - every request gets a reply
+            error = internal_failure(bug)
+        current.since = 0.0
+        seconds = monotonic() - started
+        if seconds > STALL_SECONDS and self.stalled(inputs, seconds, error):
+            return None
+        return outputs, error, seconds
 
     def stalled(self, feeds: Arrays, seconds: float, error: CohortError | None) -> bool:
         """Leave for a check after a run of so many `seconds`; whether the watchdog stopped it.

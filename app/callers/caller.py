@@ -19,6 +19,7 @@ class Caller:
     models: The models it may see; None: all of them.
     admin: Whether it may do what only an operator may.
     concurrency: How many of its requests may be in progress at once; None: no limit.
+    priority: That of its requests; 0 is that of most.
     requests: How many requests it made that its quota let pass.
     refused: How many it did not, by what was used up: "rate" or "concurrency".
     in_flight: How many of its requests are being answered; counted where it has a limit.
@@ -26,7 +27,7 @@ class Caller:
 
     __slots__ = (
         "_bucket", "_rate", "admin", "concurrency", "in_flight", "models", "name",
-        "refused", "requests",
+        "priority", "refused", "requests",
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +42,7 @@ class Caller:
         self._rate: float | None = None
         self._bucket: TokenBucket | None = None
         self.concurrency: int | None = None
+        self.priority = 0
 
     def follow(self, key: ApiKey) -> None:
         """Take over what the file says of it now. A quota that is the same goes on as it is."""
@@ -50,6 +52,7 @@ class Caller:
             self._rate = key.rate
             self._bucket = None if key.rate is None else TokenBucket(key.rate)
         self.concurrency = key.concurrency
+        self.priority = key.priority
 
     def enter(self) -> bool:
         """Count a request that begins. Returns whether `leave` has to be called when it ends.

@@ -65,12 +65,6 @@ def _check_models(models: tuple[str, ...]) -> tuple[str, ...]:
     return models
 
 
-def _check_priority(priority: int) -> int:
-    if priority != 0:
-        raise invalid(f"must be 0, got {priority}: requests have no other priority yet")
-    return priority
-
-
 @with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
 @dataclass(frozen=True, slots=True)
 class ApiKey:
@@ -83,7 +77,7 @@ class ApiKey:
     models: The models that it may see; default None: all of them.
     rate: Requests per second; default None: no limit.
     concurrency: Requests in progress at once; default None: no limit.
-    priority: 0, the only one there is.
+    priority: 1: its requests go first, and -1: last, where there is a queue; default 0.
     admin: Whether it may do what only an operator may; default False.
     """
 
@@ -94,13 +88,14 @@ class ApiKey:
     models: Annotated[tuple[str, ...], AfterValidator(_check_models)] | None = None
     rate: float | None = None
     concurrency: int | None = None
-    priority: Annotated[int, AfterValidator(_check_priority)] = 0
+    priority: int = 0
     admin: bool = False
 
 
 KEY_RANGES: Mapping[str, Range] = {
     "*.rate": Range(0.001, 1e6, "requests per second"),
     "*.concurrency": Range(1, 1e6),
+    "*.priority": Range(-1, 1, "1 goes first, -1 last"),
 }
 
 

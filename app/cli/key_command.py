@@ -17,6 +17,7 @@ def key() -> None:
 @click.option("--model", "models", multiple=True, metavar="MODEL", help="May see it; repeatable.")
 @click.option("--rate", type=float, metavar="NUMBER", help="Requests per second.")
 @click.option("--concurrency", type=int, metavar="NUMBER", help="Requests in progress at once.")
+@click.option("--priority", type=int, metavar="NUMBER", help="1 goes first, -1 last.")
 @click.option("--admin", is_flag=True, help="May do what only an operator may.")
 @click.pass_context
 def new(
@@ -26,6 +27,7 @@ def new(
     models: tuple[str, ...],
     rate: float | None,
     concurrency: int | None,
+    priority: int | None,
     admin: bool,
 ) -> None:
     """Make a key for NAME.
@@ -48,6 +50,8 @@ def new(
         parts.append(f"rate: {rate:.15g}")
     if concurrency is not None:
         parts.append(f"concurrency: {concurrency}")
+    if priority is not None:
+        parts.append(f"priority: {priority}")
     if admin:
         parts.append("admin: true")
     entry = f"- {{{', '.join(parts)}}}"

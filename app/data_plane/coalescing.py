@@ -199,7 +199,7 @@ class Coalescer:
             lease.submit({spec.name: array}, reply, now=monotonic() < self._until)
         except Overloaded as error:
             lease.release()
-            self._run_some(served, members, error, room=served.engine.room, single=single)
+            self._run_some(served, members, error, room=lease.room, single=single)
         except CohortError:
             lease.release()
             _proceed(members)

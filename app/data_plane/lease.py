@@ -59,9 +59,12 @@ class Lease:
     limit: Counts the lease while it is open.
     variant: The rollout's variant that was chosen or pinned; default "": none.
     rollout: The rollout that chose the version and observes the reply; default None: none did.
+    priority: The request's, as `Batcher.submit` has it; default 0.
     """
 
-    __slots__ = ("_engine", "_limit", "_rollout", "_started", "_ticket", "served", "variant")
+    __slots__ = (
+        "_engine", "_limit", "_priority", "_rollout", "_started", "_ticket", "served", "variant",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -69,8 +72,10 @@ class Lease:
         limit: ConcurrencyLimit,
         variant: str = "",
         rollout: LiveRollout | None = None,
+        priority: int = 0,
     ) -> None:
         self._started = monotonic()
+        self._priority = priority
         self._limit = limit
         self._engine: Engine | None = served.engine
         self._ticket: Cancellable | None = None
@@ -127,7 +132,9 @@ class Lease:
                 tight_deadline=limit < engine.timeout,
             )
         deadline = self._started + limit
-        self._ticket = engine.submit(arrays, reply, deadline=deadline, timeout=limit)
+        self._ticket = engine.submit(
+            arrays, reply, deadline=deadline, timeout=limit, priority=self._priority
+        )
 
     async def infer(
         self,
@@ -235,14 +242,22 @@ class GroupLease:
     limit: Counts the requests while the lease is open.
     started: When the first of them was read, in seconds on the monotonic clock.
     count: The number of requests.
+    priority: That of each of them; default 0.
     """
 
-    __slots__ = ("_limit", "_open", "count", "served", "started")
+    __slots__ = ("_limit", "_open", "_priority", "count", "served", "started")
 
     def __init__(
-        self, served: ServedVersion, limit: ConcurrencyLimit, *, started: float, count: int
+        self,
+        served: ServedVersion,
+        limit: ConcurrencyLimit,
+        *,
+        started: float,
+        count: int,
+        priority: int = 0,
     ) -> None:
         self._limit = limit
+        self._priority = priority
         self._open = True
         self.served = served
         self.started = started
@@ -269,8 +284,19 @@ class GroupLease:
         if now and engine.run_now(arrays, reply, arrived=self.started, rows=count, requests=count):
             return
         timeout = engine.timeout
-        deadline = self.started + timeout
-        engine.submit(arrays, reply, deadline=deadline, timeout=timeout, requests=count)
+        engine.submit(
+            arrays,
+            reply,
+            deadline=self.started + timeout,
+            timeout=timeout,
+            requests=count,
+            priority=self._priority,
+        )
+
+    @property
+    def room(self) -> int:
+        """How many requests like these may be queued."""
+        return self.served.engine.room_for(self._priority)
 
     def release(self) -> None:
         """Release the version and count nothing: the requests continue as single ones."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from app.batching import share_for
 from app.errors import Overloaded
 
 
 class ConcurrencyLimit:
     """Counts the requests in progress, of all models and APIs.
 
-    maximum: Requests in progress at most.
+    maximum: Requests of priority 0 in progress at most.
     leases: Those that hold a version.
     reading: Those whose bodies are still being read.
     closed: Whether the process takes no more.
@@ -22,13 +23,14 @@ class ConcurrencyLimit:
         self.reading = 0
         self.closed = False
 
-    @property
-    def room(self) -> int:
-        """How many more there may be."""
-        return max(self.maximum - self.leases - self.reading, 0)
+    def room_for(self, priority: int) -> int:
+        """How many more of a priority there may be."""
+        maximum = int(self.maximum * share_for(priority))
+        return max(maximum - self.leases - self.reading, 0)
 
-    def check(self, count: int = 1) -> None:
-        """Raise Overloaded unless there is room for `count` more."""
+    def check(self, count: int = 1, priority: int = 0) -> None:
+        """Raise Overloaded unless there is room for `count` more of a priority."""
         in_progress = self.leases + self.reading
-        if in_progress + count > self.maximum:
+        maximum = self.maximum * share_for(priority) if priority else self.maximum
+        if in_progress + count > maximum:
             raise Overloaded(f"the server already has {in_progress} requests in progress")

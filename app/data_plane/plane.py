@@ -34,6 +34,7 @@ class DataPlane:
     gather: Calls a function once all sockets of this event-loop iteration have been read, before
         the scheduler looks for the next batch.
     limit: Counts the requests; default: one of this plane's own, up to `max_concurrency`.
+    priority: That of all its requests; default 0.
     """
 
     def __init__(
@@ -47,8 +48,10 @@ class DataPlane:
         memory: MemoryBudget,
         gather: Callable[[Callable[[], None]], None],
         limit: ConcurrencyLimit | None = None,
+        priority: int = 0,
     ) -> None:
         self._registry = registry
+        self._priority = priority
         self._metrics = metrics
         self._rollouts = rollouts
         self._live: Mapping[str, LiveRollout] = rollouts.live
@@ -58,12 +61,12 @@ class DataPlane:
         self._unnamed_model = default_model  # answers where no model is named
         self._limit = ConcurrencyLimit(max_concurrency) if limit is None else limit
         self._gather = gather
-        self._views: dict[frozenset[str], DataPlane] = {}
+        self._views: dict[tuple[frozenset[str] | None, int], DataPlane] = {}
         self.memory = memory
         self.coalescer = Coalescer(
             target=self._find_coalescing_target,
             lease=self._lease_group,
-            room=lambda: self._limit.room,
+            room=lambda: self._limit.room_for(priority),
             refused=self.refused,
             gather=gather,
         )
@@ -77,31 +80,33 @@ class DataPlane:
         """Take no more requests; those in progress finish."""
         self._limit.closed = True
 
-    def seen_by(self, models: frozenset[str] | None) -> DataPlane:
+    def seen_by(self, models: frozenset[str] | None, priority: int = 0) -> DataPlane:
         """This plane as it looks to callers who may see `models`; None: all of them.
 
-        Any other model is to them as one that does not exist. Their requests count towards the same
-        limits, and are coalesced with those of callers who see the same models only.
+        Any other model is to them as one that does not exist. Their requests, all of one
+        `priority`, count towards the same limits, and are coalesced with each other only.
         """
-        if models is None:
+        if models is None and not priority:
             return self
-        view = self._views.get(models)
+        view = self._views.get((models, priority))
         if view is None:
             if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
-            view = self._views[models] = self._make_view(models)
+            view = self._views[models, priority] = self._make_view(models, priority)
         return view
 
-    def _make_view(self, models: frozenset[str]) -> DataPlane:
+    def _make_view(self, models: frozenset[str] | None, priority: int) -> DataPlane:
+        hidden = models is not None and self._default_model not in models
         return DataPlane(
-            SeenRegistry(self._registry, models),
+            self._registry if models is None else SeenRegistry(self._registry, models),
             self._metrics,
             self._rollouts,
-            default_model=self._default_model if self._default_model in models else None,
+            default_model=None if hidden else self._default_model,
             max_concurrency=self._limit.maximum,
             memory=self.memory,
             gather=self._gather,
             limit=self._limit,
+            priority=priority,
         )
 
     def pick(
@@ -128,7 +133,7 @@ class DataPlane:
         variant, live = "", None
         try:
             self._check_open()
-            self._limit.check()
+            self._limit.check(1, self._priority)
             if label is not None:
                 variant, version = label, self._find_labelled(name, label)
             elif version is None and (live := self._live.get(name)) is not None:
@@ -137,12 +142,12 @@ class DataPlane:
         except CohortError as error:
             self.refused(name, error)
             raise
-        return Lease(served, self._limit, variant, live)
+        return Lease(served, self._limit, variant, live, self._priority)
 
     def begin_reading(self) -> None:
         """Count a request whose body takes a while to read. Raises NotReady or Overloaded."""
         self._check_open()
-        self._limit.check()
+        self._limit.check(1, self._priority)
         self._limit.reading += 1
 
     def end_reading(self) -> None:
@@ -164,8 +169,10 @@ class DataPlane:
 
     def _lease_group(self, served: ServedVersion, started: float, count: int) -> GroupLease:
         self._check_open()
-        self._limit.check(count)
-        return GroupLease(served, self._limit, started=started, count=count)
+        self._limit.check(count, self._priority)
+        return GroupLease(
+            served, self._limit, started=started, count=count, priority=self._priority
+        )
 
     def _forget(self) -> None:
         """Forget what was remembered of an earlier catalog."""

@@ -70,10 +70,9 @@ class BatchedSession:
         """The number of queued requests."""
         return self._batcher.waiting
 
-    @property
-    def room(self) -> int:
-        """How many more requests of one row may be queued."""
-        return self._batcher.room
+    def room_for(self, priority: int) -> int:
+        """How many more requests of one row and of this priority may be queued."""
+        return self._batcher.room_for(priority)
 
     @property
     def inline_rows(self) -> int:
@@ -97,10 +96,16 @@ class BatchedSession:
         deadline: float = float("inf"),
         timeout: float | None = None,
         requests: int = 1,
+        priority: int = 0,
     ) -> Ticket:
         """Queue a request; see `Engine`."""
         return self._batcher.submit(
-            inputs, reply, deadline=deadline, timeout=timeout, requests=requests
+            inputs,
+            reply,
+            deadline=deadline,
+            timeout=timeout,
+            requests=requests,
+            priority=priority,
         )
 
     def run_now(

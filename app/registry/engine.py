@@ -81,6 +81,7 @@ class RequestQueue(Protocol):
         deadline: float = ...,
         timeout: float | None = None,
         requests: int = 1,
+        priority: int = 0,
     ) -> Cancellable:
         """Queue a request; its reply is called once, on the event loop, unless it is cancelled.
 
@@ -118,9 +119,8 @@ class Engine(RequestQueue, Protocol):
     def waiting(self) -> int:
         """The number of queued requests."""
 
-    @property
-    def room(self) -> int:
-        """How many more requests of one row may be queued."""
+    def room_for(self, priority: int) -> int:
+        """How many more requests of one row and of this priority may be queued."""
 
     @property
     def inline_rows(self) -> int:

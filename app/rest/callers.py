@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.auth import Authority
 from app.errors import CohortError
-from app.rest.credentials import VISIBLE, credentials_in
+from app.rest.credentials import PRIORITY, VISIBLE, credentials_in
 from app.rest.errors import log_http_refusal, response_to
 from app.rest.limits import no_more_input
 from app.rest.request_ids import id_of_refused
@@ -66,7 +66,7 @@ class CallersOnly:
         except CohortError as error:
             await self._refuse(error, scope, send)
             return
-        scope[VISIBLE] = caller.models
+        scope[VISIBLE], scope[PRIORITY] = caller.models, caller.priority
         try:
             await self.app(scope, receive, send)
         finally:

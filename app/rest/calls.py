@@ -19,7 +19,7 @@ from app.codec import LARGE_BYTES
 from app.codec.codec_thread import codec_thread
 from app.data_plane import DataPlane, Lease, MemoryHold, Outputs, Sticky, count_bytes, sticky_key
 from app.errors import Cancelled, CohortError
-from app.rest.credentials import visible_to
+from app.rest.credentials import priority_of, visible_to
 from app.tensors import Arrays
 
 T = TypeVar("T")
@@ -139,7 +139,7 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
 
 async def respond_to_call(plane: DataPlane, request: Request, route: Route) -> Response:
     """Answer one call with a response."""
-    seen = plane.seen_by(visible_to(request.scope))
+    seen = plane.seen_by(visible_to(request.scope), priority_of(request.scope))
     encoded = await run_call(seen, request, route, await request.body())
     return Response(encoded.body, headers=dict(encoded.headers))
 

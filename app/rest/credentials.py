@@ -13,6 +13,9 @@ VISIBLE = "cohort.visible"
 CERTIFICATE = "cohort.certificate"
 """Where a scope keeps the names in the client certificate of its connection."""
 
+PRIORITY = "cohort.priority"
+"""Where it keeps the priority of its caller; 0 where there is none."""
+
 _KEY_HEADERS = frozenset(name.encode() for name in KEY_HEADERS)
 
 
@@ -50,3 +53,9 @@ def visible_to(scope: Mapping[str, Any]) -> frozenset[str] | None:
     """The models that the caller of a request may see; None: all of them."""
     models: frozenset[str] | None = scope.get(VISIBLE)
     return models
+
+
+def priority_of(scope: Mapping[str, Any]) -> int:
+    """The priority of the caller of a request."""
+    priority: int = scope.get(PRIORITY, 0)
+    return priority

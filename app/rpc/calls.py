@@ -44,11 +44,13 @@ class RpcCall(NamedTuple):
     context: gRPC's own of it.
     models: The models that its caller may see; None: all of them.
     hold: What it holds of the process's memory.
+    priority: The priority of its caller; default 0.
     """
 
     context: Context
     models: frozenset[str] | None
     hold: MemoryHold
+    priority: int = 0
 
 
 class CallerGate:
@@ -74,7 +76,7 @@ class CallerGate:
         caller = self._authority.caller(credentials_of(context))
         counted = caller.enter()
         try:
-            yield RpcCall(context, caller.models, hold)
+            yield RpcCall(context, caller.models, hold, caller.priority)
         finally:
             if counted:
                 caller.leave()

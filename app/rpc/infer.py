@@ -57,6 +57,7 @@ class InferCalls:
         models: frozenset[str] | None = None,
         *,
         hold: MemoryHold,
+        priority: int = 0,
         streamed: bool = False,
     ) -> bytes:
         """Serve one request. Where the task is cancelled, the request leaves its batch.
@@ -66,12 +67,13 @@ class InferCalls:
         metadata: Returns the call's metadata, which may hold a sticky key; default none.
         models: The models that the caller may see; default None: all of them.
         hold: Takes what the tensors need, beside the message.
+        priority: The caller's; default 0.
         streamed: Whether the response is one of a stream's.
 
         Raises any CohortError.
         """
         message = read.message
-        model, plane = message.model_name or None, self._plane.seen_by(models)
+        model, plane = message.model_name or None, self._plane.seen_by(models, priority)
         try:
             request = read_request(read)
         except CohortError as error:

@@ -134,13 +134,19 @@ class RpcServer:
         return await self._answer(await self._infer_calls.read(data), call, streamed=False)
 
     async def _answer(self, read: InferMessage, call: RpcCall, *, streamed: bool = True) -> bytes:
-        context, models, hold = call
+        context, models, hold, priority = call
 
         def metadata() -> CallMetadata:
             return context.invocation_metadata() or ()
 
         return await self._infer_calls.infer(
-            read, context.time_remaining, metadata, models, hold=hold, streamed=streamed
+            read,
+            context.time_remaining,
+            metadata,
+            models,
+            hold=hold,
+            priority=priority,
+            streamed=streamed,
         )
 
     def _calls(self, metadata: MetadataCalls, admin: AdminCalls) -> grpc.GenericRpcHandler:

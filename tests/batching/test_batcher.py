@@ -130,14 +130,14 @@ async def test_a_queue_of_seconds_refuses() -> None:
     batcher = make(scheduler, seen, policy, seconds_for=lambda work: work)
     answers = [RecordedReply() for _ in range(3)]
     for number, answer in enumerate(answers):
-        assert batcher.room == 3 - number
+        assert batcher.room_for(0) == 3 - number
         batcher.submit({"x": ONE}, answer)
-    assert batcher.room == 0
+    assert batcher.room_for(0) == 0
     with pytest.raises(Overloaded, match=r"take 3 s \(max_queue_seconds\)") as refused:
         batcher.submit({"x": ONE}, RecordedReply())
     assert refused.value.retry_after == pytest.approx(3.0)
     scheduler.run_all(batcher)
-    assert batcher.room >= 3  # the runs were faster than the profile
+    assert batcher.room_for(0) >= 3  # the runs were faster than the profile
     for answer in answers:
         await answer.outputs()
 
@@ -162,10 +162,10 @@ async def test_a_model_that_slows_down_takes_fewer_requests() -> None:
     scheduler, seen = ManualScheduler(), RecordedEvents()
     policy = BatchPolicy(max_batch_size=1, max_queue_seconds=1e-3)
     batcher = make(scheduler, seen, policy, seconds_for=lambda work: 1e-6)
-    before = batcher.room
+    before = batcher.room_for(0)
     batcher.submit({"x": ONE}, RecordedReply())
     scheduler.run_all(batcher)
-    assert 0 < batcher.room < before
+    assert 0 < batcher.room_for(0) < before
 
 
 async def test_a_leaver_makes_room_in_the_queue() -> None:
@@ -388,7 +388,10 @@ async def test_each_run_moves_the_estimate_a_little(taken: float, then: float) -
         observe=RecordedEvents(),
         seconds_for=lambda work: 10.0 * work,
     )
-    with mock.patch("app.batching.batcher.monotonic", side_effect=[100.0, 100.0 + taken]):
+    with (
+        mock.patch("app.batching.batcher.monotonic", return_value=100.0),
+        mock.patch("app.batching.inline.monotonic", return_value=100.0 + taken),
+    ):
         batcher.run_now({"x": np.ones((2, 2))}, RecordedReply(), arrived=99.0, rows=2, requests=2)
     assert batcher.seconds_for(2) == pytest.approx(then)
 

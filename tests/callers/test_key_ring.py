@@ -240,3 +240,12 @@ def test_new_keys_of_the_issuer_are_told_to_whoever_remembers() -> None:
     assert told == ["changed"]
     with pytest.raises(Unauthorized, match="kid"):
         ring.find(token())
+
+
+def test_an_entry_gives_its_priority() -> None:
+    """Which may be another after an edit."""
+    ring = KeyRing()
+    ring.follow([key("web", "w", priority=1)])
+    assert found(ring, "w").priority == 1
+    ring.follow([key("web", "w")])
+    assert found(ring, "w").priority == 0

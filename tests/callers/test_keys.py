@@ -61,10 +61,10 @@ def test_an_entry_says_what_its_key_may() -> None:
     """Models, requests per second, requests at once; upper-case digits are the same digest."""
     (key,) = parse_keys(
         f"- {{name: web, sha256: '{DIGEST.upper()}', models: [iris], rate: 100, concurrency: 10,"
-        " priority: 0}",
+        " priority: 1}",
         "keys.yaml",
     )
-    assert key == ApiKey("web", DIGEST, models=("iris",), rate=100, concurrency=10)
+    assert key == ApiKey("web", DIGEST, models=("iris",), rate=100, concurrency=10, priority=1)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,8 @@ def test_an_entry_says_what_its_key_may() -> None:
         ("rate: 0", "[0].rate: must be from 0.001 to 1000000 (requests per second), got 0"),
         ("rate: fast", "[0].rate: must be a number, got the string 'fast'"),
         ("concurrency: 0.5", "[0].concurrency: must be from 1 to 1000000, got 0.5"),
-        ("priority: 1", "[0].priority: must be 0, got 1: requests have no other priority yet"),
+        ("priority: 2", "[0].priority: must be from -1 to 1 (1 goes first, -1 last), got 2"),
+        ("priority: high", "[0].priority: must be a whole number, got the string 'high'"),
         ("admin: yes", "[0].admin: must be true or false, got the string 'yes'"),
         ("certificate: ' web'", "[0].certificate: ' web' is not a name that a certificate has"),
         ("certificate: ''", "[0].certificate: '' is not a name that a certificate has"),

@@ -26,14 +26,11 @@ def test_the_key_is_on_the_first_line_and_its_entry_below() -> None:
 def test_options_go_into_the_entry() -> None:
     """Whatever the names look like to YAML."""
     options = ["--model", "iris", "--model", "true", "--rate", "1000000", "--concurrency", "10"]
+    options += ["--priority", "-1"]
     key, *entry = run("key", "new", "123", *options).stdout.splitlines()
     (made,) = parse_keys("\n".join(entry), "keys.yaml")
-    assert (made.name, made.models, made.rate, made.concurrency) == (
-        "123",
-        ("iris", "true"),
-        1_000_000,
-        10,
-    )
+    assert (made.name, made.models, made.rate) == ("123", ("iris", "true"), 1_000_000)
+    assert (made.concurrency, made.priority) == (10, -1)
     assert key not in "".join(entry)
     (admin,) = parse_keys(run("key", "new", "ops", "--admin").stdout.partition("\n")[2], "")
     assert admin.admin
@@ -44,6 +41,7 @@ def test_options_go_into_the_entry() -> None:
     [
         (["we b"], "name: 'we b' is not a valid name"),
         (["web", "--rate", "0"], "rate: must be from 0.001"),
+        (["web", "--priority", "9"], "priority: must be from -1 to 1"),
         (["web", "--admin", "--model", "iris"], "models: an admin sees every model"),
     ],
 )

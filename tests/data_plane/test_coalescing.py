@@ -120,8 +120,18 @@ class FakeEngine:
         self._answer(inputs, reply)
         return True
 
+    def room_for(self, priority: int) -> int:
+        return self.room
+
     def submit(
-        self, inputs: Arrays, reply: Reply, *, deadline: float, timeout: float, requests: int
+        self,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float,
+        timeout: float,
+        requests: int,
+        priority: int,
     ) -> None:
         if self.refusal is not None:
             raise self.refusal
@@ -166,7 +176,7 @@ class Plane:
         self.coalescer = Coalescer(
             target=self.targets.get,
             lease=self._lease,
-            room=lambda: self.limit.room,
+            room=lambda: self.limit.room_for(0),
             refused=lambda *one: self.refused.append((one[0], one[1].code, one[2])),
             gather=self.collect.append,
         )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from app.data_plane import DataPlane, MemoryBudget
@@ -203,3 +204,24 @@ def test_a_closed_plane_refuses_coalesced_requests_one_by_one(iteration: Iterati
     assert iteration.take(row(1, 2), row(3, 4)) == ["proceeded"] * 2
     with pytest.raises(NotReady, match="shutting down"):
         iteration.plane.pick("m")
+
+
+def test_each_priority_has_requests_of_its_own(iteration: Iteration) -> None:
+    """They are coalesced apart, queued with theirs, and count towards one limit."""
+    plane = iteration.plane
+    assert plane.seen_by(None) is plane.seen_by(None, 0) is plane
+    high = plane.seen_by(None, 1)
+    assert high is plane.seen_by(None, 1)
+    assert high is not plane.seen_by(frozenset({"m"}), 1)
+    assert high.coalescer is not plane.coalescer
+    leases = [high.pick("m"), plane.pick("m")]
+    assert plane.open_leases == high.open_leases == 2
+    for lease in leases:
+        lease.submit({"x": np.ones((1, 2), "f4")}, lambda outputs, error: None)
+        lease.close()
+    assert [one.priority for one in iteration.engine.requests[-2:]] == [1, 0]
+    group = [row(1, 2), row(3, 4)]
+    for request in group:
+        high.coalescer.add(request, request.model, request.body)
+    iteration.end()
+    assert iteration.engine.requests[-1].priority == 1

@@ -26,3 +26,16 @@ def test_a_group_needs_room_for_all_its_requests() -> None:
     limit.leases = 2
     with pytest.raises(Overloaded):
         limit.check(2)
+
+
+def test_lower_priorities_are_refused_first() -> None:
+    """Each has a part of the limit, and the highest one more than all of it."""
+    limit = ConcurrencyLimit(4)
+    for priority, most in ((-1, 2), (0, 4), (1, 6)):
+        limit.leases = most - 1
+        limit.check(1, priority)
+        assert limit.room_for(priority) == 1
+        limit.leases = most
+        assert limit.room_for(priority) == 0
+        with pytest.raises(Overloaded):
+            limit.check(1, priority)

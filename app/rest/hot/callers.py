@@ -35,7 +35,7 @@ def begin(
         head = Head(route, url, sent, length, plane=hot.plane)
         return RefusedCycle(protocol, head, error)
     caller, until = identity
-    plane = hot.plane.seen_by(caller.models)
+    plane = hot.plane.seen_by(caller.models, caller.priority)
     head = Head(route, url, sent, length, plane=plane, caller=caller, until=until)
     return resume(protocol, caller, head)
 

@@ -17,7 +17,7 @@ from app.errors import CohortError
 from app.open_inference import Inference, InferRequest, OutputTensor, make_request
 from app.rest.calls import HEADER_LENGTH, JSON, Encoded, Headers, Read, Route, run_call
 from app.rest.compression import compress
-from app.rest.credentials import visible_to
+from app.rest.credentials import priority_of, visible_to
 from app.rest.v2.documents import INFER
 from app.rest.v2.message import parse_header_length, parse_infer, raw_request
 from app.tensors import BY_NAME, Arrays
@@ -134,7 +134,7 @@ INFER_PATH = re.compile(
 
 async def respond(plane: DataPlane, request: Request, route: Route, limit: int) -> Response:
     """Answer one request, whose body has at most `limit` bytes when decompressed."""
-    plane = plane.seen_by(visible_to(request.scope))
+    plane = plane.seen_by(visible_to(request.scope), priority_of(request.scope))
     sent = await request.body()
     try:
         body = await decompress(
