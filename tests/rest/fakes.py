@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -29,6 +30,7 @@ class FakeTransport(asyncio.Transport):
         self._reading = True
         self._closed = self._ended = self._aborted = False
         self.unsent = 0
+        self.socket: socket.socket | None = None
 
     # Methods rather than attributes: mypy takes an attribute for what it was last asserted to be.
 
@@ -66,7 +68,7 @@ class FakeTransport(asyncio.Transport):
         return self.unsent
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default
+        return self.socket if name == "socket" else default
 
     @property
     def answers(self) -> list[Answer]:

@@ -11,6 +11,7 @@ import contextlib
 import gc
 import json
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from app.rest.calls import Route
 from app.rest.hot.cycle import HotCycle
 from app.rest.hot.protocol import HotProtocol
 from app.rest.hot.shared import MAX_READ_AHEAD_BYTES
+from app.rest.hot.watched import bytes_in_kernel
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort
 from tests.e2e.scrape import Scrape
@@ -285,6 +287,30 @@ async def test_a_slow_reader_is_not_idle_and_one_that_stops_is_aborted() -> None
     assert not server.transport.aborts()
     server.sweep(after=50)
     assert server.transport.aborts()
+
+
+async def test_what_is_read_out_of_the_kernel_is_progress() -> None:
+    """It takes megabytes at once: while a slow caller reads them, the process sends nothing."""
+    server = FakeServer(keep_alive=1000)
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as caller:
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        caller.connect(listener.getsockname())
+        sending, _ = listener.accept()
+        with sending:
+            sending.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    sending.send(b"x" * 65536)
+            server.transport.socket, server.transport.unsent = sending, 1_000_000
+            server.sweep(after=1)
+            for after in (25, 50):
+                before = bytes_in_kernel(server.transport)
+                while bytes_in_kernel(server.transport) > before - 2**17:
+                    caller.recv(65536)
+                server.sweep(after=after)
+                assert not server.transport.aborts()
+            server.sweep(after=75)
+            assert server.transport.aborts(), "nothing was read"
 
 
 def test_the_sweep_runs_on_a_real_server(tmp_path: Path) -> None:
