@@ -21,6 +21,7 @@ from app.session import (
     Opener,
     available_memory,
     check_external,
+    check_model_file,
     machine,
     runtime_build,
     sentence,
@@ -94,6 +95,8 @@ class Inspector:
         if not self._limits.seconds:
             return None
         try:
+            check_model_file(opener.path)
+            opener.rules.check_size([opener.path])  # before all of it is read
             files = {opener.path.name: opener.digests.of(opener.path)}
             libraries = opener.libraries()
             if files[opener.path.name] in BUNDLED and not libraries:
@@ -215,13 +218,13 @@ def _patience(job: Job, files: Iterable[Path]) -> int:
 def _digests(opener: Opener, locations: Iterable[str]) -> dict[str, str]:
     """The SHA-256 of the external data at `locations`.
 
-    Raises LoadFailed where those are not files in the model's folder, as opening it does.
+    Raises LoadFailed where those are not files in the model's folder or too large, as opening does.
     """
-    found = {}
-    for location in locations:
+    files = {location: opener.path.parent / location for location in locations}
+    for location in files:
         check_external(opener.path, location)
-        found[location] = opener.digests.of(opener.path.parent / location)
-    return found
+    opener.rules.check_size([opener.path, *files.values()])
+    return {location: opener.digests.of(file) for location, file in files.items()}
 
 
 def _harm(job: Job, starved: bool, ended: ChildEnded | None) -> tuple[str, bool]:

@@ -17,7 +17,13 @@ from app.session.providers import (
     ProviderPolicy,
     parse_provider,
 )
-from app.session.rules import ANY_MODEL, ModelRules, check_external, model_rules
+from app.session.rules import (
+    ANY_MODEL,
+    ModelRules,
+    check_external,
+    check_model_file,
+    model_rules,
+)
 from app.session.running import Fallback, OrtRunControl, Placement, Session
 from app.session.runtime import ORT_VERSION
 from app.session.thread_priority import lower_priority
@@ -40,6 +46,7 @@ __all__ = [
     "SessionOptions",
     "available_memory",
     "check_external",
+    "check_model_file",
     "cores",
     "give_back_memory",
     "lower_priority",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from errno import EINVAL
 from functools import cache
 from pathlib import Path
+from stat import S_ISREG
 from time import perf_counter
 
 Stamp = tuple[int, ...]
@@ -20,7 +22,9 @@ def stamp(path: Path) -> Stamp:
 
 
 def hash_file(path: Path) -> str:
-    """The SHA-256 of a file, in hex, at about 0.7 ms per MB. Raises OSError."""
+    """The SHA-256 of a file, in hex, at about 0.7 ms per MB. Raises OSError, also for a pipe."""
+    if not S_ISREG(path.stat().st_mode):
+        raise OSError(EINVAL, "it is not a file")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

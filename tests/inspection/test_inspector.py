@@ -145,6 +145,20 @@ def test_what_is_wrong_otherwise_is_for_opening_to_say(inspectors: Inspectors, p
         opener(path).open()
 
 
+def test_what_is_no_file_or_too_large_is_not_read(inspectors: Inspectors, path: Path) -> None:
+    """A pipe would be waited for, and a file with a hole of a terabyte be hashed."""
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    with pytest.raises(LoadFailed, match="is not a file"):
+        inspectors().inspect(opener(path))
+    path.unlink()
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(LoadFailed, match="COHORT_MAX_MODEL_MB"):
+        inspectors().inspect(Opener(path, chain=CHAIN, rules=ModelRules(max_bytes=1 << 30)))
+    assert not inspectors.seen
+
+
 def test_external_data_counts(inspectors: Inspectors, path: Path) -> None:
     """Other weights are another model."""
     onnx_models.save_with_external_data(onnx_models.mlp(), path)

@@ -77,6 +77,13 @@ def test_missing_file_has_no_digest(tmp_path: Path) -> None:
         known.of(tmp_path / "a")
 
 
+def test_pipe_has_no_digest(tmp_path: Path) -> None:
+    """Nobody waits for what may be written to it."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a file"):
+        Digests().of(tmp_path / "pipe")
+
+
 def test_opener_knows_when_files_change_after_it_looked(tmp_path: Path) -> None:
     """The model's own, its external data and its custom operators all count."""
     path = onnx_models.save_with_external_data(
