@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple
 
 import grpc
@@ -51,6 +52,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     models = {
         "loop": (onnx_models.loop(), {"timeout_ms": 3000}),
         "nested": (onnx_models.loop(nested=True), {"timeout_ms": 3000}),
+        "patient": (onnx_models.loop(), {"timeout_ms": 600_000}),
+        "patient_nested": (onnx_models.loop(nested=True), {"timeout_ms": 600_000}),
         "limited": (onnx_models.fill(), {"memory_limit_mb": LIMIT_MB}),
         "cut": (onnx_models.fill(), {"max_output_mb": 1}),
         "plain": (onnx_models.mlp(), {}),
@@ -74,20 +77,28 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield threads
 
 
-def ask(server: Cohort, api: str, model: str, n: int) -> Answer:
-    """Send a row with `n`."""
+def ask(server: Cohort, api: str, model: str, n: int, *, timeout_ms: int = 0) -> Answer:
+    """Send a row with `n`, and the caller's own limit where it has one."""
     array = np.array([[n]], "i8")
-    if api == "unary":
-        return _unary(server, raw_request(model, {"n": array}))
-    if api == "stream":
-        return _stream(server, raw_request(model, {"n": array}))
+    if api in {"unary", "stream"}:
+        message = raw_request(model, {"n": array})
+        if timeout_ms:
+            message.parameters["timeout"].int64_param = timeout_ms * 1000
+        return (_unary if api == "unary" else _stream)(server, message)
+    own = {"timeout_ms": timeout_ms} if timeout_ms else {}
+    parameters = {"parameters": {"timeout": timeout_ms * 1000}} if timeout_ms else {}
+    path: str
+    body: object
     path, body = {
-        "hot": (f"/models/{model}/predict", {"inputs": {"n": [[n]]}}),
-        "ordinary": (f"/models/{model}/predict?ordinary", {"inputs": {"n": [[n]]}}),
+        "hot": (f"/models/{model}/predict", {"inputs": {"n": [[n]]}, **own}),
+        "ordinary": (f"/models/{model}/predict?ordinary", {"inputs": {"n": [[n]]}, **own}),
         "v1": (f"/v1/models/{model}:predict", {"instances": [[n]]}),
         "v2": (
             f"/v2/models/{model}/infer",
-            {"inputs": [{"name": "n", "datatype": "INT64", "shape": [1, 1], "data": [n]}]},
+            {
+                "inputs": [{"name": "n", "datatype": "INT64", "shape": [1, 1], "data": [n]}],
+                **parameters,
+            },
         ),
     }[api]
     response = httpx.post(server.url + path, json=body, timeout=PATIENCE)
@@ -159,6 +170,22 @@ def test_a_run_without_end_ends_at_its_deadline(
     answer = endless.result(PATIENCE)
     assert answer.error == "deadline", answer
     wait_until(lambda: runs_of(server, model) > before)  # counted when it is over
+    assert ask(server, api, model, 3).error == ""
+
+
+@pytest.mark.parametrize("model", ["patient", "patient_nested"])
+@pytest.mark.parametrize("api", [api for api in APIS if api != "v1"])  # which has no such limit
+def test_a_run_without_end_ends_at_its_callers_limit(
+    server: Cohort, pool: ThreadPoolExecutor, api: str, model: str
+) -> None:
+    """Though its model's would let it go on for minutes; others are answered meanwhile."""
+    began = monotonic()
+    endless = pool.submit(ask, server, api, model, FOREVER, timeout_ms=200)
+    answers_others(server, endless)
+    answer = endless.result(PATIENCE)
+    assert answer.error == "deadline", answer
+    assert "within 200 ms" in answer.text
+    assert monotonic() - began < PATIENCE / 2
     assert ask(server, api, model, 3).error == ""
 
 
