@@ -159,7 +159,7 @@ def _seconds(claims: Mapping[str, Any], name: str) -> float | None:
     value = claims.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise Unauthorized(f"the token's {name!r} is not a number of seconds")
     return float(value)
 
@@ -177,7 +177,7 @@ def _read_json(segment: str, part: str) -> Mapping[str, Any]:
 def _decode(segment: str, part: str) -> bytes:
     """Read base64url, of which there is one spelling only, so that no token has two."""
     try:
-        data = urlsafe_b64decode(segment + "=" * (-len(segment) % 4))
+        data = urlsafe_b64decode(segment + "==")  # more than it needs is ignored
     except ValueError:
         data = b""
     if urlsafe_b64encode(data).rstrip(b"=").decode() != segment:
