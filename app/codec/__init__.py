@@ -2,8 +2,9 @@
 
 from app.codec.binary import from_bytes, to_bytes
 from app.codec.json_body import parse_json
-from app.codec.json_tensors import decode_tensor, encode_tensor
-from app.codec.predict_request import PredictRequest, decode_inputs
+from app.codec.json_outputs import encode_tensor
+from app.codec.long_tensors import decode_tensor
+from app.codec.predict_request import LONGEST_ID, PredictRequest, decode_inputs, too_long_id
 from app.codec.predict_response import (
     ELEMENT_BYTES,
     LARGE_BYTES,
@@ -19,6 +20,7 @@ __all__ = [
     "ELEMENT_BYTES",
     "LARGE_BYTES",
     "LONGEST_BODY",
+    "LONGEST_ID",
     "SIGNATURE",
     "PredictRequest",
     "V1Request",
@@ -36,6 +38,7 @@ __all__ = [
     "parse_v1",
     "read_row",
     "to_bytes",
+    "too_long_id",
     "unpack_values",
     "write_rows",
 ]

@@ -59,7 +59,7 @@ def from_bytes(buffer: BytesLike, datatype: str, shape: Sequence[int], *, name: 
     return array.byteswap() if _SWAPPED else array
 
 
-MOST_TEXTS = 4096
+TEXTS_AT_ONCE = 4096
 """Elements of BYTES that are converted in one call, which no other thread can interrupt."""
 
 
@@ -73,9 +73,9 @@ def _split(buffer: BytesLike, shape: Shape, name: str) -> Array:
     data = buffer if buffer.__class__ is bytes else bytes(buffer)  # its parts are the quickest
     array = np.empty(count, np.object_)
     length_at = _LENGTH.unpack_from
-    for first in range(0, count, MOST_TEXTS):
+    for first in range(0, count, TEXTS_AT_ONCE):
         parts: list[bytes] = []
-        for index in range(first, min(first + MOST_TEXTS, count)):
+        for index in range(first, min(first + TEXTS_AT_ONCE, count)):
             start = at + _LENGTH.size
             if start > end:
                 raise _cut_short(name, index, count)
@@ -83,7 +83,7 @@ def _split(buffer: BytesLike, shape: Shape, name: str) -> Array:
             if at > end:
                 raise _cut_short(name, index, count)
             parts.append(data[start:at])
-        array[first : first + MOST_TEXTS] = decode_texts(parts, name, first)
+        array[first : first + TEXTS_AT_ONCE] = decode_texts(parts, name, first)
     if at != end:
         raise InvalidInput(
             f"input {quoted(name)} has {end - at} bytes after its {count} elements of BYTES"
@@ -114,9 +114,9 @@ def _is_text(part: bytes) -> bool:
 
 
 def encode_texts(array: Array) -> Iterator[list[bytes]]:
-    """Give a flat array's elements of BYTES, at most MOST_TEXTS at once."""
-    for first in range(0, array.size, MOST_TEXTS):
-        items = array[first : first + MOST_TEXTS].tolist()
+    """Give a flat array's elements of BYTES, at most TEXTS_AT_ONCE at once."""
+    for first in range(0, array.size, TEXTS_AT_ONCE):
+        items = array[first : first + TEXTS_AT_ONCE].tolist()
         yield [item if item.__class__ is bytes else item.encode() for item in items]
 
 

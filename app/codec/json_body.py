@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import orjson
 
+from app.codec.long_json import CUT_FROM_BYTES, read_long
 from app.errors import InvalidInput
 
 
 def parse_json(body: bytes) -> object:
-    """Parse a body. Raises InvalidInput where it is not JSON."""
+    """Parse a body; a long one has LongLists in it. Raises InvalidInput where it is not JSON."""
+    if len(body) >= CUT_FROM_BYTES:
+        return read_long(body)
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:

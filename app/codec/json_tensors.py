@@ -1,4 +1,4 @@
-"""Arrays to and from the values JSON has: numbers, booleans and strings in nested lists.
+"""The values JSON has to arrays: numbers, booleans and strings in nested lists.
 
 `from_lists` decides: it checks every value and says what is wrong and where. The fast paths,
 `pack_short` for short lists and `app.codec.simdjson_reader` for long text, give the same array or
@@ -7,24 +7,29 @@ None, and None means: use `from_lists`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from math import prod
 from struct import Struct
 from struct import error as PackError  # noqa: N812 - it is an exception, whatever its name says
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
-from app.errors import InferenceFailed, InvalidInput, quoted
+from app.codec.long_json import LongList
+from app.errors import InvalidInput, quoted
 from app.tensors import BY_NAME, DATATYPES, Array, TensorSpec
 
 Shape = tuple[int, ...]
 
 MAX_RANK = 64  # numpy's own
+
+MOST_TEXTS = 1 << 18
+"""Elements of BYTES in a request. The runtime takes 100 ns for each to copy it, and as long to give
+it back, while the interpreter does nothing else.
+"""
 
 
 INTEGERS: Mapping[str, tuple[int, int]] = {
@@ -44,7 +49,7 @@ _LARGEST: Mapping[np.dtype[np.generic], float] = {
     BY_NAME[name].dtype: float(ml_dtypes.finfo(BY_NAME[name].dtype).max)  # type: ignore[no-untyped-call]
     for name in FLOATS
 }
-_SHORT = 1024  # elements; BLAS does not wake its threads for as few
+SHORT_ARRAY = 1024  # elements; BLAS does not wake its threads for as few
 
 
 # --- Lists to arrays
@@ -56,14 +61,19 @@ def from_lists(spec: TensorSpec, value: object) -> Array:
     The rank is the value's own. An empty list says nothing of the dimensions below it: they are the
     spec's, and 0 where the spec leaves them open.
     """
-    shape, leaves = _take_apart(spec.name, value)
-    if not leaves and spec.shape is not None and len(shape) < len(spec.shape):
-        rest = spec.shape[len(shape) :]
-        shape = (*shape, *(size if isinstance(size, int) else 0 for size in rest))
-    return _array(spec.name, spec.datatype, leaves, shape)
+    shape, leaves = take_apart(spec.name, value)
+    if not leaves:
+        shape = filled(shape, spec)
+    return to_array(spec.name, spec.datatype, leaves, shape)
 
 
-def decode_tensor(name: str, datatype: str, shape: Sequence[int], data: object) -> Array:
+def filled(shape: Shape, spec: TensorSpec) -> Shape:
+    """The shape of no elements, with dimensions of the spec's below those that are known."""
+    rest = () if spec.shape is None else spec.shape[len(shape) :]
+    return (*shape, *(size if isinstance(size, int) else 0 for size in rest))
+
+
+def from_data(name: str, datatype: str, shape: Sequence[int], data: object) -> Array:
     """Make an array of an Open Inference JSON tensor: `data` is flat, or nested as `shape` says.
 
     Raises InvalidInput.
@@ -72,16 +82,21 @@ def decode_tensor(name: str, datatype: str, shape: Sequence[int], data: object) 
     array = pack_short(datatype, data, booleans=True)
     if array is not None and (array.shape == wanted or array.shape == (prod(wanted),)):
         return array.reshape(wanted)
-    found, leaves = _take_apart(name, data)
+    found, leaves = take_apart(name, data)
     if not isinstance(data, list):
         raise InvalidInput(f"the data of input {quoted(name)} must be a list, got {shown(data)}")
-    if len(leaves) != prod(wanted):
-        raise wrong_count(name, wanted, len(leaves))
-    if leaves and len(found) > 1 and found != wanted:
+    check_data(name, wanted, found, len(leaves))
+    return to_array(name, datatype, leaves, wanted)
+
+
+def check_data(name: str, wanted: Shape, found: Shape, count: int) -> None:
+    """Raise InvalidInput unless data of a shape and so many elements are what `wanted` says."""
+    if count != prod(wanted):
+        raise wrong_count(name, wanted, count)
+    if count and len(found) > 1 and found != wanted:
         raise InvalidInput(
             f"input {quoted(name)} has shape {list(wanted)}, but its data has {list(found)}"
         )
-    return _array(name, datatype, leaves, wanted)
 
 
 def checked_shape(name: str, datatype: str, shape: Sequence[int]) -> Shape:
@@ -97,54 +112,107 @@ def checked_shape(name: str, datatype: str, shape: Sequence[int]) -> Shape:
             raise InvalidInput(
                 f"input {quoted(name)} must have a shape of whole numbers >= 0, got {shown(size)}"
             )
+    if datatype == "BYTES" and 0 not in shape:
+        check_texts(name, prod(shape))
     # numpy cannot hold what its strides cannot count, be it empty.
     if prod(size or 1 for size in shape) * BY_NAME[datatype].dtype.itemsize >= 1 << 63:
         raise InvalidInput(f"input {quoted(name)} has a shape of too many elements")
     return tuple(shape)
 
 
-def _take_apart(name: str, value: object) -> tuple[Shape, list[Any]]:
+class Among(NamedTuple):
+    """Where a list is that is a part of a longer one: of all, for a list that is not.
+
+    outer: The indices of the list that it is a part of, in those around it.
+    first: The index of its first element there.
+    like: The shape of the elements before it, its own too; None where there are none.
+    leaf: Gives the first number or string of all.
+    """
+
+    outer: Shape = ()
+    first: int = 0
+    like: Shape | None = None
+    leaf: Callable[[], object] = lambda: None
+
+    def place(self, index: int, shape: Sequence[int]) -> str:
+        """Write where the part's element number `index` of a `shape` is: `[0][3]`."""
+        steps: list[int] = []
+        for size in reversed(shape):
+            index, step = divmod(index, size)
+            steps.append(step)
+        if steps:
+            steps[-1] += self.first
+        return "".join(f"[{step}]" for step in (*self.outer, *reversed(steps))) or "the top"
+
+    def origin(self, depth: int) -> str:
+        """Write where the first element is at a depth of the part."""
+        return "[0]" * (len(self.outer) + depth) or "the top"
+
+    def is_list(self, depth: int, node: object) -> bool:
+        """Whether nodes at a depth are lists, of which `node` is the first."""
+        known = self.like is not None and depth > 0
+        return depth <= len(self.like) if known else node.__class__ is list  # type: ignore[arg-type]
+
+    def width(self, depth: int, node: Any) -> int:
+        """How long the lists at a depth are, of which `node` is the first."""
+        return self.like[depth - 1] if self.like is not None and depth else len(node)
+
+
+ALL = Among()
+
+
+def check_texts(name: str, count: int) -> None:
+    """Raise InvalidInput for more elements of BYTES than a request may have."""
+    if count > MOST_TEXTS:
+        raise InvalidInput(
+            f"input {quoted(name)} has more than the {MOST_TEXTS} elements of BYTES that a request "
+            "may have: send fewer rows"
+        )
+
+
+def take_apart(name: str, value: object, among: Among = ALL) -> tuple[Shape, list[Any]]:
     """Give the shape and the elements of nested lists. Raises InvalidInput for ragged ones."""
     shape: list[int] = []
     level: list[Any] = [value]
-    while level and level[0].__class__ is list:
-        width = len(level[0])
+    while level and among.is_list(len(shape), level[0]):
+        width = among.width(len(shape), level[0])
         for index, node in enumerate(level):
             if node.__class__ is not list:
                 raise InvalidInput(
-                    f"input {quoted(name)} is ragged: a list at {_place(0, shape)}, "
-                    f"{shown(node)} at {_place(index, shape)}"
+                    f"input {quoted(name)} is ragged: a list at {among.origin(len(shape))}, "
+                    f"{shown(node)} at {among.place(index, shape)}"
                 )
             if len(node) != width:
-                raise InvalidInput(
-                    f"input {quoted(name)} is ragged: length {width} at {_place(0, shape)}, "
-                    f"length {len(node)} at {_place(index, shape)}"
-                )
+                raise uneven(name, among, width, len(node), index, shape)
         level = level[0] if len(level) == 1 else [*chain.from_iterable(level)]
         shape.append(width)
-        if len(shape) > MAX_RANK:
-            raise InvalidInput(f"input {quoted(name)} is nested deeper than {MAX_RANK} lists")
+        if len(shape) + len(among.outer) > MAX_RANK:
+            raise too_deep(name)
     if list in set(map(type, level)):
         index = next(index for index, node in enumerate(level) if node.__class__ is list)
-        raise InvalidInput(
-            f"input {quoted(name)} is ragged: {shown(level[0])} at {_place(0, shape)}, "
-            f"a list at {_place(index, shape)}"
-        )
+        leaf = level[0] if among.like is None else among.leaf()
+        raise uneven_depth(name, among, leaf, index, shape)
     return tuple(shape), level
 
 
-def _array(name: str, datatype: str, leaves: list[Any], shape: Shape) -> Array:
+def to_array(
+    name: str, datatype: str, leaves: list[Any], shape: Shape, among: Among = ALL
+) -> Array:
+    """Make an array of elements that `take_apart` gave. Raises InvalidInput for one that is wrong.
+
+    Rounds to the nearest where a float has fewer bits; converts nothing else.
+    """
     wanted = _WANTED[datatype]
     limits = INTEGERS.get(datatype)
     if not wanted.issuperset(map(type, leaves)):
         index = next(index for index, leaf in enumerate(leaves) if type(leaf) not in wanted)
         leaf = leaves[index]
         if limits is not None and leaf.__class__ is float and abs(leaf) >= 1 << 63:
-            raise out_of_range(
-                name, datatype, leaves[index], index, shape
-            )  # orjson's too long integers
+            # orjson's too long integers
+            raise out_of_range(name, datatype, leaf, index, shape, among)
         raise InvalidInput(
-            f"input {quoted(name)} takes {datatype}, got {shown(leaf)}{_at(index, shape)}"
+            f"input {quoted(name)} takes {datatype}, got {shown(leaf)}"
+            f"{at_place(index, shape, among)}"
         )
     dtype = BY_NAME[datatype].dtype
     if datatype in FLOATS:
@@ -152,13 +220,13 @@ def _array(name: str, datatype: str, leaves: list[Any], shape: Shape) -> Array:
         array = narrowed(exact, dtype)
         if array is None:
             index = _first_too_large(exact, dtype)
-            raise out_of_range(name, datatype, leaves[index], index, shape)
+            raise out_of_range(name, datatype, leaves[index], index, shape, among)
         return array.reshape(shape)
     if limits is not None and leaves:
         low, high = limits
         if min(leaves) < low or max(leaves) > high:
             index = next(i for i, leaf in enumerate(leaves) if not low <= leaf <= high)
-            raise out_of_range(name, datatype, leaves[index], index, shape)
+            raise out_of_range(name, datatype, leaves[index], index, shape, among)
     whole = np.int64 if dtype.kind == "V" else dtype
     return np.array(leaves, whole).astype(dtype, copy=False).reshape(shape)
 
@@ -172,7 +240,7 @@ def narrowed(exact: NDArray[np.float64], dtype: np.dtype[np.generic]) -> Array |
         # These may lack infinity, NaN, zero or a sign, and some then give their largest instead.
         if exact.size and np.abs(exact).max() > largest:
             return None
-    elif exact.size <= _SHORT and np.vdot(exact, exact) < largest * largest:
+    elif exact.size <= SHORT_ARRAY and np.vdot(exact, exact) < largest * largest:
         # A sum of squares below this holds no number too large: one call of numpy instead of four.
         return exact.astype(dtype)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -190,11 +258,38 @@ def _first_too_large(exact: NDArray[np.float64], dtype: np.dtype[np.generic]) ->
     return first
 
 
-def out_of_range(name: str, datatype: str, value: object, index: int, shape: Shape) -> InvalidInput:
+def out_of_range(
+    name: str, datatype: str, value: object, index: int, shape: Shape, among: Among = ALL
+) -> InvalidInput:
     """What to say of the element number `index`."""
     return InvalidInput(
-        f"input {quoted(name)} takes {datatype}, got {shown(value)}{_at(index, shape)}, "
-        "which is out of range"
+        f"input {quoted(name)} takes {datatype}, got {shown(value)}"
+        f"{at_place(index, shape, among)}, which is out of range"
+    )
+
+
+def too_deep(name: str) -> InvalidInput:
+    """What to say of lists in one another, of which there are more than MAX_RANK."""
+    return InvalidInput(f"input {quoted(name)} is nested deeper than {MAX_RANK} lists")
+
+
+def uneven_depth(
+    name: str, among: Among, leaf: object, index: int, shape: Sequence[int]
+) -> InvalidInput:
+    """What to say of a list where the first at its depth is a number or string."""
+    return InvalidInput(
+        f"input {quoted(name)} is ragged: {shown(leaf)} at {among.origin(len(shape))}, "
+        f"a list at {among.place(index, shape)}"
+    )
+
+
+def uneven(
+    name: str, among: Among, width: int, length: int, index: int, shape: Sequence[int]
+) -> InvalidInput:
+    """What to say of a list of another length than the first at its depth."""
+    return InvalidInput(
+        f"input {quoted(name)} is ragged: length {width} at {among.origin(len(shape))}, "
+        f"length {length} at {among.place(index, shape)}"
     )
 
 
@@ -205,17 +300,9 @@ def wrong_count(name: str, shape: Shape, count: int) -> InvalidInput:
     )
 
 
-def _at(index: int, shape: Sequence[int]) -> str:
-    return f" at {_place(index, shape)}" if shape else ""
-
-
-def _place(index: int, shape: Sequence[int]) -> str:
-    """Write where the element number `index` of a `shape` is: `[0][3]`."""
-    steps: list[int] = []
-    for size in reversed(shape):
-        index, step = divmod(index, size)
-        steps.append(step)
-    return "".join(f"[{step}]" for step in reversed(steps)) or "the top"
+def at_place(index: int, shape: Sequence[int], among: Among = ALL) -> str:
+    """Write where the element number `index` of a `shape` is, as the end of a sentence."""
+    return f" at {among.place(index, shape)}" if shape else ""
 
 
 def shown(value: object) -> str:
@@ -227,7 +314,7 @@ def shown(value: object) -> str:
             return "true" if value else "false"
         case str():
             return f"the string {quoted(value, 40)}"
-        case list():
+        case list() | LongList():
             return "a list"
         case dict():
             return "an object"
@@ -299,101 +386,3 @@ def pack_short(datatype: str, value: object, *, booleans: bool) -> Array | None:
         return np.ndarray(shape, dtype, packers[len(flat)](*flat))
     except (PackError, OverflowError, TypeError):
         return None
-
-
-# --- Arrays to what orjson writes
-
-
-BY_ITSELF = tuple(np.dtype(name) for name in ("f4", "i8", "f8", "i4", "?", "u1", "i1", "u4", "u8"))
-"""What orjson writes without help, the usual first; NaN and infinity it writes as null."""
-
-
-def encode_tensor(name: str, array: Array) -> object:
-    """Give what `orjson.dumps(…, option=OPT_SERIALIZE_NUMPY)` writes as nested lists, exactly.
-
-    That is the array itself wherever orjson takes it. Raises InferenceFailed for what JSON cannot
-    carry: NaN, infinity, bytes that are not UTF-8.
-    """
-    dtype = array.dtype
-    kind = dtype.kind
-    if kind == "O":
-        return _strings(name, array)
-    if kind in "fV":  # ml_dtypes' are mostly V
-        if dtype.itemsize < 4:
-            array = array.astype(_WRITTEN_AS[dtype])
-        if not _finite(array):
-            index = int(np.isfinite(array).argmin())
-            raise _unwritable(name, f"has {array.ravel()[index]!s}{_at(index, array.shape)}")
-    if not array.ndim:
-        # ONNX Runtime's INT64 are numpy's longlong, which orjson takes in arrays only.
-        return array[()] if array.dtype.kind == "f" else array.item()
-    if not dtype.isnative:
-        array = array.astype(dtype.newbyteorder("="))
-    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
-
-
-WRITTEN_AT_ONCE = 1 << 18
-"""Of a longer array, so much is written at once: no other thread runs while orjson writes."""
-
-
-def in_parts(value: object) -> object:
-    """Give the same JSON as `value` of `encode_tensor`, written already where it is long."""
-    if isinstance(value, np.ndarray) and value.nbytes > WRITTEN_AT_ONCE:
-        return orjson.Fragment(b"".join(_written(value)))
-    return value
-
-
-def _written(array: Array) -> Iterator[bytes]:
-    """Write an array of one dimension or more, in parts."""
-    if array.nbytes <= WRITTEN_AT_ONCE:
-        yield orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)
-        return
-    row = array.nbytes // len(array)
-    yield b"["
-    if row > WRITTEN_AT_ONCE:
-        for number, one in enumerate(array):
-            yield b"," if number else b""
-            yield from _written(one)
-    else:
-        step = WRITTEN_AT_ONCE // max(row, 1)
-        for at in range(0, len(array), step):
-            part = orjson.dumps(array[at : at + step], option=orjson.OPT_SERIALIZE_NUMPY)
-            yield part[1:-1] if not at else b"," + part[1:-1]
-    yield b"]"
-
-
-# What floats of fewer bits, and all that orjson does not know, are given to it as.
-_WRITTEN_AS: Mapping[np.dtype[np.generic], type[np.generic]] = {
-    row.dtype: np.int8 if row.kind == "int" else np.float32
-    for row in DATATYPES
-    if row.packed or (row.kind == "float" and row.bits < 32)
-}
-
-
-def _finite(array: Array) -> bool:
-    # A sum of squares is finite only if every term is. It may overflow where none is
-    # infinite, so the exact test follows.
-    return (
-        array.size <= _SHORT and bool(np.vdot(array, array) < np.inf)  # type: ignore[arg-type]
-    ) or bool(np.isfinite(array).all())
-
-
-def _strings(name: str, array: Array) -> object:
-    texts = np.empty(array.size, np.object_)
-    for index, item in enumerate(array.ravel().tolist()):
-        try:
-            text = item if item.__class__ is str else item.decode()
-            text.encode()
-        except UnicodeError:
-            raise _unwritable(
-                name, f"has bytes that are not UTF-8{_at(index, array.shape)}"
-            ) from None
-        texts[index] = text
-    return texts.reshape(array.shape).tolist()
-
-
-def _unwritable(name: str, problem: str) -> InferenceFailed:
-    return InferenceFailed(
-        f"output {quoted(name)} {problem}, which JSON cannot carry; request it in binary form",
-        blames_input=False,
-    )

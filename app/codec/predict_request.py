@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from math import isfinite
 from types import MappingProxyType
 from typing import Any, Self
@@ -11,11 +12,16 @@ from simdjson import Array as JsonArray
 
 from app.codec import simdjson_reader
 from app.codec.json_body import parse_json
-from app.codec.json_tensors import from_lists, pack_short, shown
+from app.codec.json_tensors import pack_short, shown
+from app.codec.long_json import CUT_FROM_BYTES, LongList, read_long
+from app.codec.long_tensors import from_json
 from app.errors import InvalidInput, did_you_mean, quoted, quoted_names
 from app.tensors import Array, Arrays, TensorSpec, check_names
 
 Parameter = str | int | float | bool
+
+LONGEST_ID = 4096
+"""Characters of a request's id, which is written into the response."""
 
 _KEYS = ("model", "version", "inputs", "input", "outputs", "id", "timeout_ms", "parameters")
 
@@ -65,7 +71,7 @@ class PredictRequest:
         """Read a body that has been parsed to `document`. Raises InvalidInput."""
         # Both words of the booleans end in e; between the first list and the end of a usual body no
         # other word does. Asking the text takes a tenth of the time of asking every number.
-        booleans = body.find(b"e", body.find(b"[") + 1) >= 0
+        booleans = len(body) >= CUT_FROM_BYTES or body.find(b"e", body.find(b"[") + 1) >= 0
         return cls._read(document, booleans=booleans, held=None)
 
     @classmethod
@@ -110,6 +116,8 @@ def _read_rest(request: PredictRequest, document: Mapping[str, Any]) -> None:
     get = document.get
     request.model = _text("model", get("model"))
     request.id = _text("id", get("id"))
+    if request.id is not None and len(request.id) > LONGEST_ID:
+        raise too_long_id()
     if (version := get("version")) is not None:
         request.version = _version(version)
     if (outputs := get("outputs")) is not None:
@@ -118,6 +126,11 @@ def _read_rest(request: PredictRequest, document: Mapping[str, Any]) -> None:
         request.timeout = _seconds(timeout_ms)
     if (parameters := get("parameters")) is not None:
         request.parameters = _parameters(parameters)
+
+
+def too_long_id() -> InvalidInput:
+    """What to say of an id of more than LONGEST_ID characters."""
+    return InvalidInput(f"'id' has more than {LONGEST_ID} characters")
 
 
 def _text(key: str, value: object) -> str | None:
@@ -135,6 +148,8 @@ def _version(value: object) -> str:
 
 
 def _names(value: object) -> list[str]:
+    if isinstance(value, LongList):
+        value = value.elements()
     if not isinstance(value, list):
         raise InvalidInput(f"'outputs' must be a list of output names, got {shown(value)}")
     if not value:
@@ -210,21 +225,39 @@ def _decode_long(
     arrays: Arrays = {}
     unproven = []
     lists = 0 if request.outputs is None else 1
+    plain = _plain_values(request, body, inputs)
     for spec in specs:
         value = inputs[spec.name]
-        array = simdjson_reader.read_array(spec, value) if isinstance(value, JsonArray) else None
+        array = None
+        if isinstance(value, JsonArray):
+            array = simdjson_reader.read_array(spec.datatype, value)
         if array is None:
-            array = _from_lists(spec, simdjson_reader.plain(value))
+            array = _from_lists(spec, plain(spec.name))
         else:
             unproven.append(spec)
         arrays[spec.name] = array
         lists += simdjson_reader.lists_in(array.shape)
     if unproven and lists != simdjson_reader.lists_at_most(body):
         for spec in unproven:
-            arrays[spec.name] = _from_lists(spec, simdjson_reader.plain(inputs[spec.name]))
+            arrays[spec.name] = _from_lists(spec, plain(spec.name))
     return arrays
+
+
+def _plain_values(
+    request: PredictRequest, body: bytes, inputs: Mapping[str, Any]
+) -> Callable[[str], object]:
+    """Give the function that makes Python's own values of an input, or of a long body LongLists."""
+    if len(body) < CUT_FROM_BYTES:
+        return lambda name: simdjson_reader.plain(inputs[name])
+
+    @cache
+    def read_again() -> Mapping[str, object]:
+        document: Any = read_long(body)
+        return dict.fromkeys(inputs, document["input"]) if request.single else document["inputs"]
+
+    return lambda name: read_again()[name]
 
 
 def _from_lists(spec: TensorSpec, value: object) -> Array:
     spec.dtype  # noqa: B018 - raises for what cannot be sent
-    return from_lists(spec, value)
+    return from_json(spec, value)

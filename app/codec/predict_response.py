@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from app.codec.json_tensors import BY_ITSELF, WRITTEN_AT_ONCE, encode_tensor, in_parts
+from app.codec.json_outputs import BY_ITSELF, WRITTEN_AT_ONCE, LongParts, encode_tensor
 from app.tensors import Array
 
 _NUMPY = orjson.OPT_SERIALIZE_NUMPY
@@ -113,8 +113,9 @@ def _dump(
         else:
             if b"null" not in body:  # looking for the trace of NaN is cheaper than for NaN
                 return body
-    values: Any = {name: in_parts(encode_tensor(name, array)) for name, array in outputs.items()}
+    parts = LongParts()
+    values: Any = {name: parts.put(encode_tensor(name, array)) for name, array in outputs.items()}
     if unnamed:
         (values,) = values.values()
     response[place] = values
-    return orjson.dumps(response, option=_NUMPY)
+    return parts.dump(response)

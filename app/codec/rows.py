@@ -18,7 +18,8 @@ import numpy as np
 import orjson
 
 from app.codec.json_body import parse_json
-from app.codec.json_tensors import BY_ITSELF, PACKERS
+from app.codec.json_outputs import BY_ITSELF
+from app.codec.json_tensors import PACKERS
 from app.tensors import Array, TensorSpec
 
 LONGEST_BODY = 1024

@@ -19,19 +19,18 @@ from simdjson import Object as JsonObject
 from simdjson import Parser
 
 from app.codec.json_tensors import FLOATS, INTEGERS, narrowed
-from app.tensors import BY_NAME, Array, TensorSpec
+from app.tensors import BY_NAME, Array
 
 MIN_BODY_BYTES = 3000  # bytes; below, orjson and struct are as quick or quicker
-# simdjson counts an array's elements up to 2**24 - 1 and then stops, which `as_list` does not
-# know; no array can be that long in a body of this many bytes.
-MAX_BODY_BYTES = 2 * 0xFFFFFF
+MAX_BODY_BYTES = 4 << 20
+"""Longer ones are cut first. So long a text takes 8 ms, while no other thread runs.
+
+Also, a parser keeps its buffers, some 14 bytes for each of the longest text it read, of which
+memory is touched for a third: asking the system for them anew costs as much again as parsing does.
+"""
 
 _BOM = b"\xef\xbb\xbf"  # simdjson skips it, orjson refuses it
 
-
-# A parser keeps its buffers, some 14 bytes for each of the longest body it read, of which memory is
-# touched for a third: asking the system for them anew costs as much again as parsing does.
-_MAX_KEPT_BYTES = 4 << 20  # bytes of body
 _idle: deque[Parser] = deque(maxlen=2)  # the interpreter's lock lets few decode at once
 
 
@@ -44,8 +43,7 @@ class HeldDocument:
 
     def release(self) -> None:
         """Give the parser to the next body. Harmless while a value of this one is still held."""
-        if len(self.body) <= _MAX_KEPT_BYTES:
-            _idle.append(self.parser)
+        _idle.append(self.parser)
 
 
 def read_document(body: bytes) -> tuple[dict[str, Any], HeldDocument] | None:
@@ -66,6 +64,8 @@ def read_document(body: bytes) -> tuple[dict[str, Any], HeldDocument] | None:
                 if members[key] is None:
                     return None
             elif key != "input":
+                if isinstance(value, JsonArray | JsonObject) and len(value.mini) > MAX_PLAIN_BYTES:
+                    return None
                 members[key] = plain(value)
     except (ValueError, RuntimeError, KeyError):  # simdjson's own errors
         return None
@@ -83,6 +83,9 @@ def _parse(body: bytes) -> tuple[Parser, object]:
     parser = Parser()
     return parser, parser.parse(body)
 
+
+MAX_PLAIN_BYTES = 10_000
+"""Lists and objects of this size, besides the inputs, are made Python's own at once."""
 
 MAX_LOOKUPS = 64
 """Members of an object that are looked up; simdjson looks at all members before each of them."""
@@ -111,29 +114,42 @@ def plain(value: object) -> object:
     return value
 
 
-def read_array(spec: TensorSpec, value: JsonArray) -> Array | None:
+def read_list(datatype: str, text: bytes) -> Array | None:
+    """Make an array of the text of a JSON list; None where orjson must decide."""
+    if datatype not in FLOATS and datatype not in INTEGERS:
+        return None
+    try:
+        parser, value = _parse(text)
+    except (ValueError, RuntimeError):  # simdjson's own errors
+        return None
+    array = read_array(datatype, value) if isinstance(value, JsonArray) else None
+    del value  # or the parser could not go on to the next text
+    _idle.append(parser)
+    return array if array is None or lists_in(array.shape) == lists_at_most(text) else None
+
+
+def read_array(datatype: str, value: JsonArray) -> Array | None:
     """Make an array of a JSON array; None where orjson must decide.
 
     One check is left to the caller: an element may be a list itself where others are numbers
     (`[[1, 2], [3, [4]]]`). None is where the text has no more lists than `lists_in` the shape.
     """
-    name = spec.datatype
-    limits = INTEGERS.get(name)
-    if limits is None and name not in FLOATS:
+    limits = INTEGERS.get(datatype)
+    if limits is None and datatype not in FLOATS:
         return None
     shape = _shape(value)
     if shape is None:
         return None
-    dtype = BY_NAME[name].dtype
+    dtype = BY_NAME[datatype].dtype
     array: Array | None
     try:
         if limits is None:
             array = narrowed(np.frombuffer(value.as_buffer(of_type="d"), np.float64), dtype)
-        elif name == "UINT64":
+        elif datatype == "UINT64":
             array = np.frombuffer(value.as_buffer(of_type="u"), np.uint64)
         else:
             whole = np.frombuffer(value.as_buffer(of_type="i"), np.int64)
-            if name != "INT64" and (whole.min() < limits[0] or whole.max() > limits[1]):
+            if datatype != "INT64" and (whole.min() < limits[0] or whole.max() > limits[1]):
                 return None
             array = whole.astype(dtype, copy=False)
     except (TypeError, ValueError, RuntimeError):

@@ -6,15 +6,18 @@ https://www.tensorflow.org/tfx/serving/api_rest#predict_api
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
-import orjson
 
 from app.codec.json_body import parse_json
-from app.codec.json_tensors import MAX_RANK, encode_tensor, in_parts, shown
+from app.codec.json_outputs import LongParts, encode_tensor
+from app.codec.json_tensors import MAX_RANK, shown
+from app.codec.long_json import LongList
+from app.codec.long_tensors import Rows, fitted
 from app.codec.predict_request import PredictRequest, decode_inputs
 from app.errors import (
     MOST_LISTED,
@@ -45,9 +48,13 @@ class V1Request:
     def decode(self, specs: Sequence[TensorSpec]) -> Arrays:
         """Make arrays as `specs` say, as strictly as `decode_inputs`. Raises InvalidInput."""
         value = self._value
-        if not _is_named(value[0] if self._rows else value):
+        long = isinstance(value, LongList)
+        first = (value.first() if long else value[0]) if self._rows else value
+        if not _is_named(first):
             _check_single(specs, rows=self._rows)
             columns = {specs[0].name: value}
+        elif long:
+            return _long_columns(value, specs)
         else:
             columns = _columns(value, specs) if self._rows else dict(value)
         for spec in specs:
@@ -59,13 +66,16 @@ class V1Request:
     def encode(self, outputs: Mapping[str, Array]) -> bytes:
         """Write the response. Raises InferenceFailed for an output that JSON cannot carry."""
         written = {name: _written(name, array) for name, array in outputs.items()}
+        parts = LongParts()
         if self._rows:
-            response: dict[str, Any] = {"predictions": in_parts(_by_row(written, outputs))}
-        elif len(written) == 1:
-            response = {"outputs": in_parts(next(iter(written.values())))}
+            _check_by_row(outputs)
+        if len(written) == 1:
+            values = parts.put(next(iter(written.values())))
+        elif self._rows:
+            values = parts.put_rows(_by_row(written))
         else:
-            response = {"outputs": {name: in_parts(one) for name, one in written.items()}}
-        return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)
+            values = {name: parts.put(one) for name, one in written.items()}
+        return parts.dump({"predictions" if self._rows else "outputs": values})
 
 
 def parse_v1(body: bytes) -> V1Request:
@@ -81,9 +91,9 @@ def parse_v1(body: bytes) -> V1Request:
     if "instances" not in document:
         raise InvalidInput(f"the body has neither 'instances' nor 'inputs'{_slip(document)}")
     instances = document["instances"]
-    if not isinstance(instances, list):
+    if not isinstance(instances, list | LongList):
         raise InvalidInput(f"'instances' must be a list, got {shown(instances)}")
-    if not instances:
+    if instances == []:
         raise InvalidInput("'instances' must have at least one instance, got none")
     return V1Request(instances, rows=True)
 
@@ -119,9 +129,9 @@ def _check_single(specs: Sequence[TensorSpec], *, rows: bool) -> None:
     raise InvalidInput(f"the model takes the inputs {names}: {form} with them by name")
 
 
-def _columns(rows: list[Any], specs: Sequence[TensorSpec]) -> dict[str, Any]:
+def _columns(rows: list[Any], specs: Sequence[TensorSpec], first: int = 0) -> dict[str, Any]:
     """Turn rows of named values into columns; every row names every input."""
-    for number, row in enumerate(rows):
+    for number, row in enumerate(rows, first):
         if not _is_named(row):
             raise InvalidInput(
                 f"instances[{number}] must be an object with inputs by name, as the first"
@@ -133,19 +143,37 @@ def _columns(rows: list[Any], specs: Sequence[TensorSpec]) -> dict[str, Any]:
     return {spec.name: [row[spec.name] for row in rows] for spec in specs}
 
 
+def _long_columns(rows: LongList, specs: Sequence[TensorSpec]) -> Arrays:
+    """As `_columns`, and make arrays of them, some rows at a time."""
+    for spec in specs:
+        spec.dtype  # noqa: B018 - raises for what cannot be sent
+    arrays = [(spec, Rows(spec.name, spec.datatype)) for spec in specs]
+    first = 0
+    for portion in rows.portions():
+        elements = portion.elements()
+        columns = _columns(elements, specs, first)
+        first += len(elements)
+        for spec, array in arrays:
+            column = columns[spec.name]
+            array.add(_texts(spec.name, column) if spec.datatype == "BYTES" else column)
+    return {spec.name: fitted(spec, array.array()) for spec, array in arrays}
+
+
 def _is_b64(value: object) -> bool:
     return isinstance(value, dict) and len(value) == 1 and isinstance(value.get(_B64), str)
 
 
-def _texts(name: str, value: object, depth: int = 0) -> object:
+def _texts(name: str, value: Any, depth: int = 0) -> Any:
     """Put the text in the place of each `{"b64": …}`; what is nested too deep is left as it is."""
+    if isinstance(value, LongList):
+        return value.converted(partial(_texts, name, depth=depth))
     if isinstance(value, list):
         # Refused later; JSON nests deeper than functions may recurse.
         return value if depth > MAX_RANK else [_texts(name, one, depth + 1) for one in value]
     if not _is_b64(value):
         return value
     try:
-        return b64decode(value[_B64], validate=True).decode()  # type: ignore[index]
+        return b64decode(value[_B64], validate=True).decode()
     except UnicodeDecodeError:
         # The runtime takes text only: bytes reach it as "b'…'".
         raise InvalidInput(f"input {quoted(name)} has a 'b64' that is not UTF-8") from None
@@ -169,23 +197,24 @@ def _b64(value: Any) -> Any:
     return {_B64: b64encode(data).decode()}
 
 
-def _by_row(written: Mapping[str, Any], outputs: Mapping[str, Array]) -> Any:
+def _check_by_row(outputs: Mapping[str, Array]) -> None:
     for name, array in outputs.items():
         if not array.ndim:
             raise _not_by_row(f"output {quoted(name)} has no rows")
     lengths = {len(array) for array in outputs.values()}
     if len(lengths) > 1:
         raise _not_by_row("the outputs differ in their number of rows")
-    if len(written) == 1:
-        return next(iter(written.values()))
-    columns = [_rows(value) for value in written.values()]
-    return [dict(zip(written, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _by_row(written: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for row in zip(*map(_rows, written.values()), strict=True):
+        yield dict(zip(written, row, strict=True))
 
 
 def _rows(value: Any) -> Any:
     """Rows as orjson takes them: `longlong`, ONNX Runtime's INT64, in arrays or as int."""
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind != "f":
-        return value.tolist()
+        return map(np.generic.item, value)
     return value
 
 

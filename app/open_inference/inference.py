@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 
 from app.codec import LARGE_BYTES, are_large, decode_tensor, from_bytes, unpack_values
-from app.codec.binary import MOST_TEXTS, BytesLike, decode_texts
+from app.codec.binary import TEXTS_AT_ONCE, BytesLike, decode_texts
 from app.codec.json_tensors import checked_shape, out_of_range, wrong_count
 from app.data_plane import Lease, Outputs
 from app.errors import InvalidInput, quoted
@@ -178,9 +178,9 @@ def _from_values(name: str, datatype: str, shape: Sequence[int], values: Sequenc
     if datatype != "BYTES":
         return np.array(values, BY_NAME[datatype].dtype).reshape(wanted)
     array = np.empty(len(values), np.object_)
-    for first in range(0, len(values), MOST_TEXTS):
-        parts = cast("Sequence[bytes]", values[first : first + MOST_TEXTS])
-        array[first : first + MOST_TEXTS] = decode_texts(parts, name, first)
+    for first in range(0, len(values), TEXTS_AT_ONCE):
+        parts = cast("Sequence[bytes]", values[first : first + TEXTS_AT_ONCE])
+        array[first : first + TEXTS_AT_ONCE] = decode_texts(parts, name, first)
     return array.reshape(wanted)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from app.codec import ELEMENT_BYTES, LARGE_BYTES
+from app.codec import ELEMENT_BYTES, LARGE_BYTES, LONGEST_ID, too_long_id
 from app.codec.binary import BytesLike
 from app.codec.json_tensors import MAX_RANK
 from app.errors import InvalidInput, quoted
@@ -128,6 +128,8 @@ def make_request(
     Raises InvalidInput, whose message names the place of the problem, such as `inputs[1].name`, in
     the same words over REST and gRPC.
     """
+    if len(id) > LONGEST_ID:
+        raise too_long_id()
     check_no_shared_memory("parameters", parameters)
     binary = boolean("parameters.binary_data_output", parameters.get("binary_data_output"))
     timeout = read_timeout(parameters)

@@ -21,10 +21,12 @@ from tests.waiting import wait_until
 
 MODELS = 60
 NUMBERS = 10_000_000
-TEXTS = 1_500_000
-TEXT = b"\x42\x03abc"  # an element of bytes_contents
-RAW_TEXT = b"\x03\0\0\0abc"
-BAD = b"\xff\xff\xff"  # in place of the last one: all are read, and no model runs
+TEXTS = 250_000
+WORD = b"a" * 100
+TEXT = b"\x42%c" % len(WORD) + WORD  # an element of bytes_contents
+RAW_TEXT = len(WORD).to_bytes(4, "little") + WORD
+BAD = b"\xff" * len(WORD)  # in place of the last one: all are read, and no model runs
+JSON_BYTES = 32 << 20
 
 LONGEST_WAIT = 1.0
 """Seconds: parsing these bodies of JSON keeps the interpreter's lock for a tenth of that."""
@@ -55,12 +57,12 @@ def typed_numbers() -> bytes:
 
 
 def typed_texts() -> bytes:
-    contents = TEXT * (TEXTS - 1) + TEXT[:2] + BAD
+    contents = TEXT * (TEXTS - 1) + TEXT[: -len(WORD)] + BAD
     return field(1, b"bytes") + tensor("BYTES", [TEXTS], field(5, contents))
 
 
 def raw_texts() -> bytes:
-    return RAW_TEXT * (TEXTS - 1) + RAW_TEXT[:4] + BAD
+    return RAW_TEXT * (TEXTS - 1) + RAW_TEXT[: -len(WORD)] + BAD
 
 
 def raw_request() -> bytes:
@@ -96,22 +98,69 @@ async def in_binary(server: Cohort) -> None:
     assert "not UTF-8" in answer.json()["error"]
 
 
-def in_json(path: str, place: str) -> Attack:
-    """Text but for the last element, which is a number."""
+PREDICT, V1, V2 = "/models/{}/predict", "/v1/models/{}:predict", "/v2/models/{}/infer"
+
+
+def in_json(path: str, model: str, before: bytes, unit: bytes, after: bytes, said: str) -> Attack:
+    """`unit` over and over, in JSON that is refused at its end."""
 
     async def attack(server: Cohort) -> None:
-        body = f"{{{place}: [".encode() + TEXTS * b'"abc",' + b"1]}" + b"}" * place.count("{")
+        content = before + unit * (JSON_BYTES // len(unit)) + after
         async with httpx.AsyncClient(timeout=None) as client:
-            answer = await client.post(server.url + path, content=body)
-        assert "takes BYTES, got 1" in answer.json()["error"]
+            answer = await client.post(server.url + path.format(model), content=content)
+        assert said in answer.json()["error"]
 
     return attack
 
 
+def v2_json(datatype: str, unit: bytes, after: bytes, said: str) -> Attack:
+    about = b'{"inputs": [{"name": "x", "datatype": "%b", "shape": [%d], "data": ['
+    shape = JSON_BYTES // len(unit) + 1
+    before = about % (datatype.encode(), shape)
+    return in_json(V2, datatype.lower(), before, unit, after + b"]}]}", said)
+
+
+IN_JSON: dict[str, Attack] = {
+    "rows": in_json(PREDICT, "int64", b'{"input": [', b"[123,456],", b"[1,true]]}", "got true"),
+    "digits": in_json(PREDICT, "int64", b'{"input": [', b"1,", b'"1"]}', "got the string '1'"),
+    "uneven rows": in_json(PREDICT, "int64", b'{"input": [', b"[123,456],", b"[1]]}", "ragged"),
+    "no JSON": in_json(PREDICT, "int64", b'{"input": [', b"[123,456],", b"[1,]]}", "not valid"),
+    "empty lists": in_json(PREDICT, "int64", b'{"input": [', b"[],", b"1]}", "ragged"),
+    "objects": in_json(PREDICT, "int64", b'{"input": [1,', b"{},", b"{}]}", "got an object"),
+    "a string": in_json(PREDICT, "bytes", b'{"input": ["', b"a", b'", 1]}', "got 1 at [1]"),
+    "escapes": in_json(PREDICT, "bytes", b'{"input": ["', b"\\u4e2d", b'", 1]}', "got 1 at [1]"),
+    "strings": in_json(
+        PREDICT, "bytes", b'{"input": [', b'"%b",' % (b"b" * 200), b"1]}", "got 1 at ["
+    ),
+    "strings the ordinary way": in_json(
+        PREDICT + "?ordinary",
+        "bytes",
+        b'{"input": [',
+        b'"%b",' % (b"b" * 200),
+        b"1]}",
+        "got 1 at [",
+    ),
+    "members": in_json(
+        PREDICT,
+        "int64",
+        b'{"input": [1], "parameters": {',
+        b'"a":[[]],',
+        b'"b":1}}',
+        "must be a string",
+    ),
+    "names": in_json(
+        PREDICT, "int64", b'{"input": [1], "outputs": [', b'"y",', b'"y"]}', "more than 10000"
+    ),
+    "V1 rows": in_json(V1, "int64", b'{"instances": [', b'{"x": 1234567},', b'{"z": 1}]}', "'z'"),
+    "V1 base64": in_json(
+        V1, "bytes", b'{"instances": [', b'{"b64": "%b"},' % (b"YWJj" * 99), b"1]}", "got 1 at ["
+    ),
+    "V2 numbers": v2_json("INT64", b"1234567,", b"1.5", "got 1.5"),
+    "V2 strings": v2_json("BYTES", b'"%b",' % (b"b" * 200), b"1", "got 1 at ["),
+}
+
 ATTACKS: dict[str, Attack] = {
-    "predict, text": in_json("/models/bytes/predict", '"inputs": {"x"'),
-    "ordinary, text": in_json("/models/bytes/predict?ordinary", '"inputs": {"x"'),
-    "V1, text": in_json("/v1/models/bytes:predict", '"instances"'),
+    **{f"JSON, {name}": attack for name, attack in IN_JSON.items()},
     "unary, typed numbers": lambda server: unary(server, typed_numbers(), fails=False),
     "unary, typed text": lambda server: unary(server, typed_texts(), fails=True),
     "unary, raw text": lambda server: unary(server, raw_request(), fails=True),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,11 @@ from hypothesis.extra import numpy as hnp
 
 from app.codec import (
     PredictRequest,
+    cutting,
     decode_inputs,
+    json_body,
+    long_json,
+    predict_request,
     simdjson_reader,
 )
 from app.errors import InvalidInput
@@ -45,7 +49,20 @@ def simdjson_from(size: int) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def cut_into(size: int) -> Iterator[None]:
+    """Read any body in pieces, cut out of blocks of `size` bytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (cutting, long_json):
+            patch.setattr(module, "BLOCK_BYTES", size)
+        patch.setattr(long_json, "SHORT_BYTES", 8)
+        for reader in (json_body, predict_request):
+            patch.setattr(reader, "CUT_FROM_BYTES", 0)
+        yield
+
+
 NEVER, ALWAYS = 1 << 62, 0
+BLOCKS = (14, 16, 24, 64)
 
 
 def decode(value: object, datatype: str = "FP32", shape: Any = ("N", "M")) -> Array:
@@ -55,14 +72,22 @@ def decode(value: object, datatype: str = "FP32", shape: Any = ("N", "M")) -> Ar
 
 
 def refusal(value: object, datatype: str = "FP32", shape: Any = ("N", "M")) -> str:
-    """Say how both ways refuse `value`: with the same words."""
+    """Say how all ways refuse `value`: with the same words."""
     said = []
-    for size in (NEVER, ALWAYS):
-        with simdjson_from(size), pytest.raises(InvalidInput) as caught:
+    for way in ways():
+        with way, pytest.raises(InvalidInput) as caught:
             decode(value, datatype, shape)
         said.append(str(caught.value))
-    assert said[0] == said[1]
+    assert len(set(said)) == 1
     return said[0]
+
+
+def ways() -> Iterator[AbstractContextManager[None]]:
+    """How a body may be read: by orjson, by simdjson, and in pieces."""
+    yield simdjson_from(NEVER)
+    yield simdjson_from(ALWAYS)
+    for size in BLOCKS:
+        yield cut_into(size)
 
 
 def arrays(datatype: str, *, max_dims: int = 6) -> st.SearchStrategy[Array]:

@@ -65,7 +65,8 @@ def test_bytes_are_written_in_little_endian_order() -> None:
         (b"\1\0\0\0ab", "BYTES", [1], "1 bytes after its 1 elements"),
         (b"\1\0\0\0\xff", "BYTES", [1], "not UTF-8, number 0"),
         (b"\xff\xff\xff\xff", "BYTES", [1], "ends within"),
-        (b"", "BYTES", [2**50], "takes at least"),
+        (b"", "BYTES", [2**18], "takes at least"),
+        (b"", "BYTES", [2**18 + 1], "more than the 262144 elements"),
     ],
 )
 def test_bytes_that_do_not_fit_are_refused(

@@ -17,7 +17,8 @@ from app.codec import (
     decode_tensor,
     encode_tensor,
 )
-from app.codec.json_tensors import in_parts, shown
+from app.codec.json_outputs import LongParts
+from app.codec.json_tensors import shown
 from app.errors import InvalidInput
 from app.tensors import BY_NAME, TensorSpec, check_inputs
 from tests.codec.bodies import (
@@ -222,7 +223,10 @@ def test_a_json_tensor_must_fit_its_shape(data: object, shape: list[int], said: 
 def test_long_arrays_are_written_in_parts_and_read_the_same(shape: tuple[int, ...]) -> None:
     """Whichever of their dimensions is the long one."""
     array = np.arange(np.prod(shape), dtype=np.int64).reshape(shape)
-    assert (
-        orjson.loads(orjson.dumps(in_parts(array), option=orjson.OPT_SERIALIZE_NUMPY))
-        == array.tolist()
-    )
+    parts = LongParts()
+    document = {"a": parts.put(array), "b": [1], "c": parts.put(array)}
+    assert orjson.loads(parts.dump(document)) == {
+        "a": array.tolist(),
+        "b": [1],
+        "c": array.tolist(),
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -13,7 +14,7 @@ from app.data_plane import SMALL_BYTES, Lease, MemoryHold, Outputs, Sticky, coun
 from app.errors import Cancelled, CohortError, InferenceFailed, Overloaded
 from app.refusals import known_error
 from app.request_ids import REQUEST_ID, new_request_id
-from app.rest.calls import JSON, Call, Encoded, find_key, is_large
+from app.rest.calls import JOINED_AT_ONCE, JSON, Call, Encoded, find_key, is_large, join_parts
 from app.rest.errors import encoded_error, http_status, log_http_refusal
 from app.rest.hot.heads import Head
 from app.rest.hot.shared import Hot
@@ -118,6 +119,9 @@ class HotCycle:
         parts, self._parts = self._parts, None
         if parts is None:
             self.arrive(b"")
+        elif self._size > JOINED_AT_ONCE:
+            self.more_body = False
+            self._run_in(None, join_parts, parts, then=self.arrive)
         else:
             self.arrive(bytes(parts[0]) if len(parts) == 1 else b"".join(parts))
 
@@ -148,7 +152,7 @@ class HotCycle:
         self.at_front = True
         if self._early is not None:
             self.end(*self._early)
-        elif not self.more_body and not self.response_complete:
+        elif not self.more_body and not self.response_complete and self._work is None:
             body, self._body = self._body, b""
             self.proceed(body)
 
@@ -285,6 +289,18 @@ class HotCycle:
         failed: Callable[[Exception], None] | None = None,
         ends: Callable[[], None] | None = None,
     ) -> None:
+        thread = codec_thread.later_stage if ends is None else codec_thread.first_stage
+        self._run_in(thread, work, *arguments, then=then, failed=failed, ends=ends)
+
+    def _run_in(
+        self,
+        executor: Executor | None,
+        work: Callable[..., T],
+        *arguments: object,
+        then: Callable[[T], None],
+        failed: Callable[[Exception], None] | None = None,
+        ends: Callable[[], None] | None = None,
+    ) -> None:
         def done(future: asyncio.Future[T]) -> None:
             if ends is not None:
                 ends()
@@ -300,8 +316,7 @@ class HotCycle:
             except Exception as bug:  # noqa: BLE001 - whatever it is, the caller gets a response
                 self.fail(bug)
 
-        thread = codec_thread.later_stage if ends is None else codec_thread.first_stage
-        future = self.protocol.loop.run_in_executor(thread, work, *arguments)
+        future = self.protocol.loop.run_in_executor(executor, work, *arguments)
         future.add_done_callback(done)
         self._work = future
 

@@ -6,16 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
 from fastapi import APIRouter, Request, Response
 
 from app.codec import encode_tensor, to_bytes
 from app.codec.compression import decompress
-from app.codec.json_tensors import in_parts
+from app.codec.json_outputs import LongParts
 from app.data_plane import DataPlane, Lease, Outputs
 from app.errors import CohortError
 from app.open_inference import Inference, InferRequest, OutputTensor, make_request
-from app.rest.calls import HEADER_LENGTH, JSON, Encoded, Headers, Read, Route, run_call
+from app.rest.calls import HEADER_LENGTH, JSON, Encoded, Headers, Read, Route, read_body, run_call
 from app.rest.compression import compress
 from app.rest.credentials import priority_of, visible_to
 from app.rest.v2.documents import INFER
@@ -59,8 +58,9 @@ class InferCall(Inference):
         if response.variant:
             document["parameters"] = {"variant": response.variant}
         tail: list[bytes | memoryview] = []
-        document["outputs"] = [_output(tensor, tail) for tensor in response.outputs]
-        head = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+        long = LongParts()
+        document["outputs"] = [_output(tensor, tail, long) for tensor in response.outputs]
+        head = long.dump(document)
         if not any(tensor.binary for tensor in response.outputs):
             return Encoded(head, JSON)
         binary = {"content-type": "application/octet-stream", HEADER_LENGTH: str(len(head))}
@@ -88,7 +88,9 @@ class RawCall(InferCall):
         return super().decode(lease)
 
 
-def _output(tensor: OutputTensor, tail: list[bytes | memoryview]) -> dict[str, Any]:
+def _output(
+    tensor: OutputTensor, tail: list[bytes | memoryview], long: LongParts
+) -> dict[str, Any]:
     array = tensor.array
     output: dict[str, Any] = {
         "name": tensor.name,
@@ -100,7 +102,7 @@ def _output(tensor: OutputTensor, tail: list[bytes | memoryview]) -> dict[str, A
         tail.append(data)
         output["parameters"] = {"binary_data_size": len(data)}
     else:
-        output["data"] = in_parts(encode_tensor(tensor.name, array.reshape(-1)))
+        output["data"] = long.put(encode_tensor(tensor.name, array.reshape(-1)))
     return output
 
 
@@ -135,7 +137,7 @@ INFER_PATH = re.compile(
 async def respond(plane: DataPlane, request: Request, route: Route, limit: int) -> Response:
     """Answer one request, whose body has at most `limit` bytes when decompressed."""
     plane = plane.seen_by(visible_to(request.scope), priority_of(request.scope))
-    sent = await request.body()
+    sent = await read_body(request)
     try:
         body = await decompress(
             request.headers.get("content-encoding"), sent, limit, request.state.memory.add

@@ -8,6 +8,7 @@ from typing import Any
 
 from app.codec import parse_json
 from app.codec.json_tensors import shown
+from app.codec.long_json import LongList
 from app.errors import InvalidInput, quoted, quoted_names
 from app.open_inference import (
     NO_PARAMETERS,
@@ -169,6 +170,8 @@ def _string(place: str, value: object) -> str:
 
 
 def _list(place: str, value: object) -> list[Any]:
+    if isinstance(value, LongList):
+        return value.elements()
     if not isinstance(value, list):
         raise _unfit(place, "a list", value)
     return value
