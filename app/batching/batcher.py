@@ -263,7 +263,8 @@ class Batcher:
         batch.execute(current.running)
         current.since = 0.0
         batch.control = None  # the next run's; nobody could leave this one
-        if batch.runs and (seconds := batch.runs[-1].seconds) > STALL_SECONDS:
+        seconds = batch.runs[-1].seconds if batch.runs else 0.0
+        if seconds > STALL_SECONDS or current.running is not current.control:
             failed = next((one for one in batch.results if isinstance(one, InferenceFailed)), None)
             if self.inline.stalled(batch.feeds, seconds, failed):
                 batch.results, batch.runs, batch.first_success = [], [], None
@@ -396,5 +397,4 @@ class Batcher:
             report(bug, "an observer failed")
 
 
-NO_INPUTS: Arrays = {}
-"""The inputs of a ticket that needs them no more."""
+NO_INPUTS: Arrays = {}  # of a ticket that needs them no more

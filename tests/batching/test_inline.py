@@ -95,6 +95,30 @@ async def test_a_stopped_run_is_answered_from_a_thread(watchdog: Watchdog) -> No
     scheduler.close()
 
 
+class StoppedAtOnce(EndlessOnLoop):
+    """A model whose run on the loop is stopped before it has taken any time."""
+
+    watchdog: Watchdog
+
+    def __call__(self, inputs: Arrays, control: Control | None) -> Outputs:
+        if threading.current_thread() is self._loop:
+            self.watchdog.stop_run(self.watchdog.inline.since)
+        return super().__call__(inputs, control)
+
+
+async def test_a_run_that_is_stopped_as_it_begins_is_answered_from_a_thread() -> None:
+    """So it happens where the machine is busy between the decision and the run."""
+    model, seen, scheduler = StoppedAtOnce(), RecordedEvents(), Scheduler()
+    model.watchdog = Watchdog(Control)
+    batcher = make(model, model.watchdog, seen, scheduler)
+    reply = RecordedReply()
+    batcher.submit(ONE, reply)
+    np.testing.assert_array_equal((await reply.outputs())[0], double(ONE)[0])
+    assert model.ran[0]
+    await until(lambda: batcher.idle)
+    scheduler.close()
+
+
 async def test_a_stopped_coalesced_run_is_to_be_submitted(watchdog: Watchdog) -> None:
     """Nobody was answered, and until the run was timed again none executes on the loop."""
     model, seen, scheduler = EndlessOnLoop(), RecordedEvents(), Scheduler()
