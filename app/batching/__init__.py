@@ -31,6 +31,7 @@ from app.batching.policy import (
     Padding,
     QueuedRequest,
     RowCost,
+    count_elements,
     next_batch,
     share_for,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "RunControl",
     "Ticket",
     "Watchdog",
+    "count_elements",
     "limit_outputs",
     "next_batch",
     "plan_padding",

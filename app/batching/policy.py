@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
-from app.tensors import Arrays
+from app.tensors import Array, Arrays, held_bytes
 
 Key = tuple[object, ...] | None
 """What must be equal for requests to share a run. Requests with None never share one."""
@@ -233,8 +233,13 @@ def rows_and_single_key(inputs: Arrays) -> tuple[int, Key]:
 
 
 def count_elements(inputs: Arrays) -> int:
-    """The number of elements of all `inputs`."""
-    return sum([array.size for array in inputs.values()])
+    """The number of elements of all `inputs`; strings count for more by each KiB they hold."""
+    return sum([count_work(array) for array in inputs.values()])
+
+
+def count_work(array: Array) -> int:
+    """The number of elements of an array, and of KiB that its strings hold."""
+    return array.size + (held_bytes(array) // 1024 if array.dtype.hasobject else 0)
 
 
 def count_rows(inputs: Arrays) -> int:

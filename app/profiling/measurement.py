@@ -7,7 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from app.batching import BatchPolicy, Outputs, PadPlan, RowCost, RowsDoNotFollow, plan_padding
+from app.batching import (
+    BatchPolicy,
+    Outputs,
+    PadPlan,
+    RowCost,
+    RowsDoNotFollow,
+    count_elements,
+    plan_padding,
+)
 from app.comparing import ROUNDING, Pair, compare
 from app.errors import CohortError
 from app.profiling.trial import RunFeeds, Trial, has_open_dimensions, synthetic_inputs
@@ -27,7 +35,8 @@ class Profile:
     seconds: The duration of a run by its number of rows; empty where the model could not be run.
     max_batch_size: The batch size that was chosen, in rows; 1: requests run one by one.
     reason: Why requests run one by one; default "": they do not.
-    row_elements: The elements of a profiled row, of all inputs; default 0: all rows have as many.
+    row_elements: The elements of a profiled row, of all inputs; default 0: all rows have as many,
+        and none of strings.
     """
 
     seconds: Mapping[int, float]
@@ -97,9 +106,8 @@ def measure_profile(
     chosen = choose_size(seconds, policy.latency_budget_ms / 1000)
     if chosen == 1 and not reason:
         reason = "larger batches are no faster here"
-    elements = sum([array.size for array in one.values()])
-    fixed = not any(map(has_open_dimensions, inputs))
-    return Profile(seconds, chosen, reason, 0 if fixed else elements)
+    fixed = not any(spec.datatype == "BYTES" or has_open_dimensions(spec) for spec in inputs)
+    return Profile(seconds, chosen, reason, 0 if fixed else count_elements(one))
 
 
 def choose_size(seconds: Mapping[int, float], latency_budget: float) -> int:

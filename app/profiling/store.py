@@ -23,7 +23,7 @@ import structlog
 
 log = structlog.get_logger("cohort.profiling")
 
-FORMAT = 3
+FORMAT = 4
 """Raised whenever what is kept, or how it is measured, changes."""
 
 LOCK_SECONDS = 30.0  # seconds to wait for another process that measures the same

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import BatchDecision, BatchPolicy, Key, RowCost, next_batch
+from app.batching import BatchDecision, BatchPolicy, Key, RowCost, count_elements, next_batch
 from app.batching.policy import HEAD_START_SECONDS, count_fitting, rows_and_key, rows_and_single_key
 from app.tensors import Arrays
 
@@ -216,3 +216,12 @@ def test_inputs_without_common_rows_run_alone(inputs: Arrays, rows: int) -> None
 def test_rows_are_counted_without_batching_too() -> None:
     """How long a run takes depends on its rows, also where requests run one by one."""
     assert rows_and_single_key({"x": np.zeros((40, 3))}) == (40, None)
+
+
+def test_strings_count_by_what_they_hold() -> None:
+    """A model takes longer for a long text than for a word, though each is one element."""
+    word = np.array([["word"]], object)
+    text = np.array([["word" * 25_000]], object)
+    assert count_elements({"text": word}) == 1
+    assert 90 < count_elements({"text": text}) < 110
+    assert count_elements({"text": word, "x": np.zeros((2, 3))}) == 7

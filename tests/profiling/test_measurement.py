@@ -179,9 +179,10 @@ def test_enough_work_for_a_run_is_that_of_the_chosen_rows(
 
 
 def test_elements_of_a_row_are_counted_where_rows_may_be_longer(tmp_path: Path) -> None:
-    """A model whose other dimensions are all fixed has no need of them."""
+    """By more elements, or longer strings; with neither, there is no need of them."""
     assert tried(onnx_models.mlp(), tmp_path).row_elements == 0
     assert tried(onnx_models.variable_length(), tmp_path).row_elements == 16
+    assert tried(onnx_models.strings(), tmp_path).row_elements == 1
 
 
 @given(largest=st.integers(1, 5000))
