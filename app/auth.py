@@ -7,7 +7,7 @@ whose `models` it passes to the planes, or an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from hmac import compare_digest
 from typing import NamedTuple
 
@@ -82,7 +82,7 @@ class Authority:
             certified = not sent.keys and sent.certificate is not None
             if len(sent.keys) != 1 and not certified:
                 keys.missing += 1
-                only = NEEDS_KEY if self._certified is None else NEEDS_CERTIFICATE
+                only = needs(keys.kinds) if self._certified is None else NEEDS_CERTIFICATE
                 raise Unauthorized(SEVERAL if sent.keys else only)
             if not keys.initialized:
                 raise NotReady("the API keys cannot be read yet")
@@ -114,14 +114,14 @@ class Authority:
         """
         keys = self._keys
         if not keys.has_operator:
-            raise Forbidden("admin requests are disabled: COHORT_ADMIN_TOKEN is not set")
+            raise Forbidden(NO_OPERATOR)
         identity = self._find(sent)
         if len(sent.keys) != 1 and not (identity and identity.caller.admin):
             raise Unauthorized(SEVERAL if sent.keys else NEEDS_OPERATOR)
         if identity is None:
             raise Forbidden("the admin token is wrong")
         if not identity.caller.admin:
-            raise Forbidden("this API key is not an admin's")
+            raise Forbidden("this caller is not an admin")
         log.info("admin request", admin=identity.caller.name, action=action)
 
     def check_metrics(self, sent: Credentials) -> None:
@@ -138,7 +138,7 @@ class Authority:
         if identity is None or not identity.caller.admin:
             if len(sent.keys) != 1:
                 raise Unauthorized(SEVERAL if sent.keys else NEEDS_METRICS_KEY)
-            raise Unauthorized("the metrics key is wrong")
+            raise Unauthorized("the metrics key is wrong, and no admin's")
 
     def _find(self, sent: Credentials) -> Identity | None:
         if sent.keys:
@@ -151,14 +151,28 @@ class Authority:
 
 _NO_MODELS: frozenset[str] = frozenset()
 
-NEEDS_KEY = (
-    "this request needs an API key: the header 'Authorization: Bearer <key>' or 'X-Api-Key: <key>'"
+NO_OPERATOR = (
+    "admin requests are disabled: COHORT_ADMIN_TOKEN is not set, and no entry of COHORT_API_KEYS "
+    "has 'admin: true'"
 )
 NEEDS_OPERATOR = "this request needs the header 'Authorization: Bearer <admin token>'"
 NEEDS_METRICS_KEY = "this request needs the header 'Authorization: Bearer <metrics key>'"
 NEEDS_CERTIFICATE = "this request needs a client certificate"
 SEVERAL = "this request carries several keys: send one"
 WRONG_CERTIFICATE = "the client certificate has the name of no caller, or of several"
+
+
+def needs(kinds: Collection[str]) -> str:
+    """What to say to a request without credentials: what would let it in, by kind of entry."""
+    wanted = [sentence for kind, sentence in _BY_KIND.items() if kind in kinds]
+    return f"this request needs {' or '.join(wanted or [_BY_KIND['sha256']])}"
+
+
+_BY_KIND = {
+    "sha256": "an API key (the header 'Authorization: Bearer <key>' or 'X-Api-Key: <key>')",
+    "subject": "a token (the header 'Authorization: Bearer <token>')",
+    "certificate": "a client certificate",
+}
 
 
 def sent_keys(pairs: Iterable[tuple[str, str]]) -> frozenset[str]:

@@ -83,7 +83,7 @@ def test_admins_have_keys_of_their_own() -> None:
     """One with `admin: true` operates, beside the admin token or without one; others do not."""
     authority = Authority(ring(key("ops", "o", admin=True), key("web", "w"), admin_token=None))
     authority.check_operator(bearer("o"), "load")
-    with pytest.raises(Forbidden, match="this API key is not an admin's"):
+    with pytest.raises(Forbidden, match="this caller is not an admin"):
         authority.check_operator(bearer("w"), "load")
 
 
@@ -265,7 +265,7 @@ def test_a_token_that_is_refused_sees_and_operates_nothing() -> None:
             check(expired)
     with pytest.raises(Unauthorized, match="the metrics key is wrong"):
         authority.check_metrics(bearer(token()))
-    with pytest.raises(Forbidden, match="not an admin's"):
+    with pytest.raises(Forbidden, match="not an admin"):
         authority.check_operator(bearer(token()), "load")
 
 

@@ -55,6 +55,16 @@ class KeyRing:
         return any(caller.admin for caller in self.callers)
 
     @property
+    def kinds(self) -> Collection[str]:
+        """By what callers are known: "sha256", "subject", "certificate"."""
+        known = {
+            "sha256": self._by_digest.keys() - self._admin.keys(),
+            "subject": self._by_subject,
+            "certificate": self._by_certificate,
+        }
+        return [kind for kind, entries in known.items() if entries]
+
+    @property
     def callers(self) -> Iterable[Caller]:
         """All callers."""
         return [*self._admin.values(), *self._by_name.values()]

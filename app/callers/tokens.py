@@ -39,6 +39,8 @@ KEY_CARRIERS = frozenset({"jwk", "jku", "x5c", "x5u"})
 """Header parameters by which a token brings its key along, and so proves nothing."""
 
 EXPIRED = "the token has expired"
+ANOTHER_ISSUER = "the token is by another issuer: 'iss' must be COHORT_JWT_ISSUER, to the letter"
+ANOTHER_AUDIENCE = "the token is for another audience: COHORT_JWT_AUDIENCE must be in its 'aud'"
 
 Verify = Callable[[bytes, bytes], bool]
 """Says whether a signature, the second argument, is one of the first."""
@@ -114,10 +116,10 @@ class Issuer:
         """https://www.rfc-editor.org/rfc/rfc7519#section-4.1."""
         now = time()
         if claims.get("iss") != self._name:
-            raise Unauthorized("the token is by another issuer ('iss')")
+            raise Unauthorized(ANOTHER_ISSUER)
         audience = claims.get("aud")
         if self._audience not in (audience if isinstance(audience, list) else [audience]):
-            raise Unauthorized("the token is for another audience ('aud')")
+            raise Unauthorized(ANOTHER_AUDIENCE)
         until = _seconds(claims, "exp")
         if until is None:
             raise Unauthorized("the token never expires: it needs an 'exp'")
@@ -147,6 +149,8 @@ def _verify_with(keys: VerifyingKeys, header: Mapping[str, Any]) -> Verify:
         raise Unauthorized("the token is for another use ('typ')")
     name, algorithm = header.get("kid"), header.get("alg")
     by_algorithm = keys.get(name) if isinstance(name, str) else None
+    if name is None:
+        raise Unauthorized("the token names no key: it needs a 'kid'")
     if by_algorithm is None:
         raise Unauthorized("the token is signed by a key that the issuer does not have ('kid')")
     verify = by_algorithm.get(algorithm) if isinstance(algorithm, str) else None

@@ -103,6 +103,9 @@ def _keys(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:
         if key.subject is not None and settings.jwks is None:
             sentence = f"{variable('jwks')} is not set: no token can be verified"
             yield Problem(settings.api_keys.name, f"[{place}].subject", sentence)
+        if key.certificate is not None and settings.tls_client_ca is None:
+            sentence = f"{variable('tls_client_ca')} is not set: no certificate is asked for"
+            yield Problem(settings.api_keys.name, f"[{place}].certificate", sentence)
         for number, model in enumerate(key.models or ()):
             if model not in snapshot.models:
                 there = did_you_mean(model, snapshot.models)

@@ -148,7 +148,7 @@ class Server(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve HTTP on `sockets`, and gRPC, until the shutdown is over."""
         self._loop = asyncio.get_running_loop()
-        if sys.platform != "win32":
+        if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
             self._loop.add_signal_handler(signal.SIGHUP, self._service.look_at_files)
         self._rpc = await start_rpc(self._service)
         try:

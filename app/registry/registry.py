@@ -127,7 +127,11 @@ class Registry:
         entry = self.model(model)
         chosen = entry.default if version is None else self.version(model, version)
         if chosen is None:
-            reason = "was unloaded" if model in self._unloaded else "has no ready version"
+            reason = (
+                "was unloaded"
+                if model in self._unloaded
+                else f"has no ready version; GET /models/{model} says why"
+            )
             raise NotReady(f"model {quoted(model)} {reason}")
         if chosen.state is not State.READY:
             raise NotReady(f"version {chosen.number} of model {quoted(model)} is {chosen.state}")

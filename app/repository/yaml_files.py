@@ -75,7 +75,7 @@ def read_text(path: Path, file: str, *, most: int = MAX_FILE_BYTES) -> str | Non
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
-            raise _whole(file, "must be a file; remove what is there")
+            raise _whole(file, "is not a file, but a folder or a device: name a file")
         if found.st_size > most:
             raise _whole(file, f"is too large: {found.st_size} bytes, at most {most} are read")
         with path.open("rb") as opened:

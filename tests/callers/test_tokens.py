@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 
 from app.callers import Issuer, digest_of
 from app.callers.jwks import parse_jwks
-from app.callers.tokens import LEEWAY_SECONDS, MAX_TOKEN_LENGTH, MAX_VERIFIED, Claims
+from app.callers.tokens import (
+    ANOTHER_AUDIENCE,
+    ANOTHER_ISSUER,
+    LEEWAY_SECONDS,
+    MAX_TOKEN_LENGTH,
+    MAX_VERIFIED,
+    Claims,
+)
 from app.errors import CohortError, NotReady, Overloaded, Unauthorized
 from tests.callers.issuing import (
     ALGORITHMS,
@@ -94,16 +101,46 @@ def test_types_that_a_good_token_may_have(kind: str | None) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"iss": "https://other.example"}, "the token is by another issuer ('iss')"),
-        ({"iss": ISSUER + "/"}, "the token is by another issuer ('iss')"),
-        ({"iss": None}, "the token is by another issuer ('iss')"),
-        ({"aud": "other"}, "the token is for another audience ('aud')"),
-        ({"aud": AUDIENCE + "s"}, "the token is for another audience ('aud')"),
-        ({"aud": "a cohort"}, "the token is for another audience ('aud')"),
-        ({"aud": []}, "the token is for another audience ('aud')"),
-        ({"aud": [[AUDIENCE]]}, "the token is for another audience ('aud')"),
-        ({"aud": {AUDIENCE: 1}}, "the token is for another audience ('aud')"),
-        ({"aud": None}, "the token is for another audience ('aud')"),
+        (
+            {"iss": "https://other.example"},
+            ANOTHER_ISSUER,
+        ),
+        (
+            {"iss": ISSUER + "/"},
+            ANOTHER_ISSUER,
+        ),
+        (
+            {"iss": None},
+            ANOTHER_ISSUER,
+        ),
+        (
+            {"aud": "other"},
+            ANOTHER_AUDIENCE,
+        ),
+        (
+            {"aud": AUDIENCE + "s"},
+            ANOTHER_AUDIENCE,
+        ),
+        (
+            {"aud": "a cohort"},
+            ANOTHER_AUDIENCE,
+        ),
+        (
+            {"aud": []},
+            ANOTHER_AUDIENCE,
+        ),
+        (
+            {"aud": [[AUDIENCE]]},
+            ANOTHER_AUDIENCE,
+        ),
+        (
+            {"aud": {AUDIENCE: 1}},
+            ANOTHER_AUDIENCE,
+        ),
+        (
+            {"aud": None},
+            ANOTHER_AUDIENCE,
+        ),
         ({"exp": None}, "the token never expires: it needs an 'exp'"),
         ({"exp": time.time() - 1}, "the token has expired"),
         ({"exp": "9999999999"}, "the token's 'exp' is not a number of seconds"),
@@ -154,6 +191,7 @@ def test_a_token_expires_to_the_second_although_it_was_verified(
     ("header", "said"),
     [
         ({"kid": "k2"}, "the token is signed by a key that the issuer does not have ('kid')"),
+        ({"kid": None}, "the token names no key: it needs a 'kid'"),
         ({"kid": "../k1"}, "the token is signed by a key that the issuer does not have ('kid')"),
         ({"crit": ["exp"], "exp": 1}, "the token has extensions ('crit') that are not known here"),
         ({"crit": []}, "the token has extensions ('crit') that are not known here"),
@@ -178,7 +216,7 @@ def test_a_token_names_its_key(kid: object) -> None:
     """And no other; a token without a name is by none, although the issuer has one key only."""
     header = {"alg": "ES256", "typ": "JWT"} | ({} if kid is None else {"kid": kid})
     sent = f"{segment(header)}.{segment(claims())}.{segment(b'x' * 64)}"
-    assert refusal(sent).endswith("('kid')")
+    assert "'kid'" in refusal(sent)
 
 
 @pytest.mark.parametrize("algorithm", ["none", "None", "", None, "HS256", "es256", ["ES256"], 1])

@@ -109,6 +109,7 @@ def cohort(
             [*limited, sys.executable, "-m", "app", "serve"],
             cwd=ROOT,
             env=environment,
+            stdin=subprocess.DEVNULL,
             stderr=file if stderr is None else stderr,
         )
     started = Cohort(

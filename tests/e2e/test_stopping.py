@@ -164,3 +164,10 @@ async def test_sighup_has_all_files_looked_at(tmp_path: Path) -> None:
 
         await until(is_there)
         assert server.process.poll() is None
+
+
+async def test_sighup_ends_nothing_while_models_load(tmp_path: Path) -> None:
+    """What renews certificates may signal while the process has just been started again."""
+    with cohort(MODELS, tmp_path, ready=False) as server:
+        server.process.send_signal(signal.SIGHUP)
+        await asyncio.to_thread(server.wait_for, "/health/ready")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -87,13 +88,15 @@ def make_document(
     app: FastAPI, served: Sequence[ServedModel], *, needs_key: bool = False
 ) -> Schema:
     """The whole OpenAPI document for `app` with these versions loaded."""
-    whole: Schema = get_openapi(
-        title=app.title,
-        version=app.version,
-        summary=app.summary,
-        description=error_table(),
-        routes=app.routes,
-    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Duplicate Operation ID")  # they get others below
+        whole: Schema = get_openapi(
+            title=app.title,
+            version=app.version,
+            summary=app.summary,
+            description=error_table(),
+            routes=app.routes,
+        )
     schemas = whole.setdefault("components", {}).setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's 422 is 400 here
         schemas.pop(unused, None)

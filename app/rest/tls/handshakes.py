@@ -65,7 +65,8 @@ class Handshakes:
         if left_out is None:
             return
         more = {"left_out": str(left_out)} if left_out else {}
-        log.info("TLS handshake failed", kind=kind, reason=reason, peer=str(peer), **more)
+        at = ":".join(map(str, peer[:2])) if isinstance(peer, tuple) else str(peer)
+        log.info("TLS handshake failed", kind=kind, reason=reason, peer=at, **more)
 
     def close(self) -> None:
         """End the thread."""

@@ -63,4 +63,4 @@ def test_a_flood_of_failures_is_counted_and_not_all_logged() -> None:
             handshakes.note_failure("refused", "unknown ca", ("10.0.0.1", 1))
     assert handshakes.failed == {"refused": 1000}
     assert 20 <= len(logged) < 1000
-    assert (logged[0]["reason"], logged[0]["peer"]) == ("unknown ca", "('10.0.0.1', 1)")
+    assert (logged[0]["reason"], logged[0]["peer"]) == ("unknown ca", "10.0.0.1:1")
