@@ -20,6 +20,7 @@ lists.
 
 from __future__ import annotations
 
+import stat
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -188,14 +189,17 @@ def read_manifest(folder: Path) -> Manifest | None:
     """
     path = folder / MANIFEST_FILE
     try:
-        if not path.is_file() and (path.exists() or path.is_symlink()):
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
             raise LoadFailed(f"{MANIFEST_FILE} is not a file")
-        with path.open("rb") as file:
-            content = file.read(MAX_MANIFEST_BYTES + 1)
-        if len(content) > MAX_MANIFEST_BYTES:
+        if found.st_size > MAX_MANIFEST_BYTES:
             raise LoadFailed(f"{MANIFEST_FILE} has more than {MAX_MANIFEST_BYTES >> 20} MiB")
+        with path.open("rb") as file:
+            content = file.read(found.st_size)  # what /proc has may never end
         return _manifest().validate_json(content)
     except FileNotFoundError:
+        if path.is_symlink():
+            raise LoadFailed(f"{MANIFEST_FILE} is a broken link") from None
         return None
     except OSError as error:
         raise LoadFailed(f"{MANIFEST_FILE} cannot be read: {error.strerror}") from error

@@ -75,11 +75,11 @@ def read_text(path: Path, file: str, *, most: int = MAX_FILE_BYTES) -> str | Non
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
-            raise _whole(file, "is not a file, but a folder or a device: name a file")
+            raise _whole(file, "must be a file, not a folder or a device")
         if found.st_size > most:
             raise _whole(file, f"is too large: {found.st_size} bytes, at most {most} are read")
         with path.open("rb") as opened:
-            return opened.read(most).decode("utf-8-sig")
+            return opened.read(found.st_size).decode("utf-8-sig")  # what /proc has may never end
     except FileNotFoundError:
         if path.is_symlink():
             raise _whole(file, "is a broken link; fix or remove it") from None

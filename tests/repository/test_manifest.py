@@ -43,6 +43,13 @@ def test_manifest_that_is_huge_is_not_parsed(tmp_path: Path) -> None:
         read_manifest(tmp_path)
 
 
+def test_manifest_is_read_as_far_as_it_is_long(tmp_path: Path) -> None:
+    """Reading on would wait for ever where what is linked has no end, such as /proc/kmsg."""
+    (tmp_path / "manifest.json").symlink_to("/proc/self/status")
+    with pytest.raises(LoadFailed, match="EOF"):
+        read_manifest(tmp_path)
+
+
 def test_version_without_a_manifest_has_none(tmp_path: Path) -> None:
     """A model copied into place by hand promises nothing."""
     assert read_manifest(tmp_path) is None
