@@ -9,11 +9,10 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test lint types lock conformance fuzz-models mutants simulate fuzz bench packages up down roll containers
+.PHONY: help serve test coverage lint types lock conformance fuzz-models mutants simulate fuzz bench packages up down roll containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
-COVERAGE ?= --cov
 
 ifeq ($(filter $(RUNTIME),gpu cpu openvino),)
 $(error RUNTIME is gpu, cpu or openvino, not "$(RUNTIME)")
@@ -32,19 +31,22 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 help:  ## List the verbs
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 serve: $(VENV)/serve.stamp  ## Serve models/ on 127.0.0.1:8000 (COHORT_* settings apply, RUNTIME=gpu|cpu|openvino)
 	@exec $(VENV)/bin/cohort serve
 
-test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp packages  ## Run every test (COVERAGE= leaves the coverage out)
+test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp packages  ## Run every test
 	@if [ -f tests/session/test_providers_openvino.py ]; then \
 		echo "cohort: the tests that need OpenVINO, in .venv-openvino"; \
 		.venv-openvino/bin/python -m pytest -q tests/session/test_providers_openvino.py; \
 	fi
 	@echo "cohort: all other tests, in $(VENV)"
-	@$(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile $(COVERAGE) \
+	@$(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile $(if $(COVERED),--cov) \
 		--ignore=tests/session/test_providers_openvino.py
+
+coverage:  ## The same, and say which lines and branches no test reaches; takes longer
+	@$(MAKE) --no-print-directory test COVERED=1
 
 conformance: $(VENV)/dev.stamp  ## Send the ONNX standard's backend suite over the wire, and write down what passes
 	@$(VENV)/bin/python -m tests.conformance
