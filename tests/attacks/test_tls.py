@@ -8,10 +8,13 @@ import select
 import shutil
 import socket
 import ssl
+import struct
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import grpc
 import httpx
@@ -21,11 +24,12 @@ import trustme
 from cryptography.x509 import DNSName, UniformResourceIdentifier
 
 from app.callers import digest_of
+from app.rest.tls.handshakes import MOST_ANSWERED, MOST_WAITING
 from app.rpc import inference_pb2 as messages
 from tests import onnx_models
 from tests.certificates import issue, serve_with, trusting
 from tests.e2e.processes import MODELS, Cohort, cohort, free_port
-from tests.rest.wire import Answer, answers, connect, read_all, request
+from tests.rest.wire import LAST, Answer, answers, connect, read_all, request
 from tests.rpc.client import PATH, raw_request
 from tests.waiting import PATIENCE, wait_until
 
@@ -276,6 +280,38 @@ def test_half_done_handshakes_keep_nobody_out(place: Place) -> None:
                 assert len(list(files.iterdir())) < before + CONNECTIONS + 20
         wait_until(lambda: len(list(files.iterdir())) <= before + 5)
     assert 'tls_handshake_failures_total{reason="timeout"}' in place.server.get("/metrics").text
+
+
+@pytest.mark.parametrize("which", ["place", "echo"])
+def test_a_flood_of_handshakes_keeps_no_other_address_out(
+    which: str, request: pytest.FixtureRequest
+) -> None:
+    """Whoever sends a first flight and resets leaves nothing behind, however many may connect."""
+    attacked: Place = request.getfixturevalue(which)
+    url, first = urlsplit(attacked.server.url), hello(attacked)
+    address = (url.hostname, url.port)
+    context = trusting(attacked.ca, attacked.folder)
+    files = Path(f"/proc/{attacked.server.process.pid}/fd")
+    before = len(list(files.iterdir()))
+
+    def flood() -> None:
+        for _ in range(2000):
+            with contextlib.suppress(OSError), socket.create_connection(address, PATIENCE) as one:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                one.sendall(first)
+
+    def get_in() -> bytes:
+        plain = socket.create_connection(address, PATIENCE, source_address=("127.0.0.2", 0))
+        with context.wrap_socket(plain, server_hostname="127.0.0.1") as one:
+            one.sendall(LAST)
+            return read_all(one)
+
+    with ThreadPoolExecutor(4) as threads:
+        floods = [threads.submit(flood) for _ in range(4)]
+        while not all(one.done() for one in floods):
+            assert b" 200 OK" in get_in()
+            assert len(list(files.iterdir())) < before + MOST_WAITING + MOST_ANSWERED + 100
+    wait_until(lambda: len(list(files.iterdir())) <= before + 5)
 
 
 def test_nonsense_in_a_handshake_ends_it(place: Place) -> None:

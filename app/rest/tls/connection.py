@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from functools import partial
 
 from app.errors import InvalidInput
 from app.rest.errors import body_of
@@ -45,10 +44,11 @@ class TlsConnection(asyncio.Protocol):
 
     transport: asyncio.Transport
     address: str | bytes = ""
+    descriptor = -1
     _loop: asyncio.AbstractEventLoop
     _began = 0.0
     _tls: ssl.SSLObject | None = None
-    _stepping = False  # whether a step of the handshake is on the thread
+    _stepping = False  # whether a step of the handshake waits for the thread, or is done there
     _secured: TlsTransport | None = None  # once the handshake is over
 
     def __init__(
@@ -70,6 +70,7 @@ class TlsConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first bytes, if there is room for one more connection."""
         self.transport = transport
+        self.descriptor = transport.get_extra_info("socket").fileno()
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
         self._connections.add(self)
@@ -98,7 +99,8 @@ class TlsConnection(asyncio.Protocol):
         else:
             self.transport.pause_reading()  # the thread has the buffers
             self._incoming.write(data)
-            self._step()
+            self._stepping = True
+            self._handshakes.run(self, self._step).add_done_callback(self._stepped)
 
     def pause_writing(self) -> None:
         """The transport below has enough to write."""
@@ -111,9 +113,9 @@ class TlsConnection(asyncio.Protocol):
             self._secured.resume_writing()
 
     @property
-    def idle_since(self) -> float | None:
-        """When its handshake began; None while that waits for the thread, not for its caller."""
-        return None if self._stepping else self._began
+    def idle_since(self) -> float:
+        """When its handshake began: until it is over, the connection may be closed for others."""
+        return self._began
 
     def close_if_idle(self, now: float, /) -> None:
         """Give the handshake up where its caller takes too long."""
@@ -130,25 +132,26 @@ class TlsConnection(asyncio.Protocol):
         self._handshakes.note_failure(kind, reason, self.transport.get_extra_info("peername"))
         self.transport.close()  # once an alert has been sent
 
-    def _step(self) -> None:
-        tls = self._tls
-        if tls is None:
-            tls = self._context().wrap_bio(self._incoming, self._outgoing, server_side=True)
-            self._tls = tls
-        self._stepping = True
-        step = self._handshakes.run(self, tls.do_handshake)
-        step.add_done_callback(partial(self._stepped, tls))
+    def _step(self) -> ssl.SSLObject:
+        """On the thread: until then, the connection holds little more than what was sent."""
+        if self._tls is None:
+            self._tls = self._context().wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls.do_handshake()
+        return self._tls
 
-    def _stepped(self, tls: ssl.SSLObject, step: asyncio.Future[None]) -> None:
+    def _stepped(self, step: asyncio.Future[ssl.SSLObject]) -> None:
         self._stepping = False
         if step.cancelled():
             return
         error = step.exception()  # looked at in any case, or the loop says that nobody did
         if self.transport.is_closing():
             return
+        if isinstance(error, ConnectionResetError):
+            self.transport.abort()
+            return
         self.transport.write(self._outgoing.read())
         if error is None:
-            self._establish(tls)
+            self._establish(step.result())
         elif isinstance(error, ssl.SSLWantReadError):
             self.transport.resume_reading()
             self._handshakes.wait(self)
