@@ -245,7 +245,7 @@ def test_every_selector_of_the_rules_matches_something(watched: Watched) -> None
             for rule in group["rules"]:
                 for name in metrics_in(rule["expr"]):
                     for labels in re.findall(rf"(?<![\w:]){name}(\{{[^}}]*\}}|)", rule["expr"]):
-                        if ":" not in name:
+                        if ":" not in name and not name.startswith("tls_"):  # as above
                             assert watched.fleet.watched.query(name + labels), (rule, labels)
 
 

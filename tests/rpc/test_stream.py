@@ -61,7 +61,8 @@ async def test_a_stream_takes_so_many_at_a_time(models: Path, tmp_path: Path) ->
     """A client that sends without end holds 64 places and no more: a queue of 70 refuses none."""
     onnx_models.save(onnx_models.slow(nodes=20), models / "slow/1/model.onnx")
     (models / "slow/config.yaml").write_text(
-        "timeout_ms: 600000\nbatching: {max_batch_size: 1, max_queue_size: 70}\n"
+        "timeout_ms: 600000\n"
+        "batching: {max_batch_size: 1, max_queue_size: 70, max_queue_seconds: 3600}\n"
     )
     request = raw_request("slow", {"x": np.ones((1, 4), "f4")}).SerializeToString()
     with cohort(models, tmp_path, grpc_port=free_port()) as server:
