@@ -400,6 +400,33 @@ def endless() -> onnx.ModelProto:
     )
 
 
+def growing_with_rows(*, loops: bool) -> onnx.ModelProto:
+    """`x` FP32 [N, 3] → `y` FP32 [N, 3]: harmless with one row.
+
+    loops: Whether each further row has it negate `x` 10^15 times; else it takes 10^10 FP32.
+    """
+    nodes = [
+        helper.make_node("Shape", ["x"], ["rows"], end=1),
+        helper.make_node("Sub", ["rows", "one"], ["further"]),
+        helper.make_node("Mul", ["further", "much"], ["count"]),
+    ]
+    much = 10**15 if loops else 10**10
+    weights = [_weight("one", np.array([1], "i8")), _weight("much", np.array([much], "i8"))]
+    if loops:
+        body = endless().graph.node[0].attribute[0].g
+        nodes.append(helper.make_node("Loop", ["count", "true", "x"], ["y"], body=body))
+        weights.append(_weight("true", np.array(True)))
+    else:
+        nodes += [
+            helper.make_node("ConstantOfShape", ["count"], ["many"]),
+            helper.make_node("ReduceSum", ["many"], ["sum"], keepdims=0),
+            helper.make_node("Add", ["x", "sum"], ["y"]),
+        ]
+    return _model(
+        nodes, [_tensor("x", "FP32", ["N", 3])], [_tensor("y", "FP32", ["N", 3])], weights
+    )
+
+
 def hoard(elements: int) -> onnx.ModelProto:
     """`x` FP32 [N, 3] → `y` FP32 [N, 3], by way of `elements` FP32 that are in no file."""
     return _model(

@@ -2,7 +2,7 @@
 
 Opening a model runs parsers and optimizers over what somebody else wrote, and a model is a program
 besides: a file can crash ONNX Runtime, or have it take all memory or compute for ever. An
-`Inspector` has each unknown model opened, and run once, in a child process under limits of CPU
+`Inspector` has each unknown model opened, and run first, in a child process under limits of CPU
 time, time and memory. What becomes of the child is kept by the model's digest, so that a model is
 inspected once.
 

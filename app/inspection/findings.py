@@ -19,7 +19,7 @@ import structlog
 
 log = structlog.get_logger("cohort.inspection")
 
-FINDING_FORMAT = 1
+FINDING_FORMAT = 2
 """Raised whenever what is kept, or how a model is inspected, changes."""
 
 MAX_KEPT = 10_000

@@ -33,7 +33,7 @@ STARTING_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class InspectionLimits:
-    """What a model may take while it is opened and run once.
+    """What a model may take while it is opened and first run.
 
     seconds: CPU time, besides what its size adds; 0: models are not inspected.
     megabytes: Memory, besides what its size adds; default None: a quarter of the container's or the
@@ -234,7 +234,7 @@ def _harm(job: Job, starved: bool, ended: ChildEnded | None) -> tuple[str, bool]
     """
     if starved:
         return (
-            "opening it and running it once takes more memory than a model may: "
+            "opening it and running it with up to 32 rows takes more memory than a model may: "
             f"{job.memory >> 20:,} MiB, and three times its size (COHORT_INSPECTION_MB)"
         ), False
     if ended is None:

@@ -27,7 +27,7 @@ class Job:
     session: Its config's `session`.
     memory_limit_mb: Its config's limit for runs, if any.
     max_bytes, max_nodes, custom_ops: The rules for models.
-    runs: Whether to run it once, on the CPU.
+    runs: Whether to run it, on the CPU, with more and more rows.
     seconds: The CPU time for it, besides what its size adds.
     memory: The bytes that it may take, besides what its size adds.
     """

@@ -22,13 +22,14 @@ from app.profiling.measurement import (
 from app.profiling.result import KeptProfile, ProfileResult, keep, key_for, profile_model
 from app.profiling.store import Store
 from app.profiling.threads import Threads, small_enough
-from app.profiling.trial import Trial, find_trial, synthetic_inputs
+from app.profiling.trial import RunFeeds, Trial, find_trial, synthetic_inputs
 
 __all__ = [
     "ConcurrentRuns",
     "KeptProfile",
     "Profile",
     "ProfileResult",
+    "RunFeeds",
     "Store",
     "Threads",
     "Trial",

@@ -133,6 +133,17 @@ def test_run_without_end_is_ended(inspectors: Inspectors, path: Path) -> None:
         inspectors(LITTLE_TIME).inspect(opener(path, onnx_models.endless()))
 
 
+@pytest.mark.parametrize(
+    ("loops", "setting"), [(True, "COHORT_INSPECTION_SECONDS"), (False, "COHORT_INSPECTION_MB")]
+)
+def test_harm_that_takes_several_rows_is_seen(
+    inspectors: Inspectors, path: Path, loops: bool, setting: str
+) -> None:
+    """The server warms a model up and profiles it with as many."""
+    with pytest.raises(LoadFailed, match=setting):
+        inspectors(LITTLE_TIME).inspect(opener(path, onnx_models.growing_with_rows(loops=loops)))
+
+
 def test_what_is_wrong_otherwise_is_for_opening_to_say(inspectors: Inspectors, path: Path) -> None:
     """The server finds the same, with its own sentence."""
     inspector = inspectors()
