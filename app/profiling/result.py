@@ -20,7 +20,15 @@ from app.profiling.measurement import (
     pad_safely,
 )
 from app.profiling.store import Store, log
-from app.profiling.threads import ONE, Reopen, Threads, find_threads, small_enough
+from app.profiling.threads import (
+    ONE,
+    UNLIMITED,
+    Reopen,
+    RunsOf,
+    Threads,
+    find_threads,
+    small_enough,
+)
 from app.profiling.trial import Trial
 from app.session import Opener, Session, machine, runtime_build
 
@@ -103,6 +111,7 @@ def profile_model(
     store: Store | None = None,
     *,
     fresh: bool = False,
+    runs_of: RunsOf = UNLIMITED,
 ) -> ProfileResult:
     """Read the profile of a session from the store, or measure and keep it.
 
@@ -114,16 +123,17 @@ def profile_model(
     batching: The batch policy of the model's config.
     store: Where profiles are kept; default None: measure, and keep nothing.
     fresh: Whether to measure although there is a kept profile; default False.
+    runs_of: Gives what runs a session; default: its `run`.
     """
     key = None if store is None else _key(opener, session, batching)
     if store is None or key is None:
-        return _measure(opener, session, trial, batching)
+        return _measure(opener, session, trial, batching, runs_of)
     if not fresh and (found := _recall(store, key, session, batching)):
         return found
     with store.locked(key):
         if not fresh and (found := _recall(store, key, session, batching)):
             return found
-        found = _measure(opener, session, trial, batching)
+        found = _measure(opener, session, trial, batching, runs_of)
         keep(store, key, found)
     return found
 
@@ -155,15 +165,15 @@ def _key(opener: Opener, session: Session, batching: BatchPolicy) -> dict[str, s
 
 
 def _measure(
-    opener: Opener, session: Session, trial: Trial, batching: BatchPolicy
+    opener: Opener, session: Session, trial: Trial, batching: BatchPolicy, runs_of: RunsOf
 ) -> ProfileResult:
-    inputs, outputs = session.inputs, session.outputs
-    profile = measure_profile(session.run, trial, inputs, outputs, batching)
-    padding = pad_safely(session.run, inputs, outputs, batching)
+    run, inputs, outputs = runs_of(session), session.inputs, session.outputs
+    profile = measure_profile(run, trial, inputs, outputs, batching)
+    padding = pad_safely(run, inputs, outputs, batching)
     threads = ONE
     reopen = reopening(opener)
     if reopen is not None and profile.seconds:
-        threads = find_threads(session, trial, profile.seconds_for(1), reopen)
+        threads = find_threads(session, trial, profile.seconds_for(1), reopen, runs_of)
     return ProfileResult(
         profile, padding, threads, measured=datetime.now(UTC).isoformat(timespec="seconds")
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from app.errors import CohortError
@@ -21,6 +22,11 @@ from app.tensors import Arrays
 
 Reopen = Callable[[int], Session]
 """Opens the model once more, for exclusive runs on so many threads. Raises LoadFailed."""
+
+RunsOf = Callable[[Session], RunFeeds]
+"""Gives what runs a session, under limits, say."""
+
+UNLIMITED: RunsOf = attrgetter("run")
 
 MIN_RUN_SECONDS = 0.001
 """Seconds: waking other threads for a shorter run takes about what it saves."""
@@ -62,7 +68,13 @@ def small_enough(path: Path) -> bool:
     return False
 
 
-def find_threads(session: Session, trial: Trial, seconds: float, reopen: Reopen) -> Threads:
+def find_threads(
+    session: Session,
+    trial: Trial,
+    seconds: float,
+    reopen: Reopen,
+    runs_of: RunsOf = UNLIMITED,
+) -> Threads:
     """Choose the threads for exclusive runs of a model that takes `seconds` on `session`'s one."""
     most = cores()
     if session.device != "cpu" or most < 2 or seconds < MIN_RUN_SECONDS:
@@ -72,9 +84,9 @@ def find_threads(session: Session, trial: Trial, seconds: float, reopen: Reopen)
         for count in counts_up_to(most):
             other = reopen(count)
             try:
-                feeds = trial.feeds(1)
-                other.run(feeds)  # the first run allocates
-                gain = measure_gain(session.run, other.run, feeds, seconds)
+                feeds, run = trial.feeds(1), runs_of(other)
+                run(feeds)  # the first run allocates
+                gain = measure_gain(runs_of(session), run, feeds, seconds)
             finally:
                 other.close()
             found = Threads(count if gain >= GAIN else 1, count, gain)

@@ -12,8 +12,17 @@ import structlog
 from app.batching import BatchPolicy, OutputLimit, limit_outputs
 from app.errors import CohortError, LoadFailed
 from app.inspection import Inspector
-from app.profiling import ProfileResult, Store, Trial, find_trial, profile_model, small_enough
+from app.profiling import (
+    ProfileResult,
+    RunFeeds,
+    Store,
+    Trial,
+    find_trial,
+    profile_model,
+    small_enough,
+)
 from app.registry.catalog import Source
+from app.registry.first_runs import FirstRuns, FirstRunsTooLong
 from app.repository import Manifest, WarmUp, read_manifest, verify_digests
 from app.session import ANY_MODEL, ModelRules, Opener, Session, give_back_memory
 from app.tensors import Arrays, by_name
@@ -94,27 +103,35 @@ def prepare_version(
         files = {} if cache is None and inspected is None else opener.file_digests()
         if inspected not in (None, files):
             raise LoadFailed("its files changed while it was loaded")
-        if manifest is not None:
-            verify_digests(
-                folder, manifest, opener.digests
-            )  # again, for files that changed meanwhile
-            _compare_examples(session, manifest)
-        trial = find_trial(session.run, session.inputs)
-        _warm_up(session, trial, config.warm_up)
-        store = None if cache is None else Store(cache)
-        result = profile_model(opener, session, trial, config.batching, store)
+        if manifest is not None:  # again, for files that changed meanwhile
+            verify_digests(folder, manifest, opener.digests)
+        with FirstRuns(source.path, config.load_timeout_s) as first_runs:
+            run = first_runs.of(session)
+            if manifest is not None:
+                _compare_examples(session, run, manifest)
+            trial = find_trial(run, session.inputs)
+            _warm_up(run, trial, config.warm_up)
+            store = None if cache is None else Store(cache)
+            result = profile_model(
+                opener, session, trial, config.batching, store, runs_of=first_runs.of
+            )
+            exclusive = None
+            threads = result.threads.chosen
+            if threads > 1 and small_enough(source.path):
+                exclusive = _open_exclusive(
+                    opener, threads, first_runs, manifest, trial, config.warm_up
+                )
     except OSError as error:
         session.close()
         raise LoadFailed(f"its files cannot be read: {error.strerror}") from error
+    except FirstRunsTooLong as error:
+        session.close()
+        raise LoadFailed(str(error)) from error
     except BaseException as error:
         session.close()
         if not isinstance(error, CohortError) or isinstance(error, LoadFailed):
             raise
         raise LoadFailed(f"its first runs failed: {error}") from error
-    exclusive = None
-    threads = result.threads.chosen
-    if threads > 1 and small_enough(source.path):
-        exclusive = _open_exclusive(opener, threads, manifest, trial, config.warm_up)
     give_back_memory()
     example = None if trial.problem else trial.feeds(1)
     if manifest is not None and manifest.examples:
@@ -134,15 +151,21 @@ def prepare_version(
 
 
 def _open_exclusive(
-    opener: Opener, threads: int, manifest: Manifest | None, trial: Trial, warm_up: WarmUp
+    opener: Opener,
+    threads: int,
+    first_runs: FirstRuns,
+    manifest: Manifest | None,
+    trial: Trial,
+    warm_up: WarmUp,
 ) -> Session | None:
     """Open the model on several threads, for exclusive runs; None, logged, where that fails."""
     exclusive = None
     try:
         exclusive = opener.open(threads)
+        run = first_runs.of(exclusive)
         if manifest is not None:
-            _compare_examples(exclusive, manifest)
-        _warm_up(exclusive, trial, warm_up)
+            _compare_examples(exclusive, run, manifest)
+        _warm_up(run, trial, warm_up)
     except Exception as error:  # noqa: BLE001 - the version serves without it
         if exclusive is not None:
             exclusive.close()
@@ -156,20 +179,20 @@ def _open_exclusive(
     return exclusive
 
 
-def _compare_examples(session: Session, manifest: Manifest) -> None:
+def _compare_examples(session: Session, run: RunFeeds, manifest: Manifest) -> None:
     for number, example in enumerate(manifest.examples, 1):
-        outputs = session.run(example.input_arrays(session.inputs))
+        outputs = run(example.input_arrays(session.inputs))
         if mismatch := example.mismatch(by_name(session.outputs, outputs)):
             raise LoadFailed(
                 f"example {number} of its manifest gives other outputs here: {mismatch}"
             )
 
 
-def _warm_up(session: Session, trial: Trial, warm_up: WarmUp) -> None:
+def _warm_up(run: RunFeeds, trial: Trial, warm_up: WarmUp) -> None:
     """Run `warm_up.rows` once each, so that the first requests need not allocate and compile.
 
     Errors are ignored: the inputs are synthetic, and the model may rightly reject them.
     """
     with suppress(CohortError):
         for rows in warm_up.rows if not trial.problem else ():
-            session.run(trial.feeds(rows))
+            run(trial.feeds(rows))

@@ -95,6 +95,8 @@ class ModelConfig:
         CPU and on CUDA; default None: no limit.
     max_output_mb: Megabytes of outputs that a request gets at most; default 1024.
     warm_up: The runs before the first request.
+    load_timeout_s: Seconds that all runs before the first request may take, those of `warm_up`,
+        the profile and the manifest's examples; default 120.
     """
 
     providers: Annotated[
@@ -108,6 +110,7 @@ class ModelConfig:
     memory_limit_mb: int | None = None
     max_output_mb: int = 1024
     warm_up: WarmUp = WarmUp()
+    load_timeout_s: float = 120.0
 
 
 A_DAY_MS = 86_400_000
@@ -125,6 +128,7 @@ RANGES: Mapping[str, Range] = {
     "memory_limit_mb": Range(1, 2**20, "without it there is no limit"),
     "max_output_mb": Range(1, 2**20),
     "warm_up.rows.*": Range(1, 2**20),
+    "load_timeout_s": Range(0.001, 86_400),
 }
 
 

@@ -45,8 +45,8 @@ def limited(folder: Path, *, ready: bool = True) -> AbstractContextManager[Cohor
     return cohort(folder / "models", folder, ready=ready, inspection_seconds=2, inspection_mb=512)
 
 
-def state(server: Cohort, model: str) -> Any:
-    return httpx.get(f"{server.url}/models/{model}/versions/1", timeout=PATIENCE).json()
+def state(server: Cohort, model: str, version: int = 1) -> Any:
+    return httpx.get(f"{server.url}/models/{model}/versions/{version}", timeout=PATIENCE).json()
 
 
 def predicts(server: Cohort, model: str = "plain") -> bool:
@@ -102,6 +102,32 @@ def test_others_are_served_while_a_model_is_inspected(tmp_path: Path) -> None:
         server.wait_for("/health/ready")
         onnx_models.save(onnx_models.mlp(seed=1), tmp_path / "models" / "c" / "1" / "model.onnx")
         wait_until(lambda: predicts(server, "c"), seconds=PATIENCE)
+
+
+@pytest.mark.parametrize("inspected", [True, False])
+def test_runs_without_end_hold_up_others_for_a_while_only(tmp_path: Path, inspected: bool) -> None:
+    """A model that loops with several rows only: in a child, and in the server where there is none.
+
+    The version that served before serves on, and the models after it load.
+    """
+    seconds, setting = (2, "COHORT_INSPECTION_SECONDS") if inspected else (0, "load_timeout_s")
+    models = tmp_path / "models"
+    for name in ("a", "b"):
+        onnx_models.save(onnx_models.mlp(), models / name / "1" / "model.onnx")
+    (models / "a" / "config.yaml").write_text("{providers: [cpu], load_timeout_s: 3}")
+    with cohort(models, tmp_path, inspection_seconds=seconds) as server:
+        loops = onnx_models.growing_with_rows(loops=True)
+        onnx_models.save(loops, models / "a" / "2" / "model.onnx")
+        wait_until(lambda: state(server, "a", 2).get("state") == "LOADING", seconds=PATIENCE)
+        onnx_models.save(onnx_models.mlp(seed=1), models / "c" / "1" / "model.onnx")
+        wait_until(lambda: predicts(server, "c"), seconds=PATIENCE)
+        assert state(server, "a", 2).get("state") == "UNAVAILABLE"
+        assert setting in state(server, "a", 2)["reason"]
+        assert predicts(server, "a")
+        assert inspected or "load takes long" in server.logged
+    with cohort(models, tmp_path, inspection_seconds=seconds) as server:
+        assert state(server, "a", 2).get("state") == "UNAVAILABLE"
+        assert predicts(server, "b")
 
 
 def test_a_crash_of_a_new_version_leaves_the_old_one_serving(tmp_path: Path) -> None:

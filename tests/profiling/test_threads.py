@@ -220,7 +220,7 @@ def test_lone_sessions_answers_are_compared_with_the_examples(
     monkeypatch.setattr("app.registry.preparation.verify_digests", lambda *_: None)
     monkeypatch.setattr(
         "app.registry.preparation._compare_examples",
-        lambda session, manifest: compared.append(session),
+        lambda session, run, manifest: compared.append(session),
     )
     found = prepare_version(Source(path, "", ModelConfig(providers=CHAIN)), None)
     assert compared == [found.session, found.exclusive]

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from app.batching import BatchPolicy
 from app.errors import LoadFailed
-from app.profiling import Threads, Trial, find_trial, result
+from app.profiling import RunFeeds, Threads, Trial, find_trial, result
 from app.registry import preparation
 from app.registry.catalog import Source
 from app.registry.preparation import PreparedVersion, prepare_version
-from app.repository import Example, Manifest, ModelConfig, dump_manifest, verify_digests
+from app.repository import Example, Manifest, ModelConfig, WarmUp, dump_manifest, verify_digests
 from app.session import Provider, Session, digests, open_session, optimized_graph
 from app.session.digests import hash_file
 from tests import onnx_models
 
 CHAIN = (Provider("cpu"),)
+PATIENT_LOAD = 3.0
 CONFIG = ModelConfig(providers=CHAIN, batching=BatchPolicy(max_batch_size=2))
 
 
@@ -57,7 +60,9 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         counter["trial"] += 1
         return find_trial(*arguments)
 
-    def find_threads(session: Session, trial: Trial, seconds: float, reopen: Any) -> Threads:
+    def find_threads(
+        session: Session, trial: Trial, seconds: float, reopen: Any, runs_of: Any
+    ) -> Threads:
         with_two = reopen(2)
         with_two.run(trial.feeds(1))
         with_two.close()
@@ -160,3 +165,34 @@ def test_model_that_refuses_synthetic_inputs_is_served_with_a_reason(
     assert prepared.example is not None
     (path.parent / "manifest.json").unlink()
     assert load(path, None).example is None
+
+
+def test_runs_without_end_are_ended_when_the_time_is_over(tmp_path: Path) -> None:
+    """The load fails with a sentence, keeps no profile, and was told in the log before."""
+    endless = onnx_models.growing_with_rows(loops=True)
+    path = onnx_models.save(endless, tmp_path / "slow" / "3" / "model.onnx")
+    cache = tmp_path / "cache"
+    with capture_logs() as logs, pytest.raises(LoadFailed, match=r"than 0\.4 s \(load_timeout_s\)"):
+        load(path, cache, replace(CONFIG, load_timeout_s=0.4))
+    assert not list(cache.rglob("*.json"))
+    assert [(one["model"], one["version"]) for one in logs if "takes long" in one["event"]] == [
+        ("slow", "3")
+    ]
+
+
+def test_time_that_is_over_for_exclusive_runs_leaves_the_version_serving(
+    path: Path, counts: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its other session has had its runs."""
+    (path.parent / "manifest.json").unlink()
+    warmed: list[RunFeeds] = []
+
+    def warm_up(run: RunFeeds, trial: Trial, warm_up: WarmUp) -> None:
+        warmed.append(run)
+        while len(warmed) == 2:
+            run(trial.feeds(1))
+
+    monkeypatch.setattr(preparation, "_warm_up", warm_up)
+    prepared = load(path, None, replace(CONFIG, load_timeout_s=PATIENT_LOAD))
+    assert prepared.exclusive is None
+    assert prepared.profile_result.profile.seconds

@@ -66,6 +66,7 @@ def test_every_key_is_read() -> None:
         memory_limit_mb: 512
         max_output_mb: 16
         warm_up: {rows: [1, 4]}
+        load_timeout_s: 30
         """,
         FILE,
     )
@@ -79,6 +80,7 @@ def test_every_key_is_read() -> None:
         memory_limit_mb=512,
         max_output_mb=16,
         warm_up=WarmUp((1, 4)),
+        load_timeout_s=30.0,
     )
 
 
