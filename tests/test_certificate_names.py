@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping, Set
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 import trustme
-from cryptography.x509 import DNSName, GeneralName, IPAddress, RFC822Name, UniformResourceIdentifier
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import (
+    CertificateBuilder,
+    DNSName,
+    GeneralName,
+    IPAddress,
+    Name,
+    ObjectIdentifier,
+    RFC822Name,
+    UniformResourceIdentifier,
+    UnrecognizedExtension,
+    random_serial_number,
+)
 
 from app.rest.credentials import certificate_names
 from app.rpc.certificates import names_in_pem
@@ -78,3 +93,20 @@ def test_without_a_certificate_there_are_no_names() -> None:
     assert certificate_names(None) is None
     assert certificate_names({}) is None
     assert names_in_pem(b"-----BEGIN CERTIFICATE-----\n") == frozenset()
+
+
+NAMES_OID, OTHER_OID = ObjectIdentifier("2.5.29.17"), ObjectIdentifier("2.5.29.99")
+
+
+@pytest.mark.parametrize("oids", [[NAMES_OID], [NAMES_OID, OTHER_OID]], ids=["kind", "twice"])
+def test_names_that_cannot_be_read_are_nobody(oids: list[ObjectIdentifier]) -> None:
+    """A name of a kind that the library does not have, and names that are there twice."""
+    key = generate_private_key(SECP256R1())
+    name, now = Name([]), datetime.now(UTC)
+    builder = CertificateBuilder(name, name, key.public_key(), random_serial_number(), now, now)
+    for oid in oids:
+        extension = UnrecognizedExtension(oid, b"\x30\x02\xa3\0")
+        builder = builder.add_extension(extension, critical=False)
+    der = builder.sign(key, SHA256()).public_bytes(Encoding.DER)
+    same = der.replace(b"\x06\x03\x55\x1d\x63", b"\x06\x03\x55\x1d\x11")
+    assert names_in_pem(ssl.DER_cert_to_PEM_cert(same).encode()) == frozenset()

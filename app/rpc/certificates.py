@@ -27,5 +27,6 @@ def names_in_pem(pem: bytes) -> frozenset[str]:
             found += names.value.get_values_for_type(x509.UniformResourceIdentifier)
         common = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
         return frozenset(found or [str(one.value) for one in common])
-    except ValueError:  # no certificate that this library reads, so that it names nobody
+    except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
+        # no certificate that this library reads, so that it names nobody
         return frozenset()
