@@ -5,7 +5,7 @@ Messages are parsed here and not by gRPC, which gives INTERNAL for one that it c
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from traceback import clear_frames
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -21,10 +21,7 @@ from app.refusals import known_error
 from app.request_ids import REQUEST_ID, new_request_id, readable
 from app.rpc.certificates import names_in_pem
 from app.rpc.errors import details_of, grpc_status, log_grpc_refusal, metadata_of
-from app.rpc.transfers import Context, Transfers
-
-CallMetadata = Iterable[tuple[str, str | bytes]]
-"""A call's pairs as gRPC has them: names in lower case, bytes under those that end in -bin."""
+from app.rpc.transfers import CallMetadata, Context, Transfers
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"  # subscripts are for checkers
 Request = TypeVar("Request", bound=Message)
@@ -121,12 +118,12 @@ def unary_bytes(
 
     async def call(requests: object, context: Context) -> bytes:
         del requests
-        if request_id := sent_id(context):
-            context.set_trailing_metadata(((REQUEST_ID, request_id),))
+        begin_call(context, transfers)
         try:
             with transfers.memory.hold() as hold:
                 if gate is None:
-                    response = await serve(RpcCall(context, None, hold))
+                    with transfers.enter_open():
+                        response = await serve(RpcCall(context, None, hold))
                 else:
                     with gate.enter(context, hold) as entered:
                         response = await serve(entered)
@@ -137,12 +134,22 @@ def unary_bytes(
         return response
 
     async def serve(entered: RpcCall) -> bytes:
-        data = await transfers.receive(entered.context)
+        anyone = gate is None
+        data = await transfers.receive(entered.context, due=True, anyone=anyone)
         if data is None:
             raise InvalidInput("the call ended without a message that this server takes")
-        return await respond(await transfers.unpack(data, entered.hold), entered)
+        data = await transfers.unpack(data, entered.hold, anyone=anyone)
+        return await respond(data, entered)
 
     return method, grpc.stream_unary_rpc_method_handler(call)
+
+
+def begin_call(context: Context, transfers: Transfers) -> None:
+    """Note what a call came with, and give its `x-request-id` back."""
+    metadata = context.invocation_metadata() or ()
+    transfers.begin(context, metadata)
+    if request_id := _id_in(metadata):
+        context.set_trailing_metadata(((REQUEST_ID, request_id),))
 
 
 async def refuse(context: Context, error: Exception, method: str) -> None:
@@ -168,7 +175,11 @@ def _forget_locals(error: BaseException | None) -> None:
 
 def sent_id(context: Context) -> str:
     """The `x-request-id` of a call's metadata; "" where there is none that can be passed on."""
-    sent = find_metadata(context.invocation_metadata() or (), REQUEST_ID)
+    return _id_in(context.invocation_metadata() or ())
+
+
+def _id_in(metadata: CallMetadata) -> str:
+    sent = find_metadata(metadata, REQUEST_ID)
     return "" if sent is None else readable(sent.encode("latin-1", "replace")).decode()
 
 

@@ -15,7 +15,7 @@ from grpc_health.v1 import health
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from app.errors import CohortError, NotFound, quoted
-from app.rpc.calls import RpcCall, parse_message, refuse, unary
+from app.rpc.calls import RpcCall, begin_call, parse_message, refuse, unary
 from app.rpc.transfers import Context, Transfers
 
 POLL_SECONDS = 0.25
@@ -60,22 +60,26 @@ class Health:
 
     async def _watch(self, requests: object, context: Context) -> None:
         del requests
+        begin_call(context, self._transfers)
         try:
-            with self._transfers.memory.hold() as hold:
-                data = await self._transfers.receive(context) or b""
-                request = parse_message(
-                    HealthCheckRequest, await self._transfers.unpack(data, hold)
-                )
-            last = None
-            while not self._closed.is_set():
-                now = self._now(request)
-                if now != last:
-                    await context.write(now.SerializeToString())
-                    last = now
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._closed.wait(), POLL_SECONDS)
+            with self._transfers.enter_open():
+                await self._tell(context)
         except CohortError as error:
             await refuse(context, error, "Watch")
+
+    async def _tell(self, context: Context) -> None:
+        with self._transfers.memory.hold() as hold:
+            data = await self._transfers.receive(context, due=True, anyone=True) or b""
+            data = await self._transfers.unpack(data, hold, anyone=True)
+        request = parse_message(HealthCheckRequest, data)
+        last = None
+        while not self._closed.is_set():
+            now = self._now(request)
+            if now != last:
+                await context.write(now.SerializeToString())
+                last = now
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closed.wait(), POLL_SECONDS)
 
     def _now(self, request: HealthCheckRequest) -> HealthCheckResponse:
         if request.service not in self._services:

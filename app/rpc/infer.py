@@ -13,9 +13,10 @@ from app.codec.codec_thread import codec_thread
 from app.data_plane import DataPlane, MemoryHold, Outputs, Sticky, count_bytes, sticky_key
 from app.errors import Cancelled, CohortError, DeadlineExceeded, TooLarge
 from app.open_inference import Inference
-from app.rpc.calls import CallMetadata, find_metadata
+from app.rpc.calls import find_metadata
 from app.rpc.contents import read_request, write_response
 from app.rpc.inference_pb2 import ModelInferResponse, ModelStreamInferResponse
+from app.rpc.transfers import CallMetadata
 from app.rpc.wire import InferMessage, Part, delimited, read_at_once, read_whole
 
 A = TypeVar("A")

@@ -10,7 +10,7 @@ from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 
 from app.errors import CohortError
-from app.rpc.calls import Handler, parse_message, refuse
+from app.rpc.calls import Handler, begin_call, parse_message, refuse
 from app.rpc.descriptor_pool import POOL
 from app.rpc.transfers import Context, Transfers
 
@@ -23,17 +23,21 @@ def reflection_handlers(services: Iterable[str], transfers: Transfers) -> grpc.G
 
     async def reflect(requests: object, context: Context) -> None:
         del requests
+        begin_call(context, transfers)
 
         async def received() -> AsyncIterator[ServerReflectionRequest]:
-            while (data := await transfers.receive(context)) is not None:
+            data = await transfers.receive(context, due=True, anyone=True)
+            while data is not None:
                 with transfers.memory.hold() as hold:
-                    data = await transfers.unpack(data, hold)
+                    data = await transfers.unpack(data, hold, anyone=True)
                     yield parse_message(ServerReflectionRequest, data)
+                data = await transfers.receive(context, anyone=True)
 
         try:
-            responses: Any = servicer.ServerReflectionInfo(received(), context)
-            async for response in responses:  # the stubs take it for a coroutine
-                await transfers.write(context, response.SerializeToString())
+            with transfers.enter_open():
+                responses: Any = servicer.ServerReflectionInfo(received(), context)
+                async for response in responses:  # the stubs take it for a coroutine
+                    await transfers.write(context, response.SerializeToString())
         except CohortError as error:
             await refuse(context, error, METHOD)
 

@@ -16,14 +16,14 @@ from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
 from app.rpc import inference_pb2 as messages
 from app.rpc.admin import AdminCalls
-from app.rpc.calls import CallerGate, CallMetadata, RpcCall, unary, unary_bytes
+from app.rpc.calls import CallerGate, RpcCall, unary, unary_bytes
 from app.rpc.descriptor_pool import add
 from app.rpc.health import Health
 from app.rpc.infer import InferCalls
 from app.rpc.metadata import MetadataCalls
 from app.rpc.reflecting import reflection_handlers
 from app.rpc.streams import Streams
-from app.rpc.transfers import Transfers
+from app.rpc.transfers import CallMetadata, Transfers
 from app.rpc.wire import InferMessage
 
 SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
@@ -35,6 +35,9 @@ add(
 
 STREAMS_PER_CONNECTION = 1024
 """Calls in progress on one connection; clients keep further ones back."""
+
+OPEN_CALLS_SHARE = 16
+"""Of so many calls, one may need no key: the others are for callers who have one."""
 
 HANDSHAKE_SECONDS = 20
 """How long a connection may take to begin to speak HTTP/2."""
@@ -67,7 +70,9 @@ class RpcServer:
         authority: Authority,
     ) -> None:
         self._infer_calls = InferCalls(data, max_message_bytes)
-        self._transfers = Transfers(data.memory, max_message_bytes)
+        self._transfers = Transfers(
+            data.memory, max_message_bytes, max(1, max_calls // OPEN_CALLS_SHARE)
+        )
         self._gate = CallerGate(authority)
         read = self._infer_calls.read
         self._streams = Streams(

@@ -11,8 +11,8 @@ import grpc
 from app.data_plane import SMALL_BYTES, MemoryHold
 from app.errors import NotReady
 from app.refusals import known_error
-from app.request_ids import REQUEST_ID, new_request_id
-from app.rpc.calls import CallerGate, Handler, RpcCall, refuse, sent_id
+from app.request_ids import new_request_id
+from app.rpc.calls import CallerGate, Handler, RpcCall, begin_call, refuse, sent_id
 from app.rpc.errors import details_of, log_grpc_refusal
 from app.rpc.inference_pb2 import ModelStreamInferResponse
 from app.rpc.transfers import Context, Transfers
@@ -61,8 +61,7 @@ class Streams:
 
     async def _serve(self, requests: object, context: Context) -> None:
         del requests  # received by `transfers`
-        if request_id := sent_id(context):
-            context.set_trailing_metadata(((REQUEST_ID, request_id),))
+        begin_call(context, self._transfers)
         try:
             self._gate.check(context)
             with ExitStack() as holds:

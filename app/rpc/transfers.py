@@ -9,6 +9,10 @@ arrived on each connection with a call that waits, and those that no call was gi
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from math import inf
 from time import monotonic
 
 import structlog
@@ -16,7 +20,7 @@ from grpc import aio
 
 from app.codec.compression import decompress, detect_coding
 from app.data_plane import SMALL_BYTES, MemoryBudget, MemoryHold
-from app.data_plane.pace import BODY_TOO_SLOW, Pace
+from app.data_plane.pace import BODY_TOO_SLOW, MIN_BYTES_PER_SECOND, WINDOW_SECONDS, Pace
 from app.errors import CohortError, InvalidInput, NotReady, Overloaded, TooLarge
 from app.rpc.errors import MessageTooLarge
 from app.rpc.sockets import (
@@ -32,29 +36,65 @@ log = structlog.get_logger("cohort.rpc")
 
 LOOK_SECONDS = 0.1
 LOOK_SHARE = 20
-"""How often connections are looked at, and in which share of the time at most."""
+LONGEST_PAUSE_SECONDS = 1.0
+"""How often connections are looked at, in which share of the time, and after what at most."""
 
 FORGET_SECONDS = 10.0
 """How often connections that are gone are forgotten."""
 
 OVERHEAD_BYTES = 128
-"""What a call sends beside its message: frames and headers, most of which HTTP/2 has by number."""
+"""What a call sends beside its message and its metadata: frames, and headers of HTTP/2's own."""
+
+ALIVE_BYTES = 8
+"""What a connection may send from one look to the next that belongs to no call, such as pings."""
 
 SURELY_A_MESSAGE_BYTES = 2**20
 """What is held at least of a message that arrives too slowly: less may be overhead."""
 
+OPEN_BYTES, OPEN_SECONDS = 4096, 10.0
+"""A message of a call that needs no key: its size, and how long the first one may take."""
+
+OPEN_OVERHEAD_BYTES = 2**16
+"""What a connection may send beside such messages before one of them is taken for too large."""
+
+WINDOW_UPDATE_SHARE = 512
+"""Of so many bytes of responses, one comes back: HTTP/2's frames that let the next ones be sent."""
+
 Context = aio.ServicerContext[bytes, bytes]
+
+CallMetadata = Iterable[tuple[str, str | bytes]]
+"""A call's pairs as gRPC has them: names in lower case, bytes under those that end in -bin."""
 
 
 class _Waiting:
     """A call that waits for a message."""
 
-    __slots__ = ("refusal", "since", "task")
+    __slots__ = ("anyone", "due", "mark", "refusal", "since", "task")
 
-    def __init__(self, task: asyncio.Task[object] | None, since: int) -> None:
+    def __init__(self, task: asyncio.Task[object] | None, since: int, *, anyone: bool) -> None:
         self.task = task  # gRPC makes one for each call
         self.since = since  # the number of looks by then
+        self.anyone = anyone  # needs no key
+        self.due = inf  # when the message has to be there, or has to go on arriving
+        self.mark = 0  # bytes received when `due` was set
         self.refusal: CohortError | None = None
+
+    def expect(self, received: int) -> None:
+        """From now on, the message has to arrive in time."""
+        self.due = monotonic() + (OPEN_SECONDS if self.anyone else WINDOW_SECONDS)
+        self.mark = received
+
+    def look(self, received: int | None) -> None:
+        """Refuse the call if its message is late.
+
+        received: The bytes of its connection; None where they are not known.
+        """
+        if self.anyone:
+            self.refuse(InvalidInput(f"no message was there within {OPEN_SECONDS:g} s"))
+        elif received is not None:
+            if received - self.mark < MIN_BYTES_PER_SECOND * WINDOW_SECONDS:
+                self.refuse(InvalidInput(BODY_TOO_SLOW))
+            self.expect(received)
 
     def refuse(self, error: CohortError) -> None:
         if self.task is not None:
@@ -91,24 +131,51 @@ class Transfers:
 
     memory: The budget in which both count.
     max_message_bytes: The size of a message at most, also unpacked.
+    max_open_calls: How many calls that need no key may be in progress.
     """
 
-    def __init__(self, memory: MemoryBudget, max_message_bytes: int) -> None:
+    def __init__(self, memory: MemoryBudget, max_message_bytes: int, max_open_calls: int) -> None:
         self.memory = memory
         self._limit = max_message_bytes
+        self._open_calls, self._max_open_calls = 0, max_open_calls
         self._connections: dict[PeerAddress, _Connection] = {}
         self._peers: dict[str, _Connection] = {}  # by the names that gRPC gives them
         self._looks = 0
         self._matched = monotonic()
         self._busy = asyncio.Event()  # some connection is worth a look
+        self._looker = ThreadPoolExecutor(1, "look")  # no other work keeps it waiting
 
-    async def receive(self, context: Context) -> bytes | None:
+    def begin(self, context: Context, metadata: CallMetadata) -> None:
+        """Note what a call sent before its messages."""
+        self._of(context).accounted += sum(len(name) + len(value) for name, value in metadata)
+        self._busy.set()
+
+    @contextmanager
+    def enter_open(self) -> Iterator[None]:
+        """Count a call that needs no key, until it ends. Raises Overloaded where there are many."""
+        if self._open_calls >= self._max_open_calls:
+            raise Overloaded("too many calls that need no key are in progress")
+        self._open_calls += 1
+        try:
+            yield
+        finally:
+            self._open_calls -= 1
+
+    async def receive(
+        self, context: Context, *, due: bool = False, anyone: bool = False
+    ) -> bytes | None:
         """The next message of a call, as it was sent; None where there are no more.
 
-        Raises InvalidInput where it arrives too slowly, and Overloaded where there is no room.
+        due: Whether it has to come now; a stream may pause between its messages.
+        anyone: Whether the call needs no key, so that the message is small.
+
+        Raises InvalidInput where it arrives too slowly, Overloaded where there is no room, and
+        MessageTooLarge.
         """
         connection = self._of(context)
-        waiting = _Waiting(asyncio.current_task(), self._looks)
+        waiting = _Waiting(asyncio.current_task(), self._looks, anyone=anyone)
+        if due:
+            waiting.expect(connection.received)
         connection.waiting.add(waiting)
         self._busy.set()
         try:
@@ -124,6 +191,8 @@ class Transfers:
             return None
         connection.accounted += len(data) + OVERHEAD_BYTES
         connection.hold.set(max(connection.hold.size - len(data), 0))
+        if anyone and len(data) > OPEN_BYTES:
+            raise _open_too_large()
         return data
 
     def end_receiving(self) -> None:
@@ -133,7 +202,7 @@ class Transfers:
             for waiting in list(connection.waiting):
                 waiting.refuse(error)
 
-    async def unpack(self, data: bytes, hold: MemoryHold) -> bytes:
+    async def unpack(self, data: bytes, hold: MemoryHold, *, anyone: bool = False) -> bytes:
         """Give a message as it was before it was compressed, and hold what it needs.
 
         gRPC would unpack any number at once: 200 calls of 60 KB each took 3.4 GB.
@@ -146,7 +215,7 @@ class Transfers:
         if coding is None:
             return data
         try:
-            return await decompress(coding, data, self._limit, hold.add)
+            return await decompress(coding, data, self._most(anyone), hold.add)
         except TooLarge as error:
             raise MessageTooLarge(error.message) from None
 
@@ -169,6 +238,7 @@ class Transfers:
         """Write one of a stream's responses, and wait until it is on its way."""
         connection = self._of(context)
         connection.unread += len(response)
+        connection.accounted += len(response) // WINDOW_UPDATE_SHARE
         self._busy.set()
         try:
             await context.write(response)
@@ -192,7 +262,7 @@ class Transfers:
         while True:
             await self._busy.wait()
             self._busy.clear()
-            await asyncio.sleep(max(LOOK_SECONDS, took * LOOK_SHARE))
+            await asyncio.sleep(min(max(LOOK_SECONDS, took * LOOK_SHARE), LONGEST_PAUSE_SECONDS))
             began = monotonic()
             try:
                 await self._look_at_all(port)
@@ -201,6 +271,7 @@ class Transfers:
             took = monotonic() - began
 
     async def _look_at_all(self, port: int) -> None:
+        look = asyncio.get_running_loop().run_in_executor
         seen = {
             address: one
             for address, one in self._connections.items()
@@ -209,11 +280,11 @@ class Transfers:
         unmatched = any(one.descriptor is None for one in seen.values())
         if unmatched or monotonic() - self._matched > FORGET_SECONDS:
             self._matched = monotonic()
-            self._match(await asyncio.to_thread(find_sockets, port), seen)
+            self._match(await look(self._looker, find_sockets, port), seen)
         sockets = {
             address: one.descriptor for address, one in seen.items() if one.descriptor is not None
         }
-        progress = await asyncio.to_thread(read_progress, sockets)
+        progress = await look(self._looker, read_progress, sockets)
         self._looks += 1
         for address, one in seen.items():
             self._look(address, one, progress.get(address))
@@ -236,6 +307,10 @@ class Transfers:
 
     def _look(self, address: PeerAddress, one: _Connection, progress: Progress | None) -> None:
         """Hold what has arrived on a connection; refuse its calls where there is no room."""
+        now = monotonic()
+        for call in one.waiting:
+            if now >= call.due:
+                call.look(progress and progress.received)
         if progress is None:
             one.descriptor = None
             one.hold.set(0)
@@ -246,16 +321,24 @@ class Transfers:
         waiting = [call for call in one.waiting if call.since < self._looks - 1]
         if not waiting:  # none that waited at the last look: what had arrived by then is given
             one.accounted = max(one.accounted, before)
-        one.accounted = min(one.accounted, one.received)
-        arrived = min(one.received - one.accounted, len(one.waiting) * self._limit)
-        if refusal := self._hold(one, arrived):
+        one.accounted = min(one.accounted + ALIVE_BYTES, one.received)
+        arrived = one.received - one.accounted
+        most = sum(self._most(call.anyone) for call in one.waiting)
+        if waiting and arrived > most + OPEN_OVERHEAD_BYTES and all(x.anyone for x in one.waiting):
+            refusal: CohortError | None = _open_too_large()
+        else:
+            refusal = self._hold(one, min(arrived, most))
+        if refusal is not None:
             for call in waiting or one.waiting:
                 call.refuse(refusal)
-        now = monotonic()
         if one.unread <= 0:
             one.reading.rest()
         elif one.reading.is_slow(now, progress.taken):
             end_connection(address, one.descriptor or -1)
+
+    def _most(self, anyone: bool) -> int:
+        """The size of a message at most."""
+        return OPEN_BYTES if anyone else self._limit
 
     def _hold(self, one: _Connection, arrived: int) -> CohortError | None:
         """Hold so many bytes, or say why the calls that they are for have to go."""
@@ -271,3 +354,7 @@ class Transfers:
         except Overloaded as error:
             return error
         return None
+
+
+def _open_too_large() -> MessageTooLarge:
+    return MessageTooLarge(f"a message of this call may have {OPEN_BYTES} bytes")

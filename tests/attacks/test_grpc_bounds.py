@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import secrets
 import struct
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -35,6 +37,7 @@ from tests.waiting import PATIENCE, wait_until
 BUDGET = 64  # MiB
 FILES = 1024
 STREAMS = 1024
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +198,85 @@ def test_one_stream_after_the_other_counts_as_well(server: Cohort) -> None:
         wait_until(refused)
         assert held(server) <= BUDGET
     wait_until(lambda: held(server) == 0)
+
+
+OPEN = ["ServerLive", "/grpc.health.v1.Health/Watch", REFLECTION]
+
+
+@pytest.mark.parametrize("method", OPEN)
+def test_calls_that_need_no_key_are_small(server: Cohort, method: str) -> None:
+    """Large messages to them are refused as they arrive, and hold nothing of the budget."""
+    part = message(bytes(8 * 2**20), announced=30 * 2**20)
+    most = 0.0
+    with ExitStack() as stack:
+        for _ in range(6):
+            peer = stack.enter_context(closing(Peer(server.grpc)))
+            stream = peer.call(method)
+            peer.send(stream, part)
+            most = max(most, held(server))
+            wait_until(partial(ended, peer, stream))
+            assert b"TooLarge" in peer.statuses[stream]
+    assert most < 2
+    with closing(Peer(server.grpc)) as peer:
+        stream = peer.call(method)
+        peer.send(stream, message(bytes(5000)))
+        wait_until(partial(ended, peer, stream))
+        assert b"TooLarge" in peer.statuses[stream]
+
+
+def ended(peer: Peer, stream: int) -> bool:
+    peer.read(0.1)
+    return stream in peer.statuses
+
+
+async def test_calls_that_need_no_key_leave_room_for_the_others(server: Cohort) -> None:
+    """There are so many, those without a message end soon, and who has a key is answered."""
+    with ExitStack() as stack:
+        peers = [stack.enter_context(closing(Peer(server.grpc))) for _ in range(3)]
+        for peer in peers:
+            peer.read(0.1)
+            for number in range(600):
+                peer.call(OPEN[number % 3])
+                peer.read()
+
+        def count_ended(why: bytes = b"") -> int:
+            for peer in peers:
+                peer.read()
+            return sum(why in one for peer in peers for one in peer.statuses.values())
+
+        wait_until(lambda: count_ended() >= 1800 - STREAMS)
+        assert count_ended(b"Overloaded") > 100  # the library itself cancels others
+        async with connected(server.grpc) as client:
+            assert (await client.infer("same", {"x": np.ones((1, 3), "f4")}))["y"].shape == (1, 3)
+        wait_until(lambda: count_ended() == 1800)
+        assert await is_live(server)
+
+
+def test_a_call_without_its_message_ends(server: Cohort) -> None:
+    """Nothing arrives for as long as a body may pause: over gRPC as over HTTP."""
+    with closing(Peer(server.grpc)) as peer:
+        begun = peer.call()
+        peer.send(peer.call(), message(b"", announced=100))
+        wait_until(partial(ended, peer, begun))
+        assert b"InvalidInput" in peer.statuses[begun]
+        wait_until(lambda: ended(peer, begun) and len(peer.statuses) == 2)
+
+
+async def test_long_metadata_is_no_message(server: Cohort) -> None:
+    """Calls with a long token each, beside a stream that waits, leave nothing held behind."""
+    async with connected(server.grpc) as client:
+        stream = client.stream()
+        asked = raw_request("same", {"x": np.ones((1, 3), "f4")})
+        request = asked.SerializeToString()
+        await stream.write(request)
+        await told(stream)
+        for _ in range(400):
+            token = f"Bearer {secrets.token_urlsafe(4500)}"
+            await client.call("ModelInfer", asked, metadata=[("authorization", token)])
+        wait_until(lambda: held(server) < 0.25, seconds=5)
+        await stream.write(request)
+        assert not (await told(stream)).error_message
+        await stream.done_writing()
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
