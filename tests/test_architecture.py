@@ -37,7 +37,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"comparing"}),
     frozenset({"codec"}),
     frozenset({"tensors"}),
-    frozenset({"errors"}),
+    frozenset({"errors", "kept_files"}),
 )
 ROW = {name: number for number, row in enumerate(ROWS) for name in row}
 

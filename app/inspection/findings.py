@@ -7,15 +7,14 @@ on. It is replaced whole; a torn or foreign one counts as absent.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import structlog
+
+from app.kept_files import path_for, write_whole
 
 log = structlog.get_logger("cohort.inspection")
 
@@ -71,15 +70,7 @@ class Findings:
         """Keep `finding`, in place of what was kept for this key."""
         text = json.dumps({"key": dict(key), **asdict(finding)}, indent=1)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self._folder, prefix=".writing-")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    file.write(text)
-                Path(name).replace(self._path(key))
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+            write_whole(self._path(key), text)
             self._delete_oldest()
         except OSError as error:
             self._complain(error)
@@ -96,9 +87,7 @@ class Findings:
             file.unlink(missing_ok=True)
 
     def _path(self, key: Mapping[str, str]) -> Path:
-        known = json.dumps([FINDING_FORMAT, dict(key)], sort_keys=True)
-        rest = hashlib.sha256(known.encode()).hexdigest()[:24]
-        return self._folder / f"{key['model'][:32]}-{rest}.json"
+        return path_for(self._folder, FINDING_FORMAT, key)
 
     def _complain(self, error: OSError) -> None:
         """Log, once, that findings are not kept."""

@@ -13,13 +13,14 @@ import fcntl
 import hashlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import structlog
+
+from app.kept_files import path_for, write_whole
 
 log = structlog.get_logger("cohort.profiling")
 
@@ -53,15 +54,7 @@ class Store:
         """Keep `content`, in place of what was kept for this key."""
         text = json.dumps({"format": FORMAT, "key": dict(key), **content}, indent=1)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self._folder, prefix=".writing-")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    file.write(text)
-                Path(name).replace(self._path(key))
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+            write_whole(self._path(key), text)
         except OSError as error:
             self._complain(error)
 
@@ -112,9 +105,7 @@ class Store:
                 return
 
     def _path(self, key: Mapping[str, str]) -> Path:
-        known = json.dumps([FORMAT, dict(key)], sort_keys=True)
-        rest = hashlib.sha256(known.encode()).hexdigest()[:24]
-        return self._folder / f"{key['model'][:32]}-{rest}.json"
+        return path_for(self._folder, FORMAT, key)
 
     def _load(self, path: Path) -> dict[str, Any] | None:
         try:

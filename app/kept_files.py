@@ -1,0 +1,35 @@
+"""Small files of the cache folder, each for a key in words, so that what differs can be named."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def path_for(folder: Path, form: int, key: Mapping[str, str]) -> Path:
+    """The file for exactly this key in a form: named after the model's digest and all of it.
+
+    folder: Where such files are.
+    form: The number of their form, raised whenever their content changes.
+    key: What the content depends on; "model" is the model's digest.
+    """
+    known = json.dumps([form, dict(key)], sort_keys=True)
+    rest = hashlib.sha256(known.encode()).hexdigest()[:24]
+    return folder / f"{key['model'][:32]}-{rest}.json"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file in place of what is there, so that nobody reads half of it. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
