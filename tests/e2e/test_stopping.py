@@ -37,20 +37,25 @@ async def call_until_refused(server: Cohort, log: Counter[str], *, keep_alive: b
                 log[str(answer.status_code)] += 1
 
 
+async def stop_without_loss(server: Cohort, count: int, *, keep_alive: bool) -> None:
+    """Stop it while so many callers ask: each request is answered, until the door is closed."""
+    log: Counter[str] = Counter()
+    async with asyncio.TaskGroup() as callers:
+        for _ in range(count):
+            callers.create_task(call_until_refused(server, log, keep_alive=keep_alive))
+        await until(lambda: log["200"] >= 200)
+        server.process.send_signal(signal.SIGTERM)
+    status = await asyncio.to_thread(server.process.wait, 60)
+    assert status == 0, server.logged
+    assert set(log) == {"200", "door closed"}, log
+    assert log["door closed"] == count
+
+
 @pytest.mark.parametrize("keep_alive", [True, False])
 async def test_sigterm_under_load_loses_no_request(tmp_path: Path, keep_alive: bool) -> None:
     """Whoever got a connection gets an answer; then the doors close and the process exits 0."""
     with cohort(MODELS, tmp_path, drain_notice_seconds=1) as server:
-        log: Counter[str] = Counter()
-        async with asyncio.TaskGroup() as callers:
-            for _ in range(16):
-                callers.create_task(call_until_refused(server, log, keep_alive=keep_alive))
-            await until(lambda: log["200"] >= 200)
-            server.process.send_signal(signal.SIGTERM)
-        status = await asyncio.to_thread(server.process.wait, 60)
-    assert status == 0, server.logged
-    assert set(log) == {"200", "door closed"}, log
-    assert log["door closed"] == 16
+        await stop_without_loss(server, 16, keep_alive=keep_alive)
 
 
 async def test_readiness_goes_first_and_predictions_go_on(tmp_path: Path) -> None:

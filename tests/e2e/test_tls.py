@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
 import ssl
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,9 +19,9 @@ from grpc_health.v1 import health_pb2
 
 from tests.certificates import issue, replace, serve_with, trusting
 from tests.e2e.processes import MODELS, ROOT, Cohort, cohort, free_port
-from tests.e2e.test_stopping import call_until_refused
+from tests.e2e.test_stopping import stop_without_loss
 from tests.rest.wire import LAST, answers, connect, read_all, request
-from tests.waiting import until, wait_until
+from tests.waiting import wait_until
 
 HEALTH = request("/health/live", method="GET")
 
@@ -177,16 +174,7 @@ async def test_sigterm_over_tls_loses_no_request(
     settings: dict[str, Any] = dict(serve_with(ca, tmp_path))
     trust = trusting(ca, tmp_path)
     with cohort(MODELS, tmp_path, trust=trust, drain_notice_seconds=1, **settings) as server:
-        log: Counter[str] = Counter()
-        async with asyncio.TaskGroup() as callers:
-            for _ in range(8):
-                callers.create_task(call_until_refused(server, log, keep_alive=keep_alive))
-            await until(lambda: log["200"] >= 100)
-            server.process.send_signal(signal.SIGTERM)
-        status = await asyncio.to_thread(server.process.wait, 60)
-    assert status == 0, server.logged
-    assert set(log) == {"200", "door closed"}, log
-    assert log["door closed"] == 8
+        await stop_without_loss(server, 8, keep_alive=keep_alive)
 
 
 # --- Starting
