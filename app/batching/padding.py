@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.batching.policy import Key, Padding, count_rows, count_work
+from app.batching.policy import Key, Padding, count_rows, text_kib
 from app.batching.stacking import Outputs, RowsDoNotFollow
 from app.tensors import Array, Arrays, TensorSpec
 
@@ -74,7 +74,7 @@ class PadPlan:
             if size and padded is not None and padded.axis < array.ndim:
                 length = array.shape[padded.axis]
                 size = size // length * _round_up(length, self.multiples[padded.symbol])
-            count += size + count_work(array) - array.size  # what strings hold
+            count += size + text_kib(array)
         return count
 
     def lengths(self, requests: Sequence[Arrays]) -> dict[str, list[int]]:

@@ -234,12 +234,12 @@ def rows_and_single_key(inputs: Arrays) -> tuple[int, Key]:
 
 def count_elements(inputs: Arrays) -> int:
     """The number of elements of all `inputs`; strings count for more by each KiB they hold."""
-    return sum([count_work(array) for array in inputs.values()])
+    return sum([array.size + text_kib(array) for array in inputs.values()])
 
 
-def count_work(array: Array) -> int:
-    """The number of elements of an array, and of KiB that its strings hold."""
-    return array.size + (held_bytes(array) // 1024 if array.dtype.hasobject else 0)
+def text_kib(array: Array) -> int:
+    """The KiB that the strings of an array hold; 0 for one of numbers."""
+    return held_bytes(array) // 1024 if array.dtype.hasobject else 0
 
 
 def count_rows(inputs: Arrays) -> int:

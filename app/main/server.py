@@ -180,9 +180,8 @@ class Server(uvicorn.Server):
         for connection in list(self.server_state.connections):
             if isinstance(connection, WatchedConnection):
                 connection.end_reading()
-        if self._rpc is not None:
+        if self._rpc is not None and rpc is not None:
             self._rpc.end_reading()
-        if rpc is not None:
             await rpc  # before the lifespan ends, and with it the models
             self.config.timeout_graceful_shutdown = max(0, grace - int(monotonic() - began))
         await super().shutdown(sockets)

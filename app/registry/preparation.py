@@ -121,17 +121,18 @@ def prepare_version(
                 exclusive = _open_exclusive(
                     opener, threads, first_runs, manifest, trial, config.warm_up
                 )
-    except OSError as error:
-        session.close()
-        raise LoadFailed(f"its files cannot be read: {error.strerror}") from error
-    except FirstRunsTooLong as error:
-        session.close()
-        raise LoadFailed(str(error)) from error
     except BaseException as error:
         session.close()
-        if not isinstance(error, CohortError) or isinstance(error, LoadFailed):
-            raise
-        raise LoadFailed(f"its first runs failed: {error}") from error
+        match error:
+            case OSError():
+                reason = f"its files cannot be read: {error.strerror}"
+            case FirstRunsTooLong():
+                reason = str(error)
+            case CohortError() if not isinstance(error, LoadFailed):
+                reason = f"its first runs failed: {error}"
+            case _:
+                raise
+        raise LoadFailed(reason) from error
     give_back_memory()
     example = None if trial.problem else trial.feeds(1)
     if manifest is not None and manifest.examples:

@@ -140,10 +140,7 @@ class _Scan:
             device = self._folder.stat().st_dev
             folders = _folders(self._folder)
         except (OSError, ValueError) as error:
-            reason = _reason(error, self._folder)
-            advice = self._all_stay() if before.models else "put models/<name>/1/model.onnx there"
-            self._say(str(self._folder), f"{reason}; {advice}")
-            return replace(before, problems=tuple(self._problems))
+            return self._all_stay(_reason(error, self._folder))
         models: dict[str, FoundModel] = {}
         for name in folders:
             if not MODEL_NAME.fullmatch(name):
@@ -157,9 +154,7 @@ class _Scan:
         if any(model.versions for model in models.values()):
             self._keep_for(self._quiet, models)
         elif before.models and before.device not in {None, device}:
-            reason = "has no model, and is on another file system than it was"
-            self._say(str(self._folder), f"{reason}; {self._all_stay()}")
-            return replace(before, problems=tuple(self._problems))
+            return self._all_stay("has no model, and is on another file system than it was")
         else:
             self._keep_for(max(self._quiet, EMPTY_SECONDS) if self._quiet else 0, models)
             if any(model.versions for model in models.values()):
@@ -173,8 +168,13 @@ class _Scan:
             device,
         )
 
-    def _all_stay(self) -> str:
-        return f"what was found before stays ({', '.join(islice(self._previous.models, 5))})"
+    def _all_stay(self, reason: str) -> Snapshot:
+        """What the last scan saw, because this one cannot tell, for a `reason`."""
+        some = ", ".join(islice(self._previous.models, 5))
+        stays = f"what was found before stays ({some})"
+        advice = stays if some else "put models/<name>/1/model.onnx there"
+        self._say(str(self._folder), f"{reason}; {advice}")
+        return replace(self._previous, problems=tuple(self._problems))
 
     def _keep_for(self, seconds: float, models: dict[str, FoundModel]) -> None:
         """Add what was found before to `models`, as long as it has not been gone for `seconds`."""
