@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,20 @@ def path_for(folder: Path, form: int, key: Mapping[str, str]) -> Path:
     known = json.dumps([form, dict(key)], sort_keys=True)
     rest = hashlib.sha256(known.encode()).hexdigest()[:24]
     return folder / f"{key['model'][:32]}-{rest}.json"
+
+
+def read_small(path: Path, most: int) -> str:
+    """Read a file of up to `most` bytes.
+
+    Raises OSError, and ValueError where it is none of ours: no file, larger, or not UTF-8.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # no pipe holds it
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is not a file")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"it is larger than {most} bytes")
+    return content.decode()
 
 
 def write_whole(path: Path, text: str) -> None:

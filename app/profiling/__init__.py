@@ -11,6 +11,7 @@ under the cache folder.
 """
 
 from app.profiling.concurrency import ConcurrentRuns, best_concurrency, measure_concurrency
+from app.profiling.kept import KeptProfile, read_kept
 from app.profiling.measurement import (
     Profile,
     choose_size,
@@ -19,7 +20,7 @@ from app.profiling.measurement import (
     sizes_up_to,
     why_unbatchable,
 )
-from app.profiling.result import KeptProfile, ProfileResult, keep, key_for, profile_model
+from app.profiling.result import ProfileResult, keep, key_for, profile_model
 from app.profiling.store import Store
 from app.profiling.threads import Threads, small_enough
 from app.profiling.trial import RunFeeds, Trial, find_trial, synthetic_inputs
@@ -42,6 +43,7 @@ __all__ = [
     "measure_profile",
     "pad_safely",
     "profile_model",
+    "read_kept",
     "sizes_up_to",
     "small_enough",
     "synthetic_inputs",

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
-
-from pydantic import TypeAdapter, ValidationError
 
 from app.batching import BatchPolicy, PadPlan, plan_padding
 from app.profiling.concurrency import ConcurrentRuns
+from app.profiling.kept import KeptProfile
 from app.profiling.measurement import (
     FAILED,
     PADDED_FAILED,
@@ -19,7 +17,7 @@ from app.profiling.measurement import (
     measure_profile,
     pad_safely,
 )
-from app.profiling.store import Store, log
+from app.profiling.store import Store
 from app.profiling.threads import (
     ONE,
     UNLIMITED,
@@ -31,30 +29,6 @@ from app.profiling.threads import (
 )
 from app.profiling.trial import Trial
 from app.session import Opener, Session, machine, runtime_build
-
-
-@dataclass(frozen=True, slots=True)
-class KeptProfile:
-    """The content of a kept profile's file, without its format and key.
-
-    measured: When it was measured, in UTC and ISO 8601.
-    seconds: The duration of a run by its number of rows.
-    max_batch_size: The batch size that was chosen, in rows.
-    reason: Why requests are not batched; empty where they are.
-    padding_off: Why requests are not padded; empty where they are, or need not be.
-    row_elements: The elements of a profiled row; 0, the default, where all rows have as many.
-    threads: The threads of exclusive runs; default one.
-    concurrency: What concurrent runs achieved; default none: not measured.
-    """
-
-    measured: str
-    seconds: dict[int, float]
-    max_batch_size: int
-    reason: str
-    padding_off: str
-    row_elements: int = 0
-    threads: Threads = ONE
-    concurrency: tuple[ConcurrentRuns, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +127,7 @@ def keep(store: Store, key: Mapping[str, str], found: ProfileResult) -> None:
         found.threads,
         found.concurrency,
     )
-    store.write(key, asdict(kept))
+    store.write(key, kept)
 
 
 def _key(opener: Opener, session: Session, batching: BatchPolicy) -> dict[str, str] | None:
@@ -182,24 +156,10 @@ def _measure(
 def _recall(
     store: Store, key: Mapping[str, str], session: Session, batching: BatchPolicy
 ) -> ProfileResult | None:
-    content = store.read(key)
-    if content is None:
-        return None
-    try:
-        kept = _validate(content)
-    except ValidationError as error:
-        log.warning("kept profile is not usable and is measured again", error=str(error))
+    kept = store.read(key, batching)
+    if kept is None:
         return None
     plan = plan_padding(session.inputs, session.outputs, batching.pad)
     padding = PadPlan(reason=kept.padding_off) if kept.padding_off else plan
     profile = Profile(kept.seconds, kept.max_batch_size, kept.reason, kept.row_elements)
     return ProfileResult(profile, padding, kept.threads, kept.concurrency, kept.measured, kept=True)
-
-
-def _validate(content: dict[str, Any]) -> KeptProfile:
-    fields = {name: value for name, value in content.items() if name not in ("format", "key")}
-    kept = _KEPT.validate_python(fields)
-    return replace(kept, seconds=dict(sorted(kept.seconds.items())))
-
-
-_KEPT = TypeAdapter(KeptProfile)

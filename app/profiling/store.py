@@ -2,8 +2,8 @@
 
 A file is named after the model's digest and that of everything else the numbers depend on, which
 it also holds in words, so that `cohort profile` can name what differs. Files are replaced whole;
-a torn or foreign one counts as absent. While a process measures, it holds a lock that the
-system releases should it die; a process that waits too long for it measures as well.
+a torn, foreign or senseless one counts as absent. While a process measures, it holds a lock that
+the system releases should it die; a process that waits too long for it measures as well.
 """
 
 from __future__ import annotations
@@ -15,17 +15,23 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from app.kept_files import path_for, write_whole
+from app.batching import BatchPolicy
+from app.kept_files import path_for, read_small, write_whole
+from app.profiling.kept import KeptProfile, read_kept
 
 log = structlog.get_logger("cohort.profiling")
 
 FORMAT = 4
 """Raised whenever what is kept, or how it is measured, changes."""
+
+MAX_PROFILE_BYTES = 1 << 20
+"""Larger files are none of ours."""
 
 LOCK_SECONDS = 30.0  # seconds to wait for another process that measures the same
 LOCKS = 16  # files; two models that share one may wait for each other
@@ -39,20 +45,27 @@ class Store:
     def __init__(self, cache: Path, *, lock_seconds: float = LOCK_SECONDS) -> None:
         self._folder, self._lock_seconds = cache / "profiles", lock_seconds
 
-    def read(self, key: Mapping[str, str]) -> dict[str, Any] | None:
-        """What was kept for exactly this key; None where nothing usable was."""
+    def read(self, key: Mapping[str, str], policy: BatchPolicy) -> KeptProfile | None:
+        """What was kept for exactly this key; None, said in the log, where it is not usable.
+
+        policy: The batch policy of the model's config.
+        """
         path = self._path(key)
         content = self._load(path)
         if content is None:
             return None
-        if content.get("key") != dict(key):
-            _say_unusable(path, "its key is another one")
+        fields = {name: value for name, value in content.items() if name not in ("format", "key")}
+        try:
+            if content.get("key") != dict(key):
+                raise ValueError("its key is another one")
+            return read_kept(fields, policy)
+        except ValueError as error:
+            _say_unusable(path, str(error))
             return None
-        return content
 
-    def write(self, key: Mapping[str, str], content: Mapping[str, Any]) -> None:
-        """Keep `content`, in place of what was kept for this key."""
-        text = json.dumps({"format": FORMAT, "key": dict(key), **content}, indent=1)
+    def write(self, key: Mapping[str, str], kept: KeptProfile) -> None:
+        """Keep `kept`, in place of what was kept for this key."""
+        text = json.dumps({"format": FORMAT, "key": dict(key), **asdict(kept)}, indent=1)
         try:
             write_whole(self._path(key), text)
         except OSError as error:
@@ -109,7 +122,7 @@ class Store:
 
     def _load(self, path: Path) -> dict[str, Any] | None:
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(read_small(path, MAX_PROFILE_BYTES))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, RecursionError) as error:

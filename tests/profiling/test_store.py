@@ -262,7 +262,7 @@ def test_what_differs_from_the_newest_kept_profile_is_named(
     """The parts of the key, and nothing for a model never seen."""
     store, key = Store(tmp_path / "cache"), key_of(path, session)
     assert store.differences(key) == []
-    store.write(key, {})
+    find(path, session, store)
     assert store.differences({**key, "runtime": "newer", "batching": "other"}) == [
         "runtime",
         "batching",
@@ -281,7 +281,7 @@ def test_failures_are_not_kept(tmp_path: Path, path: Path, session: Session) -> 
 
     fails: Any = Fails(session)
     assert "failed" in find(path, fails, store)[0].profile.reason
-    assert store.read(key) is None
+    assert store.read(key, PLAIN) is None
 
 
 def test_every_way_to_run_is_tried(session: Session) -> None:
