@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,12 +11,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from app.errors import LoadFailed
-from app.session.digests import Digests, Stamp, stamp
 from app.session.failures import sentence
-from app.session.graphs import read_graphs
 from app.session.memory import limit_provider, limit_session, limited_memory
+from app.session.model_files import ModelFiles
 from app.session.optimized_graph import MAX_MODEL_BYTES, OptimizedGraph
-from app.session.protobuf import DeclaredShape, ModelFile, read_model
+from app.session.protobuf import DeclaredShape, ModelFile
 from app.session.providers import (
     CPU,
     DEFAULT_CHAIN,
@@ -26,11 +24,10 @@ from app.session.providers import (
     ProviderPolicy,
     refusal,
 )
-from app.session.rules import ANY_MODEL, ModelRules, check_external, check_model_file
+from app.session.rules import ANY_MODEL, ModelRules
 from app.session.running import Fallback, Placement, Session
 from app.session.runtime import FATAL_ONLY, ort
 from app.session.thread_priority import with_low_priority
-from app.session.value_dependence import find_dependence
 from app.tensors import BY_ORT, TensorSpec
 
 SPIN_MICROSECONDS = "50"
@@ -48,7 +45,7 @@ class SessionOptions:
     custom_op_libraries: tuple[str, ...] = ()  # in the folders of COHORT_CUSTOM_OPS
 
 
-class Opener:
+class Opener(ModelFiles):
     """Opens one model file, once or several times, and knows its digest.
 
     path: the model, `…/<model>/<version>/model.onnx`.
@@ -75,12 +72,10 @@ class Opener:
         rules: ModelRules = ANY_MODEL,
         cache: Path | None = None,
     ) -> None:
+        super().__init__(path, rules, options.custom_op_libraries)
         self.memory_limit_mb = memory_limit_mb
-        self.path, self.chain, self.policy, self.rules = path, tuple(chain), policy, rules
-        self.options, self.cache, self.digests = options, cache, Digests()
-        self._model: ModelFile | None = None
-        self.unpredictable = ""  # why runs cannot be estimated, once the file was read
-        self._stamps: dict[Path, Stamp] = {}
+        self.chain, self.policy = tuple(chain), policy
+        self.options, self.cache = options, cache
 
     def open(self, exclusive_threads: int = 0) -> Session:
         """Open a session on the first link of the chain that can serve the model.
@@ -92,7 +87,7 @@ class Opener:
         chain, policy = self.chain, self.policy
         if not chain:
             raise LoadFailed("the provider chain is empty")
-        model = self._read()
+        model = self.read()
         runtime = _Runtime(self, external=bool(model.external), exclusive_threads=exclusive_threads)
         fallbacks: list[Fallback] = []
         for place, link in enumerate(chain):
@@ -119,51 +114,9 @@ class Opener:
         reasons = "; ".join(f"{fallback.provider}: {fallback.reason}" for fallback in fallbacks)
         raise LoadFailed(f"no provider of the chain can serve it ({reasons})")
 
-    def digest(self) -> str:
-        """The digest of the model, its external data and its custom operators.
-
-        Raises LoadFailed or OSError where they cannot be read.
-        """
-        files = [*self.files(), *self.libraries()]
-        return hashlib.sha256("\n".join(map(self.digests.of, files)).encode()).hexdigest()
-
-    def file_digests(self) -> dict[str, str]:
-        """The SHA-256 of the model and its external data, in hex, by their paths in its folder.
-
-        Raises LoadFailed or OSError where they cannot be read.
-        """
-        names = [self.path.name, *self.external()]
-        return dict(zip(names, map(self.digests.of, self.files()), strict=True))
-
-    def external(self) -> list[str]:
-        """Where the model's external data lies in its folder. Raises LoadFailed."""
-        return sorted(self._read().external)
-
-    def files(self) -> list[Path]:
-        """The model and its external data. Raises LoadFailed."""
-        return [self.path, *(self.path.parent / location for location in self.external())]
-
-    def libraries(self) -> list[Path]:
-        """The libraries of custom operators. Raises LoadFailed where one may not be loaded."""
-        return [self.rules.find_library(name) for name in self.options.custom_op_libraries]
-
     def prefers_cpu(self) -> bool:
         """Whether the CPU is the first link of the chain that can be had."""
         return next((link.name for link in self.chain if not refusal(link)), CPU) == CPU
-
-    def unchanged(self) -> bool:
-        """Whether all files are still as they were just before the model was first opened."""
-        return all(stamp(path) == before for path, before in self._stamps.items())
-
-    def _read(self) -> ModelFile:
-        if self._model is None:
-            before = stamp(self.path)
-            model, self.unpredictable = _read(self.path, self.rules)
-            beside = [self.path.parent / location for location in sorted(model.external)]
-            beside += self.libraries()
-            self._stamps = {self.path: before, **{path: stamp(path) for path in beside}}
-            self._model = model
-        return self._model
 
 
 def open_session(
@@ -230,25 +183,6 @@ def _nodes(raw: Any) -> dict[str, int]:
 
 
 _SHORT = {ort_name: short for short, ort_name in ORT_NAMES.items()}
-
-
-def _read(path: Path, rules: ModelRules) -> tuple[ModelFile, str]:
-    """The model's file, and why the cost of its runs depends on values."""
-    try:
-        check_model_file(path)
-        rules.check_size([path])
-        model = read_model(path)
-        graphs = read_graphs(path, rules.max_nodes)
-        for location in sorted(model.external):
-            check_external(path, location)
-        rules.check_size([path, *(path.parent / location for location in model.external)])
-        return model, find_dependence(graphs)
-    except FileNotFoundError:
-        raise LoadFailed(f"{path.name} not found") from None
-    except OSError as error:
-        raise LoadFailed(f"{path.name} cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise LoadFailed(f"{path.name} is not an ONNX model, or is truncated: {error}") from error
 
 
 class _Runtime:
