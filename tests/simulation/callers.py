@@ -14,6 +14,7 @@ from uvicorn import Config
 from app.rest.hot import protocol_factory
 from app.rest.hot.protocol import HotProtocol
 from tests.simulation.models import POISON
+from tests.simulation.order import KEYS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -29,6 +30,7 @@ class Asked:
     timeout: float
     sent: float
     poisoned: bool
+    priority: int
     status: int = 0
     answered: float = 0.0
 
@@ -98,7 +100,8 @@ class Caller(asyncio.Transport):
             rows = [*rows[:-1], [float(id_), POISON]]
         timeout = random.choice((0.0, 0.0, 0.0, 0.003, 0.5))
         model = random.choice(world.models)
-        return Asked(id_, model, rows, timeout, world.turns.now, poisoned)
+        priority = world.order.priorities[id_] = random.choice(world.priorities)
+        return Asked(id_, model, rows, timeout, world.turns.now, poisoned, priority)
 
     def _leave(self) -> None:
         self.left = True
@@ -164,5 +167,8 @@ def _encode(asked: Asked) -> bytes:
     if asked.timeout:
         document["timeout_ms"] = asked.timeout * 1000
     body = json.dumps(document).encode()
-    head = f"POST /models/{asked.model}/predict HTTP/1.1\r\nhost: a\r\ncontent-length: {len(body)}"
+    head = (
+        f"POST /models/{asked.model}/predict HTTP/1.1\r\nhost: a\r\n"
+        f"x-api-key: {KEYS[asked.priority]}\r\ncontent-length: {len(body)}"
+    )
     return head.encode() + b"\r\n\r\n" + body

@@ -19,6 +19,7 @@ from app.registry.preparation import PreparedVersion
 from app.repository import Found, FoundModel, ModelConfig, Snapshot, VersionPolicy
 from app.session import Metadata, Placement
 from app.tensors import Arrays, TensorSpec
+from tests.simulation.order import Place
 from tests.simulation.turns import Turns
 
 X = TensorSpec("x", "FP32", (None, 2))
@@ -134,7 +135,7 @@ class Control:
 class Session:
     """An open version: each row times the version's number plus one.
 
-    submitted: The ids of requests, with their places in the order in which they were queued.
+    places: Of requests that were queued, by id.
     injected: Where the ids of requests go whose run failed by no fault of theirs.
     violated: Called with a sentence about what must not be.
     """
@@ -142,7 +143,7 @@ class Session:
     turns: Turns
     number: int
     nature: Nature
-    submitted: Mapping[int, int]
+    places: Mapping[int, Place]
     injected: set[int]
     violated: Callable[[str], None]
     device: str = "cpu"
@@ -173,7 +174,7 @@ class Session:
             if turns.current.name != "cohort-check":  # it may come later than the last request
                 self.violated(f"a closed version ran requests {ids}")
             raise InferenceFailed("the model was unloaded", blames_input=False)
-        order = [self.submitted.get(one, 0) for one in ids]
+        order = [self.places[one] for one in ids if one in self.places]
         if order != sorted(order):
             self.violated(f"requests ran out of order: {ids}")
         seconds = nature.seconds_for(len(ids)) * random.uniform(0.7, 1.3)
@@ -208,7 +209,7 @@ def prepare(
     turns: Turns,
     opened: list[Session],
     *,
-    submitted: Mapping[int, int],
+    places: Mapping[int, Place],
     injected: set[int],
     violated: Callable[[str], None],
 ) -> PreparedVersion:
@@ -223,7 +224,7 @@ def prepare(
     turns.work(nature.loading * turns.random.random())
     if nature.broken:
         raise LoadFailed("it is broken")
-    session = Session(turns, number, nature, submitted, injected, violated)
+    session = Session(turns, number, nature, places, injected, violated)
     opened.append(session)
     policy = source.config.batching
     sizes = [size for size in (1, 4, 32) if size <= policy.max_batch_size]

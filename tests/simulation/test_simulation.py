@@ -9,7 +9,7 @@ import pytest
 
 from app import scheduling
 from app.batching import Batch
-from app.data_plane import Lease
+from app.data_plane import DataPlane, Lease
 from app.errors import Cancelled
 from app.registry import Registry
 from app.registry.actions import Load, Unload
@@ -22,7 +22,7 @@ from tests.simulation.world import World
 
 @pytest.mark.parametrize("first", range(0, 2000, 250))
 def test_what_must_hold_does(first: int) -> None:
-    """Each request gets one answer, the right one; nothing is left over; nobody waits for nothing.
+    """Each request gets one answer, the right one, in the order that was promised; nothing is left.
 
     A seed that fails is replayed by `python -m tests.simulation --seed N`.
     """
@@ -109,9 +109,34 @@ def unload_before_the_next_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Registry, "_load", unload_and_load)
 
 
+def forget_priorities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes last goes last, whatever its priority."""
+    monkeypatch.setattr(
+        "app.batching.batcher.insert_by_place", lambda queue, ticket: queue.append(ticket)
+    )
+
+
+def mix_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All callers have the priority of the first one whose requests were read."""
+    seen_by, views = DataPlane.seen_by, dict[int, DataPlane]()
+
+    def first_view(self: DataPlane, *args: Any) -> DataPlane:
+        return views.setdefault(id(self), seen_by(self, *args))
+
+    monkeypatch.setattr(DataPlane, "seen_by", first_view)
+
+
+def let_all_fill_a_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Low priorities are not refused before the others."""
+    monkeypatch.setattr("app.batching.batcher.share_for", lambda priority: 1.5)
+
+
 @pytest.mark.parametrize(
     "put_in",
     [
+        forget_priorities,
+        mix_callers,
+        let_all_fill_a_queue,
         lose_a_wake_up,
         keep_the_lease_of_a_leaver,
         swap_during_a_batch,

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,7 +21,8 @@ from unittest import mock
 from structlog.testing import capture_logs
 from uvicorn.server import ServerState
 
-from app.batching import Batcher, Ticket
+from app.batching import Batch, BatchDecision, Batcher, Ticket
+from app.callers.keys import ApiKey
 from app.errors import InferenceFailed
 from app.main.service import Service
 from app.registry import State
@@ -29,6 +31,7 @@ from app.rollouts.config import parse_rollouts
 from app.settings import Settings
 from tests.simulation.callers import Asked, Caller
 from tests.simulation.models import SMALLEST_TIMEOUT, Control, Disk, Nature, Session, prepare
+from tests.simulation.order import KEYS, SHARES, Order
 from tests.simulation.turns import Loop, Turns, in_place
 
 STEADY = "steady"
@@ -62,7 +65,8 @@ class World:
         self._disk = Disk()
         self._sessions: list[Session] = []
         self._injected: set[int] = set()
-        self._submitted: dict[int, int] = {}  # request ids, in the order of their queue
+        self.priorities = self.random.choice(((0,), (-1, 0, 1)))
+        self.order = Order(self.violated)
         self._callers: list[Caller] = []
         self._ids = 0
         self._violations: list[str] = []
@@ -87,18 +91,23 @@ class World:
     @contextmanager
     def _simulated(self) -> Iterator[None]:
         slots = self.random.choice((1, 2, 4))
-        submit = Batcher.submit
+        submit, take = Batcher.submit, Batcher.take
 
-        def submit_noted(batcher: Batcher, inputs: Any, *args: Any, **kwargs: Any) -> Ticket:
-            ticket = submit(batcher, inputs, *args, **kwargs)
-            for one in inputs["x"][:, 0]:
-                self._submitted[int(one)] = len(self._submitted)
+        def submit_noted(batcher: Batcher, *args: Any, **kwargs: Any) -> Ticket:
+            ticket = submit(batcher, *args, **kwargs)
+            self.order.queued(batcher, ticket)
             return ticket
+
+        def take_noted(batcher: Batcher, decision: BatchDecision, now: float) -> Batch:
+            batch = take(batcher, decision, now)
+            self.order.taken(batcher, decision, batch)
+            return batch
 
         with (
             mock.patch("app.main.service.cores", return_value=slots),
             mock.patch("app.rollouts.rollout._random", Random(self.random.random())),
             mock.patch.object(Batcher, "submit", submit_noted),
+            mock.patch.object(Batcher, "take", take_noted),
             mock.patch("app.main.service.OrtRunControl", Control),
             mock.patch("app.registry.registry.prepare_version", self._prepare),
             mock.patch("app.scheduling.lower_priority"),
@@ -115,7 +124,8 @@ class World:
 
     async def _live(self) -> None:
         draw = self.random
-        self.service = service = Service(_settings())
+        self.service = service = Service(_settings(keys=len(self.priorities) > 1))
+        service.keys.follow([_key(priority) for priority in self.priorities])
         self._disk.put(STEADY, 1, Nature.draw(draw, may_break=False))
         self._disk.put(VOLATILE, 1, Nature.draw(draw))
         for model in (STEADY, VOLATILE):
@@ -222,7 +232,8 @@ class World:
 
     def _overloaded(self, asked: Asked, answer: dict[str, Any]) -> str:
         slowest = max(session.nature.seconds[0] for session in self._sessions)
-        full = self._ids >= self._disk.smallest_queue or slowest > 0.01
+        most = self._disk.smallest_queue * SHARES[asked.priority]
+        full = self._ids >= most or slowest > 0.01
         return "" if full else "its queue cannot be full"
 
     def _not_ready(self, asked: Asked, answer: dict[str, Any]) -> str:
@@ -249,7 +260,7 @@ class World:
                     self.violated(f"{model.name} has {engine.leases.count} leases")
                 engine._prepared.session.served = True  # type: ignore[attr-defined]
                 batcher = engine._batcher
-                if batcher.waiting > batcher.policy.max_queue_size:
+                if batcher.waiting > batcher.policy.max_queue_size * SHARES[max(self.priorities)]:
                     self.violated(f"{model.name} has {batcher.waiting} requests queued")
                 if entry.state is State.READY and batcher._closed:
                     self.violated(f"{model.name} {entry.number} is READY and closed")
@@ -301,7 +312,7 @@ class World:
             self._disk,
             self.turns,
             self._sessions,
-            submitted=self._submitted,
+            places=self.order.places,
             injected=self._injected,
             violated=self.violated,
         )
@@ -316,8 +327,20 @@ def _tells_of_a_bug(line: MutableMapping[str, Any]) -> bool:
 
 
 @cache
-def _settings() -> Settings:
-    return Settings(models=Path("models"), state=Path("state"), cache=Path("cache"), memory_mb=1024)
+def _settings(*, keys: bool) -> Settings:
+    return Settings(
+        models=Path("models"),
+        state=Path("state"),
+        cache=Path("cache"),
+        memory_mb=1024,
+        api_keys=Path("keys.yaml") if keys else None,
+    )
+
+
+@cache
+def _key(priority: int) -> ApiKey:
+    name = KEYS[priority]
+    return ApiKey(name, sha256=sha256(name.encode()).hexdigest(), priority=priority)
 
 
 def _rollout(draw: Random) -> str:

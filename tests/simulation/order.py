@@ -1,0 +1,62 @@
+"""What is promised of who goes first, and who is let in, by priority; kept beside the server's own.
+
+See docs/decisions/0015: each step of priority counts as having arrived HEAD_START seconds
+earlier, and may fill so much of a queue. The priority of a request is that of the key it was sent
+with, whatever the server made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from app.batching import Batch, BatchDecision, Batcher, Ticket
+
+HEAD_START = 10.0
+
+SHARES: Mapping[int, float] = {-1: 0.5, 0: 1.0, 1: 1.5}
+
+KEYS: Mapping[int, str] = {-1: "last", 0: "between", 1: "first"}
+"""The keys of callers of each priority."""
+
+Place = tuple[float, int]
+"""When a request counts as having arrived, and its number in that order."""
+
+
+class Order:
+    """The places of all queued requests.
+
+    priorities: Of each request that was sent, by its id.
+    places: Of each request that was queued, by its id.
+    violated: Called with a sentence about what must not be.
+    """
+
+    def __init__(self, violated: Callable[[str], None]) -> None:
+        self.priorities: dict[int, int] = {}
+        self.places: dict[int, Place] = {}
+        self._violated = violated
+        self._tickets: dict[Ticket, Place] = {}
+        self._count = 0
+
+    def queued(self, batcher: Batcher, ticket: Ticket) -> None:
+        """A request, or several that were coalesced, were let into a queue."""
+        ids = [int(one) for one in ticket.inputs["x"][:, 0]]
+        found = {0 if batcher.shadow else self.priorities[one] for one in ids}
+        if len(found) > 1:
+            self._violated(f"requests {ids} of several priorities were coalesced")
+        priority = found.pop()
+        self._count += 1
+        place = ticket.arrived - priority * HEAD_START, self._count
+        self._tickets[ticket] = place
+        self.places.update(dict.fromkeys(ids, place))
+        most = int(batcher.policy.max_queue_size * SHARES[priority])
+        if batcher.waiting > most:
+            self._violated(f"{batcher.waiting} requests wait, {most} may for priority {priority}")
+
+    def taken(self, batcher: Batcher, decision: BatchDecision, batch: Batch) -> None:
+        """A batch was taken out of its queue: it has the first places, in their order."""
+        places = [self._tickets.pop(ticket) for ticket in batch.tickets]
+        if places != sorted(places):
+            self._violated(f"a batch is out of order: {places}")
+        left = batcher._queues.get(decision.key, ())
+        if early := [self._tickets[one] for one in left if self._tickets[one] < places[-1]]:
+            self._violated(f"{early} wait while {places[-1]} runs")
