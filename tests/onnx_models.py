@@ -95,6 +95,16 @@ def identity(datatype: str = "FP32", shape: Shape = ("N", 3)) -> onnx.ModelProto
     )
 
 
+def times(factor: float) -> onnx.ModelProto:
+    """`x` FP32 [N, 3] → `y` FP32 [N, 3] = x * factor."""
+    return _model(
+        [helper.make_node("Mul", ["x", "factor"], ["y"])],
+        [_tensor("x", "FP32", ["N", 3])],
+        [_tensor("y", "FP32", ["N", 3])],
+        [_weight("factor", np.float32(factor))],
+    )
+
+
 def untouched(datatype: str, shape: Shape = ("N", 3)) -> onnx.ModelProto:
     """`x` → `x` without a node, for datatypes that Identity does not take."""
     tensor = _tensor("x", datatype, shape)

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import sys
+from pathlib import Path
 
 import rich_click as click
 
@@ -17,9 +19,25 @@ def serve_models(context: click.RichContext, /, **_: object) -> None:
     and exits with 0. Ctrl-C does not wait; a second signal ends it at once. SIGHUP, where it does
     not come from a terminal that closes, has all files looked at now.
     """
+    _open_standard_streams()
     if hasattr(signal, "SIGHUP") and not os.isatty(0):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server takes it
     settings = options.settings_from(context)
     from app.main import serve
 
     serve(settings)
+
+
+def _open_standard_streams() -> None:
+    """Let nothing else have the descriptors 0 to 2, where the process was started without them.
+
+    A connection would: what a library writes to standard error would be sent to its caller.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free: this one
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for good

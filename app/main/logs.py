@@ -56,7 +56,7 @@ class LogWriter(logging.Handler):
         self._render = render
         self._limit = limit
         # Its `put` is atomic: a signal's handler may log while the main thread does.
-        self._queue: SimpleQueue[EventDict | threading.Event] = SimpleQueue()
+        self._queue: SimpleQueue[EventDict | str | threading.Event] = SimpleQueue()
         self._reported = 0
         self._thread = threading.Thread(target=self._work, name="cohort-log", daemon=True)
         self._thread.start()
@@ -68,7 +68,11 @@ class LogWriter(logging.Handler):
             return
         # structlog's own are prepared, and nobody else holds them.
         ours = record.msg.__class__ is dict
-        self._queue.put(record.msg if ours else _prepared(record))  # type: ignore[arg-type]
+        self._queue.put(record.msg if ours else _prepared(record))
+
+    def write(self, text: str) -> None:
+        """Queue whole lines for people, to be written as they are."""
+        self._queue.put(text)
 
     def flush_within(self, seconds: float) -> bool:
         """Wait until all that was queued is written, but not longer; say whether it is."""
@@ -84,8 +88,7 @@ class LogWriter(logging.Handler):
                     waiting.append(self._queue.get_nowait())
                 except Empty:
                     break
-            events = [one for one in waiting if isinstance(one, dict)]
-            self._write(events)
+            self._write([one for one in waiting if not isinstance(one, threading.Event)])
             if missing := self.dropped - self._reported:
                 self._reported += missing
                 self._write([_notice(missing)])
@@ -93,11 +96,11 @@ class LogWriter(logging.Handler):
                 if isinstance(one, threading.Event):
                     one.set()
 
-    def _write(self, events: Sequence[EventDict]) -> None:
+    def _write(self, events: Sequence[EventDict | str]) -> None:
         lines = []
         for event in events:
             try:
-                lines.append(self._render(event) + "\n")
+                lines.append(event if isinstance(event, str) else self._render(event) + "\n")
             except Exception as error:  # noqa: BLE001 - a value's own repr may raise anything
                 lines.append(self._render(_notice(1, f"{type(error).__name__}: {error}")) + "\n")
         try:
@@ -155,9 +158,18 @@ def configured(form: Literal["json", "console"]) -> Iterator[LogWriter]:
 
 def flush() -> None:
     """Write what is queued, for CLOSING_SECONDS at most; from any thread."""
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, LogWriter):
-            handler.flush_within(CLOSING_SECONDS)
+    for writer in _writers():
+        writer.flush_within(CLOSING_SECONDS)
+
+
+def write(text: str) -> None:
+    """Write whole lines as they are, after what was logged before; the caller does not wait."""
+    for writer in _writers():
+        writer.write(text)
+
+
+def _writers() -> list[LogWriter]:
+    return [one for one in logging.getLogger().handlers if isinstance(one, LogWriter)]
 
 
 def configure(form: Literal["json", "console"]) -> LogWriter:

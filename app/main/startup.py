@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from app.main import logs
 from app.registry import Catalog, State, VersionEntry
 from app.repository import Snapshot
 from app.settings import Settings
@@ -27,16 +28,19 @@ def show_models(catalog: Catalog, snapshot: Snapshot, settings: Settings) -> Non
     if not console.is_terminal:
         console.width = 120  # in a file
     notes = Notes()
-    console.print(make_table(catalog, notes))
-    for number, note in enumerate(notes, 1):
-        console.print(f"  {number}  {escape(note)}", soft_wrap=True)
-    for problem in snapshot.problems:
-        console.print(f"[yellow]![/] {escape(str(problem))}", soft_wrap=True)
-    if not catalog:
-        console.print(f"[yellow]![/] no model in {settings.models}: put models/<name>/1/model.onnx")
     scheme = "http" if settings.tls_cert is None else "https"
     where = f"{scheme}://{settings.host}:{settings.port}"
-    console.print(f"Serving on {where} · {where}/docs to try it", soft_wrap=True)
+    with console.capture() as capture:
+        console.print(make_table(catalog, notes))
+        for number, note in enumerate(notes, 1):
+            console.print(f"  {number}  {escape(note)}", soft_wrap=True)
+        for problem in snapshot.problems:
+            console.print(f"[yellow]![/] {escape(str(problem))}", soft_wrap=True)
+        if not catalog:
+            no_model = f"no model in {settings.models}: put models/<name>/1/model.onnx"
+            console.print(f"[yellow]![/] {no_model}")
+        console.print(f"Serving on {where} · {where}/docs to try it", soft_wrap=True)
+    logs.write(capture.get())  # nobody may read standard error: the event loop does not wait
 
 
 class Notes(dict[str, int]):

@@ -46,7 +46,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     folder = tmp_path_factory.mktemp("grpc-bounds")
     onnx_models.save(onnx_models.identity(), folder / "models" / "same" / "1" / "model.onnx")
     with cohort(
-        folder / "models", folder, grpc_port=free_port(), memory_mb=BUDGET, files=FILES
+        folder / "models",
+        folder,
+        grpc_port=free_port(),
+        memory_mb=BUDGET,
+        under=["prlimit", f"--nofile={FILES}:{FILES}"],
     ) as server:
         yield server
 

@@ -8,7 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,15 +79,17 @@ def cohort(
     folder: Path,
     *,
     ready: bool = True,
+    stdout: int | None = None,
     stderr: int | None = None,
-    files: int | None = None,
+    under: Sequence[str] = (),
     trust: ssl.SSLContext | None = None,
     **settings: object,
 ) -> Iterator[Cohort]:
     """Serve `models` on a free port, unless one is set; settings are COHORT_* names in lower case.
 
     `folder` takes the state, the cache, and the log, unless that goes to the descriptor `stderr`.
-    `files` is how many files it may have open; `trust` whose certificate it has been given.
+    `under` is a command that runs the server, such as prlimit, in the same process; `trust` is
+    whose certificate it has been given.
     """
     port = int(str(settings.pop("port", 0))) or free_port()
     environment = {
@@ -104,12 +106,12 @@ def cohort(
     }
     log = folder / f"log-{port}.txt"
     with log.open("wb") as file:
-        limited = [] if files is None else ["prlimit", f"--nofile={files}:{files}"]
         process = subprocess.Popen(
-            [*limited, sys.executable, "-m", "app", "serve"],
+            [*under, sys.executable, "-m", "app", "serve"],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
+            stdout=stdout,
             stderr=file if stderr is None else stderr,
         )
     started = Cohort(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.main import logs
 from app.main.startup import show_models
 from app.registry import Catalog
 from app.repository import Problem, Snapshot
@@ -21,7 +22,8 @@ def shown(
 ) -> str:
     """What is printed on standard error."""
     settings = Settings(models=Path("models"), log_format=form, port=9000)
-    show_models(catalog, Snapshot({}, tuple(problems)), settings)
+    with logs.configured("console"):
+        show_models(catalog, Snapshot({}, tuple(problems)), settings)
     captured = capsys.readouterr()
     assert captured.out == ""
     return captured.err

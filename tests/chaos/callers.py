@@ -1,0 +1,133 @@
+"""Callers who go on whatever happens, and check each answer they get.
+
+The models here multiply by `factor_of` their version, so that each answer can be checked, and says
+which version gave it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from threading import Event, Thread
+from time import monotonic
+
+import httpx
+
+from tests import onnx_models
+from tests.e2e.processes import Cohort
+from tests.waiting import POLL, wait_until
+
+PAUSE = 0.005
+"""Seconds between two requests of a caller: most faults need callers, not load."""
+
+TIMEOUT = 60.0
+"""Seconds that a caller waits for an answer, however long the server was held up."""
+
+
+def factor_of(version: int) -> int:
+    """What a version multiplies by."""
+    return 10 + version
+
+
+def put(models: Path, name: str = "times", version: int = 1, *, config: str = "") -> Path:
+    """Add a version as a publisher does: written elsewhere, then renamed. Returns its folder."""
+    folder = models / name / str(version)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if config:
+        (folder.parent / "config.yaml").write_text(config)
+    writing = folder.with_name(f".{version}.writing")
+    onnx_models.save(onnx_models.times(factor_of(version)), writing / "model.onnx")
+    shutil.rmtree(folder, ignore_errors=True)
+    return writing.rename(folder)
+
+
+class Callers:
+    """What callers have heard, all of them together.
+
+    statuses: How many answers of each status, and how many requests were lost to which error.
+    versions: How many right answers each version gave.
+    wrong: Answers with 200 that were not right.
+    slowest: The longest that anybody waited for an answer, in seconds.
+    """
+
+    def __init__(self) -> None:
+        self.statuses: Counter[str] = Counter()
+        self.versions: Counter[int] = Counter()
+        self.wrong: list[str] = []
+        self.slowest = 0.0
+
+    @property
+    def served(self) -> int:
+        """How many answers were right."""
+        return self.statuses["200"]
+
+    def more(self, count: int = 50) -> None:
+        """Wait until so many more answers were right."""
+        enough = self.served + count
+        wait_until(lambda: self.served >= enough)
+
+    def heard(self, number: int, status: int, text: bytes) -> None:
+        """Check an answer to the request for `number`."""
+        self.statuses[str(status)] += 1
+        document = json.loads(text)
+        if status == 200:
+            version = int(document["version"])
+            self.versions[version] += 1
+            if document["outputs"]["y"] != [
+                [number * factor_of(version), 0.0, 1.0 * factor_of(version)]
+            ]:
+                self.wrong.append(f"{number}: {document}")
+        elif not (document.get("error") and document.get("code")):
+            self.wrong.append(f"{status}: {document}")
+
+
+@contextmanager
+def callers(
+    server: Cohort, model: str = "times", *, count: int = 2, **fields: object
+) -> Iterator[Callers]:
+    """Have so many ask for predictions all the while; `fields` are more of each request's.
+
+    At the end no answer was wrong.
+    """
+    heard, over = Callers(), Event()
+    address = httpx.URL(server.url)
+
+    def ask() -> None:
+        connection = HTTPConnection(address.host, address.port, timeout=TIMEOUT)
+        number = 0
+        while not over.is_set():
+            number = number % 1000 + 1
+            document = {"inputs": {"x": [[number, 0, 1]]}, **fields}
+            began = monotonic()
+            try:
+                connection.request("POST", f"/models/{model}/predict", json.dumps(document))
+                response = connection.getresponse()
+                heard.heard(number, response.status, response.read())
+            except (OSError, HTTPException) as lost:
+                heard.statuses[type(lost).__name__] += 1
+                connection.close()
+                over.wait(POLL)
+            heard.slowest = max(heard.slowest, monotonic() - began)
+            over.wait(PAUSE)
+        connection.close()
+
+    threads = [Thread(target=ask) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield heard
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert not heard.wrong
+
+
+def problem(server: Cohort, words: str) -> Callable[[], bool]:
+    """Whether /health names a problem with these words."""
+    return lambda: any(words in one for one in httpx.get(server.url + "/health").json()["problems"])
