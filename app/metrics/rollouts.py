@@ -39,11 +39,20 @@ class RolloutMetrics:
 
     live: Returns the rollouts in use, with the server's decisions applied; called at each scrape.
     valid: Returns whether the rollouts file is valid; called at each scrape.
+    state_problems: Returns how many problems the state folder has; called at each scrape; default:
+        none.
     """
 
-    def __init__(self, *, live: Callable[[], Iterable[Rollout]], valid: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        *,
+        live: Callable[[], Iterable[Rollout]],
+        valid: Callable[[], bool],
+        state_problems: Callable[[], int] = int,
+    ) -> None:
         self._live = live
         self._valid = valid
+        self._state_problems = state_problems
         self._rollbacks: Counter[Labels] = Counter()
         self._compared: Counter[Labels] = Counter()
         self._dropped: Counter[Labels] = Counter()
@@ -87,7 +96,11 @@ class RolloutMetrics:
             "rollouts_config_valid", "1 if the rollouts file is valid or missing, else 0."
         )
         valid.add_metric((), float(self._valid()))
-        yield from (weight, valid)
+        state = GaugeMetricFamily(
+            "state_folder_problems", "What is wrong with the state folder, as /health lists it."
+        )
+        state.add_metric((), self._state_problems())
+        yield from (weight, valid, state)
         yield _counter(
             "rollout_rollbacks",
             "Variants that this process rolled back; without a variant, shadows.",

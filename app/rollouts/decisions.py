@@ -23,6 +23,9 @@ FOLDER = "rollouts"
 RECORD_NAME = re.compile(r"([1-9][0-9]{0,17})\.json")
 MAX_RECORD_BYTES = 64 * 1024
 
+RECORD_FORMAT = 1
+"""Raised when what a record says changes its meaning; one without a number is of the first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -79,7 +82,7 @@ class DecisionStore:
         temporary = path.with_name(f".{path.name}.{uuid4().hex}")
         try:
             with temporary.open("x", encoding="utf-8") as file:
-                json.dump(asdict(decision), file)
+                json.dump({"format": RECORD_FORMAT, **asdict(decision)}, file)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
@@ -122,18 +125,30 @@ def _read_model(folder: Path, problems: list[str]) -> dict[int, Decision]:
             AttributeError,
             RecursionError,
         ) as error:
-            why = error.strerror if isinstance(error, OSError) else "invalid content"
+            match error:
+                case OSError():
+                    why = error.strerror
+                case _OtherFormat():
+                    why = str(error)
+                case _:
+                    why = "invalid content"
             problems.append(
                 f"{FOLDER}/{folder.name}/{path.name} in the state folder cannot be read ({why}): "
-                f"version {version} stays rolled back until it is cleared"
+                f"version {version} stays rolled back until it is cleared or the file removed"
             )
             decisions[version] = Decision(version, "unreadable", "its record cannot be read")
     return decisions
 
 
+class _OtherFormat(ValueError):
+    """A record of another release."""
+
+
 def _read(path: Path, version: int) -> Decision:
     with path.open("rb") as file:
         written = json.loads(file.read(MAX_RECORD_BYTES))
+    if written.get("format", RECORD_FORMAT) != RECORD_FORMAT:
+        raise _OtherFormat(f"another release wrote it: it is not of format {RECORD_FORMAT}")
     texts = {key: written.get(key, "") for key in ("detail", "at")}
     reason = written["reason"]
     if not all(isinstance(text, str) for text in (reason, *texts.values())):

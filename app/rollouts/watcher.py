@@ -57,6 +57,11 @@ class RolloutWatcher:
         """Whether the rollouts file could be read; a missing file is valid."""
         return not self._file_problems
 
+    @property
+    def state_problems(self) -> tuple[str, ...]:
+        """What is wrong with the state folder, in sentences."""
+        return self._state_problems
+
     def problems(self, *, settled: bool) -> list[str]:
         """What is wrong, in sentences; until models are `settled`, no version counts as missing."""
         missing = self._rollouts.problems() if settled else []
@@ -125,8 +130,6 @@ class RolloutWatcher:
         """Write what was decided and cleared here, and follow what other processes decided."""
         rollouts = self._rollouts
         async with self._sync_lock:
-            if not (rollouts.live or rollouts.pending_records or rollouts.pending_clears):
-                return
             done = await asyncio.to_thread(
                 self._sync, dict(rollouts.pending_records), frozenset(rollouts.pending_clears)
             )
@@ -177,7 +180,7 @@ class RolloutWatcher:
         Later on only an edit ends one: another replica may have read a newer file than this one
         did, and decided about a version that this one does not know.
         """
-        if self._followed:
+        if self._followed or not self._rollouts.live:
             return
         self._followed = True
         if self._stamp_seen is None:

@@ -1,0 +1,30 @@
+"""Mounts that only one server sees, and that go with it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.e2e.processes import Cohort
+
+
+def mounted(folder: Path, script: str) -> Sequence[str]:
+    """What runs a server after a shell's `script` has mounted something at "$0".
+
+    It takes CAP_SYS_ADMIN, as root has it outside of containers.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    return ["unshare", "--mount", "sh", "-c", f'set -e; {script}; exec "$@"', str(folder)]
+
+
+def seen_by(server: Cohort, path: Path) -> Path:
+    """Where that server's `path` is for others."""
+    return Path(f"/proc/{server.process.pid}/root{path}")
+
+
+def remount(server: Cohort, folder: Path, *options: str) -> None:
+    """Mount again what it has at `folder`."""
+    inside = ["nsenter", f"--mount=/proc/{server.process.pid}/ns/mnt"]
+    how = f"remount,{','.join(options)}"
+    subprocess.run([*inside, "mount", "-o", how, str(folder)], check=True)
