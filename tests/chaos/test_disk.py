@@ -134,8 +134,10 @@ def decision(folder: Path) -> Iterator[tuple[Path, Callable[[], bool]]]:
 
 def profile(folder: Path) -> Iterator[tuple[Path, Callable[[], bool]]]:
     store, key = Store(folder), {"model": "0" * 64}
-    store.write(key, KeptProfile("2026-11-22T10:00:00+00:00", {1: 0.1}, 1, "", ""))
-    yield from ((file, lambda: store.read(key, BatchPolicy()) is None) for file in folder.rglob("*.json"))
+    store.write(key, KeptProfile("2026-11-22T10:00:00+00:00", {1: 0.1, 2: 0.11}, 2, "", ""))
+    yield from (
+        (file, lambda: store.read(key, BatchPolicy()) is None) for file in folder.rglob("*.json")
+    )
 
 
 def finding(folder: Path) -> Iterator[tuple[Path, Callable[[], bool]]]:
