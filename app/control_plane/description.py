@@ -60,21 +60,28 @@ def describe_model(entry: ModelEntry) -> Description:
         "name": entry.name,
         "default_version": None if default is None else str(default.number),
         "versions": [
-            {"version": str(one.number), "state": one.state.value, "reason": one.reason}
+            {
+                "version": str(one.number),
+                "state": one.state.value,
+                "reason": one.reason,
+                "held_back": entry.held_back.get(one.number, ""),
+            }
             for one in entry.versions.values()
         ],
     }
 
 
-def describe_version(entry: VersionEntry) -> Description:
+def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
     """A version: its state and, if it is loaded, specs, files, providers, batching and profile.
 
+    `held_back` says why only requests that name the version, and rollouts, reach it.
     `timeout_ms` and `max_queue_delay_ms` are in milliseconds.
     """
     result: Description = {
         "version": str(entry.number),
         "state": entry.state.value,
         "reason": entry.reason,
+        "held_back": model.held_back.get(entry.number, ""),
     }
     engine = entry.engine
     if engine is None:

@@ -62,13 +62,14 @@ class ModelReader(ABC):
         """One model with its versions in full, and its rollout if any. Raises ModelNotFound."""
         entry = self._seen.model(name)
         description = describe_model(entry)
-        description["versions"] = [describe_version(one) for one in entry.versions.values()]
+        description["versions"] = [describe_version(one, entry) for one in entry.versions.values()]
         rollout = self._rollouts.describe(name)
         return description if rollout is None else {**description, "rollout": rollout}
 
     def version(self, name: str, version: str) -> Description:
         """One version in full. Raises ModelNotFound or VersionNotFound."""
-        return {"model": name, **describe_version(self._seen.version(name, version))}
+        entry = self._seen.version(name, version)
+        return {"model": name, **describe_version(entry, self._seen.model(name))}
 
     def served(self) -> tuple[ServedModel, ...]:
         """Every READY version; the same tuple until the catalog changes."""

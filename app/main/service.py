@@ -267,7 +267,8 @@ class Service:
         match event:
             case VersionReady(model, version, seconds):
                 self.metrics.version(model, str(version.number)).load.observe(seconds)
-                _log_ready(model, version, seconds)
+                held_back = self.registry.model(model).held_back.get(version.number, "")
+                _log_ready(model, version, seconds, held_back)
                 self.rollouts.begin_waiting()
             case VersionFailed(model, number, reason, serving):
                 log.error(
@@ -324,7 +325,7 @@ def _log_inspected(inspected: Inspected) -> None:
     )
 
 
-def _log_ready(model: str, version: VersionEntry, seconds: float) -> None:
+def _log_ready(model: str, version: VersionEntry, seconds: float, held_back: str) -> None:
     if version.engine is None:
         return
     version_log = log.bind(model=model, version=version.number)
@@ -343,6 +344,8 @@ def _log_ready(model: str, version: VersionEntry, seconds: float) -> None:
             active=placement.active,
             reason=placement.reason,
         )
+    if held_back:
+        version_log.warning("only requests that name the version reach it", reason=held_back)
     if description.unpredictable:
         version_log.info("runs stay off the event loop", reason=description.unpredictable)
     if version.batching_off:

@@ -19,6 +19,7 @@ from app.registry.registry import (
     VersionUnloaded,
 )
 from app.registry.seen import Readable, SeenRegistry
+from app.registry.succession import hold_back
 
 __all__ = [
     "UNLOADED",
@@ -43,6 +44,7 @@ __all__ = [
     "VersionReady",
     "VersionUnbatched",
     "VersionUnloaded",
+    "hold_back",
     "plan",
     "select_versions",
 ]

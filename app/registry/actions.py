@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from app.errors import available
-from app.registry.catalog import Catalog, Source, State
+from app.registry.catalog import Catalog, ModelEntry, Source, State
 from app.repository import Found, FoundModel, ModelConfig, Snapshot
 
 
@@ -46,9 +46,9 @@ def select_versions(
     unloaded: Models that an operator unloaded; default none.
     pinned: Versions by model that are wanted if they are on disk; default none.
 
-    A version that failed does not count towards `versions: {latest: n}`, so that the next older one
-    is wanted in addition. It stays wanted itself, and is retried when its files change. Versions of
-    `unloaded` models do not count as failed.
+    A version that failed, or that is held back, does not count towards `versions: {latest: n}`, so
+    that the next older one is wanted in addition. It stays wanted itself, and one that failed is
+    retried when its files change. Versions of `unloaded` models do not count as failed.
 
     What the policy names and is not there is wanted too, with that as its problem, and so is what
     serves of a model that has no version left: the model's former versions stay meanwhile.
@@ -63,7 +63,8 @@ def select_versions(
             if entry.state is State.UNAVAILABLE and sources.get(number) == entry.source
         }
         policy = (model.config or ModelConfig()).versions
-        numbers = policy.wanted(sources) | policy.wanted(sources.keys() - failed)
+        passed_over = failed | ModelEntry(name, known, model.signatures).held_back.keys()
+        numbers = policy.wanted(sources) | policy.wanted(sources.keys() - passed_over)
         numbers |= pinned.get(name, frozenset()) & sources.keys()
         numbers |= set(policy.only)
         if not sources:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 
 from app.errors import ModelNotFound, NotReady, check_model_name
 from app.registry.engine import Engine
-from app.repository import ModelConfig
+from app.registry.succession import hold_back
+from app.repository import ModelConfig, Signatures
+from app.session import Signature
 
 
 class State(StrEnum):
@@ -63,19 +65,47 @@ class VersionEntry:
     batching_off: str = ""
     padding_off: str = ""
 
+    @property
+    def signature(self) -> Signature | None:
+        """What callers must know of it; None unless it is READY."""
+        if self.engine is None or self.state is not State.READY:
+            return None
+        return Signature(self.engine.inputs, self.engine.outputs)
+
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """One model in the catalog, with its versions by number."""
+    """One model in the catalog, with its versions by number.
+
+    `signatures` are those of its files on disk, where one version may not take over from another
+    whatever its signature; default none.
+    """
 
     name: str
     versions: Mapping[int, VersionEntry]
+    signatures: Signatures = field(default_factory=dict)
 
     @cached_property
     def default(self) -> VersionEntry | None:
-        """The highest READY version, which answers where a request names none; or None."""
-        ready = [one for one in self.versions.values() if one.state is State.READY]
+        """The version that answers where a request names none; None where there is none.
+
+        It is the highest READY one that is not held back, or the highest READY one where all that
+        are not held back have failed.
+        """
+        free = [one for one in self.versions.values() if one.number not in self.held_back]
+        if all(one.state is State.UNAVAILABLE for one in free):
+            free = list(self.versions.values())
+        ready = [one for one in free if one.state is State.READY]
         return max(ready, key=lambda one: one.number, default=None)
+
+    @cached_property
+    def held_back(self) -> Mapping[int, str]:
+        """Why versions must be asked for by number, by number.
+
+        What serves counts, not what lies on disk by now.
+        """
+        served = {number: one.signature for number, one in self.versions.items()}
+        return hold_back({n: served.get(n) or one for n, one in self.signatures.items()})
 
     @cached_property
     def ready(self) -> frozenset[int]:

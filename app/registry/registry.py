@@ -28,11 +28,19 @@ from app.errors import (
 from app.inspection import Inspector
 from app.registry.actions import NO_VERSIONS, Load, Unload, plan, select_versions
 from app.registry.batched_session import BatchedSession
-from app.registry.catalog import UNLOADED, Catalog, ModelEntry, State, VersionEntry, find_model
+from app.registry.catalog import (
+    UNLOADED,
+    Catalog,
+    ModelEntry,
+    State,
+    VersionEntry,
+    find_model,
+)
 from app.registry.engine import Engine
 from app.registry.preparation import PreparedVersion, prepare_version
-from app.repository import Snapshot
-from app.session import ANY_MODEL, ModelRules
+from app.registry.succession import misfit_in_place
+from app.repository import Signatures, Snapshot
+from app.session import ANY_MODEL, ModelRules, Signature
 
 
 class VersionReady(NamedTuple):
@@ -110,6 +118,7 @@ class Registry:
         self.settled = False
         self._once_ready: set[str] = set()  # models that have had a READY version
         self._unloaded: set[str] = set()  # models that an operator unloaded
+        self._signatures: dict[str, Signatures] = {}  # on disk, by model
         self._wake = wake
         self._count = count
         self._observe = observe
@@ -171,6 +180,7 @@ class Registry:
 
         A failure is recorded in the catalog and reported to the observer; nothing is raised.
         """
+        self._remember_signatures(snapshot)
         while actions := plan(
             select_versions(snapshot, self.catalog, self._unloaded, pinned),
             self.catalog,
@@ -246,6 +256,13 @@ class Registry:
             self._mark_unloaded(load)
             return
         before = self._entry(model, number)
+        former = before.signature if before is not None else None
+        signature = Signature(prepared.session.inputs, prepared.session.outputs)
+        allowed = source.config is not None and source.config.allow_signature_change
+        if misfit := "" if allowed else misfit_in_place(former, signature):
+            prepared.close()
+            self._record_failure(load, misfit)
+            return
         entry = VersionEntry(
             number,
             State.READY,
@@ -331,6 +348,13 @@ class Registry:
 
     # -- the catalog: each change makes a new one
 
+    def _remember_signatures(self, snapshot: Snapshot) -> None:
+        before = self._signatures
+        self._signatures = {name: one.signatures for name, one in snapshot.models.items()}
+        for name, model in list(self.catalog.items()):
+            if before.get(name) != self._signatures.get(name):
+                self._swap(name, model.versions)
+
     def _entry(self, model: str, number: int) -> VersionEntry | None:
         return self.catalog[model].versions.get(number) if model in self.catalog else None
 
@@ -347,5 +371,6 @@ class Registry:
     def _swap(self, model: str, versions: Mapping[int, VersionEntry]) -> None:
         catalog = {name: entry for name, entry in self.catalog.items() if name != model}
         if versions:
-            catalog[model] = ModelEntry(model, dict(sorted(versions.items())))
+            signatures = self._signatures.get(model, {})
+            catalog[model] = ModelEntry(model, dict(sorted(versions.items())), signatures)
         self.catalog = dict(sorted(catalog.items()))

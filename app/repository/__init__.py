@@ -16,7 +16,7 @@ from app.repository.model_config import (
     parse_model_config,
 )
 from app.repository.schema import Range, invalid, validate_tree
-from app.repository.snapshot import QUIET_SECONDS, Found, FoundModel, Snapshot, scan
+from app.repository.snapshot import QUIET_SECONDS, Found, FoundModel, Signatures, Snapshot, scan
 from app.repository.stamps import NEVER_SEEN, file_stamp, settled_stamp
 from app.repository.yaml_files import ConfigProblems, Problem, log_problems, parse_yaml, read_text
 
@@ -31,6 +31,7 @@ __all__ = [
     "ModelConfig",
     "Problem",
     "Range",
+    "Signatures",
     "Snapshot",
     "VersionPolicy",
     "WarmUp",

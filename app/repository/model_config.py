@@ -30,9 +30,12 @@ class VersionPolicy:
 
     def wanted(self, on_disk: Collection[int]) -> frozenset[int]:
         """Say which of the versions on disk should be loaded."""
-        if self.only:
-            return frozenset(self.only).intersection(on_disk)
-        return frozenset(sorted(on_disk)[-self.latest :])
+        chosen = self.available(on_disk)
+        return chosen if self.only else frozenset(sorted(chosen)[-self.latest :])
+
+    def available(self, on_disk: Collection[int]) -> frozenset[int]:
+        """Say which of the versions on disk it may choose from."""
+        return frozenset(on_disk).intersection(self.only or on_disk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,9 @@ class ModelConfig:
         CPU and on CUDA; default None: no limit.
     max_output_mb: Megabytes of outputs that a request gets at most; default 1024.
     warm_up: The runs before the first request.
+    allow_signature_change: Whether a version takes over that callers of the one before it cannot
+        use, because its inputs or outputs are others; default False: only requests that name it,
+        and rollouts, reach it.
     load_timeout_s: Seconds that all runs before the first request may take, those of `warm_up`,
         the profile and the manifest's examples; default 120.
     """
@@ -110,6 +116,7 @@ class ModelConfig:
     memory_limit_mb: int | None = None
     max_output_mb: int = 1024
     warm_up: WarmUp = WarmUp()
+    allow_signature_change: bool = False
     load_timeout_s: float = 120.0
 
 

@@ -27,6 +27,7 @@ from app.errors import MODEL_NAME, available, quoted
 from app.repository.model_config import CONFIG_FILE, ModelConfig, load_model_config
 from app.repository.version_files import NO_MODEL, stamp_files, why_no_model
 from app.repository.yaml_files import ConfigProblems, Problem
+from app.session import Signature, read_signature
 
 QUIET_SECONDS = 1.0
 """How long nothing may have changed, in seconds, for a version to be complete."""
@@ -55,7 +56,8 @@ class FoundModel:
     """A model with at least one version that is complete, or that had one, and its folder.
 
     `config` is the last that could be read: None where it never could. `problem` says what is wrong
-    with the file as it is now.
+    with the file as it is now. `signatures` are those of the versions that may not take
+    over from one another whatever they are; none where they may.
     """
 
     name: str
@@ -63,6 +65,7 @@ class FoundModel:
     versions: Mapping[int, Found]
     config: ModelConfig | None
     problem: str = ""
+    signatures: Signatures = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,9 @@ class Fresh:
     stamp: str
     since: float
 
+
+Signatures = Mapping[int, Signature | None]
+"""By version number; None where a signature cannot be told."""
 
 GONE = ""
 """The stamp of no files."""
@@ -93,6 +99,7 @@ class _Config:
 class Snapshot:
     """What one scan saw. `settling` holds the versions left for the next scan.
 
+    `configs` and `signatures`, by the version's stamp, are kept so that each file is read once.
     `device` is the file system that had the models; None where there were none.
     """
 
@@ -100,6 +107,9 @@ class Snapshot:
     problems: tuple[Problem, ...] = ()
     settling: Mapping[tuple[str, int], Fresh] = field(default_factory=dict, compare=False)
     configs: Mapping[str, _Config] = field(default_factory=dict, compare=False, repr=False)
+    signatures: Mapping[str, Signature | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     device: int | None = field(default=None, compare=False)
 
 
@@ -133,6 +143,7 @@ class _Scan:
         self._problems: list[Problem] = []
         self._settling: dict[tuple[str, int], Fresh] = {}
         self._configs: dict[str, _Config] = {}
+        self._signatures: dict[str, Signature | None] = {}
 
     def snapshot(self) -> Snapshot:
         before = self._previous
@@ -161,10 +172,11 @@ class _Scan:
                 reason = f"has no model, and had {len(before.models)}"
                 self._say(str(self._folder), f"{reason}; they stay for {EMPTY_SECONDS:g} s")
         return Snapshot(
-            dict(sorted(models.items())),
+            {name: self._with_signatures(model) for name, model in sorted(models.items())},
             tuple(self._problems),
             self._settling,
             self._configs,
+            self._signatures,
             device,
         )
 
@@ -188,6 +200,25 @@ class _Scan:
             if kept:
                 versions = dict(sorted({**model.versions, **kept}.items()))
                 models[name] = replace(model, versions=versions)
+
+    def _with_signatures(self, model: FoundModel) -> FoundModel:
+        config = model.config or ModelConfig()
+        numbers = sorted(config.versions.available(model.versions))
+        signatures: Signatures = {}
+        if len(numbers) > 1 and not config.allow_signature_change:
+            try:
+                signatures = {number: self._signature(model.versions[number]) for number in numbers}
+            except OSError as error:
+                self._say(model.name, _reason(error, model.folder))
+                if (before := self._previous.models.get(model.name)) is not None:
+                    signatures = before.signatures
+        return replace(model, signatures=signatures)
+
+    def _signature(self, found: Found) -> Signature | None:
+        known = self._previous.signatures
+        signature = known[found.stamp] if found.stamp in known else read_signature(found.path)
+        self._signatures[found.stamp] = signature
+        return signature
 
     def _is_gone(self, version: tuple[str, int], seconds: float) -> bool:
         fresh = self._previous.settling.get(version)

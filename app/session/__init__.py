@@ -26,6 +26,7 @@ from app.session.rules import (
 )
 from app.session.running import Fallback, OrtRunControl, Placement, Session
 from app.session.runtime import ORT_VERSION
+from app.session.signatures import Signature, read_signature
 from app.session.thread_priority import lower_priority
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "ProviderPolicy",
     "Session",
     "SessionOptions",
+    "Signature",
     "available_memory",
     "check_external",
     "check_model_file",
@@ -55,6 +57,7 @@ __all__ = [
     "open_session",
     "parse_provider",
     "ran_out_of_memory",
+    "read_signature",
     "runtime_build",
     "sentence",
 ]

@@ -14,6 +14,9 @@ from typing import BinaryIO, overload
 
 DeclaredShape = tuple[int | str | None, ...] | None
 
+TENSOR = 1
+_KINDS = frozenset({TENSOR, 4, 5, 8, 9})  # sequence, map, sparse tensor, optional
+
 _VARINT, _FIXED64, _BYTES, _START_GROUP, _END_GROUP, _FIXED32 = range(6)
 
 
@@ -255,7 +258,9 @@ def _graph(message: MessageBytes, shapes: dict[str, DeclaredShape], external: se
         elif number == 5:
             _tensor(value, external)
         elif number in (11, 12):
-            _value_info(value, shapes)
+            named, kind, _, shape = read_value_info(value)
+            if kind == TENSOR:
+                shapes[named] = shape
         elif number == 15:
             for _, part in fields(value):  # a sparse tensor: values and indices are tensors
                 if not isinstance(part, int):
@@ -284,33 +289,43 @@ def _tensor(message: MessageBytes, external: set[str]) -> None:
                 external.add(text)
 
 
-def _value_info(message: MessageBytes, shapes: dict[str, DeclaredShape]) -> None:
-    name, shape, is_tensor = "", None, False
+def read_value_info(message: MessageBytes) -> tuple[str, int, int, DeclaredShape]:
+    """An input or output: its name, the kind of its type, its element type and its shape.
+
+    The kind is TENSOR, another field of ONNX's TypeProto, or 0; the element type, a number of its
+    TensorProto.DataType, and the shape are those of a tensor.
+    """
+    name, found, element, shape = "", 0, 0, None
     for number, value in fields(message):
         if isinstance(value, int):
             continue
         if number == 1:
             name = decode_text(value)
         elif number == 2:
-            for kind, tensor in fields(value):
-                if kind == 1 and not isinstance(tensor, int):
-                    shape, is_tensor = _shape_of(tensor), True
-    if is_tensor:
-        shapes[name] = shape
+            for kind, inner in fields(value):
+                if isinstance(inner, int) or kind not in _KINDS:
+                    continue
+                found = kind
+                if kind == TENSOR:
+                    element, shape = _tensor_type(inner)
+    return name, found, element, shape
 
 
-def _shape_of(tensor: MessageBytes) -> DeclaredShape:
-    """None without a shape field: unknown rank. A shape without dimensions: a scalar."""
+def _tensor_type(tensor: MessageBytes) -> tuple[int, DeclaredShape]:
+    """No shape field: None, of unknown rank. A shape without dimensions: a scalar."""
+    element = 0
     found: list[int | str | None] | None = None
     for number, value in fields(tensor):
-        if number == 2 and not isinstance(value, int):
+        if number == 1 and isinstance(value, int):
+            element = value
+        elif number == 2 and not isinstance(value, int):
             found = [] if found is None else found
             found += [
                 _dimension(size)
                 for inner, size in fields(value)
                 if inner == 1 and not isinstance(size, int)
             ]
-    return None if found is None else tuple(found)
+    return element, None if found is None else tuple(found)
 
 
 def _dimension(message: MessageBytes) -> int | str | None:

@@ -31,21 +31,28 @@ def test_models_are_listed_with_the_states_of_their_versions() -> None:
                 "name": "m",
                 "default_version": "1",
                 "versions": [
-                    {"version": "1", "state": "READY", "reason": ""},
-                    {"version": "2", "state": "UNAVAILABLE", "reason": "broken"},
+                    {"version": "1", "state": "READY", "reason": "", "held_back": ""},
+                    {"version": "2", "state": "UNAVAILABLE", "reason": "broken", "held_back": ""},
                 ],
             },
             {
                 "name": "none",
                 "default_version": None,
-                "versions": [{"version": "7", "state": "UNAVAILABLE", "reason": "broken"}],
+                "versions": [
+                    {"version": "7", "state": "UNAVAILABLE", "reason": "broken", "held_back": ""}
+                ],
             },
         ]
     }
     assert plane.index() == [
         {"name": "m", "version": "1", "state": "READY", "reason": ""},
         {"name": "m", "version": "2", "state": "UNAVAILABLE", "reason": "broken"},
-        {"name": "none", "version": "7", "state": "UNAVAILABLE", "reason": "broken"},
+        {
+            "name": "none",
+            "version": "7",
+            "state": "UNAVAILABLE",
+            "reason": "broken",
+        },
     ]
 
 
@@ -104,9 +111,10 @@ def test_a_version_without_an_engine_has_only_its_state() -> None:
         "version": "1",
         "state": "UNAVAILABLE",
         "reason": "broken",
+        "held_back": "",
     }
     assert plane.model("m")["versions"] == [
-        {"version": "1", "state": "UNAVAILABLE", "reason": "broken"}
+        {"version": "1", "state": "UNAVAILABLE", "reason": "broken", "held_back": ""}
     ]
 
 

@@ -27,11 +27,11 @@ def publish(model: onnx.ModelProto, version: Path, aside: Path) -> None:
     aside.rename(version)
 
 
-async def until_answered_by(client: httpx.AsyncClient, version: str) -> None:
+async def until_answered_by(client: httpx.AsyncClient, version: str, ask: object = ASK) -> None:
     """Wait until `version` answers."""
 
     async def answered() -> bool:
-        response = await client.post("/predict", json=ASK)
+        response = await client.post("/predict", json=ask)
         return bool(response.json().get("version") == version)
 
     await until(answered)

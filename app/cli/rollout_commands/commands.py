@@ -339,14 +339,17 @@ def _check_model(settings: Settings, file: RolloutsFile, model: str) -> None:
 
 
 def _check_highest(settings: Settings, model: str, version: int) -> None:
+    from app.registry import hold_back
     from app.repository import scan
 
     found = scan(settings.models, quiet=0).models.get(model)
     if found is None or found.config is None:
         _fail(f"{model} cannot be read in {settings.models}")
-    highest = max(found.config.versions.wanted(found.versions), default=None)
+    held_back = hold_back(found.signatures)
+    highest = max(found.config.versions.wanted(found.versions.keys() - held_back), default=None)
     if highest != version:
-        _fail(f"without a rollout, version {highest} of {model} would serve, not {version}")
+        why = f": {held_back[version]}" if version in held_back else ""
+        _fail(f"without a rollout, version {highest} of {model} would serve, not {version}{why}")
 
 
 def _pairs(texts: tuple[str, ...]) -> list[tuple[str, str]]:

@@ -1,0 +1,127 @@
+"""What callers must know of a model: the names, datatypes and shapes of its inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from app.errors import quoted
+from app.session.protobuf import (
+    TENSOR,
+    FileSlice,
+    MessageBytes,
+    decode_text,
+    fields,
+    read_value_info,
+)
+from app.tensors import DATATYPES, TensorSpec
+
+MAX_FIELDS = 200_000
+"""Fields that are looked at, such as a node or a part of a weight: about a second on a thread."""
+
+_BY_NUMBER = {datatype.onnx: datatype.name for datatype in DATATYPES}
+
+
+class Signature(NamedTuple):
+    """The inputs that a request must have, and the outputs that it gets, in the model's order."""
+
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+
+    def misfit(self, former: Signature, whose: str) -> str:
+        """Why callers of a model with the `former` signature cannot use this one; "" if they can.
+
+        They can where the inputs have the names and datatypes that they had and take every shape
+        that they took, and no output is missing or of another datatype. Unknown ranks fit. `whose`
+        is what the message calls the former one, such as "version 1".
+        """
+        inputs = {spec.name: spec for spec in former.inputs}
+        for spec in self.inputs:
+            if spec.name not in inputs:
+                return f"it needs input {quoted(spec.name)}, unlike {whose}"
+            before = inputs.pop(spec.name)
+            if _another_datatype(spec, before):
+                return _differs("input", spec.name, spec.datatype, before.datatype, whose)
+            if not _takes_shapes_of(before, spec):
+                return _differs("input", spec.name, spec.shape_text, before.shape_text, whose)
+        for name in inputs:
+            return f"it has no input {quoted(name)}, unlike {whose}"
+        outputs = {spec.name: spec for spec in self.outputs}
+        for before in former.outputs:
+            if (now := outputs.get(before.name)) is None:
+                return f"it has no output {quoted(before.name)}, unlike {whose}"
+            if _another_datatype(now, before):
+                return _differs("output", now.name, now.datatype, before.datatype, whose)
+        return ""
+
+
+def _another_datatype(now: TensorSpec, former: TensorSpec) -> bool:
+    # A file and a session word differently what cannot be sent.
+    return now.datatype != former.datatype and (now.transportable or former.transportable)
+
+
+def _differs(kind: str, name: str, now: str, before: str, whose: str) -> str:
+    return f"its {kind} {quoted(name)} is {now}, unlike {before} in {whose}"
+
+
+def _takes_shapes_of(former: TensorSpec, now: TensorSpec) -> bool:
+    if former.shape is None or now.shape is None:
+        return True
+    sizes = list(zip(former.shape, now.shape, strict=False))
+    fits = all(not isinstance(size, int) or size == before for before, size in sizes)
+    return fits and len(former.shape) == len(now.shape)
+
+
+def read_signature(path: Path) -> Signature | None:
+    """The signature of the model at `path`, without opening it; None where it cannot be told.
+
+    An input with a default among the weights is none that a request must have. Raises OSError.
+    """
+    with path.open("rb") as file:
+        try:
+            return parse_signature(FileSlice(file, 0, path.stat().st_size))
+        except ValueError:
+            return None
+
+
+def parse_signature(model: MessageBytes) -> Signature:
+    """The same from bytes; a ValueError where it is not the protobuf of a model, or too large."""
+    inputs: dict[str, TensorSpec] = {}
+    outputs: dict[str, TensorSpec] = {}
+    defaults: set[str] = set()
+    left = count(MAX_FIELDS, -1)
+    for graph in _messages(model, left, 7):
+        for number, value in _numbered(graph, left):
+            if number == 5:
+                defaults.update(decode_text(name) for name in _messages(value, left, 8))
+            elif number in (11, 12):
+                spec = _spec(value)
+                (inputs if number == 11 else outputs)[spec.name] = spec
+    if not outputs:
+        raise ValueError("it holds no graph with outputs")
+    required = [spec for name, spec in inputs.items() if name not in defaults]
+    return Signature(required, list(outputs.values()))
+
+
+def _numbered(message: MessageBytes, left: Iterator[int]) -> Iterator[tuple[int, MessageBytes]]:
+    """The fields that are messages or texts; a ValueError once `left` of all fields is 0."""
+    for number, value in fields(message):
+        if not next(left):
+            raise ValueError(f"it holds more than {MAX_FIELDS:,} nodes and weights")
+        if not isinstance(value, int):
+            yield number, value
+
+
+def _messages(message: MessageBytes, left: Iterator[int], wanted: int) -> Iterator[MessageBytes]:
+    return (value for number, value in _numbered(message, left) if number == wanted)
+
+
+def _spec(value: MessageBytes) -> TensorSpec:
+    if len(value) > FileSlice.MAX_READ_BYTES:
+        raise ValueError(f"an input is described in more than {FileSlice.MAX_READ_BYTES:,} bytes")
+    name, kind, element, shape = read_value_info(value)
+    is_tensor = kind == TENSOR
+    datatype = _BY_NUMBER.get(element, f"datatype {element}") if is_tensor else f"kind {kind}"
+    return TensorSpec(name, datatype, shape)
