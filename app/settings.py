@@ -118,7 +118,7 @@ class Settings(BaseSettings):
     )
     cache: Path = Field(
         default_factory=_cache_folder,
-        description="The folder for profiles, inspections and optimized graphs; safe to delete.",
+        description="The folder for profiles, findings, graphs and weights; safe to delete.",
         json_schema_extra={"default": "cohort in the user's cache folder"},
     )
     host: str = Field("127.0.0.1", min_length=1, description="The address to listen on.")

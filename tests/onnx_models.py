@@ -146,6 +146,25 @@ def table(*, size: int = 3) -> onnx.ModelProto:
     )
 
 
+def chain_of_tables(*locations: str, size: int = 50_000) -> onnx.ModelProto:
+    """`index` INT64 [N, 1] → `y` FP32 [N, 1]: the sum of what external tables have there."""
+    found = [f"found{number}" for number in range(len(locations))]
+    weights, nodes = [], []
+    for name, location in zip(found, locations, strict=True):
+        table = TensorProto(name=f"{name}-table", data_type=TensorProto.FLOAT, dims=[size])
+        table.data_location = TensorProto.EXTERNAL
+        table.external_data.add(key="location", value=location)
+        weights.append(table)
+        nodes.append(helper.make_node("Gather", [table.name, "index"], [name]))
+    return _model(
+        [*nodes, helper.make_node("Sum", found, ["y"])],
+        [_tensor("index", "INT64", ["N", 1])],
+        [_tensor("y", "FP32", ["N", 1])],
+        weights,
+        check=False,
+    )
+
+
 def reciprocal() -> onnx.ModelProto:
     """`x` FP32 [N, 1] → `y` FP32 [N, 1] = 1 / x: infinity for 0."""
     return _model(

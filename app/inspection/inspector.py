@@ -185,7 +185,7 @@ class Inspector:
         if (opener.digests.of(opener.path), _digests(opener, external)) != (key["model"], external):
             raise LoadFailed("its files changed while it was inspected")
         harm, lasting = _harm(job, starved, ended)
-        self._observe(Inspected(opener.path, key["model"], monotonic() - started, harm))
+        self._observe(Inspected(opener.origin, key["model"], monotonic() - started, harm))
         finding = Finding(external, harm)
         if self._findings is not None and lasting and (was_read or harm):
             self._findings.write(key, finding)

@@ -23,8 +23,8 @@ from app.profiling import (
 )
 from app.registry.catalog import Source
 from app.registry.first_runs import FirstRuns, FirstRunsTooLong
-from app.repository import Manifest, WarmUp, read_manifest, verify_digests
-from app.session import ANY_MODEL, ModelRules, Opener, Session, give_back_memory
+from app.repository import Manifest, ModelConfig, WarmUp, read_manifest, verify_digests
+from app.session import ANY_MODEL, ModelRules, Opener, PrivateCopy, Session, give_back_memory
 from app.tensors import Arrays, by_name
 
 log = structlog.get_logger("cohort.registry")
@@ -46,6 +46,7 @@ class PreparedVersion:
         accepted; None where there are neither.
     files: The SHA-256 of the model and its external data, in hex, by their paths in its folder;
         default none: nothing needed them.
+    copy: The private copy that the sessions were opened on; default None: there is none.
     """
 
     session: Session
@@ -57,12 +58,15 @@ class PreparedVersion:
     manifest: Manifest | None
     example: Arrays | None
     files: Mapping[str, str] = field(default_factory=dict)
+    copy: PrivateCopy | None = None
 
     def close(self) -> None:
-        """Close both sessions."""
+        """Close both sessions and what they were opened on."""
         self.session.close()
         if self.exclusive is not None:
             self.exclusive.close()
+        if self.copy is not None:
+            self.copy.close()
 
 
 def prepare_version(
@@ -84,7 +88,6 @@ def prepare_version(
     if source.problem or source.config is None:
         raise LoadFailed(source.problem or "its config cannot be read")
     config = source.config
-    folder = source.path.parent
     opener = Opener(
         source.path,
         chain=config.providers,
@@ -94,9 +97,21 @@ def prepare_version(
         rules=rules,
         cache=cache,
     )
+    try:
+        return _prepare(source, config, opener, inspector)
+    except BaseException:
+        opener.close()
+        raise
+
+
+def _prepare(
+    source: Source, config: ModelConfig, opener: Opener, inspector: Inspector | None
+) -> PreparedVersion:
+    folder, cache = source.path.parent, opener.cache
     manifest = read_manifest(folder)
     if manifest is not None:
         verify_digests(folder, manifest, opener.digests)
+    opener.secure(cache)
     inspected = None if inspector is None else inspector.inspect(opener)
     session = opener.open()
     try:
@@ -148,6 +163,7 @@ def prepare_version(
         manifest,
         example,
         files,
+        opener.copy,
     )
 
 
@@ -172,8 +188,8 @@ def _open_exclusive(
             exclusive.close()
         log.warning(
             "exclusive runs use one thread",
-            model=opener.path.parent.parent.name,
-            version=opener.path.parent.name,
+            model=opener.origin.parent.parent.name,
+            version=opener.origin.parent.name,
             reason=str(error),
         )
         return None

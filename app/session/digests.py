@@ -46,6 +46,10 @@ class Digests:
             known = self._known[path] = before, hash_file(path)
         return known[1]
 
+    def learn(self, path: Path, seen: Stamp, digest: str) -> None:
+        """Take over the digest that the file at `path` had when its stamp was `seen`."""
+        self._known[path] = seen, digest
+
 
 def hashing_seconds(size: int) -> float:
     """Estimate how long hashing a file of `size` bytes takes, once it is in memory."""

@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from errno import ENOENT
 from pathlib import Path
+
+import structlog
 
 from app.errors import LoadFailed
 from app.session.digests import Digests, Stamp, stamp
 from app.session.graphs import read_graphs
+from app.session.private_copy import PrivateCopy, copy_privately, read_content
+from app.session.processor import available_memory
 from app.session.protobuf import ModelFile, read_model
 from app.session.rules import ModelRules, check_external, check_model_file
 from app.session.value_dependence import find_dependence
+
+log = structlog.get_logger("cohort.session")
+
+COPIES_IN_MEMORY = 2
+"""How often external data is in memory while a session that does not map it is opened."""
+
+CHANGED = "its files changed while it was loaded"
 
 
 class ModelFiles:
     """The files of one model, each read once.
 
-    path: the model.
+    path: the model; once its external data is copied, the private copy.
     rules: what is allowed of it.
     custom_op_libraries: the names of its libraries of custom operators.
 
+    origin: the model as its operator has it.
+    copy: the private copy; None where there is none.
+    in_memory: external data that sessions take instead of the files', by path in their folder.
     digests: the digests of files that were read.
     unpredictable: why runs cannot be estimated; "" where they can, or before the model was read.
     """
@@ -29,7 +44,10 @@ class ModelFiles:
         self, path: Path, rules: ModelRules, custom_op_libraries: Sequence[str] = ()
     ) -> None:
         self.path, self.rules, self.digests = path, rules, Digests()
+        self.origin = path
+        self.in_memory: Mapping[str, bytes] = {}
         self.unpredictable = ""
+        self.copy: PrivateCopy | None = None
         self._library_names = custom_op_libraries
         self._model: ModelFile | None = None
         self._stamps: dict[Path, Stamp] = {}
@@ -73,9 +91,63 @@ class ModelFiles:
         """The libraries of custom operators. Raises LoadFailed where one may not be loaded."""
         return [self.rules.find_library(name) for name in self._library_names]
 
+    def secure(self, cache: Path | None) -> None:
+        """Keep what is opened from now on from being changed; `close` ends that.
+
+        External data, which ONNX Runtime maps, is copied into the folder `cache` with its model, or
+        read into memory where it cannot be. A model without is read when it is opened.
+
+        Raises LoadFailed.
+        """
+        external = self.external()
+        if not external:
+            return
+        taken = {self.origin.parent / location for location in external}
+        try:
+            if cache is None:
+                raise OSError(ENOENT, "there is no cache folder")
+            self.copy = copy_privately(self.origin, external, cache, self.digests)
+            self.path = self.copy.path
+            taken.add(self.origin)
+        except OSError as error:
+            self.in_memory = self._read_external(external, error.strerror or str(error))
+        if not self.unchanged():
+            self.close()
+            raise LoadFailed(CHANGED)
+        self._stamps = {path: one for path, one in self._stamps.items() if path not in taken}
+
+    def close(self) -> None:
+        """Give up what `secure` keeps. Sessions that are open stay so."""
+        self.in_memory = {}
+        if self.copy is not None:
+            self.copy.close()
+
     def unchanged(self) -> bool:
         """Whether all files are still as they were just before the model was first read."""
         return all(stamp(path) == before for path, before in self._stamps.items())
+
+    def _read_external(self, external: Sequence[str], reason: str) -> dict[str, bytes]:
+        """External data by path in the folder; `reason` is why it is not copied to the cache."""
+        folder, names = self.origin.parent, {str(Path(location)) for location in external}
+        most = available_memory()
+        try:
+            size = sum((folder / name).stat().st_size for name in names)
+            if size * COPIES_IN_MEMORY > most:
+                raise LoadFailed(
+                    f"its external data of {size >> 20:,} MiB can neither be copied to "
+                    f"COHORT_CACHE ({reason}) nor be read into memory, where it takes "
+                    f"{COPIES_IN_MEMORY} times that of {most >> 20:,} MiB"
+                )
+            log.warning(
+                "external data is read into memory, since it cannot be copied to COHORT_CACHE",
+                model=self.origin.parent.parent.name,
+                version=self.origin.parent.name,
+                megabytes=size >> 20,
+                reason=reason,
+            )
+            return {name: read_content(folder / name, self.digests) for name in names}
+        except OSError as error:
+            raise LoadFailed(f"its external data cannot be read: {error.strerror}") from error
 
 
 def _read(path: Path, rules: ModelRules) -> tuple[ModelFile, str]:

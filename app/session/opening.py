@@ -13,7 +13,7 @@ from typing import Any, Literal
 from app.errors import LoadFailed
 from app.session.failures import sentence
 from app.session.memory import limit_provider, limit_session, limited_memory
-from app.session.model_files import ModelFiles
+from app.session.model_files import CHANGED, ModelFiles
 from app.session.optimized_graph import MAX_MODEL_BYTES, OptimizedGraph
 from app.session.protobuf import DeclaredShape, ModelFile
 from app.session.providers import (
@@ -107,7 +107,11 @@ class Opener(ModelFiles):
                 if not reason:
                     wanted = tuple(one.name for one in chain)
                     placement = Placement(wanted, link.name, tuple(fallbacks), nodes)
-                    return _session(raw, model, placement, link.device, self)
+                    session = _session(raw, model, placement, link.device, self)
+                    if not self.unchanged():
+                        session.close()
+                        raise LoadFailed(CHANGED)
+                    return session
             if policy != "prefer":
                 raise LoadFailed(f"provider_policy {policy} asks for {link.name}: {reason}")
             fallbacks.append(Fallback(link.name, reason))
@@ -192,7 +196,7 @@ class _Runtime:
         self._path, self._options, self._cache = opener.path, opener.options, opener.cache
         self._digests, self._external = opener.digests, external
         self._exclusive_threads = exclusive_threads
-        self._memory_limit_mb = opener.memory_limit_mb
+        self._memory_limit_mb, self._in_memory = opener.memory_limit_mb, opener.in_memory
         self._libraries = opener.libraries()
 
     def open(self, links: Sequence[Provider], policy: ProviderPolicy) -> Any:
@@ -273,6 +277,11 @@ class _Runtime:
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         limit_session(options, self._memory_limit_mb)
+        if self._in_memory:
+            content = list(self._in_memory.values())
+            options.add_external_initializers_from_files_in_memory(
+                list(self._in_memory), content, list(map(len, content))
+            )
         for library in self._libraries:
             options.register_custom_ops_library(str(library))
         return options
