@@ -53,6 +53,17 @@ def describe_states(model: ModelEntry) -> dict[str, str]:
     return {str(number): entry.state.value for number, entry in model.versions.items()}
 
 
+def describe_outdated(catalog: Catalog) -> list[str]:
+    """What serves although other files are on disk, and why those are not served."""
+    return [
+        f"{model.name}/{entry.number}: serves its former files, since those on disk cannot be: "
+        f"{entry.reason}"
+        for model in catalog.values()
+        for entry in model.versions.values()
+        if entry.outdated
+    ]
+
+
 def describe_model(entry: ModelEntry) -> Description:
     """A model: its name, its default version, and the state of each version with its reason."""
     default = entry.default

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import version as distribution_version
 from time import monotonic
 
-from app.control_plane.description import Description
+from app.control_plane.description import Description, describe_outdated
 from app.control_plane.reading import NO_READY_VERSION, ModelReader, Readiness
 from app.control_plane.shared_work import Shared
 from app.errors import NotFound, NotReady, quoted
@@ -94,11 +94,12 @@ class ControlPlane(ModelReader):
         """A summary for people and simple checks."""
         catalog = self._registry.catalog
         readiness = self.readiness()
+        problems = [str(problem) for problem in self._problems()] + describe_outdated(catalog)
         has_problems = any(
             one.reason not in {"", UNLOADED}
             for model in catalog.values()
             for one in model.versions.values()
-        ) or bool(self._problems())
+        ) or bool(problems)
         status = "healthy" if readiness.ready and not has_problems else "degraded"
         if not readiness.ready:
             status = "draining" if self.draining else "unready"
@@ -108,7 +109,7 @@ class ControlPlane(ModelReader):
             "reason": readiness.reason,
             "model_loaded": any(model.default is not None for model in catalog.values()),
             "models": self.states(),
-            "problems": [str(problem) for problem in self._problems()],
+            "problems": problems,
             "uptime_seconds": round(monotonic() - self._started, 3),
             "version": VERSION,
         }

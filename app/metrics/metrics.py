@@ -266,6 +266,11 @@ def _gauges(models: Sequence[ModelEntry]) -> Iterator[Metric]:
     state = GaugeMetricFamily(
         "model_state", "1 for the current state of a version.", labels=(*VERSION_LABELS, "state")
     )
+    outdated = GaugeMetricFamily(
+        "model_outdated",
+        "1 if a version serves its former files, because those on disk cannot be loaded.",
+        labels=VERSION_LABELS,
+    )
     info = GaugeMetricFamily(
         "model_provider_info",
         "The execution providers wanted, in order, and the active one.",
@@ -286,6 +291,7 @@ def _gauges(models: Sequence[ModelEntry]) -> Iterator[Metric]:
             labels = (model.name, str(number))
             for one in State:
                 state.add_metric((*labels, one.value), float(version.state is one))
+            outdated.add_metric(labels, float(version.outdated))
             if (engine := version.engine) is not None:
                 description = engine.describe()
                 placement = description.placement
@@ -294,4 +300,4 @@ def _gauges(models: Sequence[ModelEntry]) -> Iterator[Metric]:
                 info.add_metric((*labels, ",".join(placement.wanted), placement.active), 1)
                 fallback.add_metric(labels, float(placement.fell_back))
                 unpredictable.add_metric(labels, float(bool(description.unpredictable)))
-    yield from (queue, inflight, state, info, fallback, unpredictable)
+    yield from (queue, inflight, state, outdated, info, fallback, unpredictable)

@@ -66,6 +66,11 @@ class VersionEntry:
     padding_off: str = ""
 
     @property
+    def outdated(self) -> bool:
+        """Whether it serves its former files, because those on disk cannot be."""
+        return self.state is State.READY and bool(self.reason)
+
+    @property
     def signature(self) -> Signature | None:
         """What callers must know of it; None unless it is READY."""
         if self.engine is None or self.state is not State.READY:

@@ -17,6 +17,7 @@ from app.repository import Manifest, dump_manifest
 from app.session.digests import hash_file
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort
+from tests.e2e.scrape import Scrape
 from tests.waiting import wait_until
 
 ROWS = 1 << 18
@@ -110,7 +111,7 @@ def swap_unpublished(weights: Path) -> None:
 def test_weights_that_cannot_be_served_are_told(
     server: Cohort, weights: Path, harm: Callable[[Path], None], says: str
 ) -> None:
-    """What is loaded serves on; the version says why, until its files are mended."""
+    """What is loaded serves on; the version, health and a metric say so until it is mended."""
     good, manifest = weights.read_bytes(), weights.with_name("manifest.json")
     files = {name: hash_file(weights.with_name(name)) for name in ("model.onnx", "weights.bin")}
     manifest.write_bytes(dump_manifest(Manifest(1, files)))
@@ -118,6 +119,8 @@ def test_weights_that_cannot_be_served_are_told(
         wait_until(lambda: answers == [BEFORE])
         harm(weights)
         wait_until(lambda: says in reason(server))
+        assert any(says in one for one in server.get("/health").json()["problems"])
+        assert Scrape(server.url).value("model_outdated", model="table", version="1") == 1
         weights.write_bytes(good)
         wait_until(lambda: not reason(server))
     manifest.unlink()

@@ -78,6 +78,16 @@ def test_problems_on_disk_degrade_health() -> None:
     assert plane.health()["problems"] == ["rollouts.yaml: m: typo"]
 
 
+def test_what_is_not_on_disk_as_it_serves_is_a_problem() -> None:
+    """With the reason; the replica stays ready."""
+    entry = make_entry(1, ControlledEngine(), reason="weights.bin is missing")
+    plane = make(make_registry({"m": [entry]}))
+    assert plane.readiness().ready
+    assert plane.health()["problems"] == [
+        "m/1: serves its former files, since those on disk cannot be: weights.bin is missing"
+    ]
+
+
 def test_a_draining_process_is_not_ready() -> None:
     """Draining comes before any other reason, and its models are still listed."""
     registry = make_registry({"m": [make_entry(1, ControlledEngine())]})
