@@ -101,10 +101,11 @@ containers: $(VENV)/dev.stamp  ## Try the image and the whole stack under load, 
 	@deploy/packages.sh dockerd:docker.io mmdebstrap:mmdebstrap
 	@$(VENV)/bin/python -m deploy.containers
 
-# The programs that tests/deploy runs.
+# The programs that tests/deploy and tests/chaos run; fuse3 brings the library of mfusepy.
 packages:
 	@deploy/packages.sh nginx:nginx-light haproxy:haproxy prometheus:prometheus promtool:prometheus \
-		prometheus-alertmanager:prometheus-alertmanager systemd-analyze:systemd
+		prometheus-alertmanager:prometheus-alertmanager systemd-analyze:systemd \
+		faketime:faketime fusermount3:fuse3
 	@[ -x .tools/bin/docker-compose ] || deploy/containers/compose.sh .tools \
 		|| echo "cohort: Compose v2 cannot be fetched here; the test of docker-compose.yml looks for docker-compose" >&2
 
