@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -49,13 +49,16 @@ def put(models: Path, name: str = "times", version: int = 1, *, config: str = ""
 class Callers:
     """What callers have heard, all of them together.
 
+    factor_of: What a version multiplies by.
+
     statuses: How many answers of each status, and how many requests were lost to which error.
     versions: How many right answers each version gave.
     wrong: Answers with 200 that were not right.
     slowest: The longest that anybody waited for an answer, in seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, factor_of: Callable[[int], int] = factor_of) -> None:
+        self._factor_of = factor_of
         self.statuses: Counter[str] = Counter()
         self.versions: Counter[int] = Counter()
         self.wrong: list[str] = []
@@ -66,35 +69,42 @@ class Callers:
         """How many answers were right."""
         return self.statuses["200"]
 
-    def more(self, count: int = 50) -> None:
-        """Wait until so many more answers were right."""
-        enough = self.served + count
-        wait_until(lambda: self.served >= enough)
+    def more(self, count: int = 50, *, of: int | None = None) -> None:
+        """Wait until so many more answers were right; `of` one version, where one is given."""
+        enough = self._count(of) + count
+        wait_until(lambda: self._count(of) >= enough)
 
-    def heard(self, number: int, status: int, text: bytes) -> None:
-        """Check an answer to the request for `number`."""
+    def _count(self, version: int | None) -> int:
+        return self.served if version is None else self.versions[version]
+
+    def heard(self, x: list[float], status: int, text: bytes) -> None:
+        """Check an answer to the request for the row `x`."""
         self.statuses[str(status)] += 1
         document = json.loads(text)
         if status == 200:
             version = int(document["version"])
             self.versions[version] += 1
-            if document["outputs"]["y"] != [
-                [number * factor_of(version), 0.0, 1.0 * factor_of(version)]
-            ]:
-                self.wrong.append(f"{number}: {document}")
+            if document["outputs"]["y"] != [[value * self._factor_of(version) for value in x]]:
+                self.wrong.append(f"{x}: {document}")
         elif not (document.get("error") and document.get("code")):
             self.wrong.append(f"{status}: {document}")
 
 
 @contextmanager
 def callers(
-    server: Cohort, model: str = "times", *, count: int = 2, **fields: object
+    server: Cohort,
+    model: str = "times",
+    *,
+    count: int = 2,
+    factor_of: Callable[[int], int] = factor_of,
+    row: Sequence[float] = (0, 1),
+    **fields: object,
 ) -> Iterator[Callers]:
-    """Have so many ask for predictions all the while; `fields` are more of each request's.
+    """Have so many ask `model` for predictions all the while; at the end no answer was wrong.
 
-    At the end no answer was wrong.
+    Each sends a number and `row` behind it; `fields` are more of each request's.
     """
-    heard, over = Callers(), Event()
+    heard, over = Callers(factor_of), Event()
     address = httpx.URL(server.url)
 
     def ask() -> None:
@@ -102,12 +112,13 @@ def callers(
         number = 0
         while not over.is_set():
             number = number % 1000 + 1
-            document = {"inputs": {"x": [[number, 0, 1]]}, **fields}
+            x = [number, *row]
+            document = {"inputs": {"x": [x]}, **fields}
             began = monotonic()
             try:
                 connection.request("POST", f"/models/{model}/predict", json.dumps(document))
                 response = connection.getresponse()
-                heard.heard(number, response.status, response.read())
+                heard.heard(x, response.status, response.read())
             except (OSError, HTTPException) as lost:
                 heard.statuses[type(lost).__name__] += 1
                 connection.close()

@@ -23,8 +23,7 @@ def seen_by(server: Cohort, path: Path) -> Path:
     return Path(f"/proc/{server.process.pid}/root{path}")
 
 
-def remount(server: Cohort, folder: Path, *options: str) -> None:
-    """Mount again what it has at `folder`."""
-    inside = ["nsenter", f"--mount=/proc/{server.process.pid}/ns/mnt"]
-    how = f"remount,{','.join(options)}"
-    subprocess.run([*inside, "mount", "-o", how, str(folder)], check=True)
+def inside(server: Cohort, *command: str) -> None:
+    """Run a command that sees what the server does. Raises CalledProcessError."""
+    namespace = f"--mount=/proc/{server.process.pid}/ns/mnt"
+    subprocess.run(["nsenter", namespace, *command], check=True)

@@ -16,7 +16,7 @@ from app.profiling.kept import KeptProfile
 from app.profiling.store import Store
 from app.rollouts import Decision, DecisionStore
 from tests.chaos.callers import callers, problem, put
-from tests.chaos.namespaces import mounted, remount, seen_by
+from tests.chaos.namespaces import inside, mounted, seen_by
 from tests.e2e.processes import Cohort, cohort
 from tests.e2e.scrape import Scrape
 from tests.waiting import wait_until
@@ -73,11 +73,11 @@ def test_a_full_or_read_only_disk_is_said_and_tried_again(two: Path, tmp_path: P
         wait_until(lambda: saved(server))
         assert not httpx.get(server.url + "/health").json()["problems"]
 
-        remount(server, disk, "ro")
+        inside(server, "mount", "-o", "remount,ro", str(disk))
         assert not admin(server, "clear")
         wait_until(problem(server, "cannot be removed from the state folder: Read-only"))
         heard.more()
-        remount(server, disk, "rw")
+        inside(server, "mount", "-o", "remount,rw", str(disk))
         wait_until(lambda: saved(server))
         wait_until(lambda: not Scrape(server.url).value("state_folder_problems"))
         assert heard.versions[2]
@@ -116,7 +116,7 @@ def test_what_was_torn_or_is_not_ours_is_said_and_does_no_harm(two: Path, tmp_pa
         for version in (3, 4):
             (decisions / f"gone/{version}.json").unlink()
         wait_until(lambda: not Scrape(server.url).value("state_folder_problems"))
-        wait_until(lambda: heard.versions[2] > 20)
+        heard.more(of=2)
     assert set(heard.statuses) == {"200"}
 
 

@@ -78,7 +78,7 @@ def test_an_edit_beside_the_error_is_followed_once_it_is_over(faulty: Faulty) ->
     faulty.heard.more()
     assert set(faulty.heard.versions) == {1}
     faulty.control.write_text("")
-    wait_until(lambda: faulty.heard.versions[2] > 20)
+    faulty.heard.more(of=2)
     faulty.server.wait_for("/models/other", 404)
 
 

@@ -4,52 +4,33 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections import Counter
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
 
 import httpx
 import pytest
 
-from tests.e2e.processes import MODELS, Cohort, cohort
+from tests.chaos.callers import callers, problem, put
+from tests.chaos.namespaces import inside, mounted
+from tests.e2e.processes import Cohort, cohort
 from tests.e2e.scrape import Scrape
 from tests.waiting import wait_until
 
-FLOWER = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 
-
-@pytest.fixture
-def models(tmp_path: Path) -> Path:
-    folder = tmp_path / "models"
-    shutil.copytree(MODELS / "iris", folder / "iris")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A models folder that troubles come to and go from."""
+    folder = tmp_path_factory.mktemp("folder") / "models"
+    put(folder)
     return folder
 
 
-@contextmanager
-def callers(server: Cohort) -> Iterator[Counter[int]]:
-    """Ask for predictions all the while; counts the statuses."""
-    statuses: Counter[int] = Counter()
-    over = Event()
-
-    def ask() -> None:
-        with httpx.Client(base_url=server.url) as client:
-            while not over.is_set():
-                statuses[client.post("/models/iris/predict", json=FLOWER).status_code] += 1
-
-    thread = Thread(target=ask)
-    thread.start()
-    try:
-        yield statuses
-    finally:
-        over.set()
-        thread.join()
-
-
-def problem(server: Cohort, words: str) -> Callable[[], bool]:
-    """Whether /health names a problem with these words."""
-    return lambda: any(words in one for one in httpx.get(server.url + "/health").json()["problems"])
+@pytest.fixture(scope="module")
+def server(folder: Path, cache: Path) -> Iterator[Cohort]:
+    """Serves it."""
+    with cohort(folder, folder.parent, cache=cache) as server:
+        yield server
 
 
 def move_away(models: Path) -> Callable[[], object]:
@@ -58,27 +39,27 @@ def move_away(models: Path) -> Callable[[], object]:
 
 
 def empty(models: Path) -> Callable[[], object]:
-    kept = (models / "iris").rename(models.with_name("kept"))
-    return lambda: kept.rename(models / "iris")
+    kept = (models / "times").rename(models.with_name("kept"))
+    return lambda: kept.rename(models / "times")
 
 
 def ask_for_another_version(models: Path) -> Callable[[], object]:
-    config = models / "iris/config.yaml"
+    config = models / "times/config.yaml"
     before = config.read_text() if config.exists() else ""
     config.write_text("versions: [9]\n")
     return lambda: config.write_text(before)
 
 
 def truncate(models: Path) -> Callable[[], object]:
-    file = models / "iris/1/model.onnx"
+    file = models / "times/1/model.onnx"
     content = file.read_bytes()
     os.truncate(file, 0)
     return lambda: file.write_bytes(content)
 
 
 def remove_the_version(models: Path) -> Callable[[], object]:
-    kept = (models / "iris/1").rename(models.with_name("kept"))
-    return lambda: kept.rename(models / "iris/1")
+    kept = (models / "times/1").rename(models.with_name("kept"))
+    return lambda: kept.rename(models / "times/1")
 
 
 @pytest.mark.parametrize(
@@ -92,41 +73,61 @@ def remove_the_version(models: Path) -> Callable[[], object]:
     ],
 )
 def test_callers_notice_nothing(
-    models: Path, tmp_path: Path, trouble: Callable[[Path], Callable[[], object]], says: str
+    folder: Path, server: Cohort, trouble: Callable[[Path], Callable[[], object]], says: str
 ) -> None:
     """What is loaded serves on; health and a metric say what is wrong, until it is mended."""
-    with cohort(models, tmp_path) as server, callers(server) as statuses:
-        mend = trouble(models)
+    with callers(server) as heard:
+        mend = trouble(folder)
         wait_until(problem(server, says), seconds=30)
         assert Scrape(server.url).value("models_folder_problems") >= 1
-        served = statuses[200]
-        wait_until(lambda: statuses[200] > served + 50, seconds=30)
+        heard.more()
         mend()
         wait_until(lambda: not problem(server, says)(), seconds=30)
-        served = statuses[200]
-        wait_until(lambda: statuses[200] > served + 50, seconds=30)
+        heard.more()
         server.wait_for("/health/ready")
-    assert set(statuses) == {200}
+    assert set(heard.statuses) == {"200"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has mount namespaces")
+def test_a_disk_that_is_unmounted_serves_on(models: Path, tmp_path: Path, cache: Path) -> None:
+    """The folder is readable and empty, on another file system: no model is taken out."""
+    put(models)
+    at = tmp_path / "mounted"
+    with (
+        cohort(at, tmp_path, under=mounted(at, f'mount --bind "{models}" "$0"'), cache=cache) as (
+            server
+        ),
+        callers(server) as heard,
+    ):
+        heard.more()
+        inside(server, "umount", "--lazy", str(at))
+        wait_until(problem(server, "has no model, and had 1"))
+        heard.more()
+        put(models, version=2)
+        inside(server, "mount", "--bind", str(models), str(at))
+        heard.more(of=2)
+        wait_until(lambda: not httpx.get(server.url + "/health").json()["problems"])
+    assert set(heard.statuses) == {"200"}
 
 
 def test_a_version_that_was_never_there_is_unavailable_not_unknown(
-    models: Path, tmp_path: Path
+    folder: Path, server: Cohort
 ) -> None:
     """A model whose config names only versions that are not there answers 503 with the reason."""
-    (models / "iris/config.yaml").write_text("versions: [9]\n")
-    with cohort(models, tmp_path) as server:
-        refused = httpx.post(server.url + "/models/iris/predict", json=FLOWER)
-        assert refused.status_code == 503
-        told = httpx.get(server.url + "/models/iris/versions/9").json()
-        assert told["state"] == "UNAVAILABLE"
-        assert told["reason"] == "it is not on disk; available: 1"
+    put(folder, "other", config="versions: [9]\n")
+    server.wait_for("/models/other/versions/9")
+    body = {"inputs": {"x": [[1, 2, 3]]}}
+    assert httpx.post(server.url + "/models/other/predict", json=body).status_code == 503
+    told = httpx.get(server.url + "/models/other/versions/9").json()
+    assert told["state"] == "UNAVAILABLE"
+    assert told["reason"] == "it is not on disk; available: 1"
+    shutil.rmtree(folder / "other")
 
 
-def test_a_model_that_is_taken_out_is_gone(models: Path, tmp_path: Path) -> None:
+def test_a_model_that_is_taken_out_is_gone(folder: Path, server: Cohort) -> None:
     """Its folder removed, beside others that stay, the model is unknown soon after."""
-    shutil.copytree(MODELS / "digits", models / "digits")
-    with cohort(models, tmp_path) as server:
-        shutil.rmtree(models / "iris")
-        server.wait_for("/models/iris", 404)
-        assert httpx.post(server.url + "/models/iris/predict", json=FLOWER).status_code == 404
-        server.wait_for("/health/ready")
+    put(folder, "gone")
+    server.wait_for("/models/gone")
+    shutil.rmtree(folder / "gone")
+    server.wait_for("/models/gone", 404)
+    server.wait_for("/health/ready")
