@@ -136,7 +136,11 @@ class Settings(BaseSettings):
         json_schema_extra={"default": "the only model, if there is just one"},
     )
     watch_seconds: float = Field(
-        2, ge=0, le=86400, description="Seconds between checks for changed files; 0 checks once."
+        2,
+        ge=0,
+        le=86400,
+        description="Seconds between checks for changed files, up to 5 where there are thousands; "
+        "0 checks once.",
     )
     max_body_mb: int = Field(
         64, ge=1, le=65536, description="The largest request body accepted, in MiB (2^20 bytes)."

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from time import monotonic
+from pathlib import Path
+from time import monotonic, thread_time
 
 import structlog
 
@@ -21,6 +22,12 @@ COLLECT_AFTER = 50_000, 20, 20
 """The collector's thresholds: Python's own 700 objects are one event-loop iteration with a crowd of
 callers, all of them alive. Requests hold no reference cycles, so that there is little to collect.
 """
+
+SCAN_SHARE = 0.005
+"""Of a core, for scans: a folder of thousands of versions is looked at less often."""
+
+LONGEST_PAUSE_SECONDS = 5.0
+"""Between two scans, however long they take, unless `watch_seconds` are more."""
 
 SETTLING_SECONDS = 10.0
 """How long an operator's `load` waits for files that are still being copied, at most."""
@@ -45,11 +52,17 @@ class ModelLoader:
         self._watcher = watcher
         self._lock = asyncio.Lock()
         self._snapshot: Snapshot | None = None
+        self._scan_seconds = 0.0  # of a core, by the last scan
 
     @property
     def problems(self) -> tuple[Problem, ...]:
         """The problems that the last scan found on disk."""
         return self._snapshot.problems if self._snapshot is not None else ()
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next scan should begin, so that scans take little of a core."""
+        return min(self._scan_seconds / SCAN_SHARE, LONGEST_PAUSE_SECONDS)
 
     async def reconcile(self) -> None:
         """Load and unload what changed on disk since the last call."""
@@ -68,7 +81,9 @@ class ModelLoader:
     async def _reconcile(self) -> None:
         first = not self._registry.settled
         before = self._snapshot
-        snapshot = await asyncio.to_thread(scan, self._settings.models, before)
+        snapshot, self._scan_seconds = await asyncio.to_thread(
+            _timed_scan, self._settings.models, before
+        )
         self._snapshot = snapshot
         for problem in snapshot.problems:
             if before is None or problem not in before.problems:
@@ -80,3 +95,9 @@ class ModelLoader:
             gc.set_threshold(*COLLECT_AFTER)
             show_models(self._registry.catalog, snapshot, self._settings)
             log.info("first models loaded", models=len(self._registry.catalog))
+
+
+def _timed_scan(models: Path, before: Snapshot | None) -> tuple[Snapshot, float]:
+    """A scan, and the seconds that it took of a core."""
+    started = thread_time()
+    return scan(models, before), thread_time() - started

@@ -170,7 +170,6 @@ class Service:
         )
         self.keys.on_change(self.hot.forget_heads)
         self._looks = [
-            self.model_loader.reconcile,
             self.rollout_watcher.check_file,
             *(watcher.check_file for watcher in self.key_watchers),
         ]
@@ -204,6 +203,9 @@ class Service:
                 tasks.create_task(self._repeat(self.rollout_watcher.step, GUARD_INTERVAL_SECONDS)),
                 tasks.create_task(self._measure_lag()),
                 tasks.create_task(self._return_memory()),
+                tasks.create_task(
+                    self._watch(self.model_loader.reconcile, lambda: self.model_loader.pause)
+                ),
                 *(tasks.create_task(self._watch(look)) for look in self._looks),
             ]
             stack.callback(lambda: [task.cancel() for task in background])  # no more loading
@@ -224,15 +226,21 @@ class Service:
         except Exception:
             log.exception("a background step failed")
 
-    async def _watch(self, look: Callable[[], Awaitable[None]]) -> None:
-        """Look at files every `watch_seconds`, and whenever `look_at_files` is called."""
+    async def _watch(
+        self, look: Callable[[], Awaitable[None]], pause: Callable[[], float] = float
+    ) -> None:
+        """Look at files every `watch_seconds`, and whenever `look_at_files` is called.
+
+        pause: The seconds between two looks that it needs at least; default: none.
+        """
         again = asyncio.Event()
         self._wake_watches.append(again.set)
         while True:
             again.clear()
             await self._try(look)
             with suppress(TimeoutError):
-                async with asyncio.timeout(self.settings.watch_seconds or None):
+                seconds = self.settings.watch_seconds
+                async with asyncio.timeout(max(seconds, pause()) if seconds else None):
                     await again.wait()
 
     async def _measure_lag(self) -> None:

@@ -82,6 +82,8 @@ class Fresh:
 Signatures = Mapping[int, Signature | None]
 """By version number; None where a signature cannot be told."""
 
+FileTimes = tuple[int, ...]
+
 GONE = ""
 """The stamp of no files."""
 
@@ -90,7 +92,7 @@ GONE = ""
 class _Config:
     """A config as it was read, so that it is read again only when its file changes."""
 
-    stamp: tuple[int, ...]
+    stamp: FileTimes | None
     config: ModelConfig | None
     problems: tuple[Problem, ...]
 
@@ -191,27 +193,25 @@ class _Scan:
     def _keep_for(self, seconds: float, models: dict[str, FoundModel]) -> None:
         """Add what was found before to `models`, as long as it has not been gone for `seconds`."""
         for name, before in self._previous.models.items():
-            model = models.get(name, replace(before, versions={}))
-            kept = {
-                number: found
-                for number, found in before.versions.items()
-                if number not in model.versions and not self._is_gone((name, number), seconds)
-            }
+            model = models.get(name)
+            present = {} if model is None else model.versions
+            missing = before.versions.keys() - present.keys()
+            kept = {n: before.versions[n] for n in missing if not self._is_gone((name, n), seconds)}
             if kept:
-                versions = dict(sorted({**model.versions, **kept}.items()))
-                models[name] = replace(model, versions=versions)
+                versions = dict(sorted({**present, **kept}.items()))
+                models[name] = replace(model or before, versions=versions)
 
     def _with_signatures(self, model: FoundModel) -> FoundModel:
         config = model.config or ModelConfig()
         numbers = sorted(config.versions.available(model.versions))
-        signatures: Signatures = {}
-        if len(numbers) > 1 and not config.allow_signature_change:
-            try:
-                signatures = {number: self._signature(model.versions[number]) for number in numbers}
-            except OSError as error:
-                self._say(model.name, _reason(error, model.folder))
-                if (before := self._previous.models.get(model.name)) is not None:
-                    signatures = before.signatures
+        if len(numbers) < 2 or config.allow_signature_change:
+            return replace(model, signatures={}) if model.signatures else model
+        try:
+            signatures = {number: self._signature(model.versions[number]) for number in numbers}
+        except OSError as error:
+            self._say(model.name, _reason(error, model.folder))
+            before = self._previous.models.get(model.name, model)
+            signatures = dict(before.signatures)
         return replace(model, signatures=signatures)
 
     def _signature(self, found: Found) -> Signature | None:
@@ -265,8 +265,8 @@ class _Scan:
 
     def _config(self, folder: Path) -> _Config:
         before = self._previous.configs.get(folder.name)
-        stamp = _file_stamp(folder / CONFIG_FILE)
-        if before is None or not stamp or before.stamp != stamp or self._is_fresh(stamp):
+        stamp = _file_times(f"{folder}/{CONFIG_FILE}")
+        if before is None or stamp is None or before.stamp != stamp or self._is_fresh(stamp):
             try:
                 before = _Config(stamp, load_model_config(folder), ())
             except ConfigProblems as error:
@@ -275,7 +275,7 @@ class _Scan:
         self._configs[folder.name] = before
         return before
 
-    def _is_fresh(self, stamp: tuple[int, ...]) -> bool:
+    def _is_fresh(self, stamp: FileTimes) -> bool:
         """A file that changed just now may change again within the clock's resolution."""
         return bool(stamp) and self._wall - max(stamp[:2]) / 1e9 < QUIET_SECONDS
 
@@ -336,11 +336,14 @@ def _folders(folder: Path) -> list[str]:
     return sorted(found)
 
 
-def _file_stamp(path: Path) -> tuple[int, ...]:
+def _file_times(path: str) -> FileTimes | None:
+    """What the file at `path` is; empty where there is none, None where that cannot be told."""
     try:
-        found = path.stat()
+        found = os.stat(path)  # noqa: PTH116 - a thousand models are looked at again and again
+    except FileNotFoundError:
+        return None if os.path.islink(path) else ()  # noqa: PTH114
     except OSError:
-        return ()
+        return None
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 

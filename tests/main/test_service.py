@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from time import thread_time
 from unittest import mock
 
 import pytest
@@ -127,6 +128,23 @@ async def test_without_watching_the_disk_is_scanned_once(settings: Settings) -> 
             await until(lambda: service.registry.settled)
             await iterations(100)
     assert scans == 1
+
+
+async def test_scans_that_take_long_are_made_less_often(settings: Settings) -> None:
+    """A scan may take half a percent of a core: after one of 5 ms there is none for a second."""
+
+    def long(models: Path, previous: Snapshot | None = None) -> Snapshot:
+        end = thread_time() + 0.005
+        while thread_time() < end:
+            pass
+        return scan_now(models, previous)
+
+    service = Service(settings)
+    assert service.model_loader.pause == 0
+    with mock.patch.object(model_loader, "scan", long):
+        async with service.running():
+            await until(lambda: service.registry.settled)
+            assert 1 <= service.model_loader.pause <= model_loader.LONGEST_PAUSE_SECONDS
 
 
 async def test_problems_of_models_and_of_rollouts_are_in_health(settings: Settings) -> None:
