@@ -150,11 +150,15 @@ class InferenceFailed(CohortError):
 
     `blames_input` is True where the failure may be due to the input, so that retrying a failed
     batch in parts may help; False after a termination, out-of-memory or a device error.
+    `device_lost` is whether the device will do nothing more for this process.
     """
 
-    def __init__(self, message: str, *, blames_input: bool = True) -> None:
+    def __init__(
+        self, message: str, *, blames_input: bool = True, device_lost: bool = False
+    ) -> None:
         super().__init__(message)
         self.blames_input = blames_input
+        self.device_lost = device_lost
 
 
 class Cancelled(CohortError):

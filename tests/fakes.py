@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -218,7 +218,17 @@ def assert_empty(batcher: Batcher) -> None:
     assert not batcher._queues
 
 
-def make_metrics(models: Callable[[], Iterable[ModelEntry]] = list) -> Metrics:
+def make_metrics(
+    models: Callable[[], Iterable[ModelEntry]] = list,
+    *,
+    troubles: Callable[[], Collection[str]] = tuple,
+) -> Metrics:
     """The metrics of a process without rollouts and without the fast HTTP protocol."""
     rollouts = RolloutMetrics(live=list, valid=lambda: True)
-    return Metrics(models=models, rollouts=rollouts, hot_requests=lambda: 0, memory=lambda: (0, 0))
+    return Metrics(
+        models=models,
+        rollouts=rollouts,
+        hot_requests=lambda: 0,
+        memory=lambda: (0, 0),
+        troubles=troubles,
+    )

@@ -508,6 +508,39 @@ def explosive() -> onnx.ModelProto:
     )
 
 
+def one_long_node() -> onnx.ModelProto:
+    """`n` INT64 [1] → `kept` INT64 [n, 3], by comparing each of n boxes with all others, in a node.
+
+    It cannot be ended before it is over: with n 40,000 that takes a second or more.
+    """
+    return _model(
+        [
+            helper.make_node("Squeeze", ["n", "first"], ["count"]),
+            helper.make_node("Range", ["zero", "count", "one"], ["numbers"]),
+            helper.make_node("Cast", ["numbers"], ["scores"], to=TensorProto.FLOAT),
+            helper.make_node("Reshape", ["scores", "column"], ["left"]),
+            helper.make_node("Add", ["left", "half"], ["right"]),
+            helper.make_node("Mul", ["left", "nothing"], ["top"]),
+            helper.make_node("Add", ["top", "half"], ["bottom"]),
+            helper.make_node("Concat", ["top", "left", "bottom", "right"], ["boxes"], axis=2),
+            helper.make_node("Reshape", ["scores", "row"], ["ranked"]),
+            helper.make_node("NonMaxSuppression", ["boxes", "ranked", "n", "share"], ["kept"]),
+        ],
+        [_tensor("n", "INT64", [1])],
+        [_tensor("kept", "INT64", [None, 3])],
+        [
+            _weight("first", np.array([0], "i8")),
+            _weight("zero", np.int64(0)),
+            _weight("one", np.int64(1)),
+            _weight("column", np.array([1, -1, 1], "i8")),
+            _weight("row", np.array([1, 1, -1], "i8")),
+            _weight("half", np.float32(0.5)),
+            _weight("nothing", np.float32(0)),
+            _weight("share", np.array([0.5], "f4")),
+        ],
+    )
+
+
 def reshaped() -> onnx.ModelProto:
     """`x` FP32 [N, 4] → `y` FP32 [N, 4] = 2 · x, by sizes that are computed from x's shape."""
     return _model(

@@ -9,6 +9,7 @@ from app.data_plane import DataPlane, MemoryBudget
 from app.metrics import Metrics
 from app.registry import Registry
 from app.rollouts import Rollouts
+from app.scheduling import Trouble
 
 
 async def nothing() -> None:
@@ -47,6 +48,7 @@ def make_control_plane(
     reconcile: Callable[[], Awaitable[None]] = nothing,
     save: Callable[[], Awaitable[None]] = nothing,
     problems: Callable[[], Sequence[object]] = list,
+    troubles: Callable[[], Sequence[Trouble]] = tuple,
 ) -> ControlPlane:
     """A control plane that finds nothing wrong on disk, unless `problems` says so."""
     return ControlPlane(
@@ -57,4 +59,5 @@ def make_control_plane(
         save=save,
         problems=problems,
         loading_reason=lambda: "loading models",
+        troubles=troubles,
     )

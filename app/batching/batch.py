@@ -131,12 +131,16 @@ class Batch:
     feeds: After `execute`, the inputs of its last run.
     runs: After `execute`, every run of the model that the batch took.
     first_success: The first of `runs` that succeeded; None where none did.
+    unwanted: When its last caller left or its time was over and it was told to stop, in seconds on
+        the monotonic clock; 0 while somebody waits for it.
+    device_lost: After `execute`, what the device's driver said when it failed for good; else "".
     cannot_batch: After `execute`, why requests of this version cannot share a run; "" if they can.
     """
 
     __slots__ = (
-        "_runner", "cannot_batch", "control", "exclusive", "expected", "feeds", "first_success",
-        "pending", "results", "rows", "runs", "tickets", "waits", "work",
+        "_runner", "cannot_batch", "control", "device_lost", "exclusive", "expected", "feeds",
+        "first_success", "pending", "results", "rows", "runs", "tickets", "unwanted", "waits",
+        "work",
     )  # fmt: skip
 
     def __init__(
@@ -160,7 +164,8 @@ class Batch:
         self.results: list[Outputs | CohortError] = []
         self.runs: list[Ran] = []
         self.first_success: Ran | None = None
-        self.cannot_batch = ""
+        self.unwanted = 0.0
+        self.device_lost = self.cannot_batch = ""
 
     def execute(self, control: RunControl | None = None) -> None:
         """Run the model, on any thread, and store one result per ticket in `results`.
@@ -174,15 +179,17 @@ class Batch:
             # Made before `_run` looks for cancelled tickets: a later cancellation finds it.
             self.control = self._runner.make_control() if control is None else control
             self._run(self.tickets)
-        except Exception as bug:  # noqa: BLE001 - every request gets a reply
+        except BaseException as bug:  # noqa: BLE001 - every request gets a reply, the thread lives
             missing = len(self.tickets) - len(self.results)
             self.results += [internal_failure(bug)] * missing
 
     def drop_one(self) -> None:
         """Count one ticket less in `pending`; at 0 the run is stopped."""
         self.pending -= 1
-        if not self.pending and self.control is not None:
-            self.control.stop()
+        if not self.pending:
+            self.unwanted = monotonic()
+            if self.control is not None:
+                self.control.stop()
 
     def _run(self, tickets: list[Ticket]) -> None:
         if not self.pending or all(ticket.reply is None for ticket in tickets):
@@ -195,6 +202,8 @@ class Batch:
             for ticket in tickets:
                 self._run([ticket])
         except (InvalidInput, InferenceFailed) as error:
+            if isinstance(error, InferenceFailed) and error.device_lost:
+                self.device_lost = str(error)
             if len(tickets) == 1 or not _blames_input(error):
                 self.results += [error] * len(tickets)
             else:
@@ -244,7 +253,7 @@ CANCELLED = InferenceFailed("the request was cancelled", blames_input=False)
 """The result of a cancelled ticket, whose reply is not called."""
 
 
-def internal_failure(bug: Exception) -> InferenceFailed:
+def internal_failure(bug: BaseException) -> InferenceFailed:
     """The error that callers get for a bug, without the bug's own words."""
     failure = InferenceFailed("the server failed while running this batch", blames_input=False)
     failure.__cause__ = bug

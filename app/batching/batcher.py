@@ -9,11 +9,11 @@ from time import monotonic
 from app.batching.batch import Batch, Reply, Run, RunControl, Runner, Ticket, insert_by_place
 from app.batching.deadlines import DeadlineTimer
 from app.batching.events import (
-    BatchEvent,
     BatchingDisabled,
     BatchObserver,
     Ran,
     RequestCancelled,
+    emit,
     report,
 )
 from app.batching.inline import InlineRuns
@@ -67,6 +67,7 @@ class Batcher:
         loop or the express slot; default "".
     output_limit: The most bytes of outputs that a request may get; default: no limit.
     inline_run: Where runs on the event loop are written down for the watchdog; default: nowhere.
+    name: What it runs, for operators; default "".
     """
 
     def __init__(
@@ -86,8 +87,10 @@ class Batcher:
         unpredictable: str = "",
         output_limit: OutputLimit = NO_LIMIT,
         inline_run: InlineRun | None = None,
+        name: str = "",
     ) -> None:
         self.policy = policy
+        self.name = name
         self.device = device
         self.shadow = shadow
         self.row_cost = row_cost
@@ -209,14 +212,14 @@ class Batcher:
         if (result := self.inline.run(inputs, started)) is None:
             return False
         outputs, error, seconds = result
-        self._emit(ran := Ran(rows, requests, seconds, [(started - arrived, requests)]))
+        emit(self._observe, ran := Ran(rows, requests, seconds, [(started - arrived, requests)]))
         if error is None:
             self._update_pace(ran, 1.0)
         reply(outputs, error)
         return True
 
     def _on_cancel(self, ticket: Ticket) -> None:
-        self._emit(RequestCancelled("queued" if ticket.batch is None else "running"))
+        emit(self._observe, RequestCancelled("queued" if ticket.batch is None else "running"))
         self._drop(ticket)
 
     # -- for the scheduler
@@ -278,7 +281,7 @@ class Batcher:
         if batch.cannot_batch and self.policy.batches:
             self._disable_batching(batch.cannot_batch)
         for ran in batch.runs:
-            self._emit(ran)
+            emit(self._observe, ran)
         runner = self._runner
         ran_as_profiled = not batch.exclusive or runner.run_exclusively == runner.run
         success = batch.first_success
@@ -368,7 +371,7 @@ class Batcher:
         self.policy = self.policy.unbatched()
         self._capacity = queue_capacity(self.policy, self._profiled_seconds)
         self._rows_and_key, self._elements = rows_and_single_key, count_elements
-        self._emit(BatchingDisabled(reason))
+        emit(self._observe, BatchingDisabled(reason))
 
     # -- how full the queue is
 
@@ -389,12 +392,6 @@ class Batcher:
             f"the model's queue is full: {contents} (max_queue_{limit})",
             retry_after=self.seconds_to_clear,
         )
-
-    def _emit(self, event: BatchEvent) -> None:
-        try:
-            self._observe(event)
-        except Exception as bug:  # noqa: BLE001 - replies must still be called
-            report(bug, "an observer failed")
 
 
 NO_INPUTS: Arrays = {}  # of a ticket that needs them no more

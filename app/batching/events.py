@@ -59,6 +59,14 @@ BatchObserver = Callable[[BatchEvent], None]
 """Called on the event loop with each event."""
 
 
+def emit(observe: BatchObserver, event: BatchEvent) -> None:
+    """Tell an observer, whose failure is no caller's."""
+    try:
+        observe(event)
+    except Exception as bug:  # noqa: BLE001 - replies must still be called
+        report(bug, "an observer failed")
+
+
 def report(bug: Exception, message: str) -> None:
     """Tell the event loop's exception handler of a bug in what was called."""
     asyncio.get_running_loop().call_exception_handler({"message": message, "exception": bug})

@@ -15,7 +15,7 @@ from contextlib import suppress
 from time import monotonic, thread_time
 
 from app.batching.batch import Runner, internal_failure
-from app.batching.events import BatchEvent, BatchObserver, InlineStall, LeftLoop, report
+from app.batching.events import BatchObserver, InlineStall, LeftLoop, emit
 from app.batching.stacking import Outputs
 from app.batching.watchdog import STALL_SECONDS, InlineRun
 from app.errors import CohortError, InferenceFailed, InvalidInput
@@ -92,7 +92,7 @@ class InlineRuns:
         `stopped` is whether the watchdog stopped it.
         """
         self.allowed = False
-        self._emit(InlineStall(seconds, stopped))
+        emit(self._observe, InlineStall(seconds, stopped))
         loop = asyncio.get_running_loop()
         control = self._runner.make_control()
         if control is not None:
@@ -117,10 +117,4 @@ class InlineRuns:
         self.unpredictable = (
             f"a run on the event loop took {seconds * 1000:.3g} ms, more than {limit:g} ms"
         )
-        self._emit(LeftLoop(self.unpredictable))
-
-    def _emit(self, event: BatchEvent) -> None:
-        try:
-            self._observe(event)
-        except Exception as bug:  # noqa: BLE001 - replies must still be called
-            report(bug, "an observer failed")
+        emit(self._observe, LeftLoop(self.unpredictable))

@@ -1,6 +1,7 @@
 """The interface for operators: health, models, statistics, load and unload, rollouts, metrics."""
 
 from app.control_plane.description import Description, ServedModel, describe_profile
+from app.control_plane.health import ProcessHealth
 from app.control_plane.plane import ControlPlane
 from app.control_plane.reading import ModelReader, Readiness
 from app.control_plane.shared_work import Shared
@@ -9,6 +10,7 @@ __all__ = [
     "ControlPlane",
     "Description",
     "ModelReader",
+    "ProcessHealth",
     "Readiness",
     "ServedModel",
     "Shared",

@@ -13,6 +13,7 @@ from app.errors import NotFound, NotReady, quoted
 from app.metrics import Metrics
 from app.registry import UNLOADED, Registry, SeenRegistry
 from app.rollouts import Rollouts
+from app.scheduling import Trouble
 
 MAX_SEEN = 1024
 """Views that are kept, one for each set of models that callers may see."""
@@ -34,6 +35,7 @@ class ControlPlane(ModelReader):
     problems: Returns the problems of the operator's files, as messages.
     loading_reason: Returns the reason why the first models are not loaded yet.
     unready: Returns what else keeps the process from being ready; empty where nothing does.
+    troubles: Returns what is wrong with the process itself; default: nothing.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class ControlPlane(ModelReader):
         problems: Callable[[], Sequence[object]],
         loading_reason: Callable[[], str],
         unready: Callable[[], str] = str,
+        troubles: Callable[[], Sequence[Trouble]] = tuple,
     ) -> None:
         super().__init__(registry, metrics, rollouts)
         self._registry = registry
@@ -55,6 +58,7 @@ class ControlPlane(ModelReader):
         self._problems = problems
         self._loading_reason = loading_reason
         self._unready = unready
+        self.troubles = troubles
         self._started = monotonic()
         self._views: dict[frozenset[str], SeenModels] = {}
         self._metrics_texts = Shared(metrics.text)
@@ -78,10 +82,14 @@ class ControlPlane(ModelReader):
     def readiness(self) -> Readiness:
         """Ready means: the first load pass is over, no model became unavailable, and no draining.
 
+        And nothing is wrong with a device, a thread or the event loop.
+
         A version that failed does not matter while another version of its model is READY.
         """
         if self.draining:
             return Readiness(False, "draining")
+        if troubles := self.troubles():
+            return Readiness(False, "; ".join(map(str, troubles)))
         if not self._registry.settled:
             return Readiness(False, self._loading_reason())
         if reason := self._unready():
@@ -89,6 +97,11 @@ class ControlPlane(ModelReader):
         if unavailable := self._registry.unavailable:
             return Readiness(False, f"{NO_READY_VERSION}: {', '.join(unavailable)}")
         return Readiness(True)
+
+    def liveness(self) -> Readiness:
+        """Live means: nothing is wrong that only a restart mends. The reason names no model."""
+        lasting = [trouble.text for trouble in self.troubles() if trouble.lasting]
+        return Readiness(not lasting, "; ".join(lasting))
 
     def health(self) -> Description:
         """A summary for people and simple checks."""
@@ -187,6 +200,8 @@ class SeenModels(ModelReader):
         whole = self._whole.readiness()
         if whole.ready or self._whole.draining:
             return whole
+        if troubles := self._whole.troubles():
+            return Readiness(False, "; ".join([trouble.text for trouble in troubles]))
         if not self._seen.settled:
             return Readiness(False, "loading models")
         if unavailable := self._seen.unavailable:

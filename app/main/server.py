@@ -22,6 +22,7 @@ from app.main.addresses import cannot_listen
 from app.main.application import create_app
 from app.main.rpc import RpcServer, start_rpc
 from app.main.service import Service
+from app.main.systemd import Systemd
 from app.repository import ConfigProblems
 from app.rest.hot import WatchedConnection, protocol_factory
 from app.rest.tls import TlsConnection
@@ -34,6 +35,9 @@ BACKLOG = 2048
 
 LAST_REQUEST_SECONDS = 2.0
 """How long open connections may send a last request after the listeners have closed."""
+
+SIGN_SECONDS = 5.0
+"""How often systemd hears of the status where it does not watch the process."""
 
 EXIT_SECONDS = 2.0
 """How long threads may hold the process once everything else has ended."""
@@ -66,7 +70,8 @@ def _serve(settings: Settings, writer: logs.LogWriter) -> None:
         timeout_graceful_shutdown=settings.drain_seconds,
     )
     listener = listen(settings.host, settings.port)
-    Server(config, service, then_exit=True).run([listener])
+    systemd = Systemd.of(os.environ)
+    Server(config, service, then_exit=True, systemd=systemd).run([listener])
 
 
 def _protocol_factory(service: Service) -> Callable[..., asyncio.Protocol]:
@@ -119,14 +124,21 @@ class Server(uvicorn.Server):
     A second signal ends the process at once. SIGHUP has all files looked at now.
 
     then_exit: Whether the process ends with the server, EXIT_SECONDS later at most.
+    systemd: What it tells of its start, its health and its stop; default: nobody.
     """
 
     def __init__(
-        self, config: uvicorn.Config, service: Service, *, then_exit: bool = False
+        self,
+        config: uvicorn.Config,
+        service: Service,
+        *,
+        then_exit: bool = False,
+        systemd: Systemd | None = None,
     ) -> None:
         super().__init__(config)
         self._service = service
         self._then_exit = then_exit
+        self._systemd = systemd or Systemd()
         self._rpc: RpcServer | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -136,6 +148,7 @@ class Server(uvicorn.Server):
             log.warning("stopped by a second signal")
             _exit(128 + sig)
         self._service.control_plane.begin_draining()
+        self._systemd.tell("STOPPING=1", "STATUS=draining")
         if sig == signal.SIGINT or loop is None:
             self.should_exit = True
             return
@@ -151,15 +164,34 @@ class Server(uvicorn.Server):
         if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
             self._loop.add_signal_handler(signal.SIGHUP, self._service.look_at_files)
         self._rpc = await start_rpc(self._service)
+        signs = asyncio.create_task(self._give_signs_of_life())
         try:
             await super().serve(sockets)
         finally:  # without `shutdown` where uvicorn could not start
+            signs.cancel()
             if self._rpc is not None:
                 await self._rpc.stop(0)
             if self._then_exit:
                 exiting = threading.Timer(EXIT_SECONDS, _exit, [0])
                 exiting.daemon = True
                 exiting.start()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept, and say so."""
+        await super().startup(sockets)
+        if not self.should_exit:
+            self._systemd.tell("READY=1")
+
+    async def _give_signs_of_life(self) -> None:
+        """Say what `systemctl status` shows, and that the process needs no restart while so."""
+        systemd, plane = self._systemd, self._service.control_plane
+        while systemd.listens:
+            readiness = plane.readiness()
+            status = "ready" if readiness.ready else f"not ready: {readiness.reason}"
+            systemd.tell(f"STATUS={status}".replace("\n", " "))
+            if plane.liveness().ready:
+                systemd.tell("WATCHDOG=1")
+            await asyncio.sleep(systemd.watchdog_seconds / 4 or SIGN_SECONDS)
 
     def _end_notice(self) -> None:
         self.should_exit = True

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from app.auth import Authority
 from app.batching import Watchdog
 from app.callers import ADMIN, Caller, Issuer, KeyRing, KeyWatcher, VerifyingKeys, load_keys
-from app.control_plane import ControlPlane
+from app.control_plane import ControlPlane, ProcessHealth
 from app.data_plane import DataPlane, MemoryBudget
 from app.inspection import Inspected, InspectionLimits, Inspector
 from app.main.model_loader import ModelLoader
@@ -62,7 +62,7 @@ MUCH_BYTES = 64 * 2**20
 """Freed memory is returned once nothing is held and so much was, looked at so often."""
 
 LAG_INTERVAL_SECONDS = 0.25
-"""How often the lag of the event loop is measured."""
+"""How often the lag of the event loop is measured, and the process's health looked at."""
 
 
 class Service:
@@ -95,6 +95,7 @@ class Service:
             available_memory() // 4 if settings.memory_mb is None else settings.memory_mb * 2**20
         )
         self.watchdog = Watchdog(OrtRunControl)
+        self.health = ProcessHealth(self.scheduler.troubles)
         self.metrics = Metrics(
             models=self._models,
             rollouts=RolloutMetrics(
@@ -105,6 +106,7 @@ class Service:
             hot_requests=lambda: self.hot.answered,
             memory=lambda: (self.memory.used, self.memory.maximum),
             folder_problems=lambda: len(self.model_loader.problems),
+            troubles=lambda: [trouble.kind for trouble in self.health.latest],
             keys=KeyMetrics(
                 self.keys, valid=lambda: all(watcher.valid for watcher in self.key_watchers)
             )
@@ -155,6 +157,7 @@ class Service:
             problems=self._problems,
             loading_reason=self.rollout_watcher.loading_reason,
             unready=lambda: next((one.unready for one in self.key_watchers if one.unready), ""),
+            troubles=self.health.troubles,
         )
         self.head_rules = HeadRules(settings.hosts)
         self.hot = Hot(
@@ -201,7 +204,7 @@ class Service:
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             background = [
                 tasks.create_task(self._repeat(self.rollout_watcher.step, GUARD_INTERVAL_SECONDS)),
-                tasks.create_task(self._measure_lag()),
+                tasks.create_task(self._watch_health()),
                 tasks.create_task(self._return_memory()),
                 tasks.create_task(
                     self._watch(self.model_loader.reconcile, lambda: self.model_loader.pause)
@@ -243,11 +246,22 @@ class Service:
                 async with asyncio.timeout(max(seconds, pause()) if seconds else None):
                     await again.wait()
 
-    async def _measure_lag(self) -> None:
+    async def _watch_health(self) -> None:
+        """Measure how late the event loop is, and log what is wrong with the process."""
+        known: set[str] = set()
         while True:
             due = monotonic() + LAG_INTERVAL_SECONDS
             await asyncio.sleep(LAG_INTERVAL_SECONDS)
-            self.metrics.loop_lag.observe(max(0.0, monotonic() - due))
+            lag = max(0.0, monotonic() - due)
+            self.metrics.loop_lag.observe(lag)
+            self.health.observe_lag(lag)
+            troubles = self.health.troubles()
+            for trouble in troubles:
+                if trouble.kind not in known:
+                    log.error("unwell", kind=trouble.kind, reason=str(trouble))
+            if known and not troubles:
+                log.info("well again")
+            known = {trouble.kind for trouble in troubles}
 
     async def _return_memory(self) -> None:
         """Give memory back to the system once requests that held much of it are over."""

@@ -8,7 +8,7 @@ Gauges are read at that moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from time import time
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
@@ -35,6 +35,7 @@ from app.metrics.keys import KeyMetrics
 from app.metrics.rollouts import RolloutMetrics
 from app.metrics.tls import TlsMetrics
 from app.registry import ModelEntry, State
+from app.scheduling import TROUBLES
 
 
 class VersionMetrics:
@@ -104,6 +105,7 @@ class Metrics(Collector):
     hot_requests: Returns how many responses the fast path has sent; called at each scrape.
     memory: Returns the bytes that requests hold, and that they may hold; called at each scrape.
     folder_problems: Returns how many problems the models folder has; called at each scrape.
+    troubles: Returns the kinds of trouble that the process is in; called at each scrape.
     keys: The metrics of callers' keys; None where callers need none.
     tls: The metrics of the certificate; None without TLS.
     log_lines_dropped: Returns how many log lines were not written; called at each scrape.
@@ -117,6 +119,7 @@ class Metrics(Collector):
         hot_requests: Callable[[], int],
         memory: Callable[[], tuple[int, int]],
         folder_problems: Callable[[], int] = int,
+        troubles: Callable[[], Collection[str]] = tuple,
         keys: KeyMetrics | None = None,
         tls: TlsMetrics | None = None,
         log_lines_dropped: Callable[[], int] = int,
@@ -126,6 +129,7 @@ class Metrics(Collector):
         self._hot_requests = hot_requests
         self._memory = memory
         self._folder_problems = folder_problems
+        self._troubles = troubles
         self._more = [one for one in (keys, tls) if one is not None]
         self._log_lines_dropped = log_lines_dropped
         self._versions: dict[Labels, VersionMetrics] = {}
@@ -173,6 +177,13 @@ class Metrics(Collector):
         )
         self.loop_lag.add_to(lag, ())
         yield lag
+        unhealthy = GaugeMetricFamily(
+            "server_unhealthy", "1 for each reason why the process is not well.", labels=("reason",)
+        )
+        troubles = self._troubles()
+        for kind in TROUBLES:
+            unhealthy.add_metric((kind,), float(kind in troubles))
+        yield unhealthy
         held, maximum = self._memory()
         for name, help_text, value in (
             ("memory_held_bytes", "Memory that requests and responses hold.", held),

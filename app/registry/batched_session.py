@@ -24,6 +24,7 @@ class BatchedSession:
     wake: Called with a batcher that has requests: `Scheduler.wake`.
     observe: Called with each BatchEvent of the batcher, but not those of side queues.
     inline_run: Where runs on the event loop are written down for the watchdog; default: nowhere.
+    name: The model and version, for operators; default "".
     """
 
     __slots__ = (
@@ -38,6 +39,7 @@ class BatchedSession:
         wake: Callable[[Batcher], None],
         observe: BatchObserver,
         inline_run: InlineRun | None = None,
+        name: str = "",
     ) -> None:
         session, exclusive = prepared.session, prepared.exclusive
         self._prepared = prepared
@@ -57,6 +59,7 @@ class BatchedSession:
             unpredictable=session.unpredictable,
             output_limit=prepared.output_limit,
             inline_run=inline_run,
+            name=name,
         )
         self.leases = LeaseCount()
         self.inputs: Sequence[TensorSpec] = session.inputs
@@ -137,6 +140,7 @@ class BatchedSession:
             unpredictable=own.inline.unpredictable,
             output_limit=self._prepared.output_limit,
             inline_run=self._inline_run,
+            name=self._batcher.name,
         )
 
     def describe(self) -> EngineDescription:

@@ -300,7 +300,11 @@ class Registry:
                 self._observe(VersionLeftLoop(model, number, event.reason))
 
         return BatchedSession(
-            prepared, wake=self._wake, observe=observe, inline_run=self._inline_run
+            prepared,
+            wake=self._wake,
+            observe=observe,
+            inline_run=self._inline_run,
+            name=f"model {model}, version {number}",
         )
 
     def _mark_unloaded(self, load: Load) -> None:

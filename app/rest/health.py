@@ -26,12 +26,18 @@ def health_router(plane: ControlPlane) -> APIRouter:
 
     @routes.api_route("/health/live", methods=READ, summary="Liveness")
     async def live() -> dict[str, str]:
+        """503 where something is wrong that only a restart mends. A loop that is stuck answers
+        nobody: the probe's own timeout tells.
+        """
+        liveness = plane.liveness()
+        if not liveness.ready:
+            raise NotReady(liveness.reason)
         return {"status": "live"}
 
     @routes.api_route("/health/ready", methods=READ, summary="Readiness")
     async def ready(request: Request) -> dict[str, str]:
-        """503 while the first models load, while draining, and when a model has gone
-        unavailable.
+        """503 while the first models load, while draining, when a model has gone unavailable, and
+        while a device, a run or the event loop does not do its work.
         """
         readiness = plane.seen_by(visible_to(request.scope)).readiness()
         if not readiness.ready:

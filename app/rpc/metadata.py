@@ -45,8 +45,8 @@ class MetadataCalls:
         self._plane = plane
 
     async def live(self, request: ServerLiveRequest, call: RpcCall) -> ServerLiveResponse:
-        """Report that the process answers."""
-        return ServerLiveResponse(live=True)
+        """Report that the process answers, and needs no restart."""
+        return ServerLiveResponse(live=self._plane.liveness().ready)
 
     async def ready(self, request: ServerReadyRequest, call: RpcCall) -> ServerReadyResponse:
         """Report whether the process should receive traffic."""

@@ -26,6 +26,18 @@ _DEVICE = re.compile(
     r"|DXGI_ERROR|device (?:removed|lost|reset)|GPU device",
     re.IGNORECASE,
 )
+# After these of CUDA's "the process must be terminated and relaunched"; and their like elsewhere.
+# https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html
+_LOST = re.compile(
+    r"illegal (?:memory access|instruction)|misaligned address|invalid program counter"
+    r"|unspecified launch failure|launch timed out|device-side assert|hardware stack error"
+    r"|operation not supported on global/shared address space|uncorrectable (?:ECC|NVLink)"
+    r"|no (?:CUDA|ROCm)-capable device|context is destroyed|driver shutting down"
+    r"|(?:cuda|hip)Error(?:IllegalAddress|LaunchFailure|Assert|ECCUncorrectable|NoDevice)"
+    r"|CUDA failure (?:100|101|201|214|220|700|702|709|710|71[4-9])\b"
+    r"|DXGI_ERROR_DEVICE|device (?:removed|lost|hung|reset)|fallen off the bus",
+    re.IGNORECASE,
+)
 
 _NOISE = (
     re.compile(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : "),
@@ -110,7 +122,11 @@ def run_failure(error: Exception, memory_limit_mb: int | None = None) -> CohortE
     if isinstance(error, _INVALID_ARGUMENT):
         return InvalidInput(sentence(text) or "the runtime rejected the inputs")
     if isinstance(error, _DEVICE_ERRORS) or _DEVICE.search(text):
-        return InferenceFailed(f"the device failed: {sentence(text)}", blames_input=False)
+        return InferenceFailed(
+            f"the device failed: {sentence(text)}",
+            blames_input=False,
+            device_lost=_LOST.search(text) is not None,
+        )
     return InferenceFailed(sentence(text) or type(error).__name__)
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from time import thread_time
 from unittest import mock
 
+import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from app.errors import NotReady
+from app.control_plane import ProcessHealth
+from app.errors import DeadlineExceeded, NotReady
 from app.main import model_loader
 from app.main.service import Service
 from app.registry import State, VersionFailed, VersionUnbatched, VersionUnloaded
@@ -59,6 +61,27 @@ async def test_models_load_in_the_background_and_unload_at_the_end(settings: Set
     assert ("version ready", 1) in events
     assert ("version unloaded", 2) in events
     assert ("first models loaded", None) in events
+
+
+async def test_a_model_that_cannot_be_stopped_makes_the_process_unready(settings: Settings) -> None:
+    """Its callers are answered in time; the process says which model it is, until the run ends."""
+    onnx_models.save(onnx_models.one_long_node(), settings.models / "m/1/model.onnx")
+    service = Service(settings)
+    service.health = ProcessHealth(service.scheduler.troubles, stuck_seconds=0.05)
+    service.control_plane.troubles = service.health.troubles
+    plane = service.control_plane
+    with capture_logs() as logs:
+        async with service.running():
+            await until(lambda: plane.readiness().ready)
+            with service.data_plane.pick("m") as lease, pytest.raises(DeadlineExceeded):
+                await lease.infer({"n": np.array([40_000])}, timeout=0.1)
+            await until(lambda: not plane.readiness().ready)
+            assert "has not stopped" in plane.readiness().reason
+            assert "model m, version 1" in plane.readiness().reason
+            assert plane.liveness().ready
+            await until(lambda: plane.readiness().ready)
+            await until(lambda: any(one["event"] == "well again" for one in logs))
+    assert [one["kind"] for one in logs if one["event"] == "unwell"] == ["run_stuck"]
 
 
 async def test_parts_stop_in_reverse_order(

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 PACKAGES: Mapping[str, tuple[str, ...]] = {
-    "app/scheduling.py": ("tests/scheduling",),
+    "app/scheduling": ("tests/scheduling",),
     "app/batching": ("tests/batching", "tests/scheduling"),
     "app/codec": ("tests/codec",),
     "app/rollouts": ("tests/rollouts",),

@@ -11,12 +11,14 @@ from app.control_plane import ControlPlane
 from app.rest.errors import install_error_handlers
 from app.rest.health import health_router
 from app.rest.models import models_router
+from app.rest.v2.models import metadata_router
 
 
 def client_of(plane: ControlPlane) -> httpx.AsyncClient:
     """A client of the routes about health and models."""
     app = FastAPI()
     app.include_router(health_router(plane))
+    app.include_router(metadata_router(plane), prefix="/v2")
     app.include_router(models_router(plane, authority=Authority(KeyRing())))
     install_error_handlers(app)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://cohort")

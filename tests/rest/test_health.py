@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from app.scheduling import Trouble
 from tests.engines import ControlledEngine, make_entry, make_registry
 from tests.fakes import make_metrics
 from tests.planes import make_control_plane
@@ -19,6 +20,20 @@ async def test_a_ready_process_answers_200(method: str) -> None:
         for path in ("/health", "/health/live", "/health/ready"):
             assert (await client.request(method, path)).status_code == 200
         assert (await client.get("/health/ready")).json() == {"status": "ready"}
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+async def test_a_process_in_trouble_is_not_ready_and_may_be_live(lasting: bool) -> None:
+    """Live says 503 only where a restart mends it; both with the reason, under both prefixes."""
+    trouble = Trouble("device_lost", "cuda:0 failed", lasting=lasting)
+    plane = make_control_plane(make_registry(READY), make_metrics(), troubles=lambda: [trouble])
+    async with client_of(plane) as client:
+        for prefix in ("", "/v2"):
+            ready = await client.get(f"{prefix}/health/ready")
+            assert (ready.status_code, ready.json()["error"]) == (503, "cuda:0 failed")
+            live = await client.get(f"{prefix}/health/live")
+            assert live.status_code == (503 if lasting else 200)
+        assert (await client.get("/health")).json()["reason"] == "cuda:0 failed"
 
 
 async def test_a_draining_process_is_live_and_not_ready() -> None:

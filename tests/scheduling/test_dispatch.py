@@ -219,7 +219,7 @@ async def test_runs_on_the_loop_go_on_for_a_moment(scheduler: Scheduler) -> None
     noted = Noted()
     batcher = make(scheduler, noted.run("tiny"), TINY, size=1)
     now = monotonic()
-    with mock.patch("app.scheduling.monotonic", side_effect=lambda: now):
+    with mock.patch("app.scheduling.scheduler.monotonic", side_effect=lambda: now):
         answers = send(batcher, 5)
         scheduler._collect_and_dispatch()
         assert len(noted.order) == 5
@@ -252,7 +252,7 @@ async def test_runs_on_the_loop_go_on_for_as_long_as_it_was_away(
         now += INLINE_SECONDS * 0.6
         return double(inputs)
 
-    with mock.patch("app.scheduling.monotonic", side_effect=lambda: now):
+    with mock.patch("app.scheduling.scheduler.monotonic", side_effect=lambda: now):
         batcher = make(scheduler, run, TINY, size=1)
         answers = send(batcher, 200)
         scheduler._collect_and_dispatch()
@@ -298,7 +298,7 @@ async def test_a_longer_batch_behind_a_short_one_leaves_the_loop(scheduler: Sche
     for _ in range(3):
         answers.append(RecordedReply())
         batcher.submit({"x": np.ones((1, 2))}, answers[-1])
-    with mock.patch("app.scheduling.monotonic", return_value=monotonic()):
+    with mock.patch("app.scheduling.scheduler.monotonic", return_value=monotonic()):
         await all_of(answers)
     assert on_loop == [True, False]
 
@@ -387,7 +387,7 @@ async def test_a_timer_that_fires_early_counts_as_on_time(scheduler: Scheduler) 
     assert scheduler._timer is not None
     due = scheduler._timer_due
     scheduler._timer.cancel()
-    with mock.patch("app.scheduling.monotonic", return_value=due - 0.0009):
+    with mock.patch("app.scheduling.scheduler.monotonic", return_value=due - 0.0009):
         scheduler._on_timer()
     await all_of(answers)
     assert noted.order == ["held"]

@@ -340,6 +340,25 @@ def test_device_errors_do_not_blame_the_input(said: str, told: str) -> None:
         assert internal not in str(failure)
 
 
+@pytest.mark.parametrize(
+    ("said", "lost"),
+    [
+        ("CUDA failure 700: an illegal memory access was encountered ; GPU=0", True),
+        ("CUDA failure 719: unspecified launch failure ; GPU=0", True),
+        ("CUDA failure 214: uncorrectable ECC error encountered ; GPU=1", True),
+        ("DXGI_ERROR_DEVICE_REMOVED: The GPU device instance has been suspended", True),
+        ("CUDNN failure 4001: CUDNN_STATUS_INTERNAL_ERROR ; GPU=0", False),
+        ("CUDA failure 1: invalid argument ; GPU=0", False),
+        ("TensorRT EP execution context enqueue failed.", False),
+    ],
+)
+def test_a_device_that_is_lost_is_told_from_one_that_failed(said: str, lost: bool) -> None:
+    """After some errors nothing of this process runs there any more, after others the next does."""
+    failure = run_failure(RuntimeError(said))
+    assert isinstance(failure, InferenceFailed)
+    assert failure.device_lost is lost
+
+
 def test_device_out_of_memory_is_memory() -> None:
     """CUDA's and the arena's ways of saying out of memory are one."""
     for said in (

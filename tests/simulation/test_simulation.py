@@ -53,7 +53,7 @@ def lose_a_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
         collectors, self._collectors = self._collectors, []
         for collect in collectors:
             collect()
-        self._dispatch(scheduling.monotonic())  # type: ignore[attr-defined]
+        self._dispatch(scheduling.scheduler.monotonic())  # type: ignore[attr-defined]
         self._dispatch_scheduled = False  # too late
 
     monkeypatch.setattr(Scheduler, "_collect_and_dispatch", collect_and_dispatch)

@@ -110,7 +110,7 @@ class World:
             mock.patch.object(Batcher, "take", take_noted),
             mock.patch("app.main.service.OrtRunControl", Control),
             mock.patch("app.registry.registry.prepare_version", self._prepare),
-            mock.patch("app.scheduling.lower_priority"),
+            mock.patch("app.scheduling.devices.lower_priority"),
         ):
             yield
 

@@ -32,6 +32,8 @@ def metadata_router(plane: ControlPlane) -> APIRouter:
 
     @routes.api_route("/health/live", methods=READ, summary="Liveness")
     async def live() -> dict[str, bool]:
+        if not (liveness := plane.liveness()).ready:
+            raise NotReady(liveness.reason)
         return {"live": True}
 
     @routes.api_route("/health/ready", methods=READ, summary="Readiness")

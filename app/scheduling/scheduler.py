@@ -1,37 +1,17 @@
-"""Which batch runs next, and where.
-
-One scheduler serves all models of a process. A device has slots: the number of runs that may be in
-flight on it at once (the cores of a CPU, one or two for a GPU). The next free slot goes to the
-oldest request of all models, where each step of its priority makes it count as older; shadow runs
-start only while no other request waits.
-
-A run that starts while nothing else runs or waits is exclusive: it may use the other cores too.
-
-Three rules keep a slow model from delaying a fast one:
-
-- Runs of at most `INLINE_SECONDS` execute on the event loop and need no slot, because the way to a
-  thread and back takes longer than the run. Those of a model whose runs cannot be estimated do not
-  (docs/decisions/0010).
-- Each device has one extra slot, the express slot, for a run that is at least `EXPRESS_RATIO` times
-  shorter than every run in flight. So a short run does not wait for a long one to end.
-- The threads of ordinary slots have a lower priority than the event loop and the express slot,
-  where the system allows that. So they yield a core as soon as a short run needs it.
-"""
+"""The scheduler: takes the batches of all models and runs them."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from queue import SimpleQueue
 from time import monotonic
-from typing import NamedTuple
 
 from app.batching import Batch, BatchDecision, Batcher
-from app.session import lower_priority
+from app.scheduling.choice import QueueHead, next_run
+from app.scheduling.devices import Device
+from app.scheduling.troubles import Trouble
 
 INLINE_SECONDS = 0.0002
 """Runs that are expected to take at most this long execute on the event loop.
@@ -43,91 +23,6 @@ refused for most of the time, and hardly any be run.
 
 MAX_READING_SECONDS = 0.01
 """Runs on the event loop follow each other for this long at most; sockets wait meanwhile."""
-
-EXPRESS_RATIO = 4.0
-"""How many times shorter than every run in flight a run on the express slot must be."""
-
-
-class QueueHead(NamedTuple):
-    """The next run of one batcher.
-
-    place: When its first request counts as having arrived, on the monotonic clock.
-    seconds: Its expected duration; infinite where it cannot be estimated.
-    device: The device it runs on, such as "cpu" or "cuda:0".
-    shadow: Whether it may run only while no other run waits for the device; default False.
-    """
-
-    place: float
-    seconds: float
-    device: str
-    shadow: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Slots:
-    """The slots of a device.
-
-    free: The number of free ordinary slots.
-    express: Whether the express slot is free.
-    running: The expected durations of the runs in flight, in seconds; default none.
-    """
-
-    free: int
-    express: bool
-    running: Collection[float] = ()
-
-
-class Choice(NamedTuple):
-    """The run to start: the position of its queue head, and whether on the express slot."""
-
-    head: int
-    express: bool
-
-
-def next_run(heads: Sequence[QueueHead], slots: Mapping[str, Slots]) -> Choice | None:
-    """Choose the head that runs next; None where none may.
-
-    Ordinary slots go to the oldest head. Shadow heads come last, and only while no other head waits
-    for the device. Where no ordinary slot is free, the oldest head that is short enough takes the
-    express slot. `slots` are by device.
-    """
-    ordered = sorted(range(len(heads)), key=lambda i: (heads[i].shadow, heads[i].place))
-    for index in ordered:
-        if slots[heads[index].device].free > 0:
-            return Choice(index, express=False)
-    for index in ordered:
-        head = heads[index]
-        on = slots[head.device]
-        if not head.shadow and on.express and _is_short(head.seconds, on.running):
-            return Choice(index, express=True)
-    return None
-
-
-def _is_short(seconds: float, running: Collection[float]) -> bool:
-    return seconds < float("inf") and all(seconds * EXPRESS_RATIO <= other for other in running)
-
-
-class _Device:
-    """The slots of one device, the runs that occupy them, and their threads."""
-
-    def __init__(self, slots: int, on_executed: Callable[[Batch], None]) -> None:
-        self.slots = slots
-        self.running: dict[Batch, bool] = {}  # whether it occupies the express slot
-        self.ordinary = _Threads(slots, on_executed, low_priority=True)
-        self.express = _Threads(1, on_executed, low_priority=False)
-
-    def free_slots(self) -> Slots:
-        express = sum(self.running.values())
-        expected = [batch.expected for batch in self.running]
-        return Slots(self.slots - len(self.running) + express, not express, expected)
-
-    def start(self, batch: Batch, *, express: bool) -> None:
-        self.running[batch] = express
-        (self.express if express else self.ordinary).put(batch)
-
-    def close(self) -> None:
-        self.ordinary.close()
-        self.express.close()
 
 
 class Scheduler:
@@ -141,7 +36,7 @@ class Scheduler:
 
     def __init__(self, slots: Mapping[str, int] | None = None, *, default_slots: int = 2) -> None:
         self._devices = {
-            name: _Device(count, self._on_executed) for name, count in (slots or {}).items()
+            name: Device(name, count, self._on_executed) for name, count in (slots or {}).items()
         }
         self._default_slots = default_slots
         self._work: dict[Batcher, None] = {}  # batchers with requests, in the order of `wake`
@@ -151,7 +46,7 @@ class Scheduler:
         self._timer_due = float("inf")
         self._interrupted = 0.0  # when runs on the loop gave way to sockets; 0 where none did
         self._loop: asyncio.AbstractEventLoop | None = None  # the running one at the first `wake`
-        self._in_flight: dict[Batch, tuple[Batcher, _Device]] = {}
+        self._in_flight: dict[Batch, tuple[Batcher, Device]] = {}
         self._done: deque[Batch] = deque()
         self._collecting = False
 
@@ -169,6 +64,20 @@ class Scheduler:
         self._collectors.append(collect)
         if not self._dispatch_scheduled:
             self._schedule_dispatch()
+
+    def troubles(self, patience: float) -> list[Trouble]:
+        """What is wrong with the devices and their threads.
+
+        patience: Seconds that a run may go on once nobody waits for it and it was told to stop.
+        """
+        now = monotonic()
+        return [
+            trouble
+            for device in self._devices.values()
+            for trouble in device.troubles(
+                now, patience=patience, names=lambda batch: self._in_flight[batch][0].name
+            )
+        ]
 
     def close(self) -> None:
         """End the threads once their runs in flight are over, and cancel the timer."""
@@ -292,9 +201,9 @@ class Scheduler:
         # uvloop's timers have a resolution of 1 ms and may fire early.
         self._dispatch(max(monotonic(), due + 1e-6))
 
-    def _device(self, name: str) -> _Device:
+    def _device(self, name: str) -> Device:
         if name not in self._devices:
-            self._devices[name] = _Device(self._default_slots, self._on_executed)
+            self._devices[name] = Device(name, self._default_slots, self._on_executed)
         return self._devices[name]
 
     # -- executed batches come back from the threads: one wake-up of the loop for many
@@ -312,40 +221,9 @@ class Scheduler:
         while self._done:
             batch = self._done.popleft()
             batcher, device = self._in_flight.pop(batch)
-            del device.running[batch]
+            device.end(batch)
             finished.append((batcher, batch))
         for batcher, _ in self._fill_slots(monotonic()):  # before replies are written
             self.wake(batcher)
         for batcher, batch in finished:
             batcher.finish(batch)
-
-
-class _Threads:
-    """Threads that execute batches, started when first needed, at most `limit` of them."""
-
-    def __init__(
-        self, limit: int, on_executed: Callable[[Batch], None], *, low_priority: bool
-    ) -> None:
-        self._limit = limit
-        self._low_priority = low_priority
-        self._on_executed = on_executed
-        self._queue: SimpleQueue[Batch | None] = SimpleQueue()
-        self._count = 0
-
-    def put(self, batch: Batch) -> None:
-        self._queue.put(batch)
-        if self._count < self._limit:
-            self._count += 1
-            threading.Thread(target=self._work, name="cohort-run", daemon=True).start()
-
-    def close(self) -> None:
-        for _ in range(self._count):
-            self._queue.put(None)
-
-    def _work(self) -> None:
-        if self._low_priority:
-            lower_priority()
-        while (batch := self._queue.get()) is not None:
-            batch.execute()
-            self._on_executed(batch)
-            del batch  # else it and its arrays stay in memory until the next batch

@@ -1,0 +1,36 @@
+"""Which batch runs next, and where.
+
+One scheduler serves all models of a process. A device has slots: the number of runs that may be in
+flight on it at once (the cores of a CPU, one or two for a GPU). The next free slot goes to the
+oldest request of all models, where each step of its priority makes it count as older; shadow runs
+start only while no other request waits.
+
+A run that starts while nothing else runs or waits is exclusive: it may use the other cores too.
+
+Three rules keep a slow model from delaying a fast one:
+
+- Runs of at most `INLINE_SECONDS` execute on the event loop and need no slot, because the way to a
+  thread and back takes longer than the run. Those of a model whose runs cannot be estimated do not
+  (docs/decisions/0010).
+- Each device has one extra slot, the express slot, for a run that is at least `EXPRESS_RATIO` times
+  shorter than every run in flight. So a short run does not wait for a long one to end.
+- The threads of ordinary slots have a lower priority than the event loop and the express slot,
+  where the system allows that. So they yield a core as soon as a short run needs it.
+"""
+
+from app.scheduling.choice import EXPRESS_RATIO, Choice, QueueHead, Slots, next_run
+from app.scheduling.scheduler import INLINE_SECONDS, MAX_READING_SECONDS, Scheduler
+from app.scheduling.troubles import TROUBLES, Trouble
+
+__all__ = [
+    "EXPRESS_RATIO",
+    "INLINE_SECONDS",
+    "MAX_READING_SECONDS",
+    "TROUBLES",
+    "Choice",
+    "QueueHead",
+    "Scheduler",
+    "Slots",
+    "Trouble",
+    "next_run",
+]

@@ -1,0 +1,115 @@
+"""The slots of a device, the runs in flight on them, and the threads of these."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+
+from app.batching import Batch
+from app.scheduling.choice import Slots
+from app.scheduling.troubles import Trouble
+from app.session import lower_priority
+
+
+class Device:
+    """The slots of one device, the runs that occupy them, and their threads.
+
+    lost: What its driver said when it failed for good; "" where it works.
+
+    name: Such as "cpu" or "cuda:0".
+    slots: The number of ordinary slots.
+    on_executed: Called on a run's thread, with a batch that was executed.
+    """
+
+    def __init__(self, name: str, slots: int, on_executed: Callable[[Batch], None]) -> None:
+        self.name = name
+        self.slots = slots
+        self.lost = ""
+        self.running: dict[Batch, bool] = {}  # whether it occupies the express slot
+        self.ordinary = RunThreads(slots, on_executed, low_priority=True)
+        self.express = RunThreads(1, on_executed, low_priority=False)
+
+    def free_slots(self) -> Slots:
+        express = sum(self.running.values())
+        expected = [batch.expected for batch in self.running]
+        return Slots(self.slots - len(self.running) + express, not express, expected)
+
+    def start(self, batch: Batch, *, express: bool) -> None:
+        self.running[batch] = express
+        (self.express if express else self.ordinary).put(batch)
+
+    def end(self, batch: Batch) -> None:
+        """Free the slot of a batch that was executed."""
+        del self.running[batch]
+        if batch.device_lost:
+            self.lost = batch.device_lost
+        elif self.lost and batch.first_success is not None:
+            self.lost = ""
+
+    def troubles(
+        self, now: float, *, patience: float, names: Callable[[Batch], str]
+    ) -> Iterator[Trouble]:
+        """What is wrong at `now`, in seconds on the monotonic clock.
+
+        patience: Seconds that a run may go on once nobody waits for it and it was told to stop.
+        names: Gives the model of a batch.
+        """
+        if self.lost:
+            yield Trouble("device_lost", f"{self.name} failed: {self.lost}", lasting=True)
+        if not (self.ordinary.start() and self.express.start()):
+            yield Trouble("thread_missing", f"the system has no thread for runs on {self.name}")
+        stuck = [one for one in self.running if one.unwanted and now - one.unwanted > patience]
+        # One of them is its model's fault; with all slots taken the device does nothing any more.
+        lasting = sum(not self.running[one] for one in stuck) >= self.slots
+        for batch in stuck:
+            seconds = now - batch.unwanted
+            text = f"a run on {self.name} has not stopped, {seconds:.0f} s after its last caller"
+            yield Trouble("run_stuck", text, names(batch), lasting)
+
+    def close(self) -> None:
+        self.ordinary.close()
+        self.express.close()
+
+
+class RunThreads:
+    """Threads that execute batches, started when first needed, at most `limit` of them."""
+
+    def __init__(
+        self, limit: int, on_executed: Callable[[Batch], None], *, low_priority: bool
+    ) -> None:
+        self._limit = limit
+        self._low_priority = low_priority
+        self._on_executed = on_executed
+        self._queue: SimpleQueue[Batch | None] = SimpleQueue()
+        self._wanted = 0
+        self._count = 0
+
+    def put(self, batch: Batch) -> None:
+        self._queue.put(batch)
+        if self._wanted < self._limit:
+            self._wanted += 1
+            self.start()
+
+    def start(self) -> bool:
+        """Start the threads that are missing. False where the system has none: try again later."""
+        try:
+            while self._count < self._wanted:
+                threading.Thread(target=self._work, name="cohort-run", daemon=True).start()
+                self._count += 1
+        except RuntimeError:
+            return False
+        return True
+
+    def close(self) -> None:
+        self._wanted = 0
+        for _ in range(self._count):
+            self._queue.put(None)
+
+    def _work(self) -> None:
+        if self._low_priority:
+            lower_priority()
+        while (batch := self._queue.get()) is not None:
+            batch.execute()
+            self._on_executed(batch)
+            del batch  # else it and its arrays stay in memory until the next batch
