@@ -373,8 +373,11 @@ class Registry:
         self._swap(model, versions)
 
     def _swap(self, model: str, versions: Mapping[int, VersionEntry]) -> None:
-        catalog = {name: entry for name, entry in self.catalog.items() if name != model}
+        catalog = dict(self.catalog)
         if versions:
             signatures = self._signatures.get(model, {})
             catalog[model] = ModelEntry(model, dict(sorted(versions.items())), signatures)
-        self.catalog = dict(sorted(catalog.items()))
+        else:
+            catalog.pop(model, None)
+        in_order = model in self.catalog or not versions
+        self.catalog = catalog if in_order else dict(sorted(catalog.items()))
