@@ -154,6 +154,7 @@ def describe_profile(found: ProfileResult, device: str, unpredictable: str = "")
         "unpredictable": unpredictable,
         "measured": found.measured,
         "kept": found.kept,
+        "complete": found.complete,
         "threads": asdict(found.threads),
         "concurrency": [asdict(one) for one in found.concurrency],
     }

@@ -29,6 +29,7 @@ from app.registry import (
     VersionEntry,
     VersionFailed,
     VersionLeftLoop,
+    VersionMeasured,
     VersionReady,
     VersionUnbatched,
     VersionUnloaded,
@@ -128,6 +129,7 @@ class Service:
             rules=model_rules(settings.max_model_mb, settings.max_nodes, settings.custom_ops),
             inspector=self.inspector,
             inline_run=self.watchdog.inline,
+            started=lambda: self.scheduler.started,
         )
         self.rollouts = Rollouts(
             catalog=lambda: self.registry.catalog,
@@ -292,6 +294,8 @@ class Service:
                 held_back = self.registry.model(model).held_back.get(version.number, "")
                 _log_ready(model, version, seconds, held_back)
                 self.rollouts.begin_waiting()
+            case VersionMeasured(model, version):
+                _log_measured(model, version)
             case VersionFailed(model, number, reason, serving):
                 log.error(
                     "version unavailable",
@@ -368,8 +372,26 @@ def _log_ready(model: str, version: VersionEntry, seconds: float, held_back: str
         )
     if held_back:
         version_log.warning("only requests that name the version reach it", reason=held_back)
-    if description.unpredictable:
-        version_log.info("runs stay off the event loop", reason=description.unpredictable)
+    _log_verdicts(version_log, version)
+
+
+def _log_measured(model: str, version: VersionEntry) -> None:
+    if version.engine is None:
+        return
+    version_log = log.bind(model=model, version=version.number)
+    found = version.engine.describe().profile
+    version_log.info(
+        "version measured",
+        max_batch_size=found.profile.max_batch_size,
+        exclusive_threads=found.threads.chosen,
+        kept=found.kept,
+    )
+    _log_verdicts(version_log, version)
+
+
+def _log_verdicts(version_log: Any, version: VersionEntry) -> None:
+    if version.engine is not None and (reason := version.engine.describe().unpredictable):
+        version_log.info("runs stay off the event loop", reason=reason)
     if version.batching_off:
         version_log.warning("requests run one by one", reason=version.batching_off)
     if version.padding_off:

@@ -1,4 +1,4 @@
-"""Measure at load how long a model's runs take, and whether its rows may share one.
+"""Measure how long a model's runs take, and whether its rows may share one.
 
 Whether batching pays is a property of the model and the machine, so it is measured: time(n) for
 n = 1, 2, 4, … rows, of which the smallest n within 10 % of the best rows per second is chosen. And
@@ -6,13 +6,15 @@ whether batching is *right* is a property of the model alone: in a dynamically q
 outlier row changes its neighbours' outputs. So rows of mixed scale are run in one batch and one by
 one, and unless the outputs agree, requests do not share runs.
 
-`find_trial` finds inputs to run a model with and `profile_model` does the rest; profiles are kept
-under the cache folder.
+`find_trial` finds inputs to run a model with. `profile_briefly` measures at load what can be in a
+moment, and `profile_model` all of it, in idle moments; profiles are kept under the cache folder
+(docs/decisions/0017).
 """
 
 from app.profiling.concurrency import ConcurrentRuns, best_concurrency, measure_concurrency
 from app.profiling.kept import KeptProfile, read_kept
 from app.profiling.measurement import (
+    MEASURING,
     Profile,
     choose_size,
     measure_profile,
@@ -20,17 +22,21 @@ from app.profiling.measurement import (
     sizes_up_to,
     why_unbatchable,
 )
-from app.profiling.result import ProfileResult, keep, key_for, profile_model
+from app.profiling.result import ProfileResult, keep, key_for, profile_briefly, profile_model
+from app.profiling.runs import OutOfTime, Runs
 from app.profiling.store import Store
 from app.profiling.threads import Threads, small_enough
 from app.profiling.trial import RunFeeds, Trial, find_trial, synthetic_inputs
 
 __all__ = [
+    "MEASURING",
     "ConcurrentRuns",
     "KeptProfile",
+    "OutOfTime",
     "Profile",
     "ProfileResult",
     "RunFeeds",
+    "Runs",
     "Store",
     "Threads",
     "Trial",
@@ -42,6 +48,7 @@ __all__ = [
     "measure_concurrency",
     "measure_profile",
     "pad_safely",
+    "profile_briefly",
     "profile_model",
     "read_kept",
     "sizes_up_to",

@@ -19,10 +19,11 @@ from pydantic import TypeAdapter, ValidationError, with_config
 from app.batching import BatchPolicy
 from app.errors import shortened
 from app.profiling.concurrency import ConcurrentRuns
+from app.profiling.measurement import SHORTEST_SECONDS
 from app.profiling.threads import ONE, Threads
 
-SHORTEST_SECONDS, LONGEST_SECONDS = 1e-7, 3600.0
-"""No run is shorter; and nobody measured a longer one."""
+LONGEST_SECONDS = 3600.0
+"""Nobody measured a longer run."""
 
 GAIN_OF_ROWS = 4.0
 """How many times as fast a run of more rows may be as one of fewer; on some GPUs it is faster."""

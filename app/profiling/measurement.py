@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -18,14 +18,23 @@ from app.batching import (
 )
 from app.comparing import ROUNDING, Pair, compare
 from app.errors import CohortError
+from app.profiling.runs import OutOfTime
 from app.profiling.trial import RunFeeds, Trial, has_open_dimensions, synthetic_inputs
 from app.tensors import Arrays, TensorSpec, by_name
 
 GOOD_ENOUGH = 0.9
 """A batch size with this share of the best rows per second is preferred when it is smaller."""
 
-
 FAILED, PADDED_FAILED = "several rows at once failed", "padded requests failed"
+
+MEASURING = "it is being measured"
+"""The reason for what is not done before a measurement is over."""
+
+SHORTEST_SECONDS = 1e-7
+"""No run is shorter."""
+
+REPEATS, REPEAT_SECONDS = 6, 0.5
+"""Runs of a size, of which the fastest counts; long ones are disturbed less and repeated less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +46,15 @@ class Profile:
     reason: Why requests run one by one; default "": they do not.
     row_elements: The elements of a profiled row, of all inputs; default 0: all rows have as many,
         and none of strings.
+    complete: Whether everything was measured; default True. Where it was not, `seconds` has what
+        was, and only what was shown to be safe is chosen.
     """
 
     seconds: Mapping[int, float]
     max_batch_size: int
     reason: str = ""
     row_elements: int = 0
+    complete: bool = True
 
     def row_cost(self, policy: BatchPolicy) -> RowCost | None:
         """What longer rows are measured by; None where all rows are of one length.
@@ -82,32 +94,46 @@ def measure_profile(
     policy: BatchPolicy,
     *,
     budget: float = 0.5,
+    clock: Callable[[], float] = perf_counter,
 ) -> Profile:
     """Measure runs of a model with synthetic inputs, and choose a batch size.
 
-    run: Runs the model.
+    run: Runs the model. Once it raises OutOfTime, the rest is left out.
     trial: Makes the inputs.
     inputs, outputs: The model's specs.
     policy: The batch policy of the model's config.
-    budget: Seconds to measure, besides the runs that are always needed; default 0.5.
+    budget: Seconds to time runs of several rows, besides those that are always needed; default 0.5.
+    clock: Counts the seconds of runs; default: those of the system.
     """
     if trial.problem:
         return Profile({}, 1, f"it could not be run with synthetic inputs: {trial.problem}")
-    one = trial.feeds(1)
-    first = _seconds(run, one, repeats=1)
-    reason = why_unbatchable(inputs, outputs)
-    if not reason and policy.batches:
-        rows = 8 if first < 0.05 else 2
-        reason = influence(run, trial.feeds(rows), outputs, trust=policy.trust)
-    if not policy.batches:
-        reason = reason or "max_batch_size is 1"
-    largest = 1 if reason else policy.max_batch_size
-    seconds = time_runs(run, trial, largest, policy.latency_budget_ms / 1000, budget)
-    chosen = choose_size(seconds, policy.latency_budget_ms / 1000)
-    if chosen == 1 and not reason:
-        reason = "larger batches are no faster here"
     fixed = not any(spec.datatype == "BYTES" or has_open_dimensions(spec) for spec in inputs)
-    return Profile(seconds, chosen, reason, 0 if fixed else count_elements(one))
+    elements = 0 if fixed else count_elements(trial.feeds(1))
+    longest = policy.latency_budget_ms / 1000
+    seconds: dict[int, float] = {}
+    reason = why_unbatchable(inputs, outputs)
+    if not reason and not policy.batches:
+        reason = "max_batch_size is 1"
+    try:
+        time_runs(run, trial, [1], seconds, longest, REPEAT_SECONDS, clock)
+        if not reason and seconds[1] > longest:
+            reason = f"a run of one row takes longer than {longest * 1000:g} ms (latency_budget_ms)"
+        if not reason:
+            rows = 8 if seconds[1] < 0.05 else 2
+            reason = MEASURING
+            reason = influence(run, trial.feeds(rows), outputs, trust=policy.trust)
+        if not reason:
+            more = list(sizes_up_to(policy.max_batch_size))[1:]
+            time_runs(run, trial, more, seconds, longest, budget, clock)
+    except OutOfTime:
+        complete = False
+        seconds = seconds or {1: trial.seconds}
+    else:
+        complete = True
+    chosen = 1 if reason else choose_size(seconds, longest)
+    if chosen == 1 and not reason:
+        reason = "larger batches are no faster here" if complete else MEASURING
+    return Profile(dict(sorted(seconds.items())), chosen, reason, elements, complete)
 
 
 def choose_size(seconds: Mapping[int, float], latency_budget: float) -> int:
@@ -218,32 +244,32 @@ def _changed(outputs: Sequence[TensorSpec], expected: Outputs, got: Outputs) -> 
 def time_runs(
     run: RunFeeds,
     trial: Trial,
-    largest: int,
-    latency_budget: float,
+    sizes: Iterable[int],
+    seconds: dict[int, float],
+    longest: float,
     budget: float,
-) -> dict[int, float]:
-    """Time runs of 1, 2, 4, … rows, in seconds each.
+    clock: Callable[[], float],
+) -> None:
+    """Time runs of as many rows as `sizes` say, in turn.
 
     run: Runs the model.
     trial: Makes the inputs.
-    largest: The rows of the largest run.
-    latency_budget: The duration of a run, in seconds, above which no larger one is tried.
-    budget: Seconds to measure; a run of 1 row is measured in any case.
+    seconds: Gets the duration of a run by its rows. Not raised is what larger runs raise.
+    longest: The duration of a run, in seconds, above which no larger one is tried.
+    budget: Seconds to measure, each size at least once.
+    clock: Counts the seconds of runs.
     """
-    until = perf_counter() + budget
-    seconds: dict[int, float] = {}
-    for rows in sizes_up_to(largest):
+    until = clock() + budget
+    for rows in sizes:
         feeds = trial.feeds(rows)
         try:
-            _seconds(run, feeds, repeats=1)  # the first run of a shape allocates
-            seconds[rows] = _seconds(run, feeds, repeats=5, until=until)
+            seconds[rows] = _seconds(run, feeds, until, clock)
         except CohortError:
             if not seconds:
                 raise
             break
-        if seconds[rows] > latency_budget or perf_counter() > until:
+        if seconds[rows] > longest or clock() > until:
             break
-    return seconds
 
 
 def sizes_up_to(largest: int) -> Iterator[int]:
@@ -255,14 +281,15 @@ def sizes_up_to(largest: int) -> Iterator[int]:
     yield largest
 
 
-def _seconds(run: RunFeeds, feeds: Arrays, *, repeats: int, until: float = float("inf")) -> float:
-    """Time the fastest of `repeats` runs: what disturbs a run only ever makes it longer."""
+def _seconds(run: RunFeeds, feeds: Arrays, until: float, clock: Callable[[], float]) -> float:
+    """Time the fastest of some runs: what disturbs a run only ever makes it longer."""
     best = float("inf")
-    for _ in range(repeats):
-        started = perf_counter()
+    until = min(until, clock() + REPEAT_SECONDS)
+    for _ in range(REPEATS):  # the first of a shape allocates
+        started = clock()
         run(feeds)
-        ended = perf_counter()
+        ended = clock()
         best = min(best, ended - started)
         if ended > until:
             break
-    return best
+    return max(best, SHORTEST_SECONDS)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from app.batching import BatchPolicy, PadPlan, plan_padding
@@ -12,23 +12,23 @@ from app.profiling.concurrency import ConcurrentRuns
 from app.profiling.kept import KeptProfile
 from app.profiling.measurement import (
     FAILED,
+    MEASURING,
     PADDED_FAILED,
     Profile,
     measure_profile,
     pad_safely,
 )
+from app.profiling.runs import FREE_RUNS, BriefRuns, OutOfTime, Runs
 from app.profiling.store import Store
-from app.profiling.threads import (
-    ONE,
-    UNLIMITED,
-    Reopen,
-    RunsOf,
-    Threads,
-    find_threads,
-    small_enough,
-)
+from app.profiling.threads import ONE, Reopen, Threads, find_threads, may_pay, small_enough
 from app.profiling.trial import Trial
 from app.session import Opener, Session, machine, runtime_build
+
+BRIEF_SECONDS = 0.5
+"""How long a version is measured at load, by the clock."""
+
+FULL_SECONDS = 30.0
+"""How long runs of several rows are timed where nobody waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ class ProfileResult:
     concurrency: What concurrent runs achieved; default none: not measured.
     measured: When it was measured, in UTC and ISO 8601.
     kept: Whether it was read from the store; default False: it was measured now.
+    complete: Whether everything was measured; default True.
     """
 
     profile: Profile
@@ -49,6 +50,7 @@ class ProfileResult:
     concurrency: tuple[ConcurrentRuns, ...] = ()
     measured: str = ""
     kept: bool = False
+    complete: bool = True
 
 
 def key_for(opener: Opener, session: Session, batching: BatchPolicy) -> dict[str, str]:
@@ -85,11 +87,9 @@ def profile_model(
     store: Store | None = None,
     *,
     fresh: bool = False,
-    runs_of: RunsOf = UNLIMITED,
+    runs: Runs = FREE_RUNS,
 ) -> ProfileResult:
     """Read the profile of a session from the store, or measure and keep it.
-
-    Of several processes that do this at the same time, one measures.
 
     opener: Opened the session, and opens others to measure exclusive runs.
     session: The session to measure.
@@ -97,24 +97,55 @@ def profile_model(
     batching: The batch policy of the model's config.
     store: Where profiles are kept; default None: measure, and keep nothing.
     fresh: Whether to measure although there is a kept profile; default False.
-    runs_of: Gives what runs a session; default: its `run`.
+    runs: How it is run; default: at once. What disturbed runs show is not kept.
+    """
+    key = None if store is None else _key(opener, session, batching)
+    if store is not None and key is not None and not fresh:
+        found = _recall(store, key, session, batching)
+        if found is not None:
+            return found
+    found = _measure(opener, session, trial, batching, runs)
+    if runs.disturbed:
+        return replace(found, threads=ONE)  # whoever disturbed them had the other cores
+    if store is not None and key is not None:
+        keep(store, key, found)
+    return found
+
+
+def profile_briefly(
+    opener: Opener,
+    session: Session,
+    trial: Trial,
+    batching: BatchPolicy,
+    store: Store | None = None,
+    *,
+    seconds: float = BRIEF_SECONDS,
+) -> ProfileResult:
+    """Read the profile of a session from the store, or measure what can be in so many `seconds`.
+
+    As `profile_model`. What takes longer is left out, and so are threads, for which nothing else
+    may run: then the result is not complete, and not kept. Of several processes that do this at the
+    same time, one measures.
     """
     key = None if store is None else _key(opener, session, batching)
     if store is None or key is None:
-        return _measure(opener, session, trial, batching, runs_of)
-    if not fresh and (found := _recall(store, key, session, batching)):
+        return _measure_briefly(opener, session, trial, batching, seconds)
+    if found := _recall(store, key, session, batching):
         return found
     with store.locked(key):
-        if not fresh and (found := _recall(store, key, session, batching)):
+        if found := _recall(store, key, session, batching):
             return found
-        found = _measure(opener, session, trial, batching, runs_of)
+        found = _measure_briefly(opener, session, trial, batching, seconds)
         keep(store, key, found)
     return found
 
 
 def keep(store: Store, key: Mapping[str, str], found: ProfileResult) -> None:
-    """Keep `found`, unless it says that something failed, which may have had other causes."""
-    failed = found.profile.reason.startswith(FAILED)
+    """Keep `found`, unless it says that something failed, which may have had other causes.
+
+    Nor is what is not complete.
+    """
+    failed = not found.complete or found.profile.reason.startswith(FAILED)
     if failed or not found.profile.seconds or found.padding.reason.startswith(PADDED_FAILED):
         return
     kept = KeptProfile(
@@ -139,18 +170,53 @@ def _key(opener: Opener, session: Session, batching: BatchPolicy) -> dict[str, s
 
 
 def _measure(
-    opener: Opener, session: Session, trial: Trial, batching: BatchPolicy, runs_of: RunsOf
+    opener: Opener, session: Session, trial: Trial, batching: BatchPolicy, runs: Runs
 ) -> ProfileResult:
-    run, inputs, outputs = runs_of(session), session.inputs, session.outputs
-    profile = measure_profile(run, trial, inputs, outputs, batching)
+    run, inputs, outputs = runs.of(session), session.inputs, session.outputs
+    clock = _clock(opener, session, runs)
+    profile = measure_profile(
+        run, trial, inputs, outputs, batching, budget=FULL_SECONDS, clock=clock
+    )
+    if not profile.complete:
+        raise OutOfTime
     padding = pad_safely(run, inputs, outputs, batching)
     threads = ONE
     reopen = reopening(opener)
     if reopen is not None and profile.seconds:
-        threads = find_threads(session, trial, profile.seconds_for(1), reopen, runs_of)
-    return ProfileResult(
-        profile, padding, threads, measured=datetime.now(UTC).isoformat(timespec="seconds")
-    )
+        threads = find_threads(session, trial, profile.seconds_for(1), reopen, runs)
+    return ProfileResult(profile, padding, threads, measured=_now())
+
+
+def _measure_briefly(
+    opener: Opener, session: Session, trial: Trial, batching: BatchPolicy, seconds: float
+) -> ProfileResult:
+    inputs, outputs = session.inputs, session.outputs
+    with BriefRuns(seconds, before=trial.seconds) as runs:
+        run = runs.of(session)
+        clock = _clock(opener, session, runs)
+        profile = measure_profile(run, trial, inputs, outputs, batching, clock=clock)
+        try:
+            padding, complete = pad_safely(run, inputs, outputs, batching), profile.complete
+        except OutOfTime:
+            padding, complete = PadPlan(reason=MEASURING), False
+    if profile.seconds and may_pay(session, profile.seconds_for(1)):
+        complete = complete and reopening(opener) is None
+    return ProfileResult(profile, padding, measured=_now(), complete=complete)
+
+
+def _clock(opener: Opener, session: Session, runs: Runs) -> Callable[[], float]:
+    """What runs are timed by: that of the processor where the thread that runs does all the work.
+
+    A machine that does something else makes runs longer, but not by as much for one size as for
+    another, nor tomorrow.
+    """
+    options = opener.options
+    alone = options.intra_op_threads in (None, 1) and not options.custom_op_libraries
+    return runs.processor_clock if alone and session.device == "cpu" else runs.clock
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _recall(

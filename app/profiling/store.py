@@ -27,13 +27,13 @@ from app.profiling.kept import KeptProfile, read_kept
 
 log = structlog.get_logger("cohort.profiling")
 
-FORMAT = 4
+FORMAT = 5
 """Raised whenever what is kept, or how it is measured, changes."""
 
 MAX_PROFILE_BYTES = 1 << 20
 """Larger files are none of ours."""
 
-LOCK_SECONDS = 30.0  # seconds to wait for another process that measures the same
+LOCK_SECONDS = 2.0  # seconds to wait for another process that measures the same
 LOCKS = 16  # files; two models that share one may wait for each other
 
 _complained: set[Path] = set()

@@ -11,22 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
+from time import perf_counter
 
 from app.errors import CohortError
-from app.profiling.concurrency import run_concurrently
+from app.profiling.measurement import SHORTEST_SECONDS
+from app.profiling.runs import FREE_RUNS, Runs
 from app.profiling.trial import RunFeeds, Trial
 from app.session import Session, cores
 from app.tensors import Arrays
 
 Reopen = Callable[[int], Session]
 """Opens the model once more, for exclusive runs on so many threads. Raises LoadFailed."""
-
-RunsOf = Callable[[Session], RunFeeds]
-"""Gives what runs a session, under limits, say."""
-
-UNLIMITED: RunsOf = attrgetter("run")
 
 MIN_RUN_SECONDS = 0.001
 """Seconds: waking other threads for a shorter run takes about what it saves."""
@@ -68,25 +64,29 @@ def small_enough(path: Path) -> bool:
     return False
 
 
+def may_pay(session: Session, seconds: float) -> bool:
+    """Whether more threads may pay for a model that takes `seconds` on `session`'s one."""
+    return session.device == "cpu" and cores() > 1 and seconds >= MIN_RUN_SECONDS
+
+
 def find_threads(
     session: Session,
     trial: Trial,
     seconds: float,
     reopen: Reopen,
-    runs_of: RunsOf = UNLIMITED,
+    runs: Runs = FREE_RUNS,
 ) -> Threads:
     """Choose the threads for exclusive runs of a model that takes `seconds` on `session`'s one."""
-    most = cores()
-    if session.device != "cpu" or most < 2 or seconds < MIN_RUN_SECONDS:
+    if not may_pay(session, seconds):
         return ONE
     found = ONE
     with suppress(CohortError):  # of a run or of opening: then it stays at one
-        for count in counts_up_to(most):
+        for count in counts_up_to(cores()):
             other = reopen(count)
             try:
-                feeds, run = trial.feeds(1), runs_of(other)
+                feeds, run = trial.feeds(1), runs.of(other)
                 run(feeds)  # the first run allocates
-                gain = measure_gain(runs_of(session), run, feeds, seconds)
+                gain = measure_gain(runs.of(session), run, feeds, seconds, runs.clock)
             finally:
                 other.close()
             found = Threads(count if gain >= GAIN else 1, count, gain)
@@ -105,23 +105,33 @@ def counts_up_to(most: int) -> list[int]:
     return counts
 
 
-def measure_gain(one: RunFeeds, more: RunFeeds, feeds: Arrays, seconds: float) -> float:
+def measure_gain(
+    one: RunFeeds,
+    more: RunFeeds,
+    feeds: Arrays,
+    seconds: float,
+    clock: Callable[[], float] = perf_counter,
+) -> float:
     """How many times as fast exclusive runs of `more` are as those of `one`, which take `seconds`.
 
     Each at the best of its turns: what disturbs a run only ever makes it longer. Long runs, which
     have been timed just before, are disturbed less, and are not repeated.
     """
     if seconds >= TURN_SECONDS:
-        return seconds * _speed(more, feeds)
+        return seconds * _speed(more, feeds, clock)
     of_one = of_more = 0.0
     for turn in range(1, 2 * TURNS + 1):
-        of_one = max(of_one, _speed(one, feeds))
-        of_more = max(of_more, _speed(more, feeds))
+        of_one = max(of_one, _speed(one, feeds, clock))
+        of_more = max(of_more, _speed(more, feeds, clock))
         if turn >= TURNS and of_more >= GAIN * of_one:
             break  # else something may have had the other cores: go on for a while
     return of_more / of_one
 
 
-def _speed(run: RunFeeds, feeds: Arrays) -> float:
-    done, taken = run_concurrently(run, feeds, 1, TURN_SECONDS)
-    return done / taken
+def _speed(run: RunFeeds, feeds: Arrays, clock: Callable[[], float]) -> float:
+    """Runs per second."""
+    runs, started = 0, clock()
+    while not runs or clock() - started < TURN_SECONDS:
+        run(feeds)
+        runs += 1
+    return runs / max(clock() - started, SHORTEST_SECONDS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
+from time import perf_counter
 
 import numpy as np
 
@@ -32,12 +33,14 @@ SCALES = (1.0, 0.03, 30.0, 0.3, 1.0, 10.0, 0.1, 3.0)
 class Trial:
     """Inputs that a model was seen to take: open dimensions other than rows are `length` long.
 
-    `problem` says why there are none; then `feeds` must not be called.
+    `seconds` is how long the run with a row of them took, the first one of all. `problem` says why
+    there are none; then `feeds` must not be called.
     """
 
     inputs: Sequence[TensorSpec] = ()
     length: int = 0
     problem: str = ""
+    seconds: float = 0.0
 
     def feeds(self, rows: int) -> Arrays:
         """Inputs of `rows` rows, the same every time."""
@@ -54,11 +57,13 @@ def find_trial(run: RunFeeds, inputs: Sequence[TensorSpec]) -> Trial:
         try:
             for spec in inputs:
                 _check_size(spec, length)
-            run(synthetic_inputs(inputs, 1, length))
+            feeds = synthetic_inputs(inputs, 1, length)
+            started = perf_counter()
+            run(feeds)
         except CohortError as error:
             problem = problem or str(error)
         else:
-            return Trial(inputs, length)
+            return Trial(inputs, length, seconds=perf_counter() - started)
     return Trial(problem=problem)
 
 

@@ -9,15 +9,16 @@ replaced serves until the new one is READY, and closes when its last request is 
 from app.registry.actions import Load, Unload, plan, select_versions
 from app.registry.catalog import UNLOADED, Catalog, ModelEntry, Source, State, VersionEntry
 from app.registry.engine import Cancellable, Engine, EngineDescription, LeaseCount, RequestQueue
-from app.registry.registry import (
-    Registry,
+from app.registry.events import (
     RegistryEvent,
     VersionFailed,
     VersionLeftLoop,
+    VersionMeasured,
     VersionReady,
     VersionUnbatched,
     VersionUnloaded,
 )
+from app.registry.registry import Registry
 from app.registry.seen import Readable, SeenRegistry
 from app.registry.succession import hold_back
 
@@ -41,6 +42,7 @@ __all__ = [
     "VersionEntry",
     "VersionFailed",
     "VersionLeftLoop",
+    "VersionMeasured",
     "VersionReady",
     "VersionUnbatched",
     "VersionUnloaded",

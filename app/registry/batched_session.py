@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from app.batching import Batcher, BatchObserver, InlineRun, Reply, Ticket
-from app.registry.engine import EngineDescription, LeaseCount
+from app.profiling import MEASURING, ProfileResult
+from app.registry.engine import EngineDescription, LeaseCount, RequestQueue
+from app.registry.measurement import Measurement
+from app.registry.measurer import MeasuredVersion
 from app.registry.preparation import PreparedVersion
 from app.scheduling import INLINE_SECONDS
+from app.session import Session
 from app.tensors import Arrays, TensorSpec
 
 SHADOW_DELAY_MS = 20.0
 """Milliseconds that shadow requests are delayed to share runs, which take less time per request."""
 
+FORMER_SECONDS = 15.0
+"""How long after a measurement, and how often, a session for exclusive runs that is not needed any
+more is looked at: copies of requests may wait for it that long.
+"""
+
 
 class BatchedSession:
     """An open session with its batcher. Implements `Engine`.
+
+    closed: Whether it was closed.
+    unbatched: Whether batching was disabled under load, for good.
 
     prepared: The version as it was opened, checked and profiled; closed with this engine.
     wake: Called with a batcher that has requests: `Scheduler.wake`.
@@ -28,8 +42,8 @@ class BatchedSession:
     """
 
     __slots__ = (
-        "_batcher", "_inline_run", "_prepared", "_wake", "example", "inputs", "labels", "leases",
-        "outputs", "timeout",
+        "_batcher", "_former", "_inline_run", "_name", "_observe", "_prepared", "_wake", "closed",
+        "example", "inputs", "labels", "leases", "outputs", "timeout", "unbatched",
     )  # fmt: skip
 
     def __init__(
@@ -41,26 +55,15 @@ class BatchedSession:
         inline_run: InlineRun | None = None,
         name: str = "",
     ) -> None:
-        session, exclusive = prepared.session, prepared.exclusive
+        session = prepared.session
+        self.closed = self.unbatched = False
         self._prepared = prepared
         self._wake = wake
+        self._observe = observe
         self._inline_run = inline_run
-        self._batcher = Batcher(
-            session.run,
-            prepared.policy,
-            wake=wake,
-            observe=observe,
-            run_exclusively=None if exclusive is None else exclusive.run,
-            make_control=session.control,
-            seconds_for=lru_cache(1024)(prepared.profile_result.profile.seconds_for),
-            row_cost=prepared.profile_result.profile.row_cost(prepared.policy),
-            device=session.device,
-            padding=prepared.profile_result.padding,
-            unpredictable=session.unpredictable,
-            output_limit=prepared.output_limit,
-            inline_run=inline_run,
-            name=name,
-        )
+        self._name = name
+        self._batcher = self._make_batcher()
+        self._former: list[tuple[Batcher, Session | None]] = []  # until their requests are over
         self.leases = LeaseCount()
         self.inputs: Sequence[TensorSpec] = session.inputs
         self.outputs: Sequence[TensorSpec] = session.outputs
@@ -68,10 +71,73 @@ class BatchedSession:
         self.timeout = prepared.timeout
         self.example = prepared.example
 
+    def _make_batcher(self) -> Batcher:
+        prepared = self._prepared
+        session, exclusive = prepared.session, prepared.exclusive
+        profile = prepared.profile_result.profile
+        known = profile.complete or prepared.policy.batches
+        return Batcher(
+            session.run,
+            prepared.policy,
+            wake=self._wake,
+            observe=self._observe,
+            run_exclusively=None if exclusive is None else exclusive.run,
+            make_control=session.control,
+            seconds_for=lru_cache(1024)(profile.seconds_for),
+            row_cost=profile.row_cost(prepared.policy),
+            device=session.device,
+            padding=prepared.profile_result.padding,
+            unpredictable=session.unpredictable or ("" if known else MEASURING),
+            output_limit=prepared.output_limit,
+            inline_run=self._inline_run,
+            name=self._name,
+        )
+
     @property
     def waiting(self) -> int:
         """The number of queued requests."""
-        return self._batcher.waiting
+        return self._batcher.waiting + sum([former.waiting for former, _ in self._former])
+
+    @property
+    def profile(self) -> ProfileResult:
+        """What was measured of the version."""
+        return self._prepared.profile_result
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """What measures the version; None where it cannot be measured."""
+        return self._prepared.measurement
+
+    def adopt(self, measured: MeasuredVersion) -> None:
+        """Serve by what was measured from the next request on; those before it finish as they are.
+
+        What requests have shown stays so: that rows of outputs do not follow those of inputs, or
+        that runs are too long for the event loop.
+        """
+        before, exclusive = self._batcher, self._prepared.exclusive
+        self.unbatched |= self._prepared.policy.batches and not before.policy.batches
+        self._prepared = self._prepared.profiled(measured.found, measured.exclusive)
+        if self.unbatched:
+            self._prepared = replace(self._prepared, policy=self._prepared.policy.unbatched())
+        self._batcher = self._make_batcher()
+        if (reason := before.inline.unpredictable) not in ("", MEASURING):
+            self._batcher.inline.unpredictable, self._batcher.inline.allowed = reason, False
+        self._former.append((before, exclusive))
+        asyncio.get_running_loop().call_later(FORMER_SECONDS, self._close_former)
+
+    def _close_former(self) -> None:
+        """Close what former requests used, once they are over."""
+        if self.closed:
+            return
+        busy = []
+        for batcher, exclusive in self._former:
+            if not batcher.idle:
+                busy.append((batcher, exclusive))
+            elif exclusive is not None:
+                exclusive.close()
+        self._former = busy
+        if busy:
+            asyncio.get_running_loop().call_later(FORMER_SECONDS, self._close_former)
 
     def room_for(self, priority: int) -> int:
         """How many more requests of one row and of this priority may be queued."""
@@ -117,8 +183,11 @@ class BatchedSession:
         """Run on the event loop before returning; see `Engine`."""
         return self._batcher.run_now(inputs, reply, arrived=arrived, rows=rows, requests=requests)
 
-    def side_queue(self, *, max_requests: int, shadow: bool) -> Batcher:
+    def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
         """Open another queue on the same session; see `Engine`."""
+        return _SideQueue(lambda: self._batcher, self._make_side_batcher, max_requests, shadow)
+
+    def _make_side_batcher(self, max_requests: int, shadow: bool) -> Batcher:
         session, exclusive, own = self._prepared.session, self._prepared.exclusive, self._batcher
         policy = replace(own.policy, max_queue_size=max_requests, max_queue_delay_ms=0)
         if shadow:
@@ -158,8 +227,43 @@ class BatchedSession:
 
     def close(self) -> None:
         """Fail queued requests with NotReady and close the session. Runs in flight finish."""
+        self.closed = True
         self._batcher.close()
         self._prepared.close()
+        for batcher, exclusive in self._former:
+            batcher.close()
+            if exclusive is not None:
+                exclusive.close()
+
+
+class _SideQueue:
+    """A queue beside that of callers, which follows what is measured of the version.
+
+    own: Returns the batcher of callers' requests, which is another one after each measurement.
+    make: Makes the batcher of this queue, from `max_requests` and `shadow`.
+    """
+
+    def __init__(
+        self,
+        own: Callable[[], Batcher],
+        make: Callable[[int, bool], Batcher],
+        max_requests: int,
+        shadow: bool,
+    ) -> None:
+        self._own, self._make, self._max_requests, self._shadow = own, make, max_requests, shadow
+        self._beside = own()
+        self._batcher = make(max_requests, shadow)
+
+    def submit(self, inputs: Arrays, reply: Reply, **wanted: Any) -> Ticket:
+        """See `RequestQueue`."""
+        own = self._own()
+        if self._beside is not own:  # what waits in the former one is run all the same
+            self._beside, self._batcher = own, self._make(self._max_requests, self._shadow)
+        return self._batcher.submit(inputs, reply, **wanted)
+
+    def close(self) -> None:
+        """See `RequestQueue`."""
+        self._batcher.close()
 
 
 def _ignore(_: object) -> None:

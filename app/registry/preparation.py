@@ -1,33 +1,24 @@
-"""Prepare one version to serve: open, verify, warm up and profile it. Runs on a thread."""
+"""Prepare one version to serve: open, verify and warm it up, and profile it for a moment.
+
+Runs on a thread.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import structlog
 
 from app.batching import BatchPolicy, OutputLimit, limit_outputs
 from app.errors import CohortError, LoadFailed
 from app.inspection import Inspector
-from app.profiling import (
-    ProfileResult,
-    RunFeeds,
-    Store,
-    Trial,
-    find_trial,
-    profile_model,
-    small_enough,
-)
+from app.profiling import ProfileResult, Store, find_trial
 from app.registry.catalog import Source
 from app.registry.first_runs import FirstRuns, FirstRunsTooLong
-from app.repository import Manifest, ModelConfig, WarmUp, read_manifest, verify_digests
+from app.registry.measurement import Measurement, compare_examples, warm_up
+from app.repository import Manifest, ModelConfig, read_manifest, verify_digests
 from app.session import ANY_MODEL, ModelRules, Opener, PrivateCopy, Session, give_back_memory
-from app.tensors import Arrays, by_name
-
-log = structlog.get_logger("cohort.registry")
+from app.tensors import Arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +28,7 @@ class PreparedVersion:
     session: The open session, which runs batches.
     exclusive: A second session on more threads, for exclusive runs; None where more threads do not
         pay or it could not be opened.
-    profile_result: The measured profile, or the one that an earlier load kept.
+    profile_result: What was measured at load, or the profile that an earlier load kept.
     policy: The config's batch policy with the `max_batch_size` that the profile chose.
     timeout: The longest that a request may take, in seconds, from the config.
     output_limit: The most bytes of outputs that a request may get, from the config.
@@ -47,6 +38,7 @@ class PreparedVersion:
     files: The SHA-256 of the model and its external data, in hex, by their paths in its folder;
         default none: nothing needed them.
     copy: The private copy that the sessions were opened on; default None: there is none.
+    measurement: Measures it in full; default None: it could not be run with synthetic inputs.
     """
 
     session: Session
@@ -59,6 +51,12 @@ class PreparedVersion:
     example: Arrays | None
     files: Mapping[str, str] = field(default_factory=dict)
     copy: PrivateCopy | None = None
+    measurement: Measurement | None = None
+
+    def profiled(self, found: ProfileResult, exclusive: Session | None) -> PreparedVersion:
+        """This version with another profile, and the session for the exclusive runs it asks for."""
+        policy = replace(self.policy, max_batch_size=found.profile.max_batch_size)
+        return replace(self, profile_result=found, exclusive=exclusive, policy=policy)
 
     def close(self) -> None:
         """Close both sessions and what they were opened on."""
@@ -123,19 +121,12 @@ def _prepare(
         with FirstRuns(source.path, config.load_timeout_s) as first_runs:
             run = first_runs.of(session)
             if manifest is not None:
-                _compare_examples(session, run, manifest)
-            trial = find_trial(run, session.inputs)
-            _warm_up(run, trial, config.warm_up)
+                compare_examples(session, run, manifest)
+            trial = warm_up(run, find_trial(run, session.inputs), config.warm_up)
             store = None if cache is None else Store(cache)
-            result = profile_model(
-                opener, session, trial, config.batching, store, runs_of=first_runs.of
-            )
-            exclusive = None
-            threads = result.threads.chosen
-            if threads > 1 and small_enough(source.path):
-                exclusive = _open_exclusive(
-                    opener, threads, first_runs, manifest, trial, config.warm_up
-                )
+            measurement = Measurement(opener, session, trial, config, manifest, store)
+            result = measurement.briefly()
+            exclusive = measurement.open_exclusive(result, first_runs.of)
     except BaseException as error:
         session.close()
         match error:
@@ -164,52 +155,5 @@ def _prepare(
         example,
         files,
         opener.copy,
+        None if trial.problem else measurement,
     )
-
-
-def _open_exclusive(
-    opener: Opener,
-    threads: int,
-    first_runs: FirstRuns,
-    manifest: Manifest | None,
-    trial: Trial,
-    warm_up: WarmUp,
-) -> Session | None:
-    """Open the model on several threads, for exclusive runs; None, logged, where that fails."""
-    exclusive = None
-    try:
-        exclusive = opener.open(threads)
-        run = first_runs.of(exclusive)
-        if manifest is not None:
-            _compare_examples(exclusive, run, manifest)
-        _warm_up(run, trial, warm_up)
-    except Exception as error:  # noqa: BLE001 - the version serves without it
-        if exclusive is not None:
-            exclusive.close()
-        log.warning(
-            "exclusive runs use one thread",
-            model=opener.origin.parent.parent.name,
-            version=opener.origin.parent.name,
-            reason=str(error),
-        )
-        return None
-    return exclusive
-
-
-def _compare_examples(session: Session, run: RunFeeds, manifest: Manifest) -> None:
-    for number, example in enumerate(manifest.examples, 1):
-        outputs = run(example.input_arrays(session.inputs))
-        if mismatch := example.mismatch(by_name(session.outputs, outputs)):
-            raise LoadFailed(
-                f"example {number} of its manifest gives other outputs here: {mismatch}"
-            )
-
-
-def _warm_up(run: RunFeeds, trial: Trial, warm_up: WarmUp) -> None:
-    """Run `warm_up.rows` once each, so that the first requests need not allocate and compile.
-
-    Errors are ignored: the inputs are synthetic, and the model may rightly reject them.
-    """
-    with suppress(CohortError):
-        for rows in warm_up.rows if not trial.problem else ():
-            run(trial.feeds(rows))

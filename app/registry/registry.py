@@ -8,7 +8,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import NamedTuple
 
 from app.batching import (
     Batcher,
@@ -37,53 +36,20 @@ from app.registry.catalog import (
     find_model,
 )
 from app.registry.engine import Engine
+from app.registry.events import (
+    RegistryEvent,
+    VersionFailed,
+    VersionLeftLoop,
+    VersionMeasured,
+    VersionReady,
+    VersionUnbatched,
+    VersionUnloaded,
+)
+from app.registry.measurer import Measurer
 from app.registry.preparation import PreparedVersion, prepare_version
 from app.registry.succession import misfit_in_place
 from app.repository import Signatures, Snapshot
 from app.session import ANY_MODEL, ModelRules, Signature
-
-
-class VersionReady(NamedTuple):
-    """A version is READY, after `seconds` of loading."""
-
-    model: str
-    version: VersionEntry
-    seconds: float
-
-
-class VersionFailed(NamedTuple):
-    """A version could not be loaded. `serving` is whether its former files still serve."""
-
-    model: str
-    number: int
-    reason: str
-    serving: bool
-
-
-class VersionUnloaded(NamedTuple):
-    """A version is closed and its memory free."""
-
-    model: str
-    number: int
-
-
-class VersionUnbatched(NamedTuple):
-    """Batching was disabled for a version under load."""
-
-    model: str
-    number: int
-    reason: str
-
-
-class VersionLeftLoop(NamedTuple):
-    """Runs of a version execute on the event loop no more."""
-
-    model: str
-    number: int
-    reason: str
-
-
-RegistryEvent = VersionReady | VersionFailed | VersionUnloaded | VersionUnbatched | VersionLeftLoop
 
 
 class Registry:
@@ -101,6 +67,7 @@ class Registry:
     rules: What is allowed of any model; default: any size, no custom operators.
     inspector: Inspects models before they are opened; default None: none are inspected.
     inline_run: Where runs on the event loop are written down for the watchdog; default: nowhere.
+    started: Returns how many runs were started so far: `Scheduler.started`; default: none.
     """
 
     def __init__(
@@ -113,6 +80,7 @@ class Registry:
         rules: ModelRules = ANY_MODEL,
         inspector: Inspector | None = None,
         inline_run: InlineRun | None = None,
+        started: Callable[[], int] = int,
     ) -> None:
         self.catalog: Catalog = {}
         self.settled = False
@@ -125,6 +93,7 @@ class Registry:
         self._inspector = inspector
         self._cache, self._rules = cache, rules
         self._inline_run = inline_run
+        self._measurer = Measurer(wake=wake, started=started)
 
     # -- reading
 
@@ -228,6 +197,7 @@ class Registry:
 
     def close(self) -> None:
         """Unload every version of every model. Engines with requests close after the last one."""
+        self._measurer.close()
         for model in list(self.catalog.values()):
             for number in model.versions:
                 self._unload(Unload(model.name, number))
@@ -263,11 +233,12 @@ class Registry:
             prepared.close()
             self._record_failure(load, misfit)
             return
+        engine = self._make_engine(model, number, prepared)
         entry = VersionEntry(
             number,
             State.READY,
             source,
-            engine=self._make_engine(model, number, prepared),
+            engine=engine,
             batching_off=prepared.profile_result.profile.reason,
             padding_off=prepared.profile_result.padding.reason,
         )
@@ -276,6 +247,8 @@ class Registry:
         if before is not None and before.engine is not None and before.state is State.READY:
             self._close_when_idle(before.engine)
         self._observe(VersionReady(model, entry, monotonic() - started))
+        if not engine.profile.complete:
+            self._measure(model, number, engine)
 
     def _record_failure(self, load: Load, reason: str) -> None:
         model, number, source = load
@@ -344,6 +317,20 @@ class Registry:
                 on_closed()
 
         engine.leases.when_idle(close)
+
+    def _measure(self, model: str, number: int, engine: BatchedSession) -> None:
+        """Measure a version in idle moments, and record what follows."""
+
+        def adopted() -> None:
+            entry = self._entry(model, number)
+            if entry is not None and entry.engine is engine:
+                found = engine.profile
+                reason = entry.batching_off if engine.unbatched else found.profile.reason
+                entry = replace(entry, batching_off=reason, padding_off=found.padding.reason)
+                self._put(model, entry)
+                self._observe(VersionMeasured(model, entry))
+
+        self._measurer.measure(model, number, engine, adopted)
 
     def _record_unbatched(self, model: str, number: int, reason: str) -> None:
         if (entry := self._entry(model, number)) is not None:

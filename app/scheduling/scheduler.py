@@ -32,6 +32,8 @@ class Scheduler:
 
     slots: The number of slots by device; default none, so that each device has `default_slots`.
     default_slots: The number of slots of a device that `slots` does not name; default 2.
+
+    started: How many runs were started on threads so far, on all devices.
     """
 
     def __init__(self, slots: Mapping[str, int] | None = None, *, default_slots: int = 2) -> None:
@@ -39,6 +41,7 @@ class Scheduler:
             name: Device(name, count, self._on_executed) for name, count in (slots or {}).items()
         }
         self._default_slots = default_slots
+        self.started = 0
         self._work: dict[Batcher, None] = {}  # batchers with requests, in the order of `wake`
         self._dispatch_scheduled = False
         self._collectors: list[Callable[[], None]] = []
@@ -153,6 +156,7 @@ class Scheduler:
             batch = batcher.take(decision, now)
             batch.exclusive = not (device.running or ready or batcher.waiting)
             self._in_flight[batch] = (batcher, device)
+            self.started += 1
             device.start(batch, express=choice.express)
             pending = [batcher]
         if wait < float("inf"):

@@ -257,6 +257,7 @@ def test_profile_in_json_has_these_fields(models: Path, tmp_path: Path) -> None:
         "unpredictable",
         "measured",
         "kept",
+        "complete",
         "threads",
         "concurrency",
     ]

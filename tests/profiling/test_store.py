@@ -22,6 +22,7 @@ from app.profiling import (
     find_trial,
     key_for,
     measure_concurrency,
+    profile_briefly,
     profile_model,
 )
 from app.registry.catalog import Source
@@ -45,9 +46,9 @@ class Counted:
         self.inputs, self.outputs = session.inputs, session.outputs
         self.placement, self.device = session.placement, session.device
 
-    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+    def run(self, feeds: Mapping[str, Array], control: Any = None) -> list[Array]:
         self.runs += 1
-        return self._session.run(feeds)
+        return self._session.run(feeds, control)
 
 
 @pytest.fixture
@@ -77,11 +78,14 @@ def find(
     batching: BatchPolicy = PLAIN,
     *,
     fresh: bool = False,
+    briefly: bool = False,
 ) -> tuple[ProfileResult, int]:
     """The profile, and in how many runs it was measured."""
     trial = find_trial(session.run, session.inputs)
     counted: Any = Counted(session)
     opener = Opener(path, chain=CHAIN)
+    if briefly:
+        return profile_briefly(opener, counted, trial, batching, store), counted.runs
     return profile_model(opener, counted, trial, batching, store, fresh=fresh), counted.runs
 
 
@@ -200,7 +204,7 @@ path, cache = map(Path, sys.argv[1:])
 session = open_session(path, chain=CHAIN)
 print("ready", flush=True)
 sys.stdin.readline()
-print(find(path, session, Store(cache))[1])
+print(find(path, session, Store(cache), briefly=True)[1])
 """
 
 
@@ -274,7 +278,7 @@ def test_failures_are_not_kept(tmp_path: Path, path: Path, session: Session) -> 
     store, key = Store(tmp_path / "cache"), key_of(path, session)
 
     class Fails(Counted):
-        def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        def run(self, feeds: Mapping[str, Array], control: Any = None) -> list[Array]:
             if len(next(iter(feeds.values()))) > 1:
                 raise InferenceFailed("no memory")
             return super().run(feeds)

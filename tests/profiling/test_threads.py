@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,15 @@ from structlog.testing import capture_logs
 
 from app.errors import InferenceFailed, LoadFailed
 from app.profiling import Threads, Trial, result, small_enough, threads
+from app.profiling.runs import FREE_RUNS
 from app.profiling.threads import TURNS, counts_up_to, find_threads, measure_gain
 from app.profiling.trial import RunFeeds
 from app.registry.catalog import Source
-from app.registry.preparation import prepare_version
+from app.registry.preparation import PreparedVersion, prepare_version
 from app.repository import Manifest, ModelConfig
 from app.session import Opener, Provider, Session, SessionOptions, open_session
 from app.session.thread_priority import NICENESS, with_low_priority
-from app.tensors import Arrays, TensorSpec
+from app.tensors import Array, Arrays, TensorSpec
 from tests import onnx_models
 
 CHAIN = (Provider("cpu"),)
@@ -36,22 +38,24 @@ def path(tmp_path: Path) -> Path:
     return onnx_models.save(onnx_models.mlp(), tmp_path / "mlp" / "1" / "model.onnx")
 
 
-def takes(seconds: float) -> RunFeeds:
-    """A run that takes `seconds`, by the clock of `timed`."""
-    return lambda feeds: [np.array(seconds)]
+class Timed:
+    """Runs on a clock of their own, and which were made."""
 
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.made: list[float] = []
 
-@pytest.fixture
-def timed(monkeypatch: pytest.MonkeyPatch) -> list[RunFeeds]:
-    """Runs are timed by what they give; those made are kept."""
-    made: list[RunFeeds] = []
+    def takes(self, seconds: float) -> RunFeeds:
+        def run(feeds: Arrays) -> list[Array]:
+            self.now += seconds
+            self.made.append(seconds)
+            return []
 
-    def run_once(run: RunFeeds, feeds: Arrays, at_once: int, budget: float) -> tuple[int, float]:
-        made.append(run)
-        return 1, float(run(feeds)[0])
+        return run
 
-    monkeypatch.setattr(threads, "run_concurrently", run_once)
-    return made
+    def gain(self, one: float, more: float) -> float:
+        """The gain of runs that take `more` seconds over runs that take `one`."""
+        return measure_gain(self.takes(one), self.takes(more), {}, one, lambda: self.now)
 
 
 @pytest.mark.parametrize(
@@ -63,19 +67,19 @@ def test_all_cores_are_tried_first_then_fewer(cores: int, counts: list[int]) -> 
     assert counts_up_to(cores) == counts
 
 
-def test_gain_of_more_threads_is_that_of_exclusive_runs(timed: list[RunFeeds]) -> None:
-    """How many times as fast they are as runs on one thread, each several times."""
-    one, four = takes(0.02), takes(0.005)
-    assert measure_gain(one, four, {}, 0.02) == pytest.approx(4)
-    assert timed == [one, four] * TURNS
-    assert measure_gain(four, one, {}, 0.005) == pytest.approx(0.25)
+def test_gain_of_more_threads_is_that_of_exclusive_runs() -> None:
+    """How many times as fast they are as runs on one thread, each for several turns."""
+    timed = Timed()
+    assert timed.gain(0.02, 0.005) == pytest.approx(4)
+    assert [one for one, _ in groupby(timed.made)] == [0.02, 0.005] * TURNS
+    assert timed.gain(0.005, 0.02) == pytest.approx(0.25)
 
 
-def test_long_runs_are_not_repeated(timed: list[RunFeeds]) -> None:
+def test_long_runs_are_not_repeated() -> None:
     """What they take on one thread is known; one run on more says the rest."""
-    one, more = takes(2.0), takes(0.2)
-    assert measure_gain(one, more, {}, 2.0) == pytest.approx(10)
-    assert timed == [more]
+    timed = Timed()
+    assert timed.gain(2.0, 0.2) == pytest.approx(10)
+    assert timed.made == [0.2]
 
 
 @pytest.mark.parametrize(("gains", "chosen", "tried"), [([3.0], 8, 8), ([0.9, 1.5], 2, 2)])
@@ -171,7 +175,7 @@ def test_the_runtimes_own_threads_have_the_priority_of_runs(path: Path) -> None:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """For each session that a load opens, its threads for exclusive runs; two are the best."""
+    """For each session that is opened, its threads for exclusive runs; two are the best."""
     asked: list[int] = []
 
     class Watched(Opener):
@@ -180,19 +184,29 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             return super().open(exclusive_threads)
 
     monkeypatch.setattr("app.registry.preparation.Opener", Watched)
+    monkeypatch.setattr(result, "may_pay", lambda *_: True)
     monkeypatch.setattr(result, "find_threads", lambda *_: TWO)
     return asked
 
 
-def test_load_opens_the_model_once_more_for_lone_runs(
+def measured(source: Source, cache: Path | None) -> PreparedVersion:
+    """Load a version, and measure in full what the load left out."""
+    prepared = prepare_version(source, cache)
+    if prepared.profile_result.complete:
+        return prepared
+    assert prepared.measurement is not None
+    found = prepared.measurement.fully(FREE_RUNS)
+    return prepared.profiled(found, prepared.measurement.open_exclusive(found, FREE_RUNS.of))
+
+
+def test_model_is_opened_once_more_for_lone_runs(
     path: Path, tmp_path: Path, opened: list[int]
 ) -> None:
     """The choice is kept with the profile, so that a later start measures nothing."""
     source = Source(path, "", ModelConfig(providers=CHAIN))
-    first, second = (
-        prepare_version(source, tmp_path / "cache"),
-        prepare_version(source, tmp_path / "cache"),
-    )
+    first = measured(source, tmp_path / "cache")
+    assert opened == [0, 2]
+    second = prepare_version(source, tmp_path / "cache")
     assert first.profile_result.threads == second.profile_result.threads == TWO
     assert second.profile_result.kept
     assert opened == [0, 2, 0, 2]
@@ -202,10 +216,19 @@ def test_load_opens_the_model_once_more_for_lone_runs(
         first.exclusive.run({"x": np.ones((1, 4), "f4")})
 
 
+def test_load_leaves_threads_to_an_idle_moment(path: Path, opened: list[int]) -> None:
+    """Other loads, and requests, have the cores that they would be tried on."""
+    found = prepare_version(Source(path, "", ModelConfig(providers=CHAIN)), None)
+    assert not found.profile_result.complete
+    assert found.profile_result.profile.seconds
+    assert opened == [0]
+
+
 def test_a_number_in_the_config_is_what_every_run_gets(path: Path, opened: list[int]) -> None:
     """Nothing else is tried."""
     config = ModelConfig(providers=CHAIN, session=SessionOptions(intra_op_threads=1))
     found = prepare_version(Source(path, "", config), None)
+    assert found.profile_result.complete
     assert found.profile_result.threads == Threads()
     assert found.exclusive is None
     assert opened == [0]
@@ -218,20 +241,21 @@ def test_lone_sessions_answers_are_compared_with_the_examples(
     compared: list[Session] = []
     monkeypatch.setattr("app.registry.preparation.read_manifest", lambda folder: PROMISE)
     monkeypatch.setattr("app.registry.preparation.verify_digests", lambda *_: None)
-    monkeypatch.setattr(
-        "app.registry.preparation._compare_examples",
-        lambda session, run, manifest: compared.append(session),
-    )
-    found = prepare_version(Source(path, "", ModelConfig(providers=CHAIN)), None)
+    for module in ("preparation", "measurement"):
+        monkeypatch.setattr(
+            f"app.registry.{module}.compare_examples",
+            lambda session, run, manifest: compared.append(session),
+        )
+    found = measured(Source(path, "", ModelConfig(providers=CHAIN)), None)
     assert compared == [found.session, found.exclusive]
 
 
-@pytest.mark.parametrize("step", ["Opener.open", "_compare_examples"])
+@pytest.mark.parametrize("step", ["Opener.open", "compare_examples"])
 def test_version_serves_without_a_second_session(
     path: Path, opened: list[int], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Where that cannot be opened, or breaks its promise, exclusive runs are as others."""
-    from app.registry import preparation
+    from app.registry import measurement, preparation
 
     monkeypatch.setattr(preparation, "read_manifest", lambda folder: PROMISE)
     monkeypatch.setattr(preparation, "verify_digests", lambda *_: None)
@@ -243,9 +267,10 @@ def test_version_serves_without_a_second_session(
             raise LoadFailed("no memory")
         return real(*arguments, **named)
 
-    monkeypatch.setattr(f"app.registry.preparation.{step}", fail_the_second_time)
+    for module in (preparation, measurement) if step == "compare_examples" else (preparation,):
+        monkeypatch.setattr(f"{module.__name__}.{step}", fail_the_second_time)
     with capture_logs() as logs:
-        found = prepare_version(Source(path, "", ModelConfig(providers=CHAIN)), None)
+        found = measured(Source(path, "", ModelConfig(providers=CHAIN)), None)
     assert found.exclusive is None
     assert found.session.run({"x": np.ones((1, 4), "f4")})
     assert [one["reason"] for one in logs if "exclusive runs" in one["event"]] == ["no memory"]

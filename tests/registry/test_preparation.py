@@ -14,7 +14,8 @@ from structlog.testing import capture_logs
 from app.batching import BatchPolicy
 from app.errors import LoadFailed
 from app.profiling import RunFeeds, Threads, Trial, find_trial, result
-from app.registry import preparation
+from app.profiling.runs import FREE_RUNS
+from app.registry import measurement, preparation
 from app.registry.catalog import Source
 from app.registry.preparation import PreparedVersion, prepare_version
 from app.repository import Example, Manifest, ModelConfig, WarmUp, dump_manifest, verify_digests
@@ -48,7 +49,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often files were hashed, by name, and inputs looked for (`trial`).
 
     Every graph is kept, and two threads are the best for exclusive runs, so that all that needs a
-    digest or a trial takes part.
+    digest or a trial takes part, once the version is measured.
     """
     counter: Counter[str] = Counter()
 
@@ -61,7 +62,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return find_trial(*arguments)
 
     def find_threads(
-        session: Session, trial: Trial, seconds: float, reopen: Any, runs_of: Any
+        session: Session, trial: Trial, seconds: float, reopen: Any, runs: Any
     ) -> Threads:
         with_two = reopen(2)
         with_two.run(trial.feeds(1))
@@ -70,13 +71,20 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     monkeypatch.setattr(digests, "hash_file", counted_hash)
     monkeypatch.setattr(preparation, "find_trial", counted_search)
+    monkeypatch.setattr(result, "may_pay", lambda *_: True)
     monkeypatch.setattr(result, "find_threads", find_threads)
     monkeypatch.setattr(optimized_graph, "pays", lambda opening, hashing: True)
     return counter
 
 
 def load(path: Path, cache: Path | None, config: ModelConfig = CONFIG) -> PreparedVersion:
+    """Load a version, and measure in full what the load left out."""
     prepared = prepare_version(Source(path, "", config), cache)
+    if not prepared.profile_result.complete:
+        assert prepared.measurement is not None
+        found = prepared.measurement.fully(FREE_RUNS)
+        exclusive = prepared.measurement.open_exclusive(found, FREE_RUNS.of)
+        prepared = prepared.profiled(found, exclusive)
     prepared.close()
     return prepared
 
@@ -181,18 +189,21 @@ def test_runs_without_end_are_ended_when_the_time_is_over(tmp_path: Path) -> Non
 
 
 def test_time_that_is_over_for_exclusive_runs_leaves_the_version_serving(
-    path: Path, counts: Counter[str], monkeypatch: pytest.MonkeyPatch
+    path: Path, tmp_path: Path, counts: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its other session has had its runs."""
     (path.parent / "manifest.json").unlink()
+    load(path, tmp_path / "cache")  # keeps a profile with two threads
     warmed: list[RunFeeds] = []
 
-    def warm_up(run: RunFeeds, trial: Trial, warm_up: WarmUp) -> None:
+    def warm_up(run: RunFeeds, trial: Trial, warm_up: WarmUp) -> Trial:
         warmed.append(run)
         while len(warmed) == 2:
             run(trial.feeds(1))
+        return trial
 
-    monkeypatch.setattr(preparation, "_warm_up", warm_up)
-    prepared = load(path, None, replace(CONFIG, load_timeout_s=PATIENT_LOAD))
+    for module in (preparation, measurement):
+        monkeypatch.setattr(module, "warm_up", warm_up)
+    prepared = load(path, tmp_path / "cache", replace(CONFIG, load_timeout_s=PATIENT_LOAD))
     assert prepared.exclusive is None
     assert prepared.profile_result.profile.seconds

@@ -1,0 +1,125 @@
+"""What is measured of an open version: a little of it at load, the rest in idle moments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+import structlog
+
+from app.errors import CohortError, LoadFailed
+from app.profiling import (
+    OutOfTime,
+    ProfileResult,
+    RunFeeds,
+    Runs,
+    Store,
+    Trial,
+    profile_briefly,
+    profile_model,
+    small_enough,
+)
+from app.repository import Manifest, ModelConfig, WarmUp
+from app.session import Opener, Session
+from app.tensors import by_name
+
+log = structlog.get_logger("cohort.registry")
+
+RunsOf = Callable[[Session], RunFeeds]
+"""Gives what runs a session, under limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Measures one open version, as often as it is asked to.
+
+    opener: Opened the session, and opens others on more threads.
+    session: The session.
+    trial: The inputs of its runs.
+    config: The model's config.
+    manifest: The version's manifest; None where it has none.
+    store: Where profiles are kept; None: they are not.
+    """
+
+    opener: Opener
+    session: Session
+    trial: Trial
+    config: ModelConfig
+    manifest: Manifest | None
+    store: Store | None
+
+    def briefly(self) -> ProfileResult:
+        """The kept profile, or what can be measured in a moment: see `profile_briefly`."""
+        return profile_briefly(
+            self.opener, self.session, self.trial, self.config.batching, self.store
+        )
+
+    def fully(self, runs: Runs, *, fresh: bool = False) -> ProfileResult:
+        """The whole profile: the kept one, unless `fresh`, or measured in `runs`.
+
+        Raises OutOfTime and what `runs` raise, LoadFailed and InferenceFailed.
+        """
+        batching = self.config.batching
+        return profile_model(
+            self.opener, self.session, self.trial, batching, self.store, fresh=fresh, runs=runs
+        )
+
+    def open_exclusive(self, found: ProfileResult, runs_of: RunsOf) -> Session | None:
+        """Open the model on as many threads as were `found` to pay, and try it.
+
+        None where one is best, and, logged, where that fails: the version serves without it.
+        Raises OutOfTime, if a run does.
+        """
+        threads = found.threads.chosen
+        if threads == 1 or not small_enough(self.opener.path):
+            return None
+        exclusive = None
+        try:
+            exclusive = self.opener.open(threads)
+            if not self.opener.unchanged():
+                raise LoadFailed("its files have changed")
+            run = runs_of(exclusive)
+            if self.manifest is not None:
+                compare_examples(exclusive, run, self.manifest)
+            warm_up(run, self.trial, self.config.warm_up)
+        except Exception as error:
+            if exclusive is not None:
+                exclusive.close()
+            if isinstance(error, OutOfTime):
+                raise
+            log.warning(
+                "exclusive runs use one thread",
+                model=self.opener.origin.parent.parent.name,
+                version=self.opener.origin.parent.name,
+                reason=str(error),
+            )
+            return None
+        return exclusive
+
+
+def compare_examples(session: Session, run: RunFeeds, manifest: Manifest) -> None:
+    """Run the examples of a manifest. Raises LoadFailed where the outputs are others."""
+    for number, example in enumerate(manifest.examples, 1):
+        outputs = run(example.input_arrays(session.inputs))
+        if mismatch := example.mismatch(by_name(session.outputs, outputs)):
+            raise LoadFailed(
+                f"example {number} of its manifest gives other outputs here: {mismatch}"
+            )
+
+
+def warm_up(run: RunFeeds, trial: Trial, wanted: WarmUp) -> Trial:
+    """Run `wanted.rows` once each, so that the first requests need not allocate and compile.
+
+    Returns the trial with the seconds of a warm run, where one row is among them. Errors are
+    ignored: the inputs are synthetic, and the model may rightly reject them.
+    """
+    with suppress(CohortError):
+        for rows in wanted.rows if not trial.problem else ():
+            feeds = trial.feeds(rows)
+            started = perf_counter()
+            run(feeds)
+            if rows == 1:
+                trial = replace(trial, seconds=perf_counter() - started)
+    return trial

@@ -1,0 +1,143 @@
+"""Versions that serve before they are measured, and are measured while they serve."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.profiling import MEASURING, Threads, profile_briefly, result
+from app.registry import VersionEntry, VersionMeasured, VersionReady, measurement, measurer
+from app.registry.batched_session import BatchedSession
+from app.tensors import Array, Arrays
+from tests import onnx_models
+from tests.registry.on_disk import RegistryOnDisk, infer
+from tests.waiting import until
+
+ROW: Arrays = {"x": np.ones((1, 4), np.float32)}
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load has no time to measure anything."""
+    monkeypatch.setattr(measurement, "profile_briefly", partial(profile_briefly, seconds=0.0))
+
+
+def engine_of(disk: RegistryOnDisk) -> BatchedSession:
+    engine = disk.registry.find("m").engine
+    assert isinstance(engine, BatchedSession)
+    return engine
+
+
+def entry_of(disk: RegistryOnDisk) -> VersionEntry:
+    return disk.registry.find("m")
+
+
+def close(one: Array, other: Array) -> bool:
+    return bool(np.allclose(one.astype(float), other.astype(float), rtol=1e-4, atol=1e-6))
+
+
+async def until_measured(disk: RegistryOnDisk, times: int = 1) -> None:
+    await until(lambda: sum(isinstance(one, VersionMeasured) for one in disk.events) == times)
+
+
+async def test_a_version_serves_one_by_one_until_it_is_measured(disk: RegistryOnDisk) -> None:
+    """Off the event loop, since nobody knows for how long a run would hold it; then as measured."""
+    disk.put(1)
+    await disk.reconcile()
+    assert [type(one) for one in disk.events] == [VersionReady]
+    described = engine_of(disk).describe()
+    assert (described.policy.max_batch_size, described.unpredictable) == (1, MEASURING)
+    assert entry_of(disk).batching_off == MEASURING
+    assert not described.profile.complete
+    before = await infer(engine_of(disk), ROW)
+    await until_measured(disk)
+    described = engine_of(disk).describe()
+    assert described.profile.complete
+    assert described.unpredictable == ""
+    assert entry_of(disk).batching_off == described.profile.profile.reason != MEASURING
+    assert close(before[0], (await infer(engine_of(disk), ROW))[0])
+
+
+async def test_requests_under_way_are_answered_across_a_measurement(disk: RegistryOnDisk) -> None:
+    """Those that were queued before it, and those after, each with its own row."""
+    disk.put(1)
+    await disk.reconcile()
+    engine = engine_of(disk)
+    rows: list[Arrays] = [{"x": np.full((1, 4), number, np.float32)} for number in range(8)]
+    wanted = [(await infer(engine, row))[0] for row in rows]
+    done = asyncio.Event()
+
+    async def ask(number: int) -> None:
+        while not done.is_set():
+            (output,) = await infer(engine, rows[number])
+            assert close(output, wanted[number])
+
+    async with asyncio.TaskGroup() as callers:
+        for number in range(8):
+            callers.create_task(ask(number))
+        await until_measured(disk)
+        done.set()
+
+
+async def test_what_was_measured_is_kept_for_the_next_load(
+    disk: RegistryOnDisk, tmp_path: Path
+) -> None:
+    """Which then measures nothing and serves by it at once."""
+    disk.registry._cache = tmp_path / "cache"
+    disk.put(1)
+    await disk.reconcile()
+    await until_measured(disk)
+    disk.put(1, "copy")
+    await disk.reconcile()
+    engine = disk.registry.find("copy").engine
+    assert engine is not None
+    assert engine.describe().profile.kept
+
+
+async def test_threads_are_found_in_an_idle_moment_and_closed_with_the_version(
+    disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session for exclusive runs is opened while the first one serves."""
+    monkeypatch.setattr(result, "may_pay", lambda *_: True)
+    monkeypatch.setattr(result, "find_threads", lambda *_: Threads(2, 2, 1.5))
+    disk.put(1)
+    await disk.reconcile()
+    await until_measured(disk)
+    exclusive = engine_of(disk)._prepared.exclusive
+    assert exclusive is not None
+    assert (await infer(engine_of(disk), ROW))[0].shape[0] == 1
+    disk.registry.close()
+    assert exclusive._raw is None
+
+
+async def test_a_version_is_unloaded_while_it_is_measured(disk: RegistryOnDisk) -> None:
+    """Nothing waits for its measurement, and the next version is measured after it."""
+    for model in (onnx_models.slow(nodes=50), onnx_models.mlp()):
+        onnx_models.save(model, disk.models / "m" / "1" / "model.onnx")
+        await disk.reconcile()
+    await until_measured(disk)
+    assert disk.registry.find("m").engine is engine_of(disk)
+    assert engine_of(disk).describe().profile.complete
+
+
+async def test_what_cannot_be_measured_stays_careful_and_is_tried_again(
+    disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later, and not for ever."""
+    failures: list[int] = []
+
+    def fail(*_: object, **__: object) -> None:
+        failures.append(len(failures))
+        raise MemoryError("none is left")
+
+    monkeypatch.setattr(measurement, "profile_model", fail)
+    monkeypatch.setattr(measurer, "RETRY_SECONDS", 0.0)
+    disk.put(1)
+    await disk.reconcile()
+    await until(lambda: len(failures) == measurer.ATTEMPTS)
+    assert entry_of(disk).batching_off == MEASURING
+    assert (await infer(engine_of(disk), ROW))[0].shape[0] == 1
