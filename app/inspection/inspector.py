@@ -65,7 +65,9 @@ class Inspected(NamedTuple):
 
 
 class Inspector:
-    """Inspects models, each once, one at a time; its methods may be called from any thread.
+    """Inspects models, each once; its methods may be called from any thread.
+
+    There are as many child processes as there are inspections at the same time.
 
     limits: What a model may take.
     cache: The folder under which findings are kept; None: none are.
@@ -81,8 +83,9 @@ class Inspector:
         self._limits = limits
         self._observe = observe
         self._findings = None if cache is None else Findings(cache)
-        self._inspecting = threading.Lock()
-        self._child: Child | None = None
+        self._lock = threading.Lock()
+        self._idle: list[Child] = []
+        self._working: set[Child] = set()
         self._closed = False
 
     def inspect(self, opener: Opener) -> dict[str, str] | None:
@@ -90,7 +93,7 @@ class Inspector:
 
         Returns the SHA-256 of each file of which that is known, as `Opener.file_digests` does; None
         where models are not inspected. What else is wrong with a model is for opening to find.
-        Raises LoadFailed.
+        Raises LoadFailed, and WorkCancelled where the opener's token is cancelled.
         """
         if not self._limits.seconds:
             return None
@@ -111,8 +114,7 @@ class Inspector:
             }
             finding = self._recall(opener, key)
             if finding is None:
-                with self._inspecting:
-                    finding = self._inspect(opener, key, job)
+                finding = self._inspect(opener, key, job)
         except OSError:  # opening it says what and why
             return {}
         if finding.harm:
@@ -122,18 +124,21 @@ class Inspector:
     @property
     def busy(self) -> bool:
         """Whether there is a child process."""
-        return self._child is not None
+        return bool(self._idle or self._working)
 
     def rest(self) -> None:
-        """End the child process until it is needed again."""
-        with self._inspecting:
-            self._end_child()
+        """End the child processes that do nothing, until they are needed again."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for child in idle:
+            child.close()
 
     def close(self) -> None:
-        """End the child process at once, and start none any more."""
+        """End all child processes at once, and start none any more."""
         self._closed = True
-        if (child := self._child) is not None:
-            child.kill()
+        with self._lock:
+            for child in [*self._idle, *self._working]:
+                child.kill()
 
     def _make_job(self, opener: Opener) -> Job:
         rules = opener.rules
@@ -164,22 +169,24 @@ class Inspector:
         started = monotonic()
         external: dict[str, str] = {}
         was_read, starved, ended = False, False, None
+        child = self._take_child()
         try:
-            child = self._start_child()
-            child.send(job)
-            answer = child.read(_patience(job, [opener.path]))
-            if EXTERNAL in answer:
-                was_read, external = True, _digests(opener, answer[EXTERNAL])
-                files = [opener.path, *(opener.path.parent / location for location in external)]
-                answer = child.read(_patience(job, files))
+            with opener.token.calling(child.kill):
+                child.send(job)
+                answer = child.read(_patience(job, [opener.path]))
+                if EXTERNAL in answer:
+                    was_read, external = True, _digests(opener, answer[EXTERNAL])
+                    files = [opener.path, *(opener.path.parent / one for one in external)]
+                    answer = child.read(_patience(job, files))
             starved = answer.get(OUTCOME) == OUT_OF_MEMORY
         except ChildEnded as error:
             ended = error
         except BaseException:  # its answer will come
-            self._end_child()
+            self._release(child, reusable=False)
             raise
-        if starved or ended is not None:
-            self._end_child()
+        cancelled = bool(opener.token.reason)  # and the child killed, perhaps after its answer
+        self._release(child, reusable=not (starved or ended or cancelled))
+        opener.token.check()
         if self._closed:
             raise LoadFailed("the server is stopping")
         if (opener.digests.of(opener.path), _digests(opener, external)) != (key["model"], external):
@@ -191,23 +198,33 @@ class Inspector:
             self._findings.write(key, finding)
         return finding
 
-    def _start_child(self) -> Child:
-        if self._child is None:
-            try:
-                self._child = Child()
-            except OSError as error:
-                raise LoadFailed(
-                    f"no process can be started to inspect it ({error.strerror or error}); "
-                    "COHORT_INSPECTION_SECONDS=0 opens models without"
-                ) from error
-            if self._closed:  # meanwhile
-                self._child.kill()
-        return self._child
+    def _take_child(self) -> Child:
+        """A child that does nothing else, started where there is none."""
+        with self._lock:
+            child = self._idle.pop() if self._idle else None
+            if child is not None:
+                self._working.add(child)
+                return child
+        try:
+            child = Child()
+        except OSError as error:
+            raise LoadFailed(
+                f"no process can be started to inspect it ({error.strerror or error}); "
+                "COHORT_INSPECTION_SECONDS=0 opens models without"
+            ) from error
+        with self._lock:
+            self._working.add(child)
+        if self._closed:  # meanwhile
+            child.kill()
+        return child
 
-    def _end_child(self) -> None:
-        if self._child is not None:
-            self._child.close()
-            self._child = None
+    def _release(self, child: Child, *, reusable: bool) -> None:
+        with self._lock:
+            self._working.remove(child)
+            if reusable:
+                self._idle.append(child)
+        if not reusable:
+            child.close()
 
 
 def _patience(job: Job, files: Iterable[Path]) -> int:

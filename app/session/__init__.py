@@ -3,6 +3,7 @@
 An `Opener` opens a model file; a `Session` has specs, metadata, a truthful `placement`, and `run`.
 """
 
+from app.session.cancellation import CancellationToken, WorkCancelled
 from app.session.digests import Digests
 from app.session.failures import ran_out_of_memory, sentence
 from app.session.identity import machine, runtime_build
@@ -34,6 +35,7 @@ __all__ = [
     "ANY_MODEL",
     "DEFAULT_CHAIN",
     "ORT_VERSION",
+    "CancellationToken",
     "Digests",
     "Fallback",
     "Metadata",
@@ -48,6 +50,7 @@ __all__ = [
     "Session",
     "SessionOptions",
     "Signature",
+    "WorkCancelled",
     "available_memory",
     "check_external",
     "check_model_file",

@@ -7,10 +7,12 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from app.errors import LoadFailed
+from app.session.cancellation import CancellationToken
 from app.session.failures import sentence
 from app.session.memory import limit_provider, limit_session, limited_memory
 from app.session.model_files import CHANGED, ModelFiles
@@ -59,6 +61,7 @@ class Opener(ModelFiles):
         CPU and on CUDA; default None: no limit.
     rules: what is allowed of any model; default: any size, no custom operators.
     cache: the folder for optimized graphs; None (default) keeps none.
+    token: cancels opening; default: nothing does.
     """
 
     def __init__(
@@ -71,18 +74,20 @@ class Opener(ModelFiles):
         memory_limit_mb: int | None = None,
         rules: ModelRules = ANY_MODEL,
         cache: Path | None = None,
+        token: CancellationToken | None = None,
     ) -> None:
         super().__init__(path, rules, options.custom_op_libraries)
         self.memory_limit_mb = memory_limit_mb
         self.chain, self.policy = tuple(chain), policy
         self.options, self.cache = options, cache
+        self.token = token or CancellationToken()
 
     def open(self, exclusive_threads: int = 0) -> Session:
         """Open a session on the first link of the chain that can serve the model.
 
         With `exclusive_threads`, runs take as many threads, which spin between a run's nodes: for
-        runs that start while nothing else runs. Raises LoadFailed, and nothing else, with a
-        sentence for the operator.
+        runs that start while nothing else runs. Raises LoadFailed with a sentence for the operator,
+        or WorkCancelled, and nothing else.
         """
         chain, policy = self.chain, self.policy
         if not chain:
@@ -96,6 +101,7 @@ class Opener(ModelFiles):
                 try:
                     raw = runtime.open(_links(chain[place:], policy), policy)
                 except Exception as error:
+                    self.token.check()
                     reason = sentence(str(error)) or type(error).__name__
                     if policy == "require_all":
                         reason = runtime.left_over(link) or reason
@@ -194,7 +200,7 @@ class _Runtime:
 
     def __init__(self, opener: Opener, *, external: bool, exclusive_threads: int) -> None:
         self._path, self._options, self._cache = opener.path, opener.options, opener.cache
-        self._digests, self._external = opener.digests, external
+        self._digests, self._external, self._token = opener.digests, external, opener.token
         self._exclusive_threads = exclusive_threads
         self._memory_limit_mb, self._in_memory = opener.memory_limit_mb, opener.in_memory
         self._libraries = opener.libraries()
@@ -208,12 +214,12 @@ class _Runtime:
         if policy == "require_all":
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         with limited_memory(self._memory_limit_mb):
-            return _open(self._path, options, links, self._memory_limit_mb)
+            return self._create(self._path, options, links)
 
     def left_over(self, link: Provider) -> str:
         """How many nodes `link` leaves to others, which `open` under require_all does not say."""
         try:
-            raw = _open(self._path, self._runtime_options(), [link])
+            raw = self._create(self._path, self._runtime_options(), [link])
         except Exception:  # noqa: BLE001  then the reason was another one, which is known
             return ""
         return _shortfall(raw, link, _nodes(raw), "require_all")
@@ -222,11 +228,11 @@ class _Runtime:
         graph = self._graph()
         if graph is not None and (kept := graph.find()):
             try:
-                return _open(kept, self._runtime_options(optimized=True), [Provider(CPU)])
+                return self._create(kept, self._runtime_options(optimized=True), [Provider(CPU)])
             except Exception:  # noqa: BLE001  made anew below
                 graph.discard(kept)
         start = time.monotonic()
-        raw = _open(self._path, self._runtime_options(), [Provider(CPU)])
+        raw = self._create(self._path, self._runtime_options(), [Provider(CPU)])
         if graph is not None:
             with contextlib.suppress(Exception):  # what serves must not fail for the cache's sake
                 self._keep(graph, time.monotonic() - start)
@@ -255,7 +261,7 @@ class _Runtime:
         try:
             options = self._runtime_options()
             options.optimized_model_filepath = str(file)
-            _open(self._path, options, [Provider(CPU)])
+            self._create(self._path, options, [Provider(CPU)])
             graph.keep(file)
         finally:
             graph.discard(file)
@@ -286,6 +292,18 @@ class _Runtime:
             options.register_custom_ops_library(str(library))
         return options
 
+    def _create(self, path: Path, options: Any, links: Sequence[Provider]) -> Any:
+        providers = [(one.ort_name, limit_provider(one, self._memory_limit_mb)) for one in links]
+
+        def create() -> Any:
+            # Its own fallback prints to stdout and forgets why.
+            return ort.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
+
+        with self._token.calling(partial(options.set_load_cancellation_flag, True)):
+            raw = create() if options.intra_op_num_threads == 1 else with_low_priority(create)
+        self._token.check()
+        return raw
+
 
 _LEVELS = {
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
@@ -293,18 +311,6 @@ _LEVELS = {
     "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
     "none": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
 }
-
-
-def _open(
-    path: Path, options: Any, links: Sequence[Provider], memory_limit_mb: int | None = None
-) -> Any:
-    providers = [(link.ort_name, limit_provider(link, memory_limit_mb)) for link in links]
-
-    def open_it() -> Any:
-        # Its own fallback prints to stdout and forgets why.
-        return ort.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
-
-    return open_it() if options.intra_op_num_threads == 1 else with_low_priority(open_it)
 
 
 def _session(

@@ -1,0 +1,45 @@
+"""Work in other threads that is ended early."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.session import CancellationToken, Opener, Provider, WorkCancelled
+from tests import onnx_models
+
+
+def test_cancelling_calls_what_ends_the_work() -> None:
+    """What is inside then, or comes in afterwards; not what has left."""
+    token = CancellationToken()
+    ended: list[str] = []
+    with token.calling(lambda: ended.append("left")):
+        pass
+    with token.calling(lambda: ended.append("inside")):
+        token.cancel("enough")
+    with token.calling(lambda: ended.append("late")):
+        pass
+    assert ended == ["inside", "late"]
+
+
+def test_the_first_reason_counts() -> None:
+    """It is what the work ends with."""
+    token = CancellationToken()
+    token.check()
+    token.enter("one stage")
+    token.cancel("first")
+    token.cancel("second")
+    with pytest.raises(WorkCancelled, match="first"):
+        token.enter("another stage")
+    assert token.stage == "one stage"
+
+
+def test_no_link_of_a_chain_is_tried_after_cancelling(tmp_path: Path) -> None:
+    """Nor is the failure taken for the model's."""
+    path = onnx_models.save(onnx_models.mlp(), tmp_path / "m" / "1" / "model.onnx")
+    token = CancellationToken()
+    token.cancel("enough")
+    opener = Opener(path, chain=(Provider("cpu"), Provider("cpu")), token=token)
+    with pytest.raises(WorkCancelled, match="enough"):
+        opener.open()
