@@ -207,6 +207,29 @@ def slow(*, nodes: int = 200, size: int = 256) -> onnx.ModelProto:
     )
 
 
+def slow_to_open(*, products: int, size: int = 512) -> onnx.ModelProto:
+    """`x` FP32 [N, 3] → `y` FP32 [N, 3] = x + 1, by way of constants.
+
+    ONNX Runtime computes those while it opens the model, 5 ms for each product of matrices at
+    `size` 512 (one core), and cannot be told to stop meanwhile.
+    """
+    chain = [
+        helper.make_node("MatMul", [f"step{step}", "turn"], [f"step{step + 1}"])
+        for step in range(products)
+    ]
+    end = [
+        helper.make_node("ReduceMax", [f"step{products}"], ["one"], keepdims=0),
+        helper.make_node("Add", ["x", "one"], ["y"]),
+    ]
+    turn = np.roll(np.eye(size, dtype="f4"), 1, axis=1)
+    return _model(
+        [*chain, *end],
+        [_tensor("x", "FP32", ["N", 3])],
+        [_tensor("y", "FP32", ["N", 3])],
+        [_weight("step0", turn), _weight("turn", turn)],
+    )
+
+
 def rows_sum() -> onnx.ModelProto:
     """`x` FP32 [N, 3] → `y` FP32 [3], the sum over rows: the output does not follow the rows."""
     return _model(

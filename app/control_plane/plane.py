@@ -9,7 +9,7 @@ from time import monotonic
 from app.control_plane.description import Description, describe_outdated
 from app.control_plane.reading import NO_READY_VERSION, ModelReader, Readiness
 from app.control_plane.shared_work import Shared
-from app.errors import NotFound, NotReady, quoted
+from app.errors import MOST_LISTED, NotFound, NotReady, quoted
 from app.metrics import Metrics
 from app.registry import UNLOADED, Registry, SeenRegistry
 from app.rollouts import Rollouts
@@ -30,7 +30,7 @@ class ControlPlane(ModelReader):
     registry: Holds the catalog of loaded versions.
     metrics: The metrics of the process.
     rollouts: The rollouts of all models.
-    reconcile: Loads and unloads until the registry matches the models folder.
+    reconcile: Begins to load and unload until the registry matches the models folder.
     save: Writes the decisions about rollouts to the state folder.
     problems: Returns the problems of the operator's files, as messages.
     loading_reason: Returns the reason why the first models are not loaded yet.
@@ -91,7 +91,7 @@ class ControlPlane(ModelReader):
         if troubles := self.troubles():
             return Readiness(False, "; ".join(map(str, troubles)))
         if not self._registry.settled:
-            return Readiness(False, self._loading_reason())
+            return Readiness(False, self._why_loading())
         if reason := self._unready():
             return Readiness(False, reason)
         if unavailable := self._registry.unavailable:
@@ -102,6 +102,12 @@ class ControlPlane(ModelReader):
         """Live means: nothing is wrong that only a restart mends. The reason names no model."""
         lasting = [trouble.text for trouble in self.troubles() if trouble.lasting]
         return Readiness(not lasting, "; ".join(lasting))
+
+    def _why_loading(self) -> str:
+        goes_on = self._registry.loading
+        more = ", …" if len(goes_on) > MOST_LISTED else ""
+        listed = f": {', '.join(goes_on[:MOST_LISTED])}{more}" if goes_on else ""
+        return self._loading_reason() + listed
 
     def health(self) -> Description:
         """A summary for people and simple checks."""
@@ -134,6 +140,7 @@ class ControlPlane(ModelReader):
         """
         self._registry.reload_model(name)
         await self._reconcile()
+        await self._registry.loaded(name)
         for entry in self._registry.model(name).versions.values():
             if entry.reason:
                 raise NotReady(f"version {entry.number}: {entry.reason}")

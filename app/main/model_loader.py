@@ -65,7 +65,7 @@ class ModelLoader:
         return min(self._scan_seconds / SCAN_SHARE, LONGEST_PAUSE_SECONDS)
 
     async def reconcile(self) -> None:
-        """Load and unload what changed on disk since the last call."""
+        """Begin to load and unload what changed on disk since the last call."""
         async with self._lock:  # the background task and operators call it
             if self._watcher.initialized:
                 await self._reconcile()
@@ -78,8 +78,16 @@ class ModelLoader:
             await asyncio.sleep(QUIET_SECONDS / 4)
             await self.reconcile()
 
+    async def report_first(self) -> None:
+        """Wait until the first models are loaded, and show them."""
+        await self._registry.first_loaded()
+        gc.collect()
+        gc.freeze()  # what is loaded stays: the collector need not traverse it
+        gc.set_threshold(*COLLECT_AFTER)
+        show_models(self._registry.catalog, self._snapshot or Snapshot(), self._settings)
+        log.info("first models loaded", models=len(self._registry.catalog))
+
     async def _reconcile(self) -> None:
-        first = not self._registry.settled
         before = self._snapshot
         snapshot, self._scan_seconds = await asyncio.to_thread(
             _timed_scan, self._settings.models, before
@@ -88,13 +96,7 @@ class ModelLoader:
         for problem in snapshot.problems:
             if before is None or problem not in before.problems:
                 log.warning("models folder problem", problem=str(problem))
-        await self._registry.reconcile(snapshot, self._rollouts.pinned)
-        if first:
-            gc.collect()
-            gc.freeze()  # what is loaded stays: the collector need not traverse it
-            gc.set_threshold(*COLLECT_AFTER)
-            show_models(self._registry.catalog, snapshot, self._settings)
-            log.info("first models loaded", models=len(self._registry.catalog))
+        self._registry.follow(snapshot, self._rollouts.pinned)
 
 
 def _timed_scan(models: Path, before: Snapshot | None) -> tuple[Snapshot, float]:

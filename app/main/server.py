@@ -42,6 +42,9 @@ SIGN_SECONDS = 5.0
 EXIT_SECONDS = 2.0
 """How long threads may hold the process once everything else has ended."""
 
+RUNTIME_THREADS = frozenset({"cohort-run", "cohort-load", "cohort-open", "cohort-measure"})
+"""Threads in which ONNX Runtime may be busy. It aborts a process that is taken down around them."""
+
 
 def serve(settings: Settings) -> None:
     """Serve until a signal. Raises SystemExit where the address is not available."""
@@ -72,6 +75,8 @@ def _serve(settings: Settings, writer: logs.LogWriter) -> None:
     listener = listen(settings.host, settings.port)
     systemd = Systemd.of(os.environ)
     Server(config, service, then_exit=True, systemd=systemd).run([listener])
+    if any(thread.name in RUNTIME_THREADS for thread in threading.enumerate()):
+        _exit(0)
 
 
 def _protocol_factory(service: Service) -> Callable[..., asyncio.Protocol]:

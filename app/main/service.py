@@ -197,7 +197,7 @@ class Service:
             stack.callback(self.handshakes.close)
             stack.callback(self.scheduler.close)  # its threads finish batches in flight
             stack.callback(self.registry.close)
-            stack.callback(self.inspector.close)  # or the process would wait for it
+            stack.callback(self.inspector.close)
             stack.callback(self.rollouts.close)  # shadow requests hold versions
             for watcher in self.key_watchers:
                 await watcher.check_file()
@@ -208,6 +208,7 @@ class Service:
                 tasks.create_task(self._repeat(self.rollout_watcher.step, GUARD_INTERVAL_SECONDS)),
                 tasks.create_task(self._watch_health()),
                 tasks.create_task(self._return_memory()),
+                tasks.create_task(self.model_loader.report_first()),
                 tasks.create_task(
                     self._watch(self.model_loader.reconcile, lambda: self.model_loader.pause)
                 ),

@@ -2,8 +2,8 @@
 
 The catalog is an immutable snapshot of all models and versions. Each change replaces it as a whole,
 so that readers need no lock and see no partial change. `plan` compares it with what is wanted, and
-`Registry` carries the plan out, one version at a time, loading on a thread. A version that is being
-replaced serves until the new one is READY, and closes when its last request is done.
+`Registry` carries the plan out, loading a few versions at once, each on a thread. A version that is
+being replaced serves until the new one is READY, and closes when its last request is done.
 """
 
 from app.registry.actions import Load, Unload, plan, select_versions

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from app.errors import available
 from app.registry.catalog import Catalog, ModelEntry, Source, State
 from app.repository import Found, FoundModel, ModelConfig, Snapshot
+
+T = TypeVar("T")
 
 
 class Load(NamedTuple):
@@ -123,3 +125,20 @@ def plan(
                 if entry.state is not State.UNLOADING
             ]
     return loads + unloads
+
+
+def plan_model(
+    model: str,
+    snapshot: Snapshot,
+    catalog: Catalog,
+    unloaded: AbstractSet[str] = NO_MODELS,
+    pinned: Mapping[str, AbstractSet[int]] = NO_VERSIONS,
+) -> list[Load | Unload]:
+    """List what to load and unload of one model, of all that `select_versions` and `plan` take."""
+    snapshot = Snapshot(_only(model, snapshot.models))
+    catalog = _only(model, catalog)
+    return plan(select_versions(snapshot, catalog, unloaded, pinned), catalog, unloaded)
+
+
+def _only(model: str, models: Mapping[str, T]) -> Mapping[str, T]:
+    return {model: models[model]} if model in models else {}

@@ -5,19 +5,28 @@ Runs on a thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from app.batching import BatchPolicy, OutputLimit, limit_outputs
+from app.batching import BatchPolicy, OutputLimit, Outputs, limit_outputs
 from app.errors import CohortError, LoadFailed
 from app.inspection import Inspector
-from app.profiling import ProfileResult, Store, find_trial
+from app.profiling import ProfileResult, RunFeeds, Store, find_trial
 from app.registry.catalog import Source
-from app.registry.first_runs import FirstRuns, FirstRunsTooLong
-from app.registry.measurement import Measurement, compare_examples, warm_up
+from app.registry.measurement import Measurement, RunsOf, compare_examples, warm_up
 from app.repository import Manifest, ModelConfig, read_manifest, verify_digests
-from app.session import ANY_MODEL, ModelRules, Opener, PrivateCopy, Session, give_back_memory
+from app.session import (
+    ANY_MODEL,
+    CancellationToken,
+    ModelRules,
+    Opener,
+    OrtRunControl,
+    PrivateCopy,
+    Session,
+    give_back_memory,
+)
 from app.tensors import Arrays
 
 
@@ -73,6 +82,7 @@ def prepare_version(
     *,
     rules: ModelRules = ANY_MODEL,
     inspector: Inspector | None = None,
+    token: CancellationToken | None = None,
 ) -> PreparedVersion:
     """Open a version, compare it with the examples of its manifest, warm it up and profile it.
 
@@ -80,9 +90,12 @@ def prepare_version(
     cache: The folder of kept profiles and optimized graphs; None: none are kept.
     rules: What is allowed of any model; default: any size, no custom operators.
     inspector: Inspects the model before it is opened; default None: it is not inspected.
+    token: Cancels this; default None: nothing does.
 
-    Each file is hashed once, and trial inputs are searched once. Raises LoadFailed with the reason.
+    Each file is hashed once, and trial inputs are searched once. Raises LoadFailed with the reason,
+    and WorkCancelled.
     """
+    token = token or CancellationToken()
     if source.problem or source.config is None:
         raise LoadFailed(source.problem or "its config cannot be read")
     config = source.config
@@ -94,6 +107,7 @@ def prepare_version(
         memory_limit_mb=config.memory_limit_mb,
         rules=rules,
         cache=cache,
+        token=token,
     )
     try:
         return _prepare(source, config, opener, inspector)
@@ -105,12 +119,15 @@ def prepare_version(
 def _prepare(
     source: Source, config: ModelConfig, opener: Opener, inspector: Inspector | None
 ) -> PreparedVersion:
-    folder, cache = source.path.parent, opener.cache
+    folder, cache, token = source.path.parent, opener.cache, opener.token
+    token.enter("reading its files")
     manifest = read_manifest(folder)
     if manifest is not None:
         verify_digests(folder, manifest, opener.digests)
     opener.secure(cache)
+    token.enter("being inspected")
     inspected = None if inspector is None else inspector.inspect(opener)
+    token.enter("opening a session")
     session = opener.open()
     try:
         files = {} if cache is None and inspected is None else opener.file_digests()
@@ -118,22 +135,22 @@ def _prepare(
             raise LoadFailed("its files changed while it was loaded")
         if manifest is not None:  # again, for files that changed meanwhile
             verify_digests(folder, manifest, opener.digests)
-        with FirstRuns(source.path, config.load_timeout_s) as first_runs:
-            run = first_runs.of(session)
+        with _first_runs(token) as runs_of:
+            run = runs_of(session)
+            token.enter("in its first runs")
             if manifest is not None:
                 compare_examples(session, run, manifest)
             trial = warm_up(run, find_trial(run, session.inputs), config.warm_up)
+            token.enter("being profiled")
             store = None if cache is None else Store(cache)
             measurement = Measurement(opener, session, trial, config, manifest, store)
             result = measurement.briefly()
-            exclusive = measurement.open_exclusive(result, first_runs.of)
+            exclusive = measurement.open_exclusive(result, runs_of)
     except BaseException as error:
         session.close()
         match error:
             case OSError():
                 reason = f"its files cannot be read: {error.strerror}"
-            case FirstRunsTooLong():
-                reason = str(error)
             case CohortError() if not isinstance(error, LoadFailed):
                 reason = f"its first runs failed: {error}"
             case _:
@@ -157,3 +174,24 @@ def _prepare(
         opener.copy,
         None if trial.problem else measurement,
     )
+
+
+@contextmanager
+def _first_runs(token: CancellationToken) -> Iterator[RunsOf]:
+    """Give what makes a session's `run` one that `token` cancels: it raises WorkCancelled then.
+
+    A run ends before its next node, or the next one of a loop's body.
+    """
+    control = OrtRunControl()
+
+    def of(session: Session) -> RunFeeds:
+        def run(feeds: Arrays) -> Outputs:
+            try:
+                return session.run(feeds, control)
+            finally:
+                token.check()
+
+        return run
+
+    with token.calling(control.stop):
+        yield of

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from time import monotonic
 
 from app.batching import (
     Batcher,
@@ -19,21 +19,15 @@ from app.batching import (
 )
 from app.errors import (
     LoadFailed,
-    NotReady,
-    VersionNotFound,
     check_model_name,
-    quoted,
 )
 from app.inspection import Inspector
-from app.registry.actions import NO_VERSIONS, Load, Unload, plan, select_versions
+from app.registry.actions import NO_VERSIONS, Load, Unload, plan_model
 from app.registry.batched_session import BatchedSession
 from app.registry.catalog import (
     UNLOADED,
-    Catalog,
-    ModelEntry,
     State,
     VersionEntry,
-    find_model,
 )
 from app.registry.engine import Engine
 from app.registry.events import (
@@ -45,20 +39,26 @@ from app.registry.events import (
     VersionUnbatched,
     VersionUnloaded,
 )
+from app.registry.loading import LoadThreads
+from app.registry.loads import Loads
 from app.registry.measurer import Measurer
 from app.registry.preparation import PreparedVersion, prepare_version
+from app.registry.published import PublishedCatalog
 from app.registry.succession import misfit_in_place
-from app.repository import Signatures, Snapshot
-from app.session import ANY_MODEL, ModelRules, Signature
+from app.repository import ModelConfig, Snapshot
+from app.session import ANY_MODEL, CancellationToken, ModelRules, Signature
 
 
-class Registry:
+class Registry(PublishedCatalog):
     """Holds the catalog, and loads and unloads versions as the repository and its config want.
 
-    Everything happens on the event loop except the loading itself, which uses a thread.
+    Everything happens on the event loop except the loading itself, which uses threads. After each
+    call of `follow` and after each load, `plan` says what is to be done next; a version has one
+    load at a time, and one that is not wanted any more is cancelled.
 
     catalog: Every model and version; replaced as a whole by each change.
-    settled: Whether the first `reconcile` is over.
+    settled: Whether the loads of the first `follow` are over, each at the latest after its model's
+        `load_timeout_s`.
 
     wake: Called with a batcher that has requests: `Scheduler.wake`.
     count: Makes the observer that counts a version's batches, from its model and version.
@@ -82,11 +82,12 @@ class Registry:
         inline_run: InlineRun | None = None,
         started: Callable[[], int] = int,
     ) -> None:
-        self.catalog: Catalog = {}
-        self.settled = False
-        self._once_ready: set[str] = set()  # models that have had a READY version
-        self._unloaded: set[str] = set()  # models that an operator unloaded
-        self._signatures: dict[str, Signatures] = {}  # on disk, by model
+        super().__init__()
+        self._wanted: tuple[Snapshot, Mapping[str, AbstractSet[int]]] | None = None
+        self._threads = LoadThreads()
+        self._loads = Loads(self._load, self._on_load_over)
+        self._first: set[str] | None = None  # models that the first pass still loads
+        self._first_over = asyncio.Event()
         self._wake = wake
         self._count = count
         self._observe = observe
@@ -95,53 +96,10 @@ class Registry:
         self._inline_run = inline_run
         self._measurer = Measurer(wake=wake, started=started)
 
-    # -- reading
-
-    def find(self, model: str, version: str | None = None) -> VersionEntry:
-        """The entry of `version`, or of the highest READY version where it is None.
-
-        Raises ModelNotFound, VersionNotFound or NotReady.
-        """
-        entry = self.model(model)
-        chosen = entry.default if version is None else self.version(model, version)
-        if chosen is None:
-            reason = (
-                "was unloaded"
-                if model in self._unloaded
-                else f"has no ready version; GET /models/{model} says why"
-            )
-            raise NotReady(f"model {quoted(model)} {reason}")
-        if chosen.state is not State.READY:
-            raise NotReady(f"version {chosen.number} of model {quoted(model)} is {chosen.state}")
-        return chosen
-
-    def version(self, model: str, version: str) -> VersionEntry:
-        """The entry of one version. Raises ModelNotFound or VersionNotFound."""
-        entry = self.model(model)
-        number = int(version) if version.isdecimal() and len(version) < 20 else -1
-        if number not in entry.versions or str(number) != version:
-            raise VersionNotFound(model, version, entry.versions)
-        return entry.versions[number]
-
-    def model(self, name: str) -> ModelEntry:
-        """The entry of one model. Raises ModelNotFound, or NotReady while `settled` is False."""
-        return find_model(name, self.catalog, settled=self.settled)
-
-    @property
-    def unavailable(self) -> list[str]:
-        """Models that had a READY version and have none now, except those an operator unloaded."""
-        return sorted(
-            name
-            for name in self._once_ready
-            if name in self.catalog and self.catalog[name].default is None
-        )
-
-    # -- changing
-
-    async def reconcile(
+    def follow(
         self, snapshot: Snapshot, pinned: Mapping[str, AbstractSet[int]] = NO_VERSIONS
     ) -> None:
-        """Load and unload until the catalog matches what is wanted.
+        """Begin to load and unload until the catalog matches what is wanted.
 
         snapshot: What is on disk.
         pinned: Versions by model that are wanted besides those of the version policy, such as those
@@ -150,23 +108,24 @@ class Registry:
         A failure is recorded in the catalog and reported to the observer; nothing is raised.
         """
         self._remember_signatures(snapshot)
-        while actions := plan(
-            select_versions(snapshot, self.catalog, self._unloaded, pinned),
-            self.catalog,
-            self._unloaded,
-        ):
-            for action in actions:
-                if isinstance(action, Load) and self._entry(action.model, action.number) is None:
-                    entry = VersionEntry(action.number, State.LOADING, action.source)
-                    self._put(action.model, entry)
-            for action in actions:
-                if isinstance(action, Load):
-                    await self._load(action)
-                else:
-                    self._unload(action)
-        if self._inspector is not None and self._inspector.busy:
-            await asyncio.to_thread(self._inspector.rest)
-        self.settled = True
+        self._wanted = snapshot, pinned
+        self._proceed(self.catalog.keys() | snapshot.models.keys())
+        if self._first is None:
+            self._first = self._loads.models
+        self._settle()
+
+    @property
+    def loading(self) -> list[str]:
+        """The loads that go on, each with what it is at, in words."""
+        return self._loads.stages
+
+    async def loaded(self, model: str | None = None) -> None:
+        """Wait until no load of `model` goes on; default None: of any model."""
+        await self._loads.wait(model)
+
+    async def first_loaded(self) -> None:
+        """Wait until `settled`."""
+        await self._first_over.wait()
 
     def unload_model(self, model: str) -> None:
         """Unload every version of a model, and load none until `reload_model`.
@@ -179,11 +138,12 @@ class Registry:
         for number, version in entry.versions.items():
             if version.state is State.READY:
                 self._unload(Unload(model, number))
-            elif version.state is State.UNAVAILABLE:
+            else:
+                self._loads.cancel(model, number)
                 self._mark_unloaded(Load(model, number, version.source))
 
     def reload_model(self, model: str) -> None:
-        """Undo `unload_model`, and let the next `reconcile` retry versions that failed.
+        """Undo `unload_model`, and let the next `follow` retry versions that failed.
 
         Raises ModelNotFound for what cannot be a name.
         """
@@ -196,35 +156,93 @@ class Registry:
                     self._put(model, replace(version, source=outdated))
 
     def close(self) -> None:
-        """Unload every version of every model. Engines with requests close after the last one."""
+        """Unload every version of every model. Engines with requests close after the last one.
+
+        Loads that go on are cancelled; nobody waits for them.
+        """
+        self._wanted = None
         self._measurer.close()
         for model in list(self.catalog.values()):
             for number in model.versions:
                 self._unload(Unload(model.name, number))
 
-    async def _load(self, load: Load) -> None:
+    # -- loading
+
+    def _proceed(self, models: Iterable[str]) -> None:
+        """Do what is to be done for `models`, as far as no load of theirs goes on."""
+        for model in models:
+            while actions := self._due(model):
+                for action in actions:
+                    if isinstance(action, Unload):
+                        self._unload(action)
+                    elif model in self._unloaded:
+                        self._mark_unloaded(action)
+                    else:
+                        self._begin(action)
+
+    def _due(self, model: str) -> list[Load | Unload]:
+        """What is to be done for a model now. Loads of what has changed meanwhile are cancelled."""
+        if self._wanted is None:
+            return []
+        snapshot, pinned = self._wanted
+        due: list[Load | Unload] = []
+        for action in plan_model(model, snapshot, self.catalog, self._unloaded, pinned):
+            source = self._loads.source(model, action.number)
+            if source is None or isinstance(action, Unload):
+                due.append(action)
+            elif source != action.source:
+                self._loads.cancel(model, action.number)  # once that is over, this is due
+        return due
+
+    def _begin(self, load: Load) -> None:
         model, number, source = load
-        if model in self._unloaded:
-            self._mark_unloaded(load)
-            return
         before = self._entry(model, number)
-        if before is not None and before.engine is None:
+        if before is None or before.engine is None:
             self._put(model, VersionEntry(number, State.LOADING, source))
-        started = monotonic()
+        self._loads.begin(load)
+
+    async def _load(self, load: Load, token: CancellationToken) -> None:
+        model, number, source = load
+        prepare = partial(
+            prepare_version,
+            source,
+            self._cache,
+            rules=self._rules,
+            inspector=self._inspector,
+            token=token,
+        )
+        seconds = (source.config or ModelConfig()).load_timeout_s
         try:
-            prepared = await asyncio.to_thread(
-                prepare_version, source, self._cache, rules=self._rules, inspector=self._inspector
+            prepared, took = await self._threads.run(
+                (model, number), prepare, token, seconds=seconds
             )
         except LoadFailed as error:
             self._record_failure(load, str(error))
-            return
         except Exception as error:  # noqa: BLE001 - other versions must still load
             self._record_failure(load, f"{type(error).__name__}: {error}")
-            return
-        if model in self._unloaded:  # meanwhile
-            prepared.close()
-            self._mark_unloaded(load)
-            return
+        else:
+            self._publish(load, prepared, took)
+
+    def _on_load_over(self, load: Load, cancelled: bool) -> None:
+        entry = self._entry(load.model, load.number)
+        if cancelled and entry is not None and entry.state is State.LOADING:
+            self._remove(load.model, load.number)
+        self._proceed([load.model])
+        self._settle()
+        if not self._loads.models and self._inspector is not None and self._inspector.busy:
+            asyncio.get_running_loop().run_in_executor(None, self._inspector.rest)
+
+    def _settle(self) -> None:
+        """See whether the first loads are over."""
+        if self._first is not None and not self.settled:
+            self._first &= self._loads.models
+            if not self._first:
+                self.settled = True
+                self._first_over.set()
+
+    def _publish(self, load: Load, prepared: PreparedVersion, seconds: float) -> None:
+        """Let a version that is loaded answer requests, in place of what had its number."""
+        model, number, source = load
         before = self._entry(model, number)
         former = before.signature if before is not None else None
         signature = Signature(prepared.session.inputs, prepared.session.outputs)
@@ -246,7 +264,7 @@ class Registry:
         self._once_ready.add(model)
         if before is not None and before.engine is not None and before.state is State.READY:
             self._close_when_idle(before.engine)
-        self._observe(VersionReady(model, entry, monotonic() - started))
+        self._observe(VersionReady(model, entry, seconds))
         if not engine.profile.complete:
             self._measure(model, number, engine)
 
@@ -254,9 +272,7 @@ class Registry:
         model, number, source = load
         before = self._entry(model, number)
         serving = before is not None and before.state is State.READY
-        if model in self._unloaded:
-            self._mark_unloaded(load)
-        elif before is not None and serving:
+        if before is not None and serving:
             self._put(model, replace(before, source=source, reason=reason))
         else:
             self._put(model, VersionEntry(number, State.UNAVAILABLE, source, reason))
@@ -291,6 +307,7 @@ class Registry:
 
     def _unload(self, unload: Unload) -> None:
         model, number = unload
+        self._loads.cancel(model, number)
         entry = self._entry(model, number)
         if entry is None:
             return
@@ -336,35 +353,3 @@ class Registry:
         if (entry := self._entry(model, number)) is not None:
             self._put(model, replace(entry, batching_off=reason))
         self._observe(VersionUnbatched(model, number, reason))
-
-    # -- the catalog: each change makes a new one
-
-    def _remember_signatures(self, snapshot: Snapshot) -> None:
-        before = self._signatures
-        self._signatures = {name: one.signatures for name, one in snapshot.models.items()}
-        for name, model in list(self.catalog.items()):
-            if before.get(name) != self._signatures.get(name):
-                self._swap(name, model.versions)
-
-    def _entry(self, model: str, number: int) -> VersionEntry | None:
-        return self.catalog[model].versions.get(number) if model in self.catalog else None
-
-    def _put(self, model: str, entry: VersionEntry) -> None:
-        versions = dict(self.catalog[model].versions) if model in self.catalog else {}
-        versions[entry.number] = entry
-        self._swap(model, versions)
-
-    def _remove(self, model: str, number: int) -> None:
-        versions = dict(self.catalog[model].versions)
-        del versions[number]
-        self._swap(model, versions)
-
-    def _swap(self, model: str, versions: Mapping[int, VersionEntry]) -> None:
-        catalog = dict(self.catalog)
-        if versions:
-            signatures = self._signatures.get(model, {})
-            catalog[model] = ModelEntry(model, dict(sorted(versions.items())), signatures)
-        else:
-            catalog.pop(model, None)
-        in_order = model in self.catalog or not versions
-        self.catalog = catalog if in_order else dict(sorted(catalog.items()))

@@ -101,8 +101,8 @@ class ModelConfig:
     allow_signature_change: Whether a version takes over that callers of the one before it cannot
         use, because its inputs or outputs are others; default False: only requests that name it,
         and rollouts, reach it.
-    load_timeout_s: Seconds that all runs before the first request may take, those of `warm_up`,
-        the profile and the manifest's examples; default 120.
+    load_timeout_s: Seconds that loading a version may take, from reading its files to the last run
+        before the first request; default 120.
     """
 
     providers: Annotated[

@@ -39,7 +39,12 @@ class Loading:
     async def start(self) -> None:
         """Read the rollouts file, then load."""
         await self.watcher.check_file()
+        await self.reconcile()
+
+    async def reconcile(self) -> None:
+        """Look at the disk, and wait for what that has loaded."""
         await self.loader.reconcile()
+        await self.disk.registry.loaded()
 
 
 def scan_now(models: Path, previous: Snapshot | None = None) -> Snapshot:
@@ -65,17 +70,17 @@ async def test_what_is_on_disk_is_loaded_and_unloaded(loading: Loading) -> None:
     assert loading.disk.registry.settled
     assert loading.disk.states("m") == {1: READY}
     loading.disk.put(2)
-    await loading.loader.reconcile()
+    await loading.reconcile()
     assert loading.disk.states("m") == {2: READY}
     shutil.rmtree(loading.disk.models / "m")
-    await loading.loader.reconcile()
+    await loading.reconcile()
     assert loading.disk.states("m") == {}
 
 
 async def test_nothing_is_loaded_before_the_rollouts_are_known(loading: Loading) -> None:
     """With an invalid rollouts file it is unknown which versions may have traffic."""
     loading.disk.put(1)
-    await loading.loader.reconcile()
+    await loading.reconcile()
     assert not loading.disk.registry.settled
     assert loading.loader.problems == ()
     loading.rollouts_file.write_text("m: 3")
@@ -106,13 +111,13 @@ async def test_problems_on_disk_are_those_of_the_last_scan_and_logged_once(
     config = loading.disk.models / "m/config.yaml"
     config.write_text("batching: {max_batchsize: 3}")
     with capture_logs() as logs:
-        await loading.loader.reconcile()
-        await loading.loader.reconcile()
+        await loading.reconcile()
+        await loading.reconcile()
     assert ["max_batchsize" in str(problem) for problem in loading.loader.problems] == [True]
     assert [one["event"] for one in logs].count("models folder problem") == 1
     assert loading.disk.states("m") == {1: READY}
     config.unlink()
-    await loading.loader.reconcile()
+    await loading.reconcile()
     assert loading.loader.problems == ()
 
 
@@ -162,6 +167,7 @@ async def test_an_operators_load_waits_for_files_that_are_being_copied(
     loading.disk.put(1)
     await loading.watcher.check_file()
     await loading.loader.reconcile_settled()
+    await loading.disk.registry.loaded()
     assert copying.scans == 4
     assert loading.disk.states("m") == {1: READY}
 

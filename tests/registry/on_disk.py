@@ -35,9 +35,14 @@ class RegistryOnDisk:
         """Put a good model on disk."""
         onnx_models.save(onnx_models.mlp(), self.models / name / str(version) / "model.onnx")
 
+    async def follow(self) -> None:
+        """Scan the folder; begin to load and unload what changed."""
+        self.registry.follow(await asyncio.to_thread(scan, self.models, None, quiet=0))
+
     async def reconcile(self) -> None:
-        """Scan the folder; load and unload what changed."""
-        await self.registry.reconcile(await asyncio.to_thread(scan, self.models, None, quiet=0))
+        """Scan the folder; load and unload what changed, and wait until that is over."""
+        await self.follow()
+        await self.registry.loaded()
 
     def states(self, model: str) -> dict[int, State]:
         """The states of a model's versions."""

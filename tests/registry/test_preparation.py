@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from structlog.testing import capture_logs
 
 from app.batching import BatchPolicy
 from app.errors import LoadFailed
@@ -19,12 +18,20 @@ from app.registry import measurement, preparation
 from app.registry.catalog import Source
 from app.registry.preparation import PreparedVersion, prepare_version
 from app.repository import Example, Manifest, ModelConfig, WarmUp, dump_manifest, verify_digests
-from app.session import Provider, Session, digests, open_session, optimized_graph
+from app.session import (
+    CancellationToken,
+    Provider,
+    Session,
+    WorkCancelled,
+    digests,
+    open_session,
+    optimized_graph,
+)
 from app.session.digests import hash_file
 from tests import onnx_models
+from tests.waiting import PATIENCE, wait_until
 
 CHAIN = (Provider("cpu"),)
-PATIENT_LOAD = 3.0
 CONFIG = ModelConfig(providers=CHAIN, batching=BatchPolicy(max_batch_size=2))
 
 
@@ -175,35 +182,39 @@ def test_model_that_refuses_synthetic_inputs_is_served_with_a_reason(
     assert load(path, None).example is None
 
 
-def test_runs_without_end_are_ended_when_the_time_is_over(tmp_path: Path) -> None:
-    """The load fails with a sentence, keeps no profile, and was told in the log before."""
+def test_runs_without_end_are_ended_when_the_load_is_cancelled(tmp_path: Path) -> None:
+    """Between two nodes, by the reason that it was given; no profile is kept."""
     endless = onnx_models.growing_with_rows(loops=True)
     path = onnx_models.save(endless, tmp_path / "slow" / "3" / "model.onnx")
-    cache = tmp_path / "cache"
-    with capture_logs() as logs, pytest.raises(LoadFailed, match=r"than 0\.4 s \(load_timeout_s\)"):
-        load(path, cache, replace(CONFIG, load_timeout_s=0.4))
+    cache, token = tmp_path / "cache", CancellationToken()
+    with ThreadPoolExecutor(1) as pool:
+        load = pool.submit(prepare_version, Source(path, "", CONFIG), cache, token=token)
+        wait_until(lambda: token.stage == "in its first runs")
+        token.cancel("enough")
+        with pytest.raises(WorkCancelled, match="enough"):
+            load.result(PATIENCE)
     assert not list(cache.rglob("*.json"))
-    assert [(one["model"], one["version"]) for one in logs if "takes long" in one["event"]] == [
-        ("slow", "3")
-    ]
 
 
-def test_time_that_is_over_for_exclusive_runs_leaves_the_version_serving(
+def test_cancelling_during_exclusive_runs_leaves_a_version_that_serves(
     path: Path, tmp_path: Path, counts: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its other session has had its runs."""
     (path.parent / "manifest.json").unlink()
     load(path, tmp_path / "cache")  # keeps a profile with two threads
+    token = CancellationToken()
     warmed: list[RunFeeds] = []
 
     def warm_up(run: RunFeeds, trial: Trial, warm_up: WarmUp) -> Trial:
         warmed.append(run)
-        while len(warmed) == 2:
+        if len(warmed) == 2:
+            token.cancel("enough")
             run(trial.feeds(1))
         return trial
 
     for module in (preparation, measurement):
         monkeypatch.setattr(module, "warm_up", warm_up)
-    prepared = load(path, tmp_path / "cache", replace(CONFIG, load_timeout_s=PATIENT_LOAD))
+    prepared = prepare_version(Source(path, "", CONFIG), tmp_path / "cache", token=token)
+    prepared.close()
     assert prepared.exclusive is None
     assert prepared.profile_result.profile.seconds

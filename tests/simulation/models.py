@@ -17,7 +17,7 @@ from app.profiling import Profile, ProfileResult
 from app.registry import Source
 from app.registry.preparation import PreparedVersion
 from app.repository import Found, FoundModel, ModelConfig, Snapshot, VersionPolicy
-from app.session import Metadata, Placement
+from app.session import CancellationToken, Metadata, Placement
 from app.tensors import Arrays, TensorSpec
 from tests.simulation.order import Place
 from tests.simulation.turns import Turns
@@ -31,6 +31,9 @@ POISON = 7.0
 SLICE_SECONDS = 0.005
 """How long a run goes on after it was told to stop: until the next node."""
 
+
+STUBBORN_SECONDS = 300.0
+"""How long a load goes on that has no end and cannot be cancelled; a life is shorter."""
 
 SMALLEST_TIMEOUT = 0.2
 """Of those that configs give, in seconds."""
@@ -46,7 +49,9 @@ class Nature:
     fails: How often a run fails by no fault of its inputs.
     unpredictable: Why its runs cannot be estimated; "" where they can.
     broken: Whether it cannot be loaded.
-    loading: Seconds that loading takes.
+    loading: Seconds that loading takes; infinite where it has no end.
+    heeds: Whether loading ends when it is cancelled. What has no end and does not takes
+        STUBBORN_SECONDS.
     """
 
     seconds: tuple[float, float]
@@ -57,6 +62,7 @@ class Nature:
     unpredictable: str = ""
     broken: bool = False
     loading: float = 0.1
+    heeds: bool = True
 
     @classmethod
     def draw(cls, random: Random, *, may_break: bool = True) -> Nature:
@@ -71,7 +77,8 @@ class Nature:
             fails=random.choice((0.0, 0.0, 0.02)),
             unpredictable=random.choice(("", "", "", "it has a loop")),
             broken=may_break and random.random() < 0.25,
-            loading=random.choice((0.0, 0.01, 0.5, 3.0)),
+            loading=random.choice((0.0, 0.01, 0.5, 3.0, inf if may_break else 0.1)),
+            heeds=random.random() < 0.7,
         )
 
     def seconds_for(self, rows: int) -> float:
@@ -105,6 +112,7 @@ class Disk:
             versions=VersionPolicy(latest=random.choice((0, 1, 1, 2))),
             batching=policy,
             timeout_ms=random.choice((SMALLEST_TIMEOUT * 1000, 2_000.0, 30_000.0)),
+            load_timeout_s=random.choice((4.0, 20.0, 120.0)),
         )
 
     def snapshot(self) -> Snapshot:
@@ -148,7 +156,6 @@ class Session:
     violated: Callable[[str], None]
     device: str = "cpu"
     closed: bool = False
-    served: bool = False  # whether it was ever in the catalog; a load is cut off by the stop
     runs: int = 0
     inputs: tuple[TensorSpec, ...] = (X,)
     outputs: tuple[TensorSpec, ...] = (Y,)
@@ -212,8 +219,9 @@ def prepare(
     places: Mapping[int, Place],
     injected: set[int],
     violated: Callable[[str], None],
+    token: CancellationToken,
 ) -> PreparedVersion:
-    """Load a version, on a thread. Raises LoadFailed."""
+    """Load a version, on a thread. Raises LoadFailed or WorkCancelled."""
     if source.problem or source.config is None:
         raise LoadFailed(source.problem)
     model, number = source.path.parts[0], int(source.path.parts[1])
@@ -221,7 +229,15 @@ def prepare(
     stamp, nature = found.get(number, ("", None))
     if nature is None or stamp != source.stamp:
         raise LoadFailed("its files have changed")
-    turns.work(nature.loading * turns.random.random())
+    seconds = nature.loading
+    seconds = STUBBORN_SECONDS if seconds == inf and not nature.heeds else seconds
+    seconds *= turns.random.random() if seconds < STUBBORN_SECONDS else 1
+    token.enter("loading")
+    while seconds > 0:
+        if nature.heeds:
+            token.check()
+        turns.work(min(seconds, 0.1 if nature.heeds else seconds))
+        seconds -= 0.1 if nature.heeds else seconds
     if nature.broken:
         raise LoadFailed("it is broken")
     session = Session(turns, number, nature, places, injected, violated)

@@ -11,12 +11,14 @@ from app import scheduling
 from app.batching import Batch
 from app.data_plane import DataPlane, Lease
 from app.errors import Cancelled
-from app.registry import Registry
+from app.registry import Registry, loading, registry
 from app.registry.actions import Load, Unload
 from app.registry.engine import LeaseCount
+from app.registry.loading import LoadThreads
 from app.rest.hot.cycle import HotCycle
 from app.rest.hot.protocol import HotProtocol
 from app.scheduling import Scheduler
+from app.session import CancellationToken
 from tests.simulation.world import World
 
 
@@ -100,11 +102,11 @@ def unload_before_the_next_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     """A version that is no longer wanted goes at once."""
     load = Registry._load
 
-    async def unload_and_load(self: Registry, action: Load) -> None:
+    async def unload_and_load(self: Registry, action: Load, token: CancellationToken) -> None:
         for number in list(self.catalog[action.model].versions):
             if number != action.number:
                 self._unload(Unload(action.model, number))
-        await load(self, action)
+        await load(self, action, token)
 
     monkeypatch.setattr(Registry, "_load", unload_and_load)
 
@@ -131,6 +133,25 @@ def let_all_fill_a_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.batching.batcher.share_for", lambda priority: 1.5)
 
 
+def forget_a_load_that_was_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version whose load cannot be ended is loaded again beside it."""
+
+    class Forgetful(LoadThreads):
+        def __init__(self) -> None:
+            super().__init__()
+            self._left = Nothing()
+
+    class Nothing(set[tuple[str, int]]):
+        def add(self, version: tuple[str, int]) -> None: ...
+
+    monkeypatch.setattr(registry, "LoadThreads", Forgetful)
+
+
+def leave_open_what_was_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load that is cancelled too late has opened a session for nobody."""
+    monkeypatch.setattr(loading, "_close", lambda outcome: None)
+
+
 @pytest.mark.parametrize(
     "put_in",
     [
@@ -143,6 +164,8 @@ def let_all_fill_a_queue(monkeypatch: pytest.MonkeyPatch) -> None:
         answer_in_any_order,
         mix_up_rows,
         unload_before_the_next_is_ready,
+        forget_a_load_that_was_left,
+        leave_open_what_was_cancelled,
     ],
 )
 def test_a_bug_is_found(

@@ -25,12 +25,23 @@ from app.batching import Batch, BatchDecision, Batcher, Ticket
 from app.callers.keys import ApiKey
 from app.errors import InferenceFailed
 from app.main.service import Service
-from app.registry import State
+from app.registry import Source, State
 from app.registry.batched_session import BatchedSession
+from app.registry.loading import LONG_SECONDS, PLACES
+from app.registry.preparation import PreparedVersion
 from app.rollouts.config import parse_rollouts
+from app.session import CancellationToken
 from app.settings import Settings
 from tests.simulation.callers import Asked, Caller
-from tests.simulation.models import SMALLEST_TIMEOUT, Control, Disk, Nature, Session, prepare
+from tests.simulation.models import (
+    SMALLEST_TIMEOUT,
+    STUBBORN_SECONDS,
+    Control,
+    Disk,
+    Nature,
+    Session,
+    prepare,
+)
 from tests.simulation.order import KEYS, SHARES, Order
 from tests.simulation.turns import Loop, Turns, in_place
 
@@ -64,6 +75,7 @@ class World:
         self._trace = trace
         self._disk = Disk()
         self._sessions: list[Session] = []
+        self._preparing: dict[Path, tuple[float, CancellationToken]] = {}
         self._injected: set[int] = set()
         self.priorities = self.random.choice(((0,), (-1, 0, 1)))
         self.order = Order(self.violated)
@@ -71,7 +83,6 @@ class World:
         self._ids = 0
         self._violations: list[str] = []
         self._draining = False
-        self._reconciling = asyncio.Lock()
 
     def run(self) -> None:
         """Live this life. Raises Violation, or whatever the server should have caught."""
@@ -131,7 +142,8 @@ class World:
         for model in (STEADY, VOLATILE):
             self._disk.configure(model, draw)
         service.watchdog.start()
-        await self._reconcile()
+        self._follow()
+        await service.registry.loaded(STEADY)
         operator = asyncio.create_task(self._operate())
         crowd = draw.choice((1, 3, 6, 12, 40))
         callers = [asyncio.create_task(self._call()) for _ in range(crowd)]
@@ -170,11 +182,10 @@ class World:
                 service.rollouts.apply(parse_rollouts(_rollout(draw), "rollouts.yaml"))
             else:
                 service.rollouts.judge()
-            await self._reconcile()
+            self._follow()
 
-    async def _reconcile(self) -> None:
-        async with self._reconciling:
-            await self.server.registry.reconcile(self._disk.snapshot(), self.server.rollouts.pinned)
+    def _follow(self) -> None:
+        self.server.registry.follow(self._disk.snapshot(), self.server.rollouts.pinned)
 
     async def _stop(self, operator: asyncio.Task[None], callers: list[asyncio.Task[None]]) -> None:
         service = self.server
@@ -193,13 +204,11 @@ class World:
             raise Violation(f"requests {waiting} were never answered")
         for caller in callers:
             caller.result()
-        async with self._reconciling:
-            pass  # a load in progress ends
         service.rollouts.close()
         service.registry.close()
         service.scheduler.close()
         service.watchdog.close()
-        await asyncio.sleep(5)
+        await asyncio.sleep(STUBBORN_SECONDS + 5)
         self._check_end()
 
     # -- what must hold
@@ -251,14 +260,20 @@ class World:
         service = self.service
         if service is None:
             return
+        loads = service.registry._loads
         for model in service.registry.catalog.values():
             for entry in model.versions.values():
                 engine = entry.engine
+                if (
+                    entry.state is State.LOADING
+                    and idle
+                    and not loads.source(model.name, entry.number)
+                ):
+                    self.violated(f"{model.name} {entry.number} is LOADING, and no load goes on")
                 if not isinstance(engine, BatchedSession):
                     continue
                 if engine.leases.count < 0:
                     self.violated(f"{model.name} has {engine.leases.count} leases")
-                engine._prepared.session.served = True  # type: ignore[attr-defined]
                 batcher = engine._batcher
                 if batcher.waiting > batcher.policy.max_queue_size * SHARES[max(self.priorities)]:
                     self.violated(f"{model.name} has {batcher.waiting} requests queued")
@@ -286,7 +301,7 @@ class World:
             self.violated(f"{service.data_plane.open_leases} leases are left")
         if service.memory.used:
             self.violated(f"{service.memory.used} bytes are left")
-        if open_now := [one.number for one in self._sessions if one.served and not one.closed]:
+        if open_now := [one.number for one in self._sessions if not one.closed]:
             self.violated(f"versions were not closed: {open_now}")
         if service.registry.catalog:
             self.violated(f"the catalog has {list(service.registry.catalog)}")
@@ -306,16 +321,33 @@ class World:
         self._ids += 1
         return self._ids
 
-    def _prepare(self, source: Any, cache: object, **_: object) -> Any:
-        return prepare(
-            source,
-            self._disk,
-            self.turns,
-            self._sessions,
-            places=self.order.places,
-            injected=self._injected,
-            violated=self.violated,
-        )
+    def _prepare(
+        self, source: Source, cache: object, *, token: CancellationToken, **_: object
+    ) -> PreparedVersion:
+        now = self.turns.now
+        if source.path in self._preparing:
+            self.violated(f"{source.path.parent} is loaded twice at once")
+        self._preparing[source.path] = now, token
+        holding = [
+            began
+            for began, other in self._preparing.values()
+            if not other.reason and now - began < LONG_SECONDS - 0.1
+        ]
+        if len(holding) > PLACES:
+            self.violated(f"{len(holding)} versions are loaded at once")
+        try:
+            return prepare(
+                source,
+                self._disk,
+                self.turns,
+                self._sessions,
+                places=self.order.places,
+                injected=self._injected,
+                violated=self.violated,
+                token=token,
+            )
+        finally:
+            del self._preparing[source.path]
 
 
 def _tells_of_a_bug(line: MutableMapping[str, Any]) -> bool:

@@ -1,0 +1,95 @@
+"""The catalog of a registry: how it is read, and replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from app.errors import NotReady, VersionNotFound, quoted
+from app.registry.catalog import Catalog, ModelEntry, State, VersionEntry, find_model
+from app.repository import Signatures, Snapshot
+
+
+class PublishedCatalog:
+    """What is loaded, for all who read it. Each change makes a new catalog.
+
+    catalog: Every model and version; replaced as a whole by each change.
+    settled: Whether the first load pass is over.
+    """
+
+    def __init__(self) -> None:
+        self.catalog: Catalog = {}
+        self.settled = False
+        self._once_ready: set[str] = set()  # models that have had a READY version
+        self._unloaded: set[str] = set()  # models that an operator unloaded
+        self._signatures: dict[str, Signatures] = {}  # on disk, by model
+
+    def find(self, model: str, version: str | None = None) -> VersionEntry:
+        """The entry of `version`, or of the highest READY version where it is None.
+
+        Raises ModelNotFound, VersionNotFound or NotReady.
+        """
+        entry = self.model(model)
+        chosen = entry.default if version is None else self.version(model, version)
+        if chosen is None:
+            reason = (
+                "was unloaded"
+                if model in self._unloaded
+                else f"has no ready version; GET /models/{model} says why"
+            )
+            raise NotReady(f"model {quoted(model)} {reason}")
+        if chosen.state is not State.READY:
+            raise NotReady(f"version {chosen.number} of model {quoted(model)} is {chosen.state}")
+        return chosen
+
+    def version(self, model: str, version: str) -> VersionEntry:
+        """The entry of one version. Raises ModelNotFound or VersionNotFound."""
+        entry = self.model(model)
+        number = int(version) if version.isdecimal() and len(version) < 20 else -1
+        if number not in entry.versions or str(number) != version:
+            raise VersionNotFound(model, version, entry.versions)
+        return entry.versions[number]
+
+    def model(self, name: str) -> ModelEntry:
+        """The entry of one model. Raises ModelNotFound, or NotReady while `settled` is False."""
+        return find_model(name, self.catalog, settled=self.settled)
+
+    @property
+    def unavailable(self) -> list[str]:
+        """Models that had a READY version and have none now, except those an operator unloaded."""
+        return sorted(
+            name
+            for name in self._once_ready
+            if name in self.catalog and self.catalog[name].default is None
+        )
+
+    # -- for the registry
+
+    def _remember_signatures(self, snapshot: Snapshot) -> None:
+        before = self._signatures
+        self._signatures = {name: one.signatures for name, one in snapshot.models.items()}
+        for name, model in list(self.catalog.items()):
+            if before.get(name) != self._signatures.get(name):
+                self._swap(name, model.versions)
+
+    def _entry(self, model: str, number: int) -> VersionEntry | None:
+        return self.catalog[model].versions.get(number) if model in self.catalog else None
+
+    def _put(self, model: str, entry: VersionEntry) -> None:
+        versions = dict(self.catalog[model].versions) if model in self.catalog else {}
+        versions[entry.number] = entry
+        self._swap(model, versions)
+
+    def _remove(self, model: str, number: int) -> None:
+        versions = dict(self.catalog[model].versions)
+        del versions[number]
+        self._swap(model, versions)
+
+    def _swap(self, model: str, versions: Mapping[int, VersionEntry]) -> None:
+        catalog = dict(self.catalog)
+        if versions:
+            signatures = self._signatures.get(model, {})
+            catalog[model] = ModelEntry(model, dict(sorted(versions.items())), signatures)
+        else:
+            catalog.pop(model, None)
+        in_order = model in self.catalog or not versions
+        self.catalog = catalog if in_order else dict(sorted(catalog.items()))

@@ -1,0 +1,87 @@
+"""Models whose loads do not end, beside good ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic
+
+import httpx
+import pytest
+
+from tests import onnx_models
+from tests.e2e.processes import Cohort, cohort
+from tests.waiting import wait_until
+
+GOOD = [f"good-{number}" for number in range(5)]
+TOKEN = "secret-0123456789"
+
+STOPPING = 25.0
+"""Seconds within which a server stops, on a busy machine: far less than a load may take."""
+
+STAGES = {"runs": "in its first runs", "opens": "opening a session"}
+"""Models by what they do for ever, and what that is called."""
+
+
+def write_models(folder: Path, load_timeout: float) -> Path:
+    """Good models, and those that load for ever, which come first."""
+    models = folder / "models"
+    for name in GOOD:
+        onnx_models.save(onnx_models.mlp(), models / name / "1" / "model.onnx")
+    for name, bad in (
+        ("runs", onnx_models.endless()),
+        ("opens", onnx_models.slow_to_open(products=3000, size=1024)),
+    ):
+        path = onnx_models.save(bad, models / f"bad-{name}" / "1" / "model.onnx")
+        (path.parents[1] / "config.yaml").write_text(f"load_timeout_s: {load_timeout}")
+    return models
+
+
+def ready(server: Cohort) -> set[str]:
+    """The models that serve."""
+    models: dict[str, dict[str, str]] = server.get("/health").json()["models"]
+    return {name for name, versions in models.items() if "READY" in versions.values()}
+
+
+def stops_in_time(server: Cohort) -> bool:
+    began = monotonic()
+    return server.stop() == 0 and monotonic() - began < STOPPING
+
+
+@pytest.mark.parametrize("inspected", [False, True])
+def test_loads_without_end_hold_up_nothing(tmp_path: Path, inspected: bool) -> None:
+    """The good ones serve, an operator gets answers, readiness says what is missing, and the stop
+    waits for none of it.
+    """
+    models = write_models(tmp_path, 3600)
+    with cohort(
+        models, tmp_path, ready=False, admin_token=TOKEN, inspection_seconds=600 * inspected
+    ) as server:
+        wait_until(lambda: ready(server) == set(GOOD))
+        refused = server.get("/health/ready")
+        assert refused.status_code == 503
+        for name, stage in STAGES.items():
+            said = f"bad-{name} 1 ({'being inspected' if inspected else stage})"
+            assert said in refused.json()["error"]
+        onnx_models.save(onnx_models.mlp(seed=1), models / "good-0" / "2" / "model.onnx")
+        with httpx.Client(
+            base_url=f"{server.url}/admin/models/good-0",
+            headers={"authorization": f"Bearer {TOKEN}"},
+            timeout=60,
+        ) as operator:
+            loaded = operator.post("/load")
+            assert loaded.json()["default_version"] == "2", loaded.text
+            assert operator.post("/unload").status_code == 200
+        assert not ready(server) - set(GOOD)
+        assert stops_in_time(server)
+
+
+def test_loads_without_end_are_given_up(tmp_path: Path) -> None:
+    """When load_timeout_s is over the server is ready without them, and says why."""
+    models = write_models(tmp_path, 5)
+    with cohort(models, tmp_path, inspection_seconds=0) as server:
+        assert ready(server) == set(GOOD)
+        for name, stage in STAGES.items():
+            told = server.get(f"/models/bad-{name}/versions/1").json()
+            said = f"it took longer than 5 s (load_timeout_s) to load, at last {stage}"
+            assert said in told["reason"]
+        assert stops_in_time(server)

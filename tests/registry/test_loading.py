@@ -1,0 +1,303 @@
+"""Loads side by side: how many, in which order, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from app.errors import LoadFailed
+from app.registry import Source, State, loading, registry
+from app.registry.loading import PLACES, LoadThreads
+from app.registry.preparation import PreparedVersion, prepare_version
+from app.session import CancellationToken
+from tests.registry.on_disk import RegistryOnDisk
+from tests.waiting import PATIENCE, until
+
+READY = State.READY
+
+A_DAY = 86_400.0
+
+
+@dataclass
+class Puppet:
+    """A load that ends when it is released, and where it `heeds`, when it is cancelled."""
+
+    heeds: bool = False
+    token: CancellationToken = field(default_factory=CancellationToken)
+    begun: threading.Event = field(default_factory=threading.Event)
+    released: threading.Event = field(default_factory=threading.Event)
+    closed: threading.Event = field(default_factory=threading.Event)
+
+    def prepare(self) -> PreparedVersion:
+        self.token.enter("holding")
+        self.begun.set()
+        with self.token.calling(self.released.set if self.heeds else lambda: None):
+            assert self.released.wait(PATIENCE)
+        if self.heeds:
+            self.token.check()
+        return cast(PreparedVersion, self)
+
+    def close(self) -> None:
+        self.closed.set()
+
+    def load(self, threads: LoadThreads, number: int, seconds: float = A_DAY) -> asyncio.Task[Any]:
+        run = threads.run(("m", number), self.prepare, self.token, seconds=seconds)
+        return asyncio.create_task(run)
+
+
+@pytest.fixture
+def never_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No load gives up its place."""
+    monkeypatch.setattr(loading, "LONG_SECONDS", A_DAY)
+
+
+@pytest.mark.usefixtures("never_long")
+async def test_few_load_at_once_and_the_next_begins_when_one_ends() -> None:
+    """In the order in which they came."""
+    threads = LoadThreads()
+    puppets = [Puppet() for _ in range(PLACES + 1)]
+    tasks = [puppet.load(threads, number) for number, puppet in enumerate(puppets)]
+    *first, last = puppets
+    await until(lambda: all(one.begun.is_set() for one in first))
+    assert not last.begun.is_set()
+    puppets[0].released.set()
+    await until(last.begun.is_set)
+    for one in puppets:
+        one.released.set()
+    assert [(await task)[0] for task in tasks] == puppets
+
+
+async def test_a_load_that_takes_long_gives_up_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others begin beside it, up to so many; it goes on, and its place is given back once."""
+    monkeypatch.setattr(loading, "LONG_SECONDS", 0.05)
+    monkeypatch.setattr(loading, "MOST_LOADS", 4)
+    threads = LoadThreads()
+    puppets = [Puppet() for _ in range(5)]
+    tasks = [puppet.load(threads, number) for number, puppet in enumerate(puppets)]
+    await until(lambda: all(one.begun.is_set() for one in puppets[:4]))
+    assert not puppets[4].begun.is_set()
+    puppets[0].released.set()
+    await until(puppets[4].begun.is_set)
+    for one in puppets:
+        one.released.set()
+    await asyncio.gather(*tasks)
+    assert threads._places._value == PLACES
+
+
+async def test_a_load_ends_when_its_time_is_over() -> None:
+    """With what it was at, and the setting; the log told of it before."""
+    puppet = Puppet(heeds=True)
+    with capture_logs() as logs, pytest.raises(LoadFailed) as failed:
+        await puppet.load(LoadThreads(), 1, 0.05)
+    assert (
+        str(failed.value) == "it took longer than 0.05 s (load_timeout_s) to load, at last holding"
+    )
+    assert [(one["event"], one["stage"]) for one in logs] == [("load takes long", "holding")]
+
+
+async def test_a_load_that_cannot_be_ended_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told so, it closes itself at last, and the version is loaded again only then."""
+    monkeypatch.setattr(loading, "ENDING_SECONDS", 0.01)
+    threads, stubborn, again = LoadThreads(), Puppet(), Puppet()
+    with pytest.raises(LoadFailed, match="at last holding, which cannot be ended"):
+        await stubborn.load(threads, 1, 0.05)
+    with pytest.raises(LoadFailed, match="an earlier load"):
+        await again.load(threads, 1)
+    other = Puppet()
+    other.released.set()
+    await other.load(threads, 2)
+    stubborn.released.set()
+    await until(stubborn.closed.is_set)
+    again.released.set()
+    assert (await again.load(threads, 1))[0] is again
+
+
+@pytest.mark.parametrize("heeds", [True, False])
+async def test_what_a_cancelled_load_opened_is_closed(
+    heeds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it ends at once or is left."""
+    monkeypatch.setattr(loading, "ENDING_SECONDS", 0.01)
+    puppet = Puppet(heeds=heeds)
+    task = puppet.load(LoadThreads(), 1)
+    await until(puppet.begun.is_set)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    puppet.released.set()
+    assert puppet.token.reason
+    if not heeds:
+        await until(puppet.closed.is_set)
+
+
+async def test_a_load_that_waits_for_its_place_is_cancelled_at_once() -> None:
+    """It leaves no place behind."""
+    threads = LoadThreads()
+    held = [Puppet() for _ in range(PLACES)]
+    tasks = [puppet.load(threads, number) for number, puppet in enumerate(held)]
+    await until(lambda: all(one.begun.is_set() for one in held))
+    waiting = Puppet()
+    task = waiting.load(threads, 9)
+    await asyncio.wait({task}, timeout=0.01)
+    task.cancel()
+    await asyncio.wait({task})
+    assert not waiting.begun.is_set()
+    for one in held:
+        one.released.set()
+    await asyncio.gather(*tasks)
+    assert threads._places._value == PLACES
+
+
+async def test_errors_are_the_loads_own() -> None:
+    """Whatever it raises; an exit of its thread is none of the event loop's."""
+
+    def fails(error: BaseException) -> Callable[[], PreparedVersion]:
+        def prepare() -> PreparedVersion:
+            raise error
+
+        return prepare
+
+    for error, kind in (
+        (LoadFailed("no"), LoadFailed),
+        (MemoryError(), MemoryError),
+        (SystemExit(1), RuntimeError),
+    ):
+        with pytest.raises(kind):
+            await LoadThreads().run(("m", 1), fails(error), CancellationToken(), seconds=A_DAY)
+
+
+# -- the registry, while one version's load is held
+
+
+@dataclass
+class Held:
+    """Holds loads of `m` at a version's number, until they are released or cancelled."""
+
+    number: int = 1
+    begun: int = 0
+    token: CancellationToken = field(default_factory=CancellationToken)
+    released: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(
+        self, source: Source, cache: Path | None, *, token: CancellationToken, **_: object
+    ) -> PreparedVersion:
+        if source.path.parts[-3:-1] == ("m", str(self.number)) and not self.released.is_set():
+            self.begun += 1
+            self.token = token
+            token.enter("held")
+            with token.calling(self.released.set):
+                assert self.released.wait(PATIENCE)
+            token.check()
+        return prepare_version(source, cache, token=token)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    holding = Held()
+    monkeypatch.setattr(registry, "prepare_version", holding)
+    yield holding
+    holding.released.set()
+
+
+async def test_a_load_holds_up_no_other(disk: RegistryOnDisk, held: Held) -> None:
+    """Neither those that were found with it, nor later ones, nor who waits for them."""
+    for name in ("a", "m", "z"):
+        disk.put(1, name)
+    await disk.follow()
+    await disk.registry.loaded("a")
+    await disk.registry.loaded("z")
+    disk.put(1, "zz")
+    await disk.follow()
+    await disk.registry.loaded("zz")
+    ready = {name: disk.states(name)[1] for name in ("a", "m", "z", "zz")}
+    assert ready == {"a": READY, "m": State.LOADING, "z": READY, "zz": READY}
+    assert disk.registry.loading == ["m 1 (held)"]
+    assert not disk.registry.settled
+    held.released.set()
+    await disk.registry.first_loaded()
+    assert disk.states("m") == {1: READY}
+
+
+async def test_the_first_pass_is_over_without_what_came_later(
+    disk: RegistryOnDisk, held: Held
+) -> None:
+    """A process is not kept from being ready by what is put there all the time."""
+    disk.put(1, "a")
+    await disk.follow()
+    disk.put(1)
+    await disk.follow()
+    await disk.registry.first_loaded()
+    assert disk.states("m") == {1: State.LOADING}
+
+
+async def test_a_load_without_end_fails_and_is_not_begun_again(
+    disk: RegistryOnDisk, held: Held
+) -> None:
+    """The process is settled then; the reason says what it was at."""
+    disk.put(1)
+    (disk.models / "m/config.yaml").write_text("load_timeout_s: 0.05")
+    await disk.reconcile()
+    await disk.reconcile()
+    entry = disk.registry.version("m", "1")
+    assert (entry.state, held.begun) == (State.UNAVAILABLE, 1)
+    assert "(load_timeout_s) to load, at last held" in entry.reason
+    assert disk.registry.settled
+
+
+async def test_a_change_ends_the_load_of_what_was_before(disk: RegistryOnDisk, held: Held) -> None:
+    """An operator who mends a model does not wait until its load times out."""
+    disk.put(1)
+    await disk.follow()
+    await until(lambda: held.begun)
+    (disk.models / "m/1/notes.txt").write_text("something changed")
+    await disk.reconcile()
+    assert held.token.reason
+    assert disk.states("m") == {1: READY}
+
+
+async def test_what_leaves_the_disk_while_it_loads_is_forgotten(
+    disk: RegistryOnDisk, held: Held
+) -> None:
+    """Its load is cancelled; back again, it is loaded."""
+    disk.put(1)
+    await disk.follow()
+    await until(lambda: held.begun)
+    shutil.rmtree(disk.models / "m")
+    await disk.reconcile()
+    assert disk.registry.catalog == {}
+    disk.put(1)
+    await disk.reconcile()
+    assert disk.states("m") == {1: READY}
+
+
+async def test_a_newer_version_takes_over_while_the_older_still_loads(
+    disk: RegistryOnDisk, held: Held
+) -> None:
+    """What is not wanted any more is cancelled once that serves."""
+    disk.put(1)
+    await disk.follow()
+    await until(lambda: held.begun)
+    disk.put(2)
+    await disk.reconcile()
+    assert disk.states("m") == {2: READY}
+    assert held.token.reason
+
+
+async def test_closing_waits_for_no_load(disk: RegistryOnDisk, held: Held) -> None:
+    """They are cancelled, and nothing is left."""
+    disk.put(1)
+    await disk.follow()
+    await until(lambda: held.begun)
+    disk.registry.close()
+    assert disk.registry.catalog == {}
+    await disk.registry.loaded()
+    assert held.token.reason
+    assert disk.registry.catalog == {}
