@@ -26,7 +26,7 @@ callers, all of them alive. Requests hold no reference cycles, so that there is 
 SCAN_SHARE = 0.005
 """Of a core, for scans: a folder of thousands of versions is looked at less often."""
 
-LONGEST_PAUSE_SECONDS = 5.0
+LONGEST_SCAN_PAUSE_SECONDS = 5.0
 """Between two scans, however long they take, unless `watch_seconds` are more."""
 
 SETTLING_SECONDS = 10.0
@@ -62,7 +62,7 @@ class ModelLoader:
     @property
     def pause(self) -> float:
         """Seconds until the next scan should begin, so that scans take little of a core."""
-        return min(self._scan_seconds / SCAN_SHARE, LONGEST_PAUSE_SECONDS)
+        return min(self._scan_seconds / SCAN_SHARE, LONGEST_SCAN_PAUSE_SECONDS)
 
     async def reconcile(self) -> None:
         """Begin to load and unload what changed on disk since the last call."""
