@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -98,6 +98,7 @@ def callers(
     count: int = 2,
     factor_of: Callable[[int], int] = factor_of,
     row: Sequence[float] = (0, 1),
+    headers: Mapping[str, str] | None = None,
     **fields: object,
 ) -> Iterator[Callers]:
     """Have so many ask `model` for predictions all the while; at the end no answer was wrong.
@@ -105,6 +106,7 @@ def callers(
     Each sends a number and `row` behind it; `fields` are more of each request's.
     """
     heard, over = Callers(factor_of), Event()
+    path = f"/models/{model}/predict"
     address = httpx.URL(server.url)
 
     def ask() -> None:
@@ -116,7 +118,7 @@ def callers(
             document = {"inputs": {"x": [x]}, **fields}
             began = monotonic()
             try:
-                connection.request("POST", f"/models/{model}/predict", json.dumps(document))
+                connection.request("POST", path, json.dumps(document), headers or {})
                 response = connection.getresponse()
                 heard.heard(x, response.status, response.read())
             except (OSError, HTTPException) as lost:
