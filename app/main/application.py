@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version as distribution_version
 
+from anyio import get_cancelled_exc_class
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
@@ -40,6 +41,9 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         del app
+        # Has anyio import now what the first route on a thread needs: later there may be no
+        # descriptor left to read it.
+        get_cancelled_exc_class()
         async with service.running():
             yield
 

@@ -1,0 +1,84 @@
+"""A process that has no descriptors left, and callers who do not read."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests import onnx_models
+from tests.chaos.callers import callers, put
+from tests.e2e.processes import Cohort, cohort
+from tests.rest.wire import request
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has prlimit")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Cohort]:
+    folder = tmp_path_factory.mktemp("limits")
+    put(folder / "models")
+    put(folder / "models", "other")
+    onnx_models.save(onnx_models.identity(), folder / "models/same/1/model.onnx")
+    with cohort(folder / "models", folder, cache=cache) as server:
+        yield server
+
+
+@contextmanager
+def limited(server: Cohort, kind: str, most: int) -> Iterator[None]:
+    """Let the process have no more than `most` of a kind."""
+
+    def limit(soft: str) -> None:
+        subprocess.run(["prlimit", f"--pid={server.process.pid}", f"--{kind}={soft}:"], check=True)
+
+    shown = ["prlimit", f"--pid={server.process.pid}", f"--{kind}", "--noheadings", "-o", "SOFT"]
+    before = subprocess.run(shown, check=True, capture_output=True, text=True).stdout.strip()
+    limit(str(most))
+    try:
+        yield
+    finally:
+        limit(before)
+
+
+def test_without_descriptors_nothing_is_unloaded(server: Cohort) -> None:
+    """Those who are connected are answered; health says what is wrong, until there are some."""
+    process = Path(f"/proc/{server.process.pid}")
+    with httpx.Client(base_url=server.url) as connected, callers(server) as heard:
+        heard.more()
+        assert connected.get("/health").json()["status"] == "healthy"
+        with limited(server, "nofile", len([*(process / "fd").iterdir()])):
+            wait_until(lambda: "Too many open files" in connected.get("/health").text)
+            heard.more()
+            assert "times" in connected.get("/models").text
+        wait_until(lambda: not connected.get("/health").json()["problems"])
+        server.wait_for("/health/ready")
+    assert set(heard.statuses) == {"200"}
+
+
+def test_callers_who_do_not_read_hold_up_nobody(server: Cohort) -> None:
+    """Dozens of them, each with a long answer on the way; who reads at last gets them all."""
+    body = {"inputs": {"x": [[1.5, 2.5, 3.5]] * 5000}}
+    sent = request("/models/same/predict", json.dumps(body).encode())
+    with ExitStack() as stack, callers(server) as heard:
+        address = httpx.URL(server.url)
+        slow = [
+            stack.enter_context(socket.create_connection((address.host, address.port or 80)))
+            for _ in range(24)
+        ]
+        for one in slow:
+            one.settimeout(60)
+            one.sendall(sent)
+        heard.more(200)
+        for one in slow:
+            with one.makefile("rb") as answer:
+                assert answer.readline().startswith(b"HTTP/1.1 200")
+        assert heard.slowest < 10
+    assert set(heard.statuses) == {"200"}
