@@ -18,7 +18,7 @@ from app.kept_files import path_for, write_whole
 
 log = structlog.get_logger("cohort.inspection")
 
-FINDING_FORMAT = 2
+FINDING_FORMAT = 3
 """Raised whenever what is kept, or how a model is inspected, changes."""
 
 MAX_KEPT = 10_000
@@ -34,10 +34,12 @@ class Finding:
 
     external: The SHA-256 of the model's external data, in hex, by location.
     harm: What opening the model does to a process; "" where it does none.
+    peak: The bytes of memory that opening and running it took; default 0: not known.
     """
 
     external: Mapping[str, str]
     harm: str
+    peak: int = 0
 
 
 class Findings:
@@ -59,10 +61,15 @@ class Findings:
             log.warning("kept finding is not usable", model=key["model"], error=str(error))
             return None
         match content:
-            case {"key": dict(known), "external": dict(files), "harm": str(harm)}:
+            case {
+                "key": dict(known),
+                "external": dict(files),
+                "harm": str(harm),
+                "peak": int(peak),
+            }:
                 texts = all(isinstance(one, str) for pair in files.items() for one in pair)
-                if known == dict(key) and texts:
-                    return Finding(files, harm)
+                if known == dict(key) and texts and peak >= 0:
+                    return Finding(files, harm, peak)
         log.warning("kept finding is not usable", model=key["model"], error="it is another one")
         return None
 

@@ -15,7 +15,7 @@ from app.errors import LoadFailed
 from app.inspection.bundled import BUNDLED
 from app.inspection.child import Child, ChildEnded
 from app.inspection.findings import Finding, Findings
-from app.inspection.job import EXTERNAL, OUT_OF_MEMORY, OUTCOME, SECONDS_PER_CPU_SECOND, Job
+from app.inspection.job import EXTERNAL, OUT_OF_MEMORY, OUTCOME, PEAK, SECONDS_PER_CPU_SECOND, Job
 from app.session import (
     ORT_VERSION,
     Opener,
@@ -93,7 +93,8 @@ class Inspector:
 
         Returns the SHA-256 of each file of which that is known, as `Opener.file_digests` does; None
         where models are not inspected. What else is wrong with a model is for opening to find.
-        Raises LoadFailed, and WorkCancelled where the opener's token is cancelled.
+        The opener learns how much memory it took. Raises LoadFailed, and WorkCancelled where the
+        opener's token is cancelled.
         """
         if not self._limits.seconds:
             return None
@@ -119,6 +120,7 @@ class Inspector:
             return {}
         if finding.harm:
             raise LoadFailed(finding.harm)
+        opener.peak = finding.peak
         return files | dict(finding.external)
 
     @property
@@ -168,7 +170,7 @@ class Inspector:
         """Have the model opened, and keep the finding where another time would bring the same."""
         started = monotonic()
         external: dict[str, str] = {}
-        was_read, starved, ended = False, False, None
+        was_read, starved, peak, ended = False, False, 0, None
         child = self._take_child()
         try:
             with opener.token.calling(child.kill):
@@ -178,7 +180,7 @@ class Inspector:
                     was_read, external = True, _digests(opener, answer[EXTERNAL])
                     files = [opener.path, *(opener.path.parent / one for one in external)]
                     answer = child.read(_patience(job, files))
-            starved = answer.get(OUTCOME) == OUT_OF_MEMORY
+            starved, peak = answer.get(OUTCOME) == OUT_OF_MEMORY, int(answer.get(PEAK, 0))
         except ChildEnded as error:
             ended = error
         except BaseException:  # its answer will come
@@ -193,7 +195,7 @@ class Inspector:
             raise LoadFailed("its files changed while it was inspected")
         harm, lasting = _harm(job, starved, ended)
         self._observe(Inspected(opener.origin, key["model"], monotonic() - started, harm))
-        finding = Finding(external, harm)
+        finding = Finding(external, harm, peak)
         if self._findings is not None and lasting and (was_read or harm):
             self._findings.write(key, finding)
         return finding

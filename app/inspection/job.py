@@ -62,7 +62,8 @@ class Job:
         return self.seconds + size // BYTES_PER_SECOND, self.memory + size * COPIES
 
 
-EXTERNAL, OUTCOME = "external", "outcome"
-"""The keys of the two lines of an answer: where external data is, and one of the following."""
+EXTERNAL, OUTCOME, PEAK = "external", "outcome", "peak"
+"""The keys of the two lines of an answer: where external data is; one of the following, and the
+bytes of memory that it took."""
 
 OPENED, REFUSED, OUT_OF_MEMORY = "opened", "refused", "out of memory"

@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
@@ -24,6 +25,7 @@ from app.inspection.job import (
     OPENED,
     OUT_OF_MEMORY,
     OUTCOME,
+    PEAK,
     REFUSED,
     SECONDS_PER_CPU_SECOND,
     Job,
@@ -41,8 +43,10 @@ def answer_jobs() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
     _confine()
     for line in sys.stdin:
+        before = _begin_peak()
         outcome = _open_and_run(Job(**json.loads(line)), answers)
-        _answer(answers, OUTCOME, outcome)
+        peak = _peak_above(before) if outcome == OPENED else 0
+        _answer(answers, {OUTCOME: outcome, PEAK: peak})
         signal.alarm(0)
         give_back_memory()
 
@@ -71,16 +75,31 @@ def _limit(cpu_seconds: int, memory: int) -> None:
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CPU, (used + cpu_seconds, resource.RLIM_INFINITY))
     with suppress(OSError, ValueError):  # ValueError: not Linux
-        taken = _data_bytes()
+        taken = _status_bytes("VmData:")  # what counts for RLIMIT_DATA
         resource.setrlimit(resource.RLIMIT_DATA, (taken + memory, resource.RLIM_INFINITY))
 
 
-def _data_bytes() -> int:
-    """The memory that counts for RLIMIT_DATA."""
+def _begin_peak() -> int:
+    """Have the system forget the most memory so far, and give what this process has now."""
+    with suppress(OSError, ValueError):
+        Path("/proc/self/clear_refs").write_text("5")
+        return _status_bytes("VmRSS:")
+    return sys.maxsize
+
+
+def _peak_above(before: int) -> int:
+    """How many bytes more than `before` there were since `_begin_peak`; 0 where nobody tells."""
+    with suppress(OSError, ValueError):
+        return max(0, _status_bytes("VmHWM:") - before)
+    return 0
+
+
+def _status_bytes(name: str) -> int:
+    """The number of bytes that the system says of this process under `name`."""
     for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmData:"):
+        if line.startswith(name):
             return int(line.split()[1]) << 10
-    raise ValueError("no VmData")
+    raise ValueError(f"no {name}")
 
 
 def _open_and_run(job: Job, answers: TextIO) -> str:
@@ -92,7 +111,7 @@ def _open_and_run(job: Job, answers: TextIO) -> str:
     try:
         opener = job.opener()
         _limit(*job.limits([opener.path]))
-        _answer(answers, EXTERNAL, opener.external())
+        _answer(answers, {EXTERNAL: opener.external()})
         _limit(*job.limits(opener.files()))
         session = opener.open()
 
@@ -134,8 +153,8 @@ def _run_more_rows(run: RunFeeds, trial: Trial, seconds: int) -> None:
                 break
 
 
-def _answer(answers: TextIO, key: str, value: object) -> None:
-    answers.write(json.dumps({key: value}) + "\n")
+def _answer(answers: TextIO, answer: Mapping[str, object]) -> None:
+    answers.write(json.dumps(answer) + "\n")
     answers.flush()
 
 

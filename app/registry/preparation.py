@@ -19,6 +19,7 @@ from app.registry.measurement import Measurement, RunsOf, compare_examples, warm
 from app.repository import Manifest, ModelConfig, read_manifest, verify_digests
 from app.session import (
     ANY_MODEL,
+    ROOM,
     CancellationToken,
     ModelRules,
     Opener,
@@ -107,6 +108,7 @@ def prepare_version(
         memory_limit_mb=config.memory_limit_mb,
         rules=rules,
         cache=cache,
+        room=ROOM,
         token=token,
     )
     try:
@@ -124,9 +126,12 @@ def _prepare(
     manifest = read_manifest(folder)
     if manifest is not None:
         verify_digests(folder, manifest, opener.digests)
-    opener.secure(cache)
-    token.enter("being inspected")
-    inspected = None if inspector is None else inspector.inspect(opener)
+    token.enter("waiting for memory")
+    with opener.room.take(opener.memory_needed(), token.check):
+        token.enter("being copied")
+        opener.secure(cache)
+        token.enter("being inspected")
+        inspected = None if inspector is None else inspector.inspect(opener)
     token.enter("opening a session")
     session = opener.open()
     try:
@@ -156,6 +161,8 @@ def _prepare(
             case _:
                 raise
         raise LoadFailed(reason) from error
+    if opener.in_memory:
+        opener.close()  # the sessions have it, and a third time is too often
     give_back_memory()
     example = None if trial.problem else trial.feeds(1)
     if manifest is not None and manifest.examples:

@@ -19,6 +19,7 @@ from app.session.providers import (
     ProviderPolicy,
     parse_provider,
 )
+from app.session.room import ROOM
 from app.session.rules import (
     ANY_MODEL,
     ModelRules,
@@ -35,6 +36,7 @@ __all__ = [
     "ANY_MODEL",
     "DEFAULT_CHAIN",
     "ORT_VERSION",
+    "ROOM",
     "CancellationToken",
     "Digests",
     "Fallback",

@@ -34,9 +34,11 @@ class ModelFiles:
     custom_op_libraries: the names of its libraries of custom operators.
 
     origin: the model as its operator has it.
+    closed: whether what `secure` kept was given up; False where it kept nothing.
     copy: the private copy; None where there is none.
     in_memory: external data that sessions take instead of the files', by path in their folder.
     digests: the digests of files that were read.
+    peak: the bytes that opening and first running it took elsewhere; 0: not known.
     unpredictable: why runs cannot be estimated; "" where they can, or before the model was read.
     """
 
@@ -46,7 +48,8 @@ class ModelFiles:
         self.path, self.rules, self.digests = path, rules, Digests()
         self.origin = path
         self.in_memory: Mapping[str, bytes] = {}
-        self.unpredictable = ""
+        self.peak, self.unpredictable = 0, ""
+        self.closed = False
         self.copy: PrivateCopy | None = None
         self._library_names = custom_op_libraries
         self._model: ModelFile | None = None
@@ -117,10 +120,25 @@ class ModelFiles:
         self._stamps = {path: one for path, one in self._stamps.items() if path not in taken}
 
     def close(self) -> None:
-        """Give up what `secure` keeps. Sessions that are open stay so."""
+        """Give up what `secure` keeps: no session can be opened on it any more; open ones stay."""
+        self.closed = self.copy is not None or bool(self.in_memory)
         self.in_memory = {}
         if self.copy is not None:
             self.copy.close()
+
+    def memory_needed(self) -> int:
+        """The bytes that opening it takes: as was measured, or else at least its size.
+
+        Raises LoadFailed.
+        """
+        if self.peak and not self.in_memory:
+            return self.peak
+        on_disk = [self.path] if self.in_memory else self.files()
+        try:
+            size = sum(file.stat().st_size for file in on_disk)
+        except OSError as error:
+            raise LoadFailed(f"its files cannot be read: {error.strerror}") from error
+        return max(self.peak, size + sum(map(len, self.in_memory.values())))
 
     def unchanged(self) -> bool:
         """Whether all files are still as they were just before the model was first read."""

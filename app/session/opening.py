@@ -26,6 +26,7 @@ from app.session.providers import (
     ProviderPolicy,
     refusal,
 )
+from app.session.room import ANY_ROOM, Room
 from app.session.rules import ANY_MODEL, ModelRules
 from app.session.running import Fallback, Placement, Session
 from app.session.runtime import FATAL_ONLY, ort
@@ -61,6 +62,7 @@ class Opener(ModelFiles):
         CPU and on CUDA; default None: no limit.
     rules: what is allowed of any model; default: any size, no custom operators.
     cache: the folder for optimized graphs; None (default) keeps none.
+    room: the memory for what is opened; default: any amount.
     token: cancels opening; default: nothing does.
     """
 
@@ -74,12 +76,13 @@ class Opener(ModelFiles):
         memory_limit_mb: int | None = None,
         rules: ModelRules = ANY_MODEL,
         cache: Path | None = None,
+        room: Room = ANY_ROOM,
         token: CancellationToken | None = None,
     ) -> None:
         super().__init__(path, rules, options.custom_op_libraries)
         self.memory_limit_mb = memory_limit_mb
         self.chain, self.policy = tuple(chain), policy
-        self.options, self.cache = options, cache
+        self.options, self.cache, self.room = options, cache, room
         self.token = token or CancellationToken()
 
     def open(self, exclusive_threads: int = 0) -> Session:
@@ -89,6 +92,12 @@ class Opener(ModelFiles):
         runs that start while nothing else runs. Raises LoadFailed with a sentence for the operator,
         or WorkCancelled, and nothing else.
         """
+        if self.closed:
+            raise LoadFailed("what it was opened on is kept no longer")
+        with self.room.take(self.memory_needed(), self.token.check):
+            return self._open(exclusive_threads)
+
+    def _open(self, exclusive_threads: int) -> Session:
         chain, policy = self.chain, self.policy
         if not chain:
             raise LoadFailed("the provider chain is empty")
@@ -203,7 +212,7 @@ class _Runtime:
         self._digests, self._external, self._token = opener.digests, external, opener.token
         self._exclusive_threads = exclusive_threads
         self._memory_limit_mb, self._in_memory = opener.memory_limit_mb, opener.in_memory
-        self._libraries = opener.libraries()
+        self._libraries, self._room = opener.libraries(), opener.room
 
     def open(self, links: Sequence[Provider], policy: ProviderPolicy) -> Any:
         """ONNX Runtime's session on `links`; raises whatever it raises."""
@@ -255,7 +264,7 @@ class _Runtime:
             return None
 
     def _keep(self, graph: OptimizedGraph, opening: float) -> None:
-        if not graph.worth_keeping(opening):
+        if not graph.worth_keeping(opening) or not self._room.fits(graph.memory_needed):
             return
         file = graph.reserve()
         try:

@@ -20,6 +20,7 @@ from app.session.runtime import ORT_VERSION
 
 SLOW = 0.25  # seconds; a model that opens faster is opened from its own file each time
 MAX_MODEL_BYTES = 1 << 29  # keeping a graph opens the model a second time, in memory too
+COPIES_WHILE_KEPT = 3  # of the model in memory meanwhile, besides (measured with 500 MB)
 
 
 def pays(opening: float, hashing: float) -> bool:
@@ -62,6 +63,11 @@ class OptimizedGraph:
     def worth_keeping(self, opening: float) -> bool:
         """Whether keeping it pays, given that the model took `opening` seconds to open."""
         return pays(opening, hashing_seconds(self._size))
+
+    @property
+    def memory_needed(self) -> int:
+        """The bytes that keeping it takes."""
+        return self._size * COPIES_WHILE_KEPT
 
     def reserve(self) -> Path:
         """A new empty file beside the kept graphs, to be written to. Raises OSError."""

@@ -86,6 +86,8 @@ def test_what_is_open_stays_as_it_is(
     assert last(first) == last(opener.open(2)) == 10 * (ROWS - 1)
     opener.close()
     assert last(first) == 10 * (ROWS - 1)
+    with pytest.raises(LoadFailed, match="kept no longer"):
+        opener.open()
 
 
 def test_copies_are_named_by_their_content_and_read_only(

@@ -1,0 +1,127 @@
+"""Whether there is memory for what is to be opened."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from app.errors import LoadFailed
+from app.session import Opener, Provider
+from app.session.room import Room, free_memory
+from tests import onnx_models
+
+MIB = 1 << 20
+
+
+def test_what_cannot_fit_is_refused_with_numbers() -> None:
+    """What fits exactly is not."""
+    room = Room(lambda: (100 * MIB, 4096 * MIB))
+    with room.take(100 * MIB):
+        pass
+    refused = r"about 101 MiB to open, and 100 MiB of 4,096 MiB are free"
+    with pytest.raises(LoadFailed, match=refused), room.take(101 * MIB):
+        pass
+
+
+def test_loads_wait_for_each_other_where_memory_is_short() -> None:
+    """Together they would not fit; one after the other they do."""
+    room = Room(lambda: (100, 100))
+    waiting, done = threading.Event(), threading.Event()
+
+    def second() -> None:
+        with room.take(60, waiting.set):
+            done.set()
+
+    thread = threading.Thread(target=second)
+    with room.take(60):
+        thread.start()
+        assert waiting.wait(60)
+        assert not done.is_set()
+    thread.join(60)
+    assert done.is_set()
+
+
+def test_load_that_waits_can_be_ended() -> None:
+    """By what it calls meanwhile; nothing stays taken."""
+    room = Room(lambda: (100, 100))
+
+    def check() -> None:
+        raise InterruptedError
+
+    with room.take(60), pytest.raises(InterruptedError), room.take(60, check):
+        pass
+    with room.take(100):
+        pass
+
+
+def test_what_was_measured_counts_more_than_the_size(tmp_path: Path) -> None:
+    """A model whose inspection took more than its file has is refused where that is too much."""
+    path = onnx_models.save(onnx_models.mlp(), tmp_path / "model.onnx")
+    opener = Opener(path, chain=(Provider("cpu"),), room=Room(lambda: (MIB, 2 * MIB)))
+    opener.open().close()
+    opener.peak = 3 * MIB
+    with pytest.raises(LoadFailed, match=r"about 3 MiB .* 1 MiB of 2 MiB"):
+        opener.open()
+
+
+def make_files(folder: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return folder
+
+
+PLENTY = "MemTotal: 9000000000 kB\nMemAvailable: 8000000000 kB\n"
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "files", "free"),
+    [
+        ("0::/", {}, 8_000_000_000 << 10),
+        (
+            "0::/",
+            {"memory.max": "max", "memory.current": "5", "memory.stat": "inactive_file 1"},
+            8_000_000_000 << 10,
+        ),
+        (
+            "0::/",
+            {"memory.max": "1000", "memory.current": "700", "memory.stat": "inactive_file 50"},
+            350,
+        ),
+        (
+            "0::/system.slice/cohort.service",
+            {
+                "system.slice/cohort.service/memory.max": "1000",
+                "system.slice/cohort.service/memory.current": "100",
+                "system.slice/cohort.service/memory.stat": "anon 1\ninactive_file 0",
+                "system.slice/memory.max": "900",
+                "system.slice/memory.current": "800",
+                "system.slice/memory.stat": "inactive_file 0",
+            },
+            100,
+        ),
+        (
+            "4:memory:/docker/0f\n1:cpu:/\n0::/",  # as the machine has it, without its folder here
+            {
+                "memory/memory.limit_in_bytes": "1000",
+                "memory/memory.usage_in_bytes": "900",
+                "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 100",
+            },
+            200,
+        ),
+    ],
+)
+def test_the_narrowest_limit_counts(
+    tmp_path: Path, cgroups: str, files: dict[str, str], free: int
+) -> None:
+    """Of the machine and of all cgroups around the process, v1 and v2."""
+    proc = make_files(tmp_path / "proc", {"meminfo": PLENTY, "self/cgroup": cgroups})
+    assert free_memory(make_files(tmp_path / "cgroup", files), proc)[0] == free
+
+
+def test_this_machine_has_memory() -> None:
+    """Read from the real files."""
+    free, limit = free_memory()
+    assert 0 < free <= limit
