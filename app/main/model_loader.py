@@ -14,6 +14,7 @@ from app.registry import Registry
 from app.repository import QUIET_SECONDS, Problem, Snapshot, scan
 from app.rollouts import Rollouts
 from app.rollouts.watcher import RolloutWatcher
+from app.session import clean_copies
 from app.settings import Settings
 
 log = structlog.get_logger("cohort")
@@ -79,13 +80,14 @@ class ModelLoader:
             await self.reconcile()
 
     async def report_first(self) -> None:
-        """Wait until the first models are loaded, and show them."""
+        """Wait until the first models are loaded, show them, and clean up after those before."""
         await self._registry.first_loaded()
         gc.collect()
         gc.freeze()  # what is loaded stays: the collector need not traverse it
         gc.set_threshold(*COLLECT_AFTER)
         show_models(self._registry.catalog, self._snapshot or Snapshot(), self._settings)
         log.info("first models loaded", models=len(self._registry.catalog))
+        await asyncio.to_thread(clean_copies, self._settings.cache)
 
     async def _reconcile(self) -> None:
         before = self._snapshot

@@ -9,7 +9,7 @@ from app.session.failures import ran_out_of_memory, sentence
 from app.session.identity import machine, runtime_build
 from app.session.memory import give_back_memory
 from app.session.opening import Opener, SessionOptions, open_session
-from app.session.private_copy import PrivateCopy
+from app.session.private_copy import PrivateCopy, clean_copies
 from app.session.processor import available_memory, cores
 from app.session.protobuf import Metadata
 from app.session.providers import (
@@ -56,6 +56,7 @@ __all__ = [
     "available_memory",
     "check_external",
     "check_model_file",
+    "clean_copies",
     "cores",
     "give_back_memory",
     "lower_priority",

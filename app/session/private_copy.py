@@ -155,6 +155,11 @@ def _sizes(weights: Path) -> Iterator[int]:
                 yield entry.stat(follow_symlinks=False).st_size
 
 
+def clean_copies(cache: Path) -> None:
+    """Delete what was left of copies that nobody uses any more. Never raises."""
+    clean(cache / "weights")
+
+
 def clean(weights: Path, *, unused_seconds: float = UNUSED_SECONDS) -> None:
     """Delete folders of processes that ended, and content unused for so long. Never raises."""
     now = time.time()

@@ -8,10 +8,12 @@ inspecting child took is what counts, where there was one, and else the size.
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,7 +23,9 @@ from app.session.processor import CGROUP
 
 PROC = Path("/proc")
 
-WAIT_SECONDS = 0.1
+RECHECK_SECONDS = 0.1
+
+FRESH_SECONDS = 0.25
 
 
 class Room:
@@ -31,7 +35,9 @@ class Room:
     """
 
     def __init__(self, free: Callable[[], tuple[int, int]]) -> None:
-        self._free = free
+        self._look = free
+        self._free, self._limit, self._looked = 0, 0, -math.inf
+        self._granted = 0  # since then, and before by those who still open
         self._taken = 0
         self._changed = threading.Condition()
 
@@ -44,19 +50,17 @@ class Room:
         Raises LoadFailed where there is too little although nothing else is being opened.
         """
         with self._changed:
-            while True:
-                free, limit = self._free()
-                if needed <= free - self._taken:
-                    break
+            while needed > self._left(needed):
                 if not self._taken:
                     raise LoadFailed(
-                        f"it takes about {_mebibytes(needed)} to open, and {_mebibytes(free)} of "
-                        f"{_mebibytes(limit)} are free (a version that it replaces keeps its "
-                        "memory until then)"
+                        f"it takes about {_mebibytes(needed)} to open, and "
+                        f"{_mebibytes(self._free)} of {_mebibytes(self._limit)} are free (a "
+                        "version that it replaces keeps its memory until then)"
                     )
-                self._changed.wait(WAIT_SECONDS)
+                self._changed.wait(RECHECK_SECONDS)
                 check()
             self._taken += needed
+            self._granted += needed
         try:
             yield
         finally:
@@ -66,7 +70,19 @@ class Room:
 
     def fits(self, needed: int) -> bool:
         """Whether there is room for `needed` bytes beside what is being opened."""
-        return needed <= self._free()[0] - self._taken
+        with self._changed:
+            return needed <= self._left(needed)
+
+    def _left(self, needed: int) -> int:
+        """The bytes that are left; looked at again where `needed` would not fit, or now and then.
+
+        Looking takes half a millisecond, and a thousand small models open in a few seconds.
+        """
+        now = time.monotonic()
+        if now - self._looked > FRESH_SECONDS or needed > self._free - self._granted:
+            self._free, self._limit = self._look()
+            self._looked, self._granted = now, self._taken
+        return self._free - self._granted
 
 
 ANY_ROOM = Room(lambda: (sys.maxsize, sys.maxsize))

@@ -134,11 +134,18 @@ def mapped(server: Cohort) -> set[str]:
 
 
 def test_processes_share_the_copies(server: Cohort, weights: Path, folder: Path) -> None:
-    """Two servers map one file; one that stops takes it from nobody, and leaves nothing open."""
+    """Two servers map one file; one that stops takes it from nobody, and leaves nothing open.
+
+    One that starts removes what a killed one left.
+    """
     opened = folder / "cache/weights"
+    left = opened / "open-killed"
+    left.mkdir()
+    os.utime(left, (0, 0))
     with cohort(folder / "models", folder) as other:
         assert len(mapped(server)) == 1
         assert mapped(other) == mapped(server)
+        wait_until(lambda: not left.exists())
         assert len(list(opened.glob("open-*"))) == 2
         assert other.stop() == 0
     assert len(list(opened.glob("open-*"))) == 1

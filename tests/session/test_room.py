@@ -43,6 +43,22 @@ def test_loads_wait_for_each_other_where_memory_is_short() -> None:
     assert done.is_set()
 
 
+def test_what_was_granted_since_the_last_look_counts() -> None:
+    """Many small ones are not looked at one by one, and are not too many together."""
+    looks: list[int] = []
+
+    def look() -> tuple[int, int]:
+        looks.append(1)
+        return 1000, 1000
+
+    room = Room(look)
+    with room.take(400), room.take(400):
+        assert room.fits(200)
+        assert not room.fits(201)
+    assert room.fits(1000)
+    assert len(looks) < 5
+
+
 def test_load_that_waits_can_be_ended() -> None:
     """By what it calls meanwhile; nothing stays taken."""
     room = Room(lambda: (100, 100))
