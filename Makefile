@@ -9,7 +9,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test coverage lint types lock conformance fuzz-models mutants simulate fuzz bench packages up down roll containers
+.PHONY: help serve test coverage lint types lock conformance fuzz-models mutants simulate soak chaos fuzz bench packages up down roll containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -59,6 +59,12 @@ mutants: $(VENV)/dev.stamp  ## Make faults in the code, one at a time, and say w
 
 simulate: $(VENV)/dev.stamp  ## Live a server's life many times, with delays, failures, reloads and stops drawn from seeds (SEEDS=100000)
 	@$(VENV)/bin/python -m tests.simulation --seeds $(or $(SEEDS),2000)
+
+soak: $(VENV)/dev.stamp  ## Have a server serve for ten minutes, under changes and faults drawn from a seed (ARGS="--seed 7 --seconds 600")
+	@$(VENV)/bin/python -m tests.soak $(ARGS)
+
+chaos: $(VENV)/dev.stamp packages  ## Try the faults of tests/chaos for longer than the tests do: more kills, longer stops, more clocks
+	@CHAOS=long $(VENV)/bin/python -m pytest -q tests/chaos
 
 fuzz: $(VENV)/dev.stamp  ## Send mutated bytes to all that reads a caller's (ARGS="--seconds 600", ARGS="--replay FILE")
 	@$(VENV)/bin/python -m tests.fuzz $(ARGS)

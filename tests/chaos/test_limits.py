@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -15,6 +14,7 @@ import pytest
 
 from tests import onnx_models
 from tests.chaos.callers import callers, put
+from tests.chaos.limits import limited
 from tests.e2e.processes import Cohort, cohort
 from tests.rest.wire import request
 from tests.waiting import wait_until
@@ -30,22 +30,6 @@ def server(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Co
     onnx_models.save(onnx_models.identity(), folder / "models/same/1/model.onnx")
     with cohort(folder / "models", folder, cache=cache) as server:
         yield server
-
-
-@contextmanager
-def limited(server: Cohort, kind: str, most: int) -> Iterator[None]:
-    """Let the process have no more than `most` of a kind."""
-
-    def limit(soft: str) -> None:
-        subprocess.run(["prlimit", f"--pid={server.process.pid}", f"--{kind}={soft}:"], check=True)
-
-    shown = ["prlimit", f"--pid={server.process.pid}", f"--{kind}", "--noheadings", "-o", "SOFT"]
-    before = subprocess.run(shown, check=True, capture_output=True, text=True).stdout.strip()
-    limit(str(most))
-    try:
-        yield
-    finally:
-        limit(before)
 
 
 def test_without_descriptors_nothing_is_unloaded(server: Cohort) -> None:

@@ -1,0 +1,67 @@
+"""What clients sent and heard, to be compared with what the server counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tests.chaos.callers import factor_of
+from tests.e2e.scrape import Scrape
+
+STEADY, SLOW, CHANGING, LEFT = "steady", "slow", "changing", "left"
+"""Always serves; takes a while; is unloaded now and then; whose callers leave."""
+
+EXPECTED = {
+    STEADY: {"OK", "InvalidInput"},
+    SLOW: {"OK", "DeadlineExceeded"},
+    CHANGING: {"OK", "NotReady", "ModelNotFound"},
+    LEFT: {"OK"},
+}
+"""The outcomes that a request to a model may have."""
+
+
+class Ledger:
+    """The requests of all clients.
+
+    sent, answered: How many; those whose callers left are neither.
+    outcomes: How many answers there were by model and code.
+    wrong: Answers that are not right, or were not expected.
+    """
+
+    def __init__(self) -> None:
+        self.sent = self.answered = 0
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        self.wrong: list[str] = []
+
+    def heard(self, model: str, code: str, *, told: object = "") -> None:
+        """Note an answer."""
+        self.answered += 1
+        self.outcomes[model, code] += 1
+        if code not in EXPECTED[model]:
+            self.wrong.append(f"{model}: {code} {told}")
+
+    def check(self, model: str, x: ArrayLike, y: ArrayLike, version: str) -> None:
+        """Check the numbers of an answer."""
+        factor = 1 if model == SLOW else factor_of(int(version))
+        if not np.array_equal(np.ravel(np.multiply(x, factor)), np.ravel(y)):
+            self.wrong.append(f"{model} {version}: {x!r} gave {y!r}")
+
+    def compare(self, scrape: Scrape) -> None:
+        """What the server counted must be what was heard, but where callers may have left.
+
+        A model that is not loaded is not counted by name.
+        """
+        for model in (STEADY, SLOW, CHANGING):
+            counted = Counter(
+                {
+                    code: int(scrape.value("model_inference_total", model=model, code=code))
+                    for code in scrape.by("model_inference_total", "code", model=model)
+                }
+            )
+            heard = Counter(
+                {code: count for (of, code), count in self.outcomes.items() if of == model}
+            )
+            heard.pop("ModelNotFound", None)
+            assert counted == heard, f"{model}: counted {counted}, heard {heard}"

@@ -1,0 +1,16 @@
+"""A soak, short: a server under load, changes and faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.chaos.lengths import draw_seed
+from tests.soak.soak import soak
+
+SECONDS = 30.0
+"""`make soak` takes ten minutes."""
+
+
+async def test_whatever_happens_each_request_gets_its_one_answer(tmp_path: Path) -> None:
+    """And the right one, the server counts the same, and holds no more than before."""
+    await soak(tmp_path, draw_seed(), SECONDS)
