@@ -28,8 +28,11 @@ from stat import S_ISREG
 
 from app.session.digests import Digests, hash_file, stamp
 
-UNUSED_SECONDS = 86_400.0
+UNUSED_SECONDS = 3600.0
 """How long content is kept that nobody has open: a restart or a rollback finds it."""
+
+SPARE_SHARE = 20
+"""One part in so many of the file system is left to others."""
 
 LOCKING_SECONDS = 60.0
 """How long a folder may have no lock yet."""
@@ -200,10 +203,15 @@ def _clean_now_and_then(weights: Path) -> None:
 
 def _make_room(weights: Path, size: int) -> None:
     """Delete what nobody has open where there is no room for `size` bytes. Raises OSError."""
-    if shutil.disk_usage(weights).free < size:
+    if not _has_room(weights, size):
         clean(weights, unused_seconds=0)
-    if shutil.disk_usage(weights).free < size:
+    if not _has_room(weights, size):
         raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+
+def _has_room(weights: Path, size: int) -> bool:
+    total, _, free = shutil.disk_usage(weights)
+    return size <= free - total // SPARE_SHARE
 
 
 def read_content(source: Path, digests: Digests) -> bytes:

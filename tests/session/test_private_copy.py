@@ -237,6 +237,33 @@ def test_cache_that_cannot_be_used_is_told_and_memory_taken(path: Path, cache: P
     assert not folders(cache)
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for two copies of the weights, and no more."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    size = f"size={5 * ROWS * 4 // 2}"
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", size, "none", folder], check=False)
+    if mounted.returncode:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)  # sessions have it mapped
+
+
+def test_room_is_made_of_what_nobody_has_open(path: Path, weights: Path, small_disk: Path) -> None:
+    """Once all that is there is open, memory is taken."""
+    opened = []
+    for number in range(3):
+        if number == 1:
+            secured(path, small_disk).close()
+        weights.write_bytes(np.full(ROWS, number, "f4").tobytes())
+        opened.append(secured(path, small_disk))
+    assert [one.copy is not None for one in opened] == [True, True, False]
+    assert [last(one.open()) for one in opened] == [0, 1, 2]
+    opened[0].close()
+    assert secured(path, small_disk).copy is not None
+
+
 def test_what_fits_nowhere_is_refused_with_numbers(
     path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
