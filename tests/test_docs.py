@@ -75,6 +75,14 @@ def test_what_a_page_names_is_there(page: Path) -> None:
     assert not missing_links(page, text)
 
 
+def test_each_promise_names_the_test_that_holds_it() -> None:
+    """Each row of the page on reliability; `test_what_a_page_names_is_there` sees to the names."""
+    text = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (?!promise|---)(.+?) \| (.+) \|$", text, re.MULTILINE)
+    assert len(rows) > 20
+    assert not [promise for promise, held in rows if not re.search(r"`tests/\S+::test_\w+`", held)]
+
+
 def test_what_is_not_there_is_caught(tmp_path: Path) -> None:
     """A file, a function, a method and a link that do not exist; those that do are fine."""
     good = "`app/errors.py`, `app/errors.py::CohortError`, `app/errors.py::CohortError.redacted`"
