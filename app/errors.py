@@ -128,9 +128,12 @@ class Overloaded(CohortError):
 
 
 class NotReady(CohortError):
-    """Loading, unavailable or draining. Retry after `retry_after` seconds; default 1."""
+    """Loading, unavailable or draining. Retry after `retry_after` seconds; default 1.
 
-    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
+    None where that would help nobody: the model waits for other files, or for an operator.
+    """
+
+    def __init__(self, message: str, *, retry_after: float | None = 1.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
@@ -174,7 +177,14 @@ class ConfigInvalid(CohortError):
 
 
 class LoadFailed(CohortError):
-    """A version cannot be loaded; the message is for the operator."""
+    """A version cannot be loaded; the message is for the operator.
+
+    `transient` is True where the same files may load another time.
+    """
+
+    def __init__(self, message: str, *, transient: bool = False) -> None:
+        super().__init__(message)
+        self.transient = transient
 
 
 def quoted(name: str, limit: int = 80) -> str:

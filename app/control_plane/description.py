@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from time import monotonic
 from typing import Any
 
 from app.profiling import ProfileResult
@@ -75,6 +76,7 @@ def describe_model(entry: ModelEntry) -> Description:
                 "version": str(one.number),
                 "state": one.state.value,
                 "reason": one.reason,
+                "retry_in_seconds": _retry_in(one),
                 "held_back": entry.held_back.get(one.number, ""),
             }
             for one in entry.versions.values()
@@ -85,13 +87,15 @@ def describe_model(entry: ModelEntry) -> Description:
 def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
     """A version: its state and, if it is loaded, specs, files, providers, batching and profile.
 
-    `held_back` says why only requests that name the version, and rollouts, reach it.
+    `held_back` says why only requests that name the version, and rollouts, reach it;
+    `retry_in_seconds` when one that failed is loaded again, null: when its files change.
     `timeout_ms` and `max_queue_delay_ms` are in milliseconds.
     """
     result: Description = {
         "version": str(entry.number),
         "state": entry.state.value,
         "reason": entry.reason,
+        "retry_in_seconds": _retry_in(entry),
         "held_back": model.held_back.get(entry.number, ""),
     }
     engine = entry.engine
@@ -137,6 +141,10 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
         "timeout_ms": round(engine.timeout * 1000, 3),
     }
     return result
+
+
+def _retry_in(entry: VersionEntry) -> float | None:
+    return None if entry.retry_at is None else round(max(0.0, entry.retry_at - monotonic()), 1)
 
 
 def describe_profile(found: ProfileResult, device: str, unpredictable: str = "") -> Description:

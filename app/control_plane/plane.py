@@ -11,7 +11,7 @@ from app.control_plane.reading import NO_READY_VERSION, ModelReader, Readiness
 from app.control_plane.shared_work import Shared
 from app.errors import MOST_LISTED, NotFound, NotReady, quoted
 from app.metrics import Metrics
-from app.registry import UNLOADED, Registry, SeenRegistry
+from app.registry import UNLOADED, Registry, SeenRegistry, seconds_until_ready
 from app.rollouts import Rollouts
 from app.scheduling import Trouble
 
@@ -143,7 +143,8 @@ class ControlPlane(ModelReader):
         await self._registry.loaded(name)
         for entry in self._registry.model(name).versions.values():
             if entry.reason:
-                raise NotReady(f"version {entry.number}: {entry.reason}")
+                wait = seconds_until_ready([entry], monotonic())
+                raise NotReady(f"version {entry.number}: {entry.reason}", retry_after=wait)
 
     def unload(self, name: str) -> None:
         """Unload a model until `load` or a restart. Requests in flight finish.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import NoReturn
 
 from app.data_plane.coalescing import Coalescer
@@ -11,7 +12,7 @@ from app.data_plane.limit import ConcurrencyLimit
 from app.data_plane.memory import MemoryBudget
 from app.errors import CohortError, InvalidInput, NotReady, Overloaded, available, quoted
 from app.metrics import Metrics
-from app.registry import Catalog, Readable, SeenRegistry
+from app.registry import Catalog, Readable, SeenRegistry, seconds_until_ready
 from app.rollouts import LiveRollout, Rollouts, Sticky
 
 KeyOf = Callable[[Sticky], str | None]
@@ -196,12 +197,14 @@ class DataPlane:
     def _choose(self, name: str, live: LiveRollout, key_of: KeyOf | None) -> tuple[str, str]:
         sticky = live.rollout.sticky
         key = None if sticky is None or key_of is None else key_of(sticky) or None
-        ready = self._registry.model(name).ready
-        chosen = live.choose(key, ready)
-        if chosen.version not in ready:
+        model = self._registry.model(name)
+        chosen = live.choose(key, model.ready)
+        if chosen.version not in model.ready:
+            baseline = model.versions.get(chosen.version)
             raise NotReady(
                 f"version {chosen.version} of model {quoted(name)}, its rollout's baseline, is not "
-                "ready"
+                "ready",
+                retry_after=seconds_until_ready([baseline] if baseline else [], monotonic()),
             )
         return chosen.name, str(chosen.version)
 

@@ -195,6 +195,8 @@ class Inspector:
             raise LoadFailed("its files changed while it was inspected")
         harm, lasting = _harm(job, starved, ended)
         self._observe(Inspected(opener.origin, key["model"], monotonic() - started, harm))
+        if ended is not None and ended.code == -signal.SIGKILL:
+            raise LoadFailed(harm, transient=True)
         finding = Finding(external, harm, peak)
         if self._findings is not None and lasting and (was_read or harm):
             self._findings.write(key, finding)

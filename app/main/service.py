@@ -297,13 +297,14 @@ class Service:
                 self.rollouts.begin_waiting()
             case VersionMeasured(model, version):
                 _log_measured(model, version)
-            case VersionFailed(model, number, reason, serving):
+            case VersionFailed(model, number, reason, serving, retry_in):
                 log.error(
                     "version unavailable",
                     model=model,
                     version=number,
                     reason=reason,
                     former_files_serve=serving,
+                    retry_in_seconds=None if retry_in is None else round(retry_in, 1),
                 )
             case VersionUnloaded(model, number):
                 log.info("version unloaded", model=model, version=number)

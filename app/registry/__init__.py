@@ -7,7 +7,15 @@ being replaced serves until the new one is READY, and closes when its last reque
 """
 
 from app.registry.actions import Load, Unload, plan, select_versions
-from app.registry.catalog import UNLOADED, Catalog, ModelEntry, Source, State, VersionEntry
+from app.registry.catalog import (
+    UNLOADED,
+    Catalog,
+    ModelEntry,
+    Source,
+    State,
+    VersionEntry,
+    seconds_until_ready,
+)
 from app.registry.engine import Cancellable, Engine, EngineDescription, LeaseCount, RequestQueue
 from app.registry.events import (
     RegistryEvent,
@@ -48,5 +56,6 @@ __all__ = [
     "VersionUnloaded",
     "hold_back",
     "plan",
+    "seconds_until_ready",
     "select_versions",
 ]

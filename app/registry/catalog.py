@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -55,6 +55,8 @@ class VersionEntry:
     engine: What answers its requests; None unless it is READY or UNLOADING.
     batching_off: Why its requests run one by one although its config allows batches; default "".
     padding_off: Why its requests are not padded although its config says so; default "".
+    retry_at: When it is loaded again, in seconds on the monotonic clock; default None: when its
+        files change, or an operator asks.
     """
 
     number: int
@@ -64,6 +66,7 @@ class VersionEntry:
     engine: Engine | None = None
     batching_off: str = ""
     padding_off: str = ""
+    retry_at: float | None = None
 
     @property
     def outdated(self) -> bool:
@@ -120,6 +123,19 @@ class ModelEntry:
 
 Catalog = Mapping[str, ModelEntry]
 """Every model by name."""
+
+
+def seconds_until_ready(versions: Iterable[VersionEntry], now: float) -> float | None:
+    """In how many seconds it is worth asking again for a version that is not READY; None: never.
+
+    now: On the monotonic clock.
+    """
+    waits = [
+        1.0 if one.retry_at is None else max(1.0, one.retry_at - now)
+        for one in versions
+        if one.retry_at is not None or one.state in {State.LOADING, State.UNLOADING}
+    ]
+    return min(waits, default=None)
 
 
 def find_model(name: str, catalog: Catalog, *, settled: bool) -> ModelEntry:

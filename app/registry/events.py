@@ -16,12 +16,17 @@ class VersionReady(NamedTuple):
 
 
 class VersionFailed(NamedTuple):
-    """A version could not be loaded. `serving` is whether its former files still serve."""
+    """A version could not be loaded.
+
+    serving: Whether its former files still serve.
+    retry_in: Seconds until it is tried again; None: when its files change.
+    """
 
     model: str
     number: int
     reason: str
     serving: bool
+    retry_in: float | None = None
 
 
 class VersionUnloaded(NamedTuple):

@@ -28,6 +28,11 @@ MOST_LOADS = 8
 ENDING_SECONDS = 1.0
 """How long a load that was cancelled may take to end. Most do at once, or at the next node."""
 
+
+class LoadTimedOut(LoadFailed):
+    """A load took longer than `load_timeout_s`."""
+
+
 Outcome = asyncio.Future[PreparedVersion]
 
 
@@ -65,7 +70,8 @@ class LoadThreads:
         if version in self._left:
             raise LoadFailed(
                 "an earlier load of it could not be ended and still goes on; it is tried again "
-                "after that, or when the server is restarted"
+                "after that, or when the server is restarted",
+                transient=True,
             )
         async with self._place():
             began = monotonic()
@@ -159,9 +165,9 @@ class LoadThreads:
         token.cancel(reason)
         await asyncio.wait({outcome}, timeout=ENDING_SECONDS)
         if not outcome.done():
-            raise LoadFailed(f"{reason}, which cannot be ended and goes on")
+            raise LoadTimedOut(f"{reason}, which cannot be ended and goes on")
         if (error := outcome.exception()) is not None:
-            raise LoadFailed(reason) from error
+            raise LoadTimedOut(reason) from error
 
 
 def _close(outcome: Outcome) -> None:

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import monotonic
 
 from app.errors import NotReady, VersionNotFound, quoted
-from app.registry.catalog import Catalog, ModelEntry, State, VersionEntry, find_model
+from app.registry.catalog import (
+    Catalog,
+    ModelEntry,
+    State,
+    VersionEntry,
+    find_model,
+    seconds_until_ready,
+)
 from app.repository import Signatures, Snapshot
 
 
@@ -31,14 +39,17 @@ class PublishedCatalog:
         entry = self.model(model)
         chosen = entry.default if version is None else self.version(model, version)
         if chosen is None:
-            reason = (
-                "was unloaded"
-                if model in self._unloaded
-                else f"has no ready version; GET /models/{model} says why"
+            if model in self._unloaded:
+                raise NotReady(f"model {quoted(model)} was unloaded", retry_after=None)
+            raise NotReady(
+                f"model {quoted(model)} has no ready version; GET /models/{model} says why",
+                retry_after=seconds_until_ready(entry.versions.values(), monotonic()),
             )
-            raise NotReady(f"model {quoted(model)} {reason}")
         if chosen.state is not State.READY:
-            raise NotReady(f"version {chosen.number} of model {quoted(model)} is {chosen.state}")
+            raise NotReady(
+                f"version {chosen.number} of model {quoted(model)} is {chosen.state}",
+                retry_after=seconds_until_ready([chosen], monotonic()),
+            )
         return chosen
 
     def version(self, model: str, version: str) -> VersionEntry:

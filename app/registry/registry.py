@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 
 from app.batching import (
     Batcher,
@@ -44,6 +45,7 @@ from app.registry.loads import Loads
 from app.registry.measurer import Measurer
 from app.registry.preparation import PreparedVersion, prepare_version
 from app.registry.published import PublishedCatalog
+from app.registry.retrying import Retries
 from app.registry.succession import misfit_in_place
 from app.repository import ModelConfig, Snapshot
 from app.session import ANY_MODEL, CancellationToken, ModelRules, Signature
@@ -86,6 +88,7 @@ class Registry(PublishedCatalog):
         self._wanted: tuple[Snapshot, Mapping[str, AbstractSet[int]]] | None = None
         self._threads = LoadThreads()
         self._loads = Loads(self._load, self._on_load_over)
+        self._retries = Retries(self._retry)
         self._first: set[str] | None = None  # models that the first pass still loads
         self._first_over = asyncio.Event()
         self._wake = wake
@@ -140,6 +143,7 @@ class Registry(PublishedCatalog):
                 self._unload(Unload(model, number))
             else:
                 self._loads.cancel(model, number)
+                self._retries.forget(model, number)
                 self._mark_unloaded(Load(model, number, version.source))
 
     def reload_model(self, model: str) -> None:
@@ -152,8 +156,8 @@ class Registry(PublishedCatalog):
         if model in self.catalog:
             for version in self.catalog[model].versions.values():
                 if version.reason:
-                    outdated = replace(version.source, stamp="")  # differs from what is on disk
-                    self._put(model, replace(version, source=outdated))
+                    self._retries.forget(model, version.number)
+                    self._put(model, _outdated(version))
 
     def close(self) -> None:
         """Unload every version of every model. Engines with requests close after the last one.
@@ -216,10 +220,8 @@ class Registry(PublishedCatalog):
             prepared, took = await self._threads.run(
                 (model, number), prepare, token, seconds=seconds
             )
-        except LoadFailed as error:
-            self._record_failure(load, str(error))
         except Exception as error:  # noqa: BLE001 - other versions must still load
-            self._record_failure(load, f"{type(error).__name__}: {error}")
+            self._record_failure(load, error)
         else:
             self._publish(load, prepared, took)
 
@@ -249,7 +251,7 @@ class Registry(PublishedCatalog):
         allowed = source.config is not None and source.config.allow_signature_change
         if misfit := "" if allowed else misfit_in_place(former, signature):
             prepared.close()
-            self._record_failure(load, misfit)
+            self._record_failure(load, LoadFailed(misfit))
             return
         engine = self._make_engine(model, number, prepared)
         entry = VersionEntry(
@@ -261,6 +263,7 @@ class Registry(PublishedCatalog):
             padding_off=prepared.profile_result.padding.reason,
         )
         self._put(model, entry)
+        self._retries.forget(model, number)
         self._once_ready.add(model)
         if before is not None and before.engine is not None and before.state is State.READY:
             self._close_when_idle(before.engine)
@@ -268,15 +271,27 @@ class Registry(PublishedCatalog):
         if not engine.profile.complete:
             self._measure(model, number, engine)
 
-    def _record_failure(self, load: Load, reason: str) -> None:
+    def _record_failure(self, load: Load, error: Exception) -> None:
         model, number, source = load
+        kind = "" if isinstance(error, LoadFailed) else f"{type(error).__name__}: "
+        reason = f"{kind}{error}"
+        retry_at = self._retries.plan(model, number, source, error)
         before = self._entry(model, number)
         serving = before is not None and before.state is State.READY
         if before is not None and serving:
-            self._put(model, replace(before, source=source, reason=reason))
+            entry = replace(before, source=source, reason=reason, retry_at=retry_at)
         else:
-            self._put(model, VersionEntry(number, State.UNAVAILABLE, source, reason))
-        self._observe(VersionFailed(model, number, reason, serving))
+            entry = VersionEntry(number, State.UNAVAILABLE, source, reason, retry_at=retry_at)
+        self._put(model, entry)
+        retry_in = None if retry_at is None else retry_at - monotonic()
+        self._observe(VersionFailed(model, number, reason, serving, retry_in))
+
+    def _retry(self, model: str, number: int) -> None:
+        """Load a version again whose failure may have passed."""
+        entry = self._entry(model, number)
+        if entry is not None and entry.retry_at is not None:
+            self._put(model, replace(_outdated(entry), retry_at=None))
+            self._proceed([model])
 
     def _make_engine(self, model: str, number: int, prepared: PreparedVersion) -> BatchedSession:
         count = self._count(model, str(number))
@@ -308,6 +323,7 @@ class Registry(PublishedCatalog):
     def _unload(self, unload: Unload) -> None:
         model, number = unload
         self._loads.cancel(model, number)
+        self._retries.forget(model, number)
         entry = self._entry(model, number)
         if entry is None:
             return
@@ -353,3 +369,8 @@ class Registry(PublishedCatalog):
         if (entry := self._entry(model, number)) is not None:
             self._put(model, replace(entry, batching_off=reason))
         self._observe(VersionUnbatched(model, number, reason))
+
+
+def _outdated(entry: VersionEntry) -> VersionEntry:
+    """The entry as loaded from what is not on disk any more, so that it is loaded again."""
+    return replace(entry, source=replace(entry.source, stamp=""))

@@ -71,7 +71,7 @@ def body_of(error: CohortError) -> bytes:
 
 def headers_of(error: CohortError) -> dict[str, str]:
     """Headers that say when to retry, or how to authenticate."""
-    if isinstance(error, Overloaded | NotReady):
+    if isinstance(error, Overloaded | NotReady) and error.retry_after is not None:
         return {"retry-after": str(max(1, math.ceil(error.retry_after)))}
     if isinstance(error, Unauthorized):
         return {"www-authenticate": "Bearer"}

@@ -18,7 +18,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from app.codec import SIGNATURE, V1Request, are_large, parse_v1
 from app.control_plane import ControlPlane, ModelReader
 from app.data_plane import DataPlane, Lease, Outputs
-from app.errors import CohortError, InvalidInput, MethodNotAllowed, NotFound, NotReady, quoted
+from app.errors import CohortError, InvalidInput, MethodNotAllowed, NotFound, quoted
 from app.rest.calls import JSON, Encoded, Headers, Read, Route, respond_to_call
 from app.rest.credentials import visible_to
 from app.rest.predict import ErrorBody, check_media
@@ -151,12 +151,10 @@ def model_status(plane: ModelReader, address: Address) -> dict[str, Any]:
 
 def signature_metadata(plane: ModelReader, address: Address) -> dict[str, Any]:
     """`GetModelMetadata`: the signature of the version named, or of the one that answers."""
-    version = version_of(plane, address) or plane.model(address.model)["default_version"]
-    if version is None:
-        raise NotReady(f"no version of model {quoted(address.model)} is ready")
+    version = version_of(plane, address) or plane.ready(address.model)
     described = plane.version(address.model, version)
     if "inputs" not in described:
-        raise NotReady(f"version {version} of model {quoted(address.model)} is not loaded")
+        plane.ready(address.model, version)  # says why it is not
     signature = {
         "inputs": _tensors(described["inputs"]),
         "outputs": _tensors(described["outputs"]),

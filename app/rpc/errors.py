@@ -80,7 +80,7 @@ def metadata_of(error: CohortError, request_id: str) -> TrailingMetadata:
     (https://github.com/grpc/proposal/blob/master/A6-client-retries.md).
     """
     about = (("error-code", error.code), (REQUEST_ID, request_id))
-    if isinstance(error, Overloaded | NotReady):
+    if isinstance(error, Overloaded | NotReady) and error.retry_after is not None:
         wait = str(max(1, math.ceil(error.retry_after * 1000)))
         return (*about, ("grpc-retry-pushback-ms", wait))
     return about

@@ -5,7 +5,7 @@ An `Opener` opens a model file; a `Session` has specs, metadata, a truthful `pla
 
 from app.session.cancellation import CancellationToken, WorkCancelled
 from app.session.digests import Digests
-from app.session.failures import ran_out_of_memory, sentence
+from app.session.failures import lacks_resources, ran_out_of_memory, sentence
 from app.session.identity import machine, runtime_build
 from app.session.memory import give_back_memory
 from app.session.opening import Opener, SessionOptions, open_session
@@ -59,6 +59,7 @@ __all__ = [
     "clean_copies",
     "cores",
     "give_back_memory",
+    "lacks_resources",
     "lower_priority",
     "machine",
     "model_rules",

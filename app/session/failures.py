@@ -19,6 +19,11 @@ _MEMORY = re.compile(
     re.IGNORECASE,
 )
 _ARENA = re.compile(r"Available memory of|Failed to allocate memory for requested buffer")
+_LACKING = re.compile(
+    r"Too many open files|Resource temporarily unavailable|can't start new thread"
+    r"|Input/output error|busy or unavailable|DEVICE_?(?:UNAVAILABLE|BUSY)",
+    re.IGNORECASE,
+)
 _DEVICE = re.compile(
     r"\b(?:CUDA|CUDNN|CUBLAS|CUBLASLT|CUFFT|CUSPARSE|NCCL|HIP|ROCM|MIOPEN|ROCBLAS|HIPBLAS)[ _]"
     r"(?:failure|error|status|driver)|\bcuda[A-Z]\w+|CUD(?:A|NN)_(?:ERROR|STATUS)|CUBLAS_STATUS"
@@ -133,6 +138,14 @@ def run_failure(error: Exception, memory_limit_mb: int | None = None) -> CohortE
 def ran_out_of_memory(error: BaseException | None) -> bool:
     """Whether `error`, raised by the runtime, says that memory is lacking."""
     return isinstance(error, MemoryError) or _MEMORY.search(str(error)) is not None
+
+
+def lacks_resources(error: BaseException) -> bool:
+    """Whether `error`, of the runtime or the interpreter, is about what may be had another time.
+
+    Memory, descriptors, threads, a disk, or a device that others use.
+    """
+    return ran_out_of_memory(error) or _LACKING.search(str(error)) is not None
 
 
 _state = ort.capi.onnxruntime_pybind11_state

@@ -105,11 +105,12 @@ class Opener(ModelFiles):
         runtime = _Runtime(self, external=bool(model.external), exclusive_threads=exclusive_threads)
         fallbacks: list[Fallback] = []
         for place, link in enumerate(chain):
-            raw, reason = None, refusal(link)
+            raw, reason, failure = None, refusal(link), None
             if not reason:
                 try:
                     raw = runtime.open(_links(chain[place:], policy), policy)
                 except Exception as error:
+                    failure = error
                     self.token.check()
                     reason = sentence(str(error)) or type(error).__name__
                     if policy == "require_all":
@@ -128,7 +129,8 @@ class Opener(ModelFiles):
                         raise LoadFailed(CHANGED)
                     return session
             if policy != "prefer":
-                raise LoadFailed(f"provider_policy {policy} asks for {link.name}: {reason}")
+                asked = f"provider_policy {policy} asks for {link.name}"
+                raise LoadFailed(f"{asked}: {reason}") from failure
             fallbacks.append(Fallback(link.name, reason))
         reasons = "; ".join(f"{fallback.provider}: {fallback.reason}" for fallback in fallbacks)
         raise LoadFailed(f"no provider of the chain can serve it ({reasons})")

@@ -19,6 +19,9 @@ from tests.engines import ControlledEngine, make_catalog, make_entry, make_regis
 from tests.fakes import make_metrics
 from tests.planes import make_control_plane, make_rollouts
 
+SOUND = {"retry_in_seconds": None, "held_back": ""}
+"""What is said of a version beside its state, where nothing is to be said."""
+
 
 def test_models_are_listed_with_the_states_of_their_versions() -> None:
     """The default is the highest READY version; a version that failed says why."""
@@ -31,16 +34,14 @@ def test_models_are_listed_with_the_states_of_their_versions() -> None:
                 "name": "m",
                 "default_version": "1",
                 "versions": [
-                    {"version": "1", "state": "READY", "reason": "", "held_back": ""},
-                    {"version": "2", "state": "UNAVAILABLE", "reason": "broken", "held_back": ""},
+                    {"version": "1", "state": "READY", "reason": "", **SOUND},
+                    {"version": "2", "state": "UNAVAILABLE", "reason": "broken", **SOUND},
                 ],
             },
             {
                 "name": "none",
                 "default_version": None,
-                "versions": [
-                    {"version": "7", "state": "UNAVAILABLE", "reason": "broken", "held_back": ""}
-                ],
+                "versions": [{"version": "7", "state": "UNAVAILABLE", "reason": "broken", **SOUND}],
             },
         ]
     }
@@ -111,10 +112,10 @@ def test_a_version_without_an_engine_has_only_its_state() -> None:
         "version": "1",
         "state": "UNAVAILABLE",
         "reason": "broken",
-        "held_back": "",
+        **SOUND,
     }
     assert plane.model("m")["versions"] == [
-        {"version": "1", "state": "UNAVAILABLE", "reason": "broken", "held_back": ""}
+        {"version": "1", "state": "UNAVAILABLE", "reason": "broken", **SOUND}
     ]
 
 

@@ -49,6 +49,7 @@ class Nature:
     fails: How often a run fails by no fault of its inputs.
     unpredictable: Why its runs cannot be estimated; "" where they can.
     broken: Whether it cannot be loaded.
+    lacking: How often a load fails for want of memory.
     loading: Seconds that loading takes; infinite where it has no end.
     heeds: Whether loading ends when it is cancelled. What has no end and does not takes
         STUBBORN_SECONDS.
@@ -61,6 +62,7 @@ class Nature:
     fails: float = 0.0
     unpredictable: str = ""
     broken: bool = False
+    lacking: float = 0.0
     loading: float = 0.1
     heeds: bool = True
 
@@ -77,6 +79,7 @@ class Nature:
             fails=random.choice((0.0, 0.0, 0.02)),
             unpredictable=random.choice(("", "", "", "it has a loop")),
             broken=may_break and random.random() < 0.25,
+            lacking=random.choice((0.0, 0.0, 0.7)) if may_break else 0.0,
             loading=random.choice((0.0, 0.01, 0.5, 3.0, inf if may_break else 0.1)),
             heeds=random.random() < 0.7,
         )
@@ -238,6 +241,8 @@ def prepare(
             token.check()
         turns.work(min(seconds, 0.1 if nature.heeds else seconds))
         seconds -= 0.1 if nature.heeds else seconds
+    if turns.random.random() < nature.lacking:
+        raise MemoryError
     if nature.broken:
         raise LoadFailed("it is broken")
     session = Session(turns, number, nature, places, injected, violated)

@@ -152,6 +152,11 @@ def leave_open_what_was_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "_close", lambda outcome: None)
 
 
+def forget_to_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version that lacked memory is not loaded once that is there."""
+    monkeypatch.setattr(Registry, "_retry", lambda self, model, number: None)
+
+
 @pytest.mark.parametrize(
     "put_in",
     [
@@ -166,6 +171,7 @@ def leave_open_what_was_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
         unload_before_the_next_is_ready,
         forget_a_load_that_was_left,
         leave_open_what_was_cancelled,
+        forget_to_try_again,
     ],
 )
 def test_a_bug_is_found(

@@ -117,6 +117,7 @@ class World:
         with (
             mock.patch("app.main.service.cores", return_value=slots),
             mock.patch("app.rollouts.rollout._random", Random(self.random.random())),
+            mock.patch("app.registry.retrying._random", Random(self.random.random())),
             mock.patch.object(Batcher, "submit", submit_noted),
             mock.patch.object(Batcher, "take", take_noted),
             mock.patch("app.main.service.OrtRunControl", Control),
@@ -270,6 +271,8 @@ class World:
                     and not loads.source(model.name, entry.number)
                 ):
                     self.violated(f"{model.name} {entry.number} is LOADING, and no load goes on")
+                if idle and entry.retry_at is not None and entry.retry_at < self.turns.now - 1:
+                    self.violated(f"{model.name} {entry.number} is not tried again")
                 if not isinstance(engine, BatchedSession):
                     continue
                 if engine.leases.count < 0:
