@@ -20,19 +20,15 @@ from app.control_plane import ControlPlane, ProcessHealth
 from app.data_plane import DataPlane, MemoryBudget
 from app.inspection import Inspected, InspectionLimits, Inspector
 from app.main.model_loader import ModelLoader
+from app.main.registry_log import log_ready, log_registry_event
 from app.main.resources import available_connections, share_connections
 from app.metrics import KeyMetrics, Metrics, RolloutMetrics, TlsMetrics
 from app.registry import (
+    PACE_INTERVAL_SECONDS,
     ModelEntry,
     Registry,
     RegistryEvent,
-    VersionEntry,
-    VersionFailed,
-    VersionLeftLoop,
-    VersionMeasured,
     VersionReady,
-    VersionUnbatched,
-    VersionUnloaded,
 )
 from app.rest.heads import HeadRules
 from app.rest.hot import Hot
@@ -206,6 +202,9 @@ class Service:
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             background = [
                 tasks.create_task(self._repeat(self.rollout_watcher.step, GUARD_INTERVAL_SECONDS)),
+                tasks.create_task(
+                    self._repeat(self.registry.look_at_profiles, PACE_INTERVAL_SECONDS)
+                ),
                 tasks.create_task(self._watch_health()),
                 tasks.create_task(self._return_memory()),
                 tasks.create_task(self.model_loader.report_first()),
@@ -293,25 +292,10 @@ class Service:
             case VersionReady(model, version, seconds):
                 self.metrics.version(model, str(version.number)).load.observe(seconds)
                 held_back = self.registry.model(model).held_back.get(version.number, "")
-                _log_ready(model, version, seconds, held_back)
+                log_ready(event, held_back)
                 self.rollouts.begin_waiting()
-            case VersionMeasured(model, version):
-                _log_measured(model, version)
-            case VersionFailed(model, number, reason, serving, retry_in):
-                log.error(
-                    "version unavailable",
-                    model=model,
-                    version=number,
-                    reason=reason,
-                    former_files_serve=serving,
-                    retry_in_seconds=None if retry_in is None else round(retry_in, 1),
-                )
-            case VersionUnloaded(model, number):
-                log.info("version unloaded", model=model, version=number)
-            case VersionUnbatched(model, number, reason):
-                log.warning("batching disabled", model=model, version=number, reason=reason)
-            case VersionLeftLoop(model, number, reason):
-                log.warning("runs left the event loop", model=model, version=number, reason=reason)
+            case _:
+                log_registry_event(event)
 
 
 def _secret(value: SecretStr | None) -> str | None:
@@ -351,50 +335,3 @@ def _log_inspected(inspected: Inspected) -> None:
         seconds=round(inspected.seconds, 3),
         harm=inspected.harm,
     )
-
-
-def _log_ready(model: str, version: VersionEntry, seconds: float, held_back: str) -> None:
-    if version.engine is None:
-        return
-    version_log = log.bind(model=model, version=version.number)
-    description = version.engine.describe()
-    placement = description.placement
-    version_log.info(
-        "version ready",
-        seconds=round(seconds, 3),
-        provider=placement.active,
-        sha256=description.files.get(version.source.path.name),
-    )
-    if placement.fell_back:
-        version_log.warning(
-            "provider fell back",
-            wanted=placement.wanted[0],
-            active=placement.active,
-            reason=placement.reason,
-        )
-    if held_back:
-        version_log.warning("only requests that name the version reach it", reason=held_back)
-    _log_verdicts(version_log, version)
-
-
-def _log_measured(model: str, version: VersionEntry) -> None:
-    if version.engine is None:
-        return
-    version_log = log.bind(model=model, version=version.number)
-    found = version.engine.describe().profile
-    version_log.info(
-        "version measured",
-        max_batch_size=found.profile.max_batch_size,
-        exclusive_threads=found.threads.chosen,
-        kept=found.kept,
-    )
-    _log_verdicts(version_log, version)
-
-
-def _log_verdicts(version_log: Any, version: VersionEntry) -> None:
-    if version.engine is not None and (reason := version.engine.describe().unpredictable):
-        version_log.info("runs stay off the event loop", reason=reason)
-    if version.batching_off:
-        version_log.warning("requests run one by one", reason=version.batching_off)
-    if version.padding_off:
-        version_log.warning("requests are not padded to share a run", reason=version.padding_off)

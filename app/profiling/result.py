@@ -42,6 +42,7 @@ class ProfileResult:
     measured: When it was measured, in UTC and ISO 8601.
     kept: Whether it was read from the store; default False: it was measured now.
     complete: Whether everything was measured; default True.
+    doubt: Why it is to be measured again; default "": nothing speaks against it.
     """
 
     profile: Profile
@@ -51,6 +52,7 @@ class ProfileResult:
     measured: str = ""
     kept: bool = False
     complete: bool = True
+    doubt: str = ""
 
 
 def key_for(opener: Opener, session: Session, batching: BatchPolicy) -> dict[str, str]:

@@ -16,9 +16,11 @@ from app.registry.catalog import (
     VersionEntry,
     seconds_until_ready,
 )
+from app.registry.doubt import PACE_INTERVAL_SECONDS
 from app.registry.engine import Cancellable, Engine, EngineDescription, LeaseCount, RequestQueue
 from app.registry.events import (
     RegistryEvent,
+    VersionDoubted,
     VersionFailed,
     VersionLeftLoop,
     VersionMeasured,
@@ -31,6 +33,7 @@ from app.registry.seen import Readable, SeenRegistry
 from app.registry.succession import hold_back
 
 __all__ = [
+    "PACE_INTERVAL_SECONDS",
     "UNLOADED",
     "Cancellable",
     "Catalog",
@@ -47,6 +50,7 @@ __all__ = [
     "Source",
     "State",
     "Unload",
+    "VersionDoubted",
     "VersionEntry",
     "VersionFailed",
     "VersionLeftLoop",

@@ -11,6 +11,7 @@ from typing import Any
 
 from app.batching import Batcher, BatchObserver, InlineRun, Reply, Ticket
 from app.profiling import MEASURING, ProfileResult
+from app.registry.doubt import Doubt
 from app.registry.engine import EngineDescription, LeaseCount, RequestQueue
 from app.registry.measurement import Measurement
 from app.registry.measurer import MeasuredVersion
@@ -42,8 +43,8 @@ class BatchedSession:
     """
 
     __slots__ = (
-        "_batcher", "_former", "_inline_run", "_name", "_observe", "_prepared", "_wake", "closed",
-        "example", "inputs", "labels", "leases", "outputs", "timeout", "unbatched",
+        "_batcher", "_doubt", "_former", "_inline_run", "_name", "_observe", "_prepared", "_wake",
+        "closed", "example", "inputs", "labels", "leases", "outputs", "timeout", "unbatched",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +63,7 @@ class BatchedSession:
         self._observe = observe
         self._inline_run = inline_run
         self._name = name
+        self._doubt = Doubt()
         self._batcher = self._make_batcher()
         self._former: list[tuple[Batcher, Session | None]] = []  # until their requests are over
         self.leases = LeaseCount()
@@ -108,13 +110,29 @@ class BatchedSession:
         """What measures the version; None where it cannot be measured."""
         return self._prepared.measurement
 
+    def look_at_pace(self, now: float) -> str:
+        """Why the profile is to be measured again, which is said once; "" where it is not.
+
+        `now` is in seconds on the monotonic clock.
+        """
+        prepared, found = self._prepared, self._prepared.profile_result
+        unpredictable = prepared.session.unpredictable
+        if prepared.measurement is None or not found.complete or unpredictable:
+            return ""
+        profiled = found.profile.seconds_for(1)
+        doubt = self._doubt.look(self._batcher.seconds_for(1) / profiled, profiled, now)
+        if doubt:
+            self._prepared = replace(prepared, profile_result=replace(found, doubt=doubt))
+        return doubt
+
     def adopt(self, measured: MeasuredVersion) -> None:
         """Serve by what was measured from the next request on; those before it finish as they are.
 
         What requests have shown stays so: that rows of outputs do not follow those of inputs, or
         that runs are too long for the event loop.
         """
-        before, exclusive = self._batcher, self._prepared.exclusive
+        before, exclusive, former = self._batcher, self._prepared.exclusive, self.profile
+        self._doubt.settle(former.profile.seconds_for(1), measured.found.profile.seconds_for(1))
         self.unbatched |= self._prepared.policy.batches and not before.policy.batches
         self._prepared = self._prepared.profiled(measured.found, measured.exclusive)
         if self.unbatched:
@@ -228,6 +246,8 @@ class BatchedSession:
     def close(self) -> None:
         """Fail queued requests with NotReady and close the session. Runs in flight finish."""
         self.closed = True
+        if self.measurement is not None:
+            self.measurement.stop()
         self._batcher.close()
         self._prepared.close()
         for batcher, exclusive in self._former:

@@ -59,6 +59,14 @@ class VersionMeasured(NamedTuple):
     version: VersionEntry
 
 
+class VersionDoubted(NamedTuple):
+    """The runs of a version are not as its profile says; it is measured again."""
+
+    model: str
+    number: int
+    reason: str
+
+
 RegistryEvent = (
     VersionReady
     | VersionFailed
@@ -66,4 +74,5 @@ RegistryEvent = (
     | VersionUnbatched
     | VersionLeftLoop
     | VersionMeasured
+    | VersionDoubted
 )

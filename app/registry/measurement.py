@@ -66,6 +66,10 @@ class Measurement:
             self.opener, self.session, self.trial, batching, self.store, fresh=fresh, runs=runs
         )
 
+    def stop(self) -> None:
+        """Let a session that is being opened be the last; from any thread."""
+        self.opener.token.cancel("the version is closed")
+
     def open_exclusive(self, found: ProfileResult, runs_of: RunsOf) -> Session | None:
         """Open the model on as many threads as were `found` to pay, and try it.
 

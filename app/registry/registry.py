@@ -33,6 +33,7 @@ from app.registry.catalog import (
 from app.registry.engine import Engine
 from app.registry.events import (
     RegistryEvent,
+    VersionDoubted,
     VersionFailed,
     VersionLeftLoop,
     VersionMeasured,
@@ -351,7 +352,19 @@ class Registry(PublishedCatalog):
 
         engine.leases.when_idle(close)
 
-    def _measure(self, model: str, number: int, engine: BatchedSession) -> None:
+    async def look_at_profiles(self) -> None:
+        """Have versions measured again whose runs show that their profiles are wrong."""
+        now = monotonic()
+        for model in self.catalog.values():
+            for number, entry in model.versions.items():
+                engine = entry.engine
+                if isinstance(engine, BatchedSession) and (doubt := engine.look_at_pace(now)):
+                    self._observe(VersionDoubted(model.name, number, doubt))
+                    self._measure(model.name, number, engine, fresh=True)
+
+    def _measure(
+        self, model: str, number: int, engine: BatchedSession, *, fresh: bool = False
+    ) -> None:
         """Measure a version in idle moments, and record what follows."""
 
         def adopted() -> None:
@@ -363,7 +376,7 @@ class Registry(PublishedCatalog):
                 self._put(model, entry)
                 self._observe(VersionMeasured(model, entry))
 
-        self._measurer.measure(model, number, engine, adopted)
+        self._measurer.measure(model, number, engine, adopted, fresh=fresh)
 
     def _record_unbatched(self, model: str, number: int, reason: str) -> None:
         if (entry := self._entry(model, number)) is not None:

@@ -258,6 +258,7 @@ def test_profile_in_json_has_these_fields(models: Path, tmp_path: Path) -> None:
         "measured",
         "kept",
         "complete",
+        "doubt",
         "threads",
         "concurrency",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +11,15 @@ import numpy as np
 import pytest
 
 from app.profiling import MEASURING, Threads, profile_briefly, result
-from app.registry import VersionEntry, VersionMeasured, VersionReady, measurement, measurer
+from app.registry import (
+    VersionDoubted,
+    VersionEntry,
+    VersionMeasured,
+    VersionReady,
+    doubt,
+    measurement,
+    measurer,
+)
 from app.registry.batched_session import BatchedSession
 from app.tensors import Array, Arrays
 from tests import onnx_models
@@ -34,6 +43,10 @@ def engine_of(disk: RegistryOnDisk) -> BatchedSession:
 
 def entry_of(disk: RegistryOnDisk) -> VersionEntry:
     return disk.registry.find("m")
+
+
+def configure(disk: RegistryOnDisk, config: str) -> None:
+    (disk.models / "m" / "config.yaml").write_text(config)
 
 
 def close(one: Array, other: Array) -> bool:
@@ -65,6 +78,7 @@ async def test_a_version_serves_one_by_one_until_it_is_measured(disk: RegistryOn
 async def test_requests_under_way_are_answered_across_a_measurement(disk: RegistryOnDisk) -> None:
     """Those that were queued before it, and those after, each with its own row."""
     disk.put(1)
+    configure(disk, "batching: {max_batch_size: 2}")
     await disk.reconcile()
     engine = engine_of(disk)
     rows: list[Arrays] = [{"x": np.full((1, 4), number, np.float32)} for number in range(8)]
@@ -112,6 +126,43 @@ async def test_threads_are_found_in_an_idle_moment_and_closed_with_the_version(
     assert (await infer(engine_of(disk), ROW))[0].shape[0] == 1
     disk.registry.close()
     assert exclusive._raw is None
+
+
+@pytest.mark.parametrize("factor", [1000.0, 0.001])
+async def test_a_profile_that_proves_wrong_is_measured_and_kept_anew(
+    disk: RegistryOnDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: float
+) -> None:
+    """One that was made on a busy machine, say, or changed by hand."""
+    monkeypatch.setattr(doubt, "LOOKS", 3)
+    disk.registry._cache = tmp_path / "cache"
+    onnx_models.save(onnx_models.slow(nodes=20), disk.models / "m" / "1" / "model.onnx")
+    configure(disk, "session: {intra_op_threads: 1}")
+    await disk.reconcile()
+    await until_measured(disk)
+    await disk.registry.look_at_profiles()
+    (file,) = (tmp_path / "cache" / "profiles").glob("*.json")
+    kept = json.loads(file.read_text())
+    right = kept["seconds"]
+    kept["seconds"] = {rows: max(taken * factor, 1e-6) for rows, taken in right.items()}
+    file.write_text(json.dumps(kept))
+    onnx_models.save(onnx_models.slow(nodes=20), disk.models / "m" / "2" / "model.onnx")
+    await disk.reconcile()
+    found = engine_of(disk).profile
+    assert found.kept
+    assert found.profile.seconds_for(1) == pytest.approx(kept["seconds"]["1"])
+
+    async def doubted() -> bool:
+        for _ in range(10):
+            await infer(engine_of(disk), ROW)
+        await disk.registry.look_at_profiles()
+        return any(isinstance(one, VersionDoubted) for one in disk.events)
+
+    await until(doubted)
+    await until_measured(disk, 2)
+    found = engine_of(disk).profile
+    assert (found.kept, found.doubt) == (False, "")
+    assert found.profile.seconds_for(1) < right["1"] * 100
+    assert json.loads(file.read_text())["seconds"]["1"] == pytest.approx(found.profile.seconds[1])
 
 
 async def test_a_version_is_unloaded_while_it_is_measured(disk: RegistryOnDisk) -> None:
