@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from random import Random
@@ -13,7 +13,7 @@ import numpy as np
 from app.batching import BatchPolicy, Outputs, PadPlan
 from app.batching.output_limit import NO_LIMIT
 from app.errors import InferenceFailed, LoadFailed
-from app.profiling import Profile, ProfileResult
+from app.profiling import MEASURING, Profile, ProfileResult, Runs
 from app.registry import Source
 from app.registry.preparation import PreparedVersion
 from app.repository import Found, FoundModel, ModelConfig, Snapshot, VersionPolicy
@@ -24,6 +24,9 @@ from tests.simulation.turns import Turns
 
 X = TensorSpec("x", "FP32", (None, 2))
 Y = TensorSpec("y", "FP32", (None, 2))
+
+NOBODY = -1
+"""In the rows of a measurement, in place of a request's id."""
 
 POISON = 7.0
 """In a row's second column: the model fails on it, and blames it."""
@@ -213,6 +216,36 @@ class Session:
         self.closed = True
 
 
+@dataclass(frozen=True)
+class Measuring:
+    """Measures a version by some runs.
+
+    sizes: The rows of runs that are estimated.
+    """
+
+    session: Session
+    sizes: Sequence[int]
+
+    def find(self, estimated: float) -> ProfileResult:
+        """The profile, of which each number is so many times what is right."""
+        nature = self.session.nature
+        seconds = {size: nature.seconds_for(size) * estimated for size in self.sizes}
+        return ProfileResult(Profile(seconds, self.sizes[-1]), PadPlan())
+
+    def fully(self, runs: Runs, *, fresh: bool) -> ProfileResult:
+        """Run some times. Raises as the runs do."""
+        run = runs.of(self.session)  # type: ignore[arg-type]  # quacks
+        for _ in range(self.session.turns.random.choice((1, 3))):
+            run({"x": np.full((1, 2), NOBODY, np.float32)})
+        return self.find(1.0)
+
+    def open_exclusive(self, found: ProfileResult, runs_of: object) -> None:
+        """No run has other cores."""
+
+    def stop(self) -> None:
+        """Nothing is opened."""
+
+
 def prepare(
     source: Source,
     disk: Disk,
@@ -249,15 +282,19 @@ def prepare(
     opened.append(session)
     policy = source.config.batching
     sizes = [size for size in (1, 4, 32) if size <= policy.max_batch_size]
-    estimated = turns.random.choice((1.0, 1.0, 0.2, 5.0))  # a profile may be wrong
-    profile = Profile({size: nature.seconds_for(size) * estimated for size in sizes}, sizes[-1])
+    measurement = Measuring(session, sizes)
+    result = measurement.find(turns.random.choice((1.0, 1.0, 0.2, 5.0)))  # a profile may be wrong
+    if turns.random.random() < 0.2:
+        careful = Profile({1: nature.seconds[0]}, 1, MEASURING, complete=False)
+        result = ProfileResult(careful, PadPlan(), complete=False)
     return PreparedVersion(
         session,  # type: ignore[arg-type]  # quacks
         None,
-        ProfileResult(profile, PadPlan()),
-        policy,
+        result,
+        replace(policy, max_batch_size=result.profile.max_batch_size),
         source.config.timeout_ms / 1000,
         NO_LIMIT,
         None,
         None,
+        measurement=measurement,  # type: ignore[arg-type]  # quacks
     )

@@ -196,6 +196,10 @@ class Event:
         for turn in self._waiting:
             self._turns.wake(turn)
 
+    def is_set(self) -> bool:
+        """Whether nobody would wait."""
+        return self._set
+
     def wait(self, timeout: float = inf) -> bool:
         """Wait until it is set, for at most `timeout` seconds; whether it is."""
         until = self._turns.now + timeout

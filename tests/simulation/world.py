@@ -34,6 +34,7 @@ from app.session import CancellationToken
 from app.settings import Settings
 from tests.simulation.callers import Asked, Caller
 from tests.simulation.models import (
+    NOBODY,
     SMALLEST_TIMEOUT,
     STUBBORN_SECONDS,
     Control,
@@ -79,6 +80,7 @@ class World:
         self._injected: set[int] = set()
         self.priorities = self.random.choice(((0,), (-1, 0, 1)))
         self.order = Order(self.violated)
+        self.order.priorities[NOBODY] = 0
         self._callers: list[Caller] = []
         self._ids = 0
         self._violations: list[str] = []
@@ -123,6 +125,10 @@ class World:
             mock.patch("app.main.service.OrtRunControl", Control),
             mock.patch("app.registry.registry.prepare_version", self._prepare),
             mock.patch("app.scheduling.devices.lower_priority"),
+            mock.patch("app.registry.measurer.lower_priority"),
+            mock.patch("app.registry.measurer.give_back_memory"),
+            mock.patch("app.registry.measurer.RETRY_SECONDS", 5.0),
+            mock.patch("app.registry.doubt.LOOKS", 1),
         ):
             yield
 
@@ -164,7 +170,7 @@ class World:
         draw, service, disk = self.random, self.server, self._disk
         while True:
             await asyncio.sleep(draw.choice((0.001, 0.02, 0.3, 1.0)))
-            act = draw.randrange(7)
+            act = draw.randrange(8)
             model = draw.choice((STEADY, VOLATILE))
             number = draw.randint(1, 3)
             self.note(f"operator: act {act} on {model} {number}")
@@ -181,6 +187,8 @@ class World:
                 service.registry.reload_model(VOLATILE)
             elif act == 5:
                 service.rollouts.apply(parse_rollouts(_rollout(draw), "rollouts.yaml"))
+            elif act == 6:
+                await service.registry.look_at_profiles()
             else:
                 service.rollouts.judge()
             self._follow()
