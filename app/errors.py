@@ -138,6 +138,14 @@ class NotReady(CohortError):
         self.retry_after = retry_after
 
 
+class NotLoaded(NotReady):
+    """The model is loaded on demand, and is loading now."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"model {quoted(model)} is being loaded, because it was asked for")
+        self.model = model
+
+
 class DeadlineExceeded(CohortError):
     """The request took longer than the caller or the model's config allows: `timeout` seconds."""
 

@@ -142,6 +142,13 @@ class Settings(BaseSettings):
         description="Seconds between checks for changed files, up to 5 where there are thousands; "
         "0 checks once.",
     )
+    max_loaded_models: int | None = Field(
+        None,
+        ge=1,
+        description="Models loaded at once; others load when asked for, in place of the least "
+        "recently used.",
+        json_schema_extra={"default": "all of them"},
+    )
     max_body_mb: int = Field(
         64, ge=1, le=65536, description="The largest request body accepted, in MiB (2^20 bytes)."
     )

@@ -11,7 +11,7 @@ from app.control_plane.reading import NO_READY_VERSION, ModelReader, Readiness
 from app.control_plane.shared_work import Shared
 from app.errors import MOST_LISTED, NotFound, NotReady, quoted
 from app.metrics import Metrics
-from app.registry import UNLOADED, Registry, SeenRegistry, seconds_until_ready
+from app.registry import NOT_FAILED, Registry, SeenRegistry, seconds_until_ready
 from app.rollouts import Rollouts
 from app.scheduling import Trouble
 
@@ -115,7 +115,7 @@ class ControlPlane(ModelReader):
         readiness = self.readiness()
         problems = [str(problem) for problem in self._problems()] + describe_outdated(catalog)
         has_problems = any(
-            one.reason not in {"", UNLOADED}
+            one.reason not in NOT_FAILED
             for model in catalog.values()
             for one in model.versions.values()
         ) or bool(problems)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from time import monotonic
 from typing import NoReturn
 
@@ -10,7 +12,15 @@ from app.data_plane.coalescing import Coalescer
 from app.data_plane.lease import GroupLease, Lease, ServedVersion
 from app.data_plane.limit import ConcurrencyLimit
 from app.data_plane.memory import MemoryBudget
-from app.errors import CohortError, InvalidInput, NotReady, Overloaded, available, quoted
+from app.errors import (
+    CohortError,
+    InvalidInput,
+    NotLoaded,
+    NotReady,
+    Overloaded,
+    available,
+    quoted,
+)
 from app.metrics import Metrics
 from app.registry import Catalog, Readable, SeenRegistry, seconds_until_ready
 from app.rollouts import LiveRollout, Rollouts, Sticky
@@ -18,6 +28,9 @@ from app.rollouts import LiveRollout, Rollouts, Sticky
 KeyOf = Callable[[Sticky], str | None]
 """Returns a request's value of the header or parameter that keeps its caller on a variant."""
 
+
+LONGEST_LOAD_SECONDS = 30.0
+"""How long a request waits at most for a model that is loaded on demand."""
 
 MAX_VIEWS = 1024
 """Views of a plane that are kept, one for each set of models that callers may see."""
@@ -117,6 +130,7 @@ class DataPlane:
         *,
         key_of: KeyOf | None = None,
         label: str | None = None,
+        waited: bool = False,
     ) -> Lease:
         """Lease the version that answers: the rollout's choice, or else the highest READY one.
 
@@ -124,9 +138,11 @@ class DataPlane:
         version: The version that the request pins; default None: none.
         key_of: Finds the caller's sticky key; called only where the rollout is sticky.
         label: The variant that the request pins; default None: none.
+        waited: Whether `loaded` was awaited for this request; default False.
 
         Raises InvalidInput, ModelNotFound, NotFound, VersionNotFound, NotReady or Overloaded, and
-        counts the error if the model is known.
+        counts the error if the model is known. Raises NotLoaded, which is not counted unless the
+        caller has `waited`, where it may await `loaded` and pick again.
         """
         if self._served_from is not self._registry.catalog:
             self._forget()
@@ -141,9 +157,29 @@ class DataPlane:
                 variant, version = self._choose(name, live, key_of)
             served = self._served.get((name, version)) or self._serve(name, version)
         except CohortError as error:
-            self.refused(name, error)
+            if waited or not isinstance(error, NotLoaded):
+                self.refused(name, error)
             raise
         return Lease(served, self._limit, variant, live, self._priority)
+
+    async def loaded(self, error: NotLoaded) -> None:
+        """Wait until a model that loads on demand has done so, or failed to.
+
+        error: What `pick` raised.
+
+        Returns after LONGEST_LOAD_SECONDS in any case. Raises NotReady or Overloaded, counted.
+        """
+        try:
+            self.begin_reading()
+        except CohortError as full:
+            self.refused(error.model, full)
+            raise
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_LOAD_SECONDS):
+                    await self._registry.loaded(error.model)
+        finally:
+            self.end_reading()
 
     def begin_reading(self) -> None:
         """Count a request whose body takes a while to read. Raises NotReady or Overloaded."""
@@ -185,7 +221,11 @@ class DataPlane:
 
     def _serve(self, name: str, version: str | None) -> ServedVersion:
         """The version that answers; remembered until the catalog changes."""
-        entry = self._registry.find(name, version)
+        try:
+            entry = self._registry.find(name, version)
+        except NotReady:
+            self._registry.demand(name)
+            raise
         if entry.engine is None:
             raise NotReady(f"version {entry.number} of model {quoted(name)} is not loaded")
         number = str(entry.number)
@@ -201,6 +241,7 @@ class DataPlane:
         chosen = live.choose(key, model.ready)
         if chosen.version not in model.ready:
             baseline = model.versions.get(chosen.version)
+            self._registry.demand(name)
             raise NotReady(
                 f"version {chosen.version} of model {quoted(name)}, its rollout's baseline, is not "
                 "ready",

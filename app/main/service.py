@@ -26,6 +26,7 @@ from app.metrics import KeyMetrics, Metrics, RolloutMetrics, TlsMetrics
 from app.registry import (
     PACE_INTERVAL_SECONDS,
     ModelEntry,
+    OnDemandRegistry,
     Registry,
     RegistryEvent,
     VersionReady,
@@ -117,7 +118,10 @@ class Service:
             settings.cache,
             _log_inspected,
         )
-        self.registry = Registry(
+        make_registry: Callable[..., Registry] = Registry
+        if settings.max_loaded_models is not None:
+            make_registry = partial(OnDemandRegistry, settings.max_loaded_models)
+        self.registry = make_registry(
             wake=self.scheduler.wake,
             count=lambda model, version: self.metrics.version(model, version).observe_batch,
             observe=self._on_registry_event,

@@ -34,7 +34,7 @@ from app.metrics.histogram import (
 from app.metrics.keys import KeyMetrics
 from app.metrics.rollouts import RolloutMetrics
 from app.metrics.tls import TlsMetrics
-from app.registry import ModelEntry, State
+from app.registry import RESTING, ModelEntry, State
 from app.scheduling import TROUBLES
 
 
@@ -299,6 +299,8 @@ def _gauges(models: Sequence[ModelEntry]) -> Iterator[Metric]:
     )
     for model in models:
         for number, version in model.versions.items():
+            if version.reason == RESTING:
+                continue
             labels = (model.name, str(number))
             for one in State:
                 state.add_metric((*labels, one.value), float(version.state is one))

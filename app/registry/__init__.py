@@ -8,6 +8,8 @@ being replaced serves until the new one is READY, and closes when its last reque
 
 from app.registry.actions import Load, Unload, plan, select_versions
 from app.registry.catalog import (
+    NOT_FAILED,
+    RESTING,
     UNLOADED,
     Catalog,
     ModelEntry,
@@ -28,12 +30,15 @@ from app.registry.events import (
     VersionUnbatched,
     VersionUnloaded,
 )
+from app.registry.on_demand import OnDemandRegistry
 from app.registry.registry import Registry
 from app.registry.seen import Readable, SeenRegistry
 from app.registry.succession import hold_back
 
 __all__ = [
+    "NOT_FAILED",
     "PACE_INTERVAL_SECONDS",
+    "RESTING",
     "UNLOADED",
     "Cancellable",
     "Catalog",
@@ -42,6 +47,7 @@ __all__ = [
     "LeaseCount",
     "Load",
     "ModelEntry",
+    "OnDemandRegistry",
     "Readable",
     "Registry",
     "RegistryEvent",

@@ -27,6 +27,12 @@ class State(StrEnum):
 UNLOADED = "unloaded"
 """The reason of a version whose model an operator unloaded."""
 
+RESTING = "not loaded; a request for it loads it (COHORT_MAX_LOADED_MODELS)"
+"""The reason of a version whose model is loaded on demand."""
+
+NOT_FAILED = frozenset({"", UNLOADED, RESTING})
+"""The reasons of versions that did not fail to load."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:

@@ -48,6 +48,10 @@ class Loads:
             for (model, number), one in self._running.items()
         ]
 
+    def goes_on(self, model: str) -> bool:
+        """Whether a version of a model loads, or waits for its place."""
+        return any(name == model for name, _ in self._running)
+
     def source(self, model: str, number: int) -> Source | None:
         """What a version is being loaded from; None where it is not."""
         running = self._running.get((model, number))

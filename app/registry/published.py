@@ -28,7 +28,7 @@ class PublishedCatalog:
         self.catalog: Catalog = {}
         self.settled = False
         self._once_ready: set[str] = set()  # models that have had a READY version
-        self._unloaded: set[str] = set()  # models that an operator unloaded
+        self._unloaded: dict[str, str] = {}  # models that are not to be loaded, and why
         self._signatures: dict[str, Signatures] = {}  # on disk, by model
 
     def find(self, model: str, version: str | None = None) -> VersionEntry:
@@ -40,7 +40,9 @@ class PublishedCatalog:
         chosen = entry.default if version is None else self.version(model, version)
         if chosen is None:
             if model in self._unloaded:
-                raise NotReady(f"model {quoted(model)} was unloaded", retry_after=None)
+                raise NotReady(
+                    f"model {quoted(model)} is {self._unloaded[model]}", retry_after=None
+                )
             raise NotReady(
                 f"model {quoted(model)} has no ready version; GET /models/{model} says why",
                 retry_after=seconds_until_ready(entry.versions.values(), monotonic()),

@@ -136,10 +136,15 @@ class Registry(PublishedCatalog):
 
         Requests in flight finish. The model does not count as `unavailable`. Raises as `model`.
         """
-        entry = self.model(model)
-        self._unloaded.add(model)
+        self._put_aside(self.model(model).name, UNLOADED)
+
+    def demand(self, model: str) -> None:
+        """Take note that a model was asked for that is not ready. Here that changes nothing."""
+
+    def _put_aside(self, model: str, reason: str) -> None:
+        self._unloaded[model] = reason
         self._once_ready.discard(model)
-        for number, version in entry.versions.items():
+        for number, version in self.catalog[model].versions.items():
             if version.state is State.READY:
                 self._unload(Unload(model, number))
             else:
@@ -153,7 +158,7 @@ class Registry(PublishedCatalog):
         Raises ModelNotFound for what cannot be a name.
         """
         check_model_name(model)
-        self._unloaded.discard(model)
+        self._unloaded.pop(model, None)
         if model in self.catalog:
             for version in self.catalog[model].versions.values():
                 if version.reason:
@@ -191,7 +196,7 @@ class Registry(PublishedCatalog):
             return []
         snapshot, pinned = self._wanted
         due: list[Load | Unload] = []
-        for action in plan_model(model, snapshot, self.catalog, self._unloaded, pinned):
+        for action in plan_model(model, snapshot, self.catalog, self._unloaded.keys(), pinned):
             source = self._loads.source(model, action.number)
             if source is None or isinstance(action, Unload):
                 due.append(action)
@@ -313,13 +318,13 @@ class Registry(PublishedCatalog):
         )
 
     def _mark_unloaded(self, load: Load) -> None:
-        """Record a version that is not loaded because an operator unloaded its model."""
+        """Record a version that is not loaded because its model is not to be."""
         model, number, source = load
         entry = self._entry(model, number)
         if entry is not None and entry.state is State.UNLOADING:
             self._put(model, replace(entry, source=source))
         else:
-            self._put(model, VersionEntry(number, State.UNAVAILABLE, source, UNLOADED))
+            self._put(model, VersionEntry(number, State.UNAVAILABLE, source, self._unloaded[model]))
 
     def _unload(self, unload: Unload) -> None:
         model, number = unload

@@ -31,6 +31,15 @@ class Readable(Protocol):
     def model(self, name: str) -> ModelEntry:
         """The entry of one model. Raises ModelNotFound or NotReady."""
 
+    def demand(self, model: str) -> None:
+        """Have a model loaded that is loaded on demand; its caller was refused NotReady.
+
+        Raises NotLoaded while it loads, and NotReady where it cannot be now.
+        """
+
+    async def loaded(self, model: str) -> None:
+        """Wait until no load of a model goes on."""
+
 
 class SeenRegistry:
     """A registry as it looks to callers who may see some of its models.
@@ -79,3 +88,12 @@ class SeenRegistry:
     def model(self, name: str) -> ModelEntry:
         """As `Registry.model`."""
         return find_model(name, self.catalog, settled=self.settled)
+
+    def demand(self, model: str) -> None:
+        """As `Registry.demand`."""
+        self.model(model)
+        self._registry.demand(model)
+
+    async def loaded(self, model: str) -> None:
+        """As `Registry.loaded`."""
+        await self._registry.loaded(model)

@@ -18,7 +18,7 @@ from fastapi import Request, Response
 from app.codec import LARGE_BYTES
 from app.codec.codec_thread import codec_thread
 from app.data_plane import DataPlane, Lease, MemoryHold, Outputs, Sticky, count_bytes, sticky_key
-from app.errors import Cancelled, CohortError
+from app.errors import Cancelled, CohortError, NotLoaded
 from app.rest.credentials import priority_of, visible_to
 from app.tensors import Arrays
 
@@ -130,7 +130,13 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
         plane.refused(route.model, error)
         raise
     key_of = partial(find_key, request.headers, call)
-    with plane.pick(call.model, call.version, key_of=key_of, label=call.label) as lease:
+    pick = partial(plane.pick, call.model, call.version, key_of=key_of, label=call.label)
+    try:
+        lease = pick()
+    except NotLoaded as error:
+        await cancel_on_disconnect(request, plane.loaded(error))
+        lease = pick(waited=True)
+    with lease:
         large = large or call.decode_work(lease) > LARGE_BYTES
         arrays = await _do(large, call.decode, lease)
         hold: MemoryHold = request.state.memory

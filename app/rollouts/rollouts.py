@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.errors import InvalidInput, NotFound, did_you_mean, quoted
-from app.registry import UNLOADED, State
+from app.registry import NOT_FAILED, State
 from app.rollouts.config import RolloutConfig
 from app.rollouts.decisions import Decision, DecisionKey, Decisions
 from app.rollouts.description import describe_rollout
@@ -103,7 +103,7 @@ class Rollouts:
         known = entry.versions.get(version) if entry is not None else None
         if known is None:
             return True
-        return known.state is State.UNAVAILABLE and known.reason != UNLOADED
+        return known.state is State.UNAVAILABLE and known.reason not in NOT_FAILED
 
     def _ready(self, model: str) -> frozenset[int]:
         entry = self._catalog().get(model)

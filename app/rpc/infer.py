@@ -11,7 +11,7 @@ from typing import TypeVar
 from app.codec import LARGE_BYTES
 from app.codec.codec_thread import codec_thread
 from app.data_plane import DataPlane, MemoryHold, Outputs, Sticky, count_bytes, sticky_key
-from app.errors import Cancelled, CohortError, DeadlineExceeded, TooLarge
+from app.errors import Cancelled, CohortError, DeadlineExceeded, NotLoaded, TooLarge
 from app.open_inference import Inference
 from app.rpc.calls import find_metadata
 from app.rpc.contents import read_request, write_response
@@ -88,7 +88,12 @@ class InferCalls:
             response = inference.respond(lease, outputs)
             return self._serialize(*write_response(response, typed=typed), streamed=streamed)
 
-        lease = plane.pick(model, message.model_version or None, key_of=key_of)
+        pick = partial(plane.pick, model, message.model_version or None, key_of=key_of)
+        try:
+            lease = pick()
+        except NotLoaded as error:
+            await plane.loaded(error)
+            lease = pick(waited=True)
         try:
             inference = Inference(request)
             large = inference.decode_work(lease) > LARGE_BYTES

@@ -64,7 +64,7 @@ class Deployment:
         return self.rollout.variants[variant].rolled_back
 
     async def ask(
-        self, index: int = 0, *, times: int = 1, key: str | None = None, **pick: str
+        self, index: int = 0, *, times: int = 1, key: str | None = None, **pick: Any
     ) -> Counter[tuple[str, str]]:
         """Send `times` requests at once: by variant and code, what came back."""
 

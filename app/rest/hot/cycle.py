@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from app.codec import LARGE_BYTES
 from app.codec.codec_thread import codec_thread
 from app.data_plane import SMALL_BYTES, Lease, MemoryHold, Outputs, Sticky, count_bytes
-from app.errors import Cancelled, CohortError, InferenceFailed, Overloaded
+from app.errors import Cancelled, CohortError, InferenceFailed, NotLoaded, Overloaded
 from app.refusals import known_error
 from app.request_ids import REQUEST_ID, new_request_id
 from app.rest.calls import JOINED_AT_ONCE, JSON, Call, Encoded, find_key, is_large, join_parts
@@ -89,6 +89,7 @@ class HotCycle:
     _lease: Lease | None = None
     _early: tuple[int, Encoded] | None = None  # a response that waits for earlier ones
     _work: asyncio.Future[Any] | None = None  # its work on the codec thread
+    _waited = False  # for a model that is loaded on demand
     _memory: MemoryHold | None = None  # its part of the budget; None where that is little
 
     def __init__(self, protocol: Connection, head: Head) -> None:
@@ -251,7 +252,7 @@ class HotCycle:
     def _pick(self, call: Call) -> Lease:
         self._call = call
         lease = self._lease = self.head.plane.pick(
-            call.model, call.version, key_of=self._key_of, label=call.label
+            call.model, call.version, key_of=self._key_of, label=call.label, waited=self._waited
         )
         return lease
 
@@ -301,6 +302,18 @@ class HotCycle:
         failed: Callable[[Exception], None] | None = None,
         ends: Callable[[], None] | None = None,
     ) -> None:
+        running = self.protocol.loop.run_in_executor(executor, work, *arguments)
+        self._after(running, then, failed, ends)
+
+    def _after(
+        self,
+        work: asyncio.Future[T],
+        then: Callable[[T], None],
+        failed: Callable[[Exception], None] | None = None,
+        ends: Callable[[], None] | None = None,
+    ) -> None:
+        """Go on with the result of `work`, unless the connection is lost by then."""
+
         def done(future: asyncio.Future[T]) -> None:
             if ends is not None:
                 ends()
@@ -316,9 +329,8 @@ class HotCycle:
             except Exception as bug:  # noqa: BLE001 - whatever it is, the caller gets a response
                 self.fail(bug)
 
-        future = self.protocol.loop.run_in_executor(executor, work, *arguments)
-        future.add_done_callback(done)
-        self._work = future
+        work.add_done_callback(done)
+        self._work = work
 
     def _reply(self, outputs: Outputs | None, error: CohortError | None) -> None:
         call, lease = self._call, self._lease
@@ -347,7 +359,13 @@ class HotCycle:
         self.end(200, encoded)
 
     def fail(self, error: Exception) -> None:
-        """Answer with an error."""
+        """Answer with an error, once it stays."""
+        call = self._call
+        if isinstance(error, NotLoaded) and call is not None and not self._waited:
+            self._waited = True  # once, for another model may take its place
+            loading = self.protocol.loop.create_task(self.head.plane.loaded(error))
+            self._after(loading, lambda _: self._submit_long(call))
+            return
         known = known_error(error)
         if self._lease is not None:
             self._lease.close(known)  # adds the model and version to it
