@@ -66,6 +66,7 @@ class _Job:
     version: The version.
     fresh: Whether a kept profile does not count.
     adopted: Called once it has adopted what was measured.
+    failed: Called with the reason where it cannot be measured, and is not tried any more.
     attempts: How often its measurement was begun.
     """
 
@@ -73,6 +74,7 @@ class _Job:
     version: Measurable
     fresh: bool
     adopted: Callable[[], None]
+    failed: Callable[[str], None]
     attempts: int = 0
 
 
@@ -96,15 +98,18 @@ class Measurer:
         number: int,
         version: Measurable,
         adopted: Callable[[], None],
+        failed: Callable[[str], None],
         *,
         fresh: bool = False,
     ) -> None:
-        """Measure a version, after those before it, and call `adopted` once it serves by that.
+        """Measure a version, after those before it.
 
+        adopted: Called once it serves by what was measured.
+        failed: Called with the reason where it was tried ATTEMPTS times in vain.
         fresh: Whether a kept profile does not count; default False.
         """
         if version.measurement is not None:
-            self._queue(_Job((model, number), version, fresh, adopted))
+            self._queue(_Job((model, number), version, fresh, adopted, failed))
 
     def close(self) -> None:
         """Begin no more runs. Does not wait for the one in progress."""
@@ -151,23 +156,27 @@ class Measurer:
         elif measured is not None:
             job.version.adopt(measured)
             job.adopted()
-        if measured is None or not measured.final:
-            self._retry(job, problem or "requests were running all the time")
+        if measured is None:
+            self._retry(job, "version could not be measured", problem)
+        elif not measured.final:
+            self._retry(job, "version was measured under load", "the server was never idle")
         self._begin()
 
-    def _retry(self, job: _Job, problem: str) -> None:
-        """Begin anew, but only after some time, and some times only."""
+    def _retry(self, job: _Job, event: str, reason: str) -> None:
+        """Begin anew, but only after some time, and some times only. `event` is what to log."""
         if self._closed or job.version.closed:
             return
         again = job.attempts < ATTEMPTS
         seconds = RETRY_SECONDS * 2 ** (job.attempts - 1)
         if again:
             asyncio.get_running_loop().call_later(seconds, self._queue, job)
+        else:
+            job.failed(reason)
         log.warning(
-            "version could not be measured",
+            event,
             model=job.name[0],
             version=job.name[1],
-            reason=problem,
+            reason=reason,
             again_after_seconds=seconds if again else None,
         )
 

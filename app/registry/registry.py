@@ -23,6 +23,7 @@ from app.errors import (
     check_model_name,
 )
 from app.inspection import Inspector
+from app.profiling import MEASURING
 from app.registry.actions import NO_VERSIONS, Load, Unload, plan_model
 from app.registry.batched_session import BatchedSession
 from app.registry.catalog import (
@@ -381,7 +382,13 @@ class Registry(PublishedCatalog):
                 self._put(model, entry)
                 self._observe(VersionMeasured(model, entry))
 
-        self._measurer.measure(model, number, engine, adopted, fresh=fresh)
+        def failed(reason: str) -> None:
+            entry = self._entry(model, number)
+            if entry is not None and entry.engine is engine and entry.batching_off == MEASURING:
+                off = f"it could not be measured: {reason}"
+                self._put(model, replace(entry, batching_off=off))
+
+        self._measurer.measure(model, number, engine, adopted, failed, fresh=fresh)
 
     def _record_unbatched(self, model: str, number: int, reason: str) -> None:
         if (entry := self._entry(model, number)) is not None:

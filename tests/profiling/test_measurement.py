@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 from app.batching import BatchPolicy, Padding, RowCost
 from app.errors import InvalidInput
 from app.profiling import (
+    MEASURING,
+    OutOfTime,
     Profile,
+    Trial,
     choose_size,
     find_trial,
     measure_profile,
@@ -23,9 +26,10 @@ from app.profiling import (
     synthetic_inputs,
     why_unbatchable,
 )
+from app.profiling.runs import BriefRuns
 from app.profiling.trial import RunFeeds
 from app.session import Session, open_session
-from app.tensors import TensorSpec
+from app.tensors import Array, Arrays, TensorSpec
 from tests import onnx_models
 
 PLAIN = BatchPolicy()
@@ -267,3 +271,56 @@ def test_model_that_takes_a_sequence_is_not_tried() -> None:
     inputs = [TensorSpec("x", "seq(tensor(float))", None)]
     found = profiled(lambda _: [], inputs, [])
     assert "seq(tensor(float))" in found.reason
+
+
+class Clocked:
+    """Runs on a clock of their own, until their time is over."""
+
+    def __init__(self, runs: int, seconds: float, model: Callable[[Array], Array]) -> None:
+        self.now, self._left, self._seconds, self._model = 0.0, runs, seconds, model
+
+    def run(self, feeds: Arrays) -> list[Array]:
+        if not self._left:
+            raise OutOfTime
+        self._left -= 1
+        self.now += self._seconds
+        return [self._model(feeds["x"])]
+
+    def profile(self) -> Profile:
+        spec = [TensorSpec("x", "FP32", ("N", 2))]
+        trial = Trial(spec, 16, seconds=self._seconds)
+        return measure_profile(self.run, trial, spec, spec, PLAIN, clock=lambda: self.now)
+
+
+@given(runs=st.integers(0, 80))
+def test_what_there_was_no_time_for_is_not_taken_for_granted(runs: int) -> None:
+    """Rows that influence each other never share a run; others do once that was seen."""
+    influenced = Clocked(runs, 0.001, lambda x: x - x.astype("f4").mean(axis=0)).profile()
+    assert influenced.max_batch_size == 1
+    assert influenced.reason
+    apart = Clocked(runs, 0.001, lambda x: x).profile()
+    assert apart.seconds[1] == pytest.approx(0.001)
+    assert (apart.max_batch_size > 1) is (not apart.reason)
+    if not apart.complete:
+        assert apart.reason in ("", MEASURING)
+    elif apart.max_batch_size == 1:
+        raise AssertionError("its runs take as long with more rows")
+
+
+def test_a_run_longer_than_the_latency_budget_is_not_tried_with_more_rows() -> None:
+    """Nothing that could be found out would change anything."""
+    clocked = Clocked(1000, 0.2, lambda x: x)
+    found = clocked.profile()
+    assert "latency_budget_ms" in found.reason
+    assert list(found.seconds) == [1]
+    assert clocked.now < 1.0
+
+
+def test_brief_runs_end_in_time(tmp_path: Path) -> None:
+    """Before a run that would be too long, and within one, at its next node."""
+    session = opened(onnx_models.slow(nodes=2000), tmp_path)
+    feeds = synthetic_inputs(session.inputs, 1, 16)
+    with BriefRuns(60.0, before=61.0) as runs, pytest.raises(OutOfTime):
+        runs.of(session)(feeds)
+    with BriefRuns(0.01) as runs, pytest.raises(OutOfTime):
+        runs.of(session)(feeds)

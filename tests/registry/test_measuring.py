@@ -178,7 +178,7 @@ async def test_a_version_is_unloaded_while_it_is_measured(disk: RegistryOnDisk) 
 async def test_what_cannot_be_measured_stays_careful_and_is_tried_again(
     disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Later, and not for ever."""
+    """Later, and not for ever; the description says why."""
     failures: list[int] = []
 
     def fail(*_: object, **__: object) -> None:
@@ -190,5 +190,6 @@ async def test_what_cannot_be_measured_stays_careful_and_is_tried_again(
     disk.put(1)
     await disk.reconcile()
     await until(lambda: len(failures) == measurer.ATTEMPTS)
-    assert entry_of(disk).batching_off == MEASURING
     assert (await infer(engine_of(disk), ROW))[0].shape[0] == 1
+    await until(lambda: entry_of(disk).batching_off != MEASURING)
+    assert entry_of(disk).batching_off == "it could not be measured: none is left"
