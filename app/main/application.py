@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version as distribution_version
 
+import structlog
 from anyio import get_cancelled_exc_class
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
@@ -24,6 +26,8 @@ from app.rest.request_ids import RequestIds
 from app.rest.v1 import v1_router
 from app.rest.v2 import v2_router
 from app.settings import Settings
+
+log = structlog.get_logger("cohort")
 
 
 def create_app(
@@ -44,8 +48,18 @@ def create_app(
         # Has anyio import now what the first route on a thread needs: later there may be no
         # descriptor left to read it.
         get_cancelled_exc_class()
-        async with service.running():
-            yield
+        started = False
+        try:
+            async with service.running():
+                started = True
+                yield
+        except Exception:
+            if started and not service.control_plane.draining:
+                # Nothing is served any more, and uvicorn would go on without a word.
+                log.critical("the service failed", exc_info=True)
+                service.failed = True
+                signal.raise_signal(signal.SIGTERM)
+            raise
 
     app = FastAPIOffline(
         redoc_url=None,

@@ -75,8 +75,11 @@ def _serve(settings: Settings, writer: logs.LogWriter) -> None:
     listener = listen(settings.host, settings.port)
     systemd = Systemd.of(os.environ)
     Server(config, service, then_exit=True, systemd=systemd).run([listener])
+    status = int(service.failed)
     if any(thread.name in RUNTIME_THREADS for thread in threading.enumerate()):
-        _exit(0)
+        _exit(status)
+    if status:
+        raise SystemExit(status)
 
 
 def _protocol_factory(service: Service) -> Callable[..., asyncio.Protocol]:
@@ -177,7 +180,7 @@ class Server(uvicorn.Server):
             if self._rpc is not None:
                 await self._rpc.stop(0)
             if self._then_exit:
-                exiting = threading.Timer(EXIT_SECONDS, _exit, [0])
+                exiting = threading.Timer(EXIT_SECONDS, _exit, [int(self._service.failed)])
                 exiting.daemon = True
                 exiting.start()
 

@@ -66,12 +66,15 @@ LAG_INTERVAL_SECONDS = 0.25
 class Service:
     """All parts of a process. `running` starts them, and stops them in reverse order.
 
+    failed: Whether it ended by itself, after it had started.
+
     settings: The settings of the process.
     log_lines_dropped: Returns how many log lines were not written, for the metrics; default: 0.
     """
 
     def __init__(self, settings: Settings, *, log_lines_dropped: Callable[[], int] = int) -> None:
         self.settings = settings
+        self.failed = False
         self.keys = KeyRing(_secret(settings.admin_token), issuer=_issuer(settings))
         self.key_watchers = _key_watchers(settings, self.keys)
         self.connections = share_connections(available_connections(), grpc=bool(settings.grpc_port))
@@ -211,7 +214,7 @@ class Service:
                 ),
                 tasks.create_task(self._watch_health()),
                 tasks.create_task(self._return_memory()),
-                tasks.create_task(self.model_loader.report_first()),
+                tasks.create_task(self._try(self.model_loader.report_first)),
                 tasks.create_task(
                     self._watch(self.model_loader.reconcile, lambda: self.model_loader.pause)
                 ),

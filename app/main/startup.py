@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import StringIO
 
 from rich.console import Console
 from rich.markup import escape
@@ -24,23 +25,27 @@ def show_models(catalog: Catalog, snapshot: Snapshot, settings: Settings) -> Non
     """
     if settings.log_format == "json":
         return
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        console.width = 120  # in a file
+    terminal = Console(stderr=True)
+    text = StringIO()  # nobody may read standard error: the event loop does not wait for it
+    console = Console(
+        file=text,
+        highlight=False,
+        force_terminal=terminal.is_terminal,
+        width=terminal.width if terminal.is_terminal else 120,
+    )
     notes = Notes()
     scheme = "http" if settings.tls_cert is None else "https"
     where = f"{scheme}://{settings.host}:{settings.port}"
-    with console.capture() as capture:
-        console.print(make_table(catalog, notes))
-        for number, note in enumerate(notes, 1):
-            console.print(f"  {number}  {escape(note)}", soft_wrap=True)
-        for problem in snapshot.problems:
-            console.print(f"[yellow]![/] {escape(str(problem))}", soft_wrap=True)
-        if not catalog:
-            no_model = f"no model in {settings.models}: put models/<name>/1/model.onnx"
-            console.print(f"[yellow]![/] {no_model}")
-        console.print(f"Serving on {where} · {where}/docs to try it", soft_wrap=True)
-    logs.write(capture.get())  # nobody may read standard error: the event loop does not wait
+    console.print(make_table(catalog, notes))
+    for number, note in enumerate(notes, 1):
+        console.print(f"  {number}  {escape(note)}", soft_wrap=True)
+    for problem in snapshot.problems:
+        console.print(f"[yellow]![/] {escape(str(problem))}", soft_wrap=True)
+    if not catalog:
+        no_model = f"no model in {settings.models}: put models/<name>/1/model.onnx"
+        console.print(f"[yellow]![/] {no_model}")
+    console.print(f"Serving on {where} · {where}/docs to try it", soft_wrap=True)
+    logs.write(text.getvalue())
 
 
 class Notes(dict[str, int]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from time import thread_time
@@ -15,6 +16,7 @@ from structlog.testing import capture_logs
 from app.control_plane import ProcessHealth
 from app.errors import DeadlineExceeded, NotReady
 from app.main import model_loader
+from app.main.application import create_app
 from app.main.service import Service
 from app.registry import State, VersionFailed, VersionUnbatched, VersionUnloaded
 from app.repository import Snapshot, scan
@@ -210,3 +212,26 @@ def test_events_of_the_registry_are_logged(settings: Settings) -> None:
     assert logs[0]["reason"] == "no such operator"
     assert logs[0]["former_files_serve"] is True
     service.scheduler.close()
+
+
+async def test_a_service_that_fails_ends_the_process(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a bug in a background task: it would answer 503 for ever, and say that it is ready."""
+
+    async def fail(_: Service) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Service, "_watch_health", fail)
+    app = create_app(settings)
+    raised: list[int] = []
+    with (
+        mock.patch("signal.raise_signal", raised.append),
+        pytest.raises(ExceptionGroup),
+        capture_logs() as logs,
+    ):
+        async with app.router.lifespan_context(app):
+            await asyncio.Event().wait()
+    assert raised == [signal.SIGTERM]
+    assert app.state.service.failed
+    assert "the service failed" in [line["event"] for line in logs]
