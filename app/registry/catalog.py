@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -78,6 +78,10 @@ class VersionEntry:
     def outdated(self) -> bool:
         """Whether it serves its former files, because those on disk cannot be."""
         return self.state is State.READY and bool(self.reason)
+
+    def to_reload(self) -> VersionEntry:
+        """The same as loaded from what is not on disk any more, so that it is loaded again."""
+        return replace(self, source=replace(self.source, stamp=""), retry_at=None)
 
     @property
     def signature(self) -> Signature | None:

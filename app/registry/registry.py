@@ -164,7 +164,7 @@ class Registry(PublishedCatalog):
             for version in self.catalog[model].versions.values():
                 if version.reason:
                     self._retries.forget(model, version.number)
-                    self._put(model, _outdated(version))
+                    self._put(model, version.to_reload())
 
     def close(self) -> None:
         """Unload every version of every model. Engines with requests close after the last one.
@@ -297,7 +297,7 @@ class Registry(PublishedCatalog):
         """Load a version again whose failure may have passed."""
         entry = self._entry(model, number)
         if entry is not None and entry.retry_at is not None:
-            self._put(model, replace(_outdated(entry), retry_at=None))
+            self._put(model, entry.to_reload())
             self._proceed([model])
 
     def _make_engine(self, model: str, number: int, prepared: PreparedVersion) -> BatchedSession:
@@ -394,8 +394,3 @@ class Registry(PublishedCatalog):
         if (entry := self._entry(model, number)) is not None:
             self._put(model, replace(entry, batching_off=reason))
         self._observe(VersionUnbatched(model, number, reason))
-
-
-def _outdated(entry: VersionEntry) -> VersionEntry:
-    """The entry as loaded from what is not on disk any more, so that it is loaded again."""
-    return replace(entry, source=replace(entry.source, stamp=""))
