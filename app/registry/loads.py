@@ -75,6 +75,11 @@ class Loads:
         if running is not None and not running.task.cancelling():
             running.task.cancel()
 
+    def cancel_all(self) -> None:
+        """Cancel every load, also of versions that no catalog names."""
+        for model, number in list(self._running):
+            self.cancel(model, number)
+
     async def wait(self, model: str | None = None) -> None:
         """Wait until no load of `model` goes on, nor follows; default None: of any model."""
         while any(model in {None, name} for name in self.models):

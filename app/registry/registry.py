@@ -114,7 +114,7 @@ class Registry(PublishedCatalog):
         """
         self._remember_signatures(snapshot)
         self._wanted = snapshot, pinned
-        self._proceed(self.catalog.keys() | snapshot.models.keys())
+        self._proceed(sorted(self.catalog.keys() | snapshot.models.keys()))
         if self._first is None:
             self._first = self._loads.models
         self._settle()
@@ -173,6 +173,7 @@ class Registry(PublishedCatalog):
         """
         self._wanted = None
         self._measurer.close()
+        self._loads.cancel_all()
         for model in list(self.catalog.values()):
             for number in model.versions:
                 self._unload(Unload(model.name, number))

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.callers import callers, put
-from tests.chaos.lengths import LONG
 from tests.e2e.processes import cohort
 from tests.pipes import fill
 
@@ -36,11 +35,7 @@ def closed() -> tuple[int, ...]:
 
 @pytest.mark.parametrize(
     ("opened", "form"),
-    [
-        (never_read, "console"),
-        (full_disk, "console"),
-        *([(nobody_reads, "json"), (closed, "console")] if LONG else []),
-    ],
+    [(never_read, "console"), (nobody_reads, "json"), (full_disk, "console"), (closed, "console")],
 )
 def test_output_that_takes_nothing_stops_nothing(
     models: Path, tmp_path: Path, cache: Path, opened: Callable[[], tuple[int, ...]], form: str
