@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "models"
 
 STARTING = 300.0
-"""Seconds that a server may take to start: models are profiled at a low priority."""
+"""Seconds that a server may take to start, on a machine that does much else."""
 
 
 @dataclass
