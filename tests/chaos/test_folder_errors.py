@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.chaos.callers import Callers, callers, problem, put
@@ -80,6 +81,17 @@ def test_an_edit_beside_the_error_is_followed_once_it_is_over(faulty: Faulty) ->
     faulty.control.write_text("")
     faulty.heard.more(of=2)
     faulty.server.wait_for("/models/other", 404)
+
+
+def test_a_version_that_cannot_be_read_comes_up_once_it_can(faulty: Faulty) -> None:
+    """Its content gives EIO, which passes: it is tried again without being touched."""
+    faulty.control.write_text("EIO read")
+    put(faulty.models, version=3)
+    wait_until(lambda: "Input/output" in httpx.get(faulty.server.url + "/health").text)
+    faulty.heard.more()
+    assert not faulty.heard.versions[3]
+    faulty.control.write_text("")
+    faulty.heard.more(of=3)
 
 
 def test_a_file_system_that_is_gone_serves_on(faulty: Faulty) -> None:

@@ -18,7 +18,7 @@ from tests.e2e.processes import Cohort, cohort
 from tests.e2e.scrape import Scrape
 from tests.waiting import wait_until
 
-KILLS = 100 if LONG else 3
+KILLS = 100 if LONG else 2
 STOPPED_SECONDS = 20.0 if LONG else 2.0
 
 ADMIN = {"authorization": "Bearer token"}
