@@ -189,6 +189,11 @@ class ControlledEngine(ControlledQueue):
             reply(outputs, None)
         return True
 
+    def check_room(self, priority: int) -> None:
+        """Raise what `refusal` says."""
+        if self.refusal is not None:
+            raise self.refusal
+
     def room_for(self, priority: int) -> int:
         """As much as anybody needs."""
         return 1 << 20

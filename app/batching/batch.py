@@ -128,6 +128,7 @@ class Batch:
     exclusive: Whether no other run is in progress; set by the scheduler before `execute`.
     pending: The number of tickets that are neither cancelled nor past their deadline.
     results: After `execute`, the outputs or the error of each ticket.
+    started: When they left the queue, in seconds on the monotonic clock.
     feeds: After `execute`, the inputs of its last run.
     runs: After `execute`, every run of the model that the batch took.
     first_success: The first of `runs` that succeeded; None where none did.
@@ -139,8 +140,8 @@ class Batch:
 
     __slots__ = (
         "_runner", "cannot_batch", "control", "device_lost", "exclusive", "expected", "feeds",
-        "first_success", "pending", "results", "rows", "runs", "tickets", "unwanted", "waits",
-        "work",
+        "first_success", "pending", "results", "rows", "runs", "started", "tickets", "unwanted",
+        "waits", "work",
     )  # fmt: skip
 
     def __init__(
@@ -158,6 +159,7 @@ class Batch:
         self.pending = len(tickets)
         self.waits = [(now - ticket.arrived, ticket.requests) for ticket in tickets]
         self.expected = expected
+        self.started = now
         self.exclusive = False
         self.control: RunControl | None = None
         self.feeds: Arrays = {}

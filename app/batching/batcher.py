@@ -8,6 +8,7 @@ from time import monotonic
 
 from app.batching.batch import Batch, Reply, Run, RunControl, Runner, Ticket, insert_by_place
 from app.batching.deadlines import DeadlineTimer
+from app.batching.estimate import SURE_SHARE, Estimate
 from app.batching.events import (
     BatchingDisabled,
     BatchObserver,
@@ -26,20 +27,14 @@ from app.batching.policy import (
     Key,
     RowCost,
     count_elements,
+    cut_batch,
     next_batch,
-    queue_capacity,
     rows_and_key,
     rows_and_single_key,
     share_for,
 )
 from app.batching.watchdog import STALL_SECONDS, InlineRun
-from app.errors import (
-    CohortError,
-    DeadlineExceeded,
-    InferenceFailed,
-    NotReady,
-    Overloaded,
-)
+from app.errors import CohortError, DeadlineExceeded, InferenceFailed, NotReady, Overloaded
 from app.tensors import Arrays
 
 
@@ -106,17 +101,15 @@ class Batcher:
             unpredictable=unpredictable,
             observe=observe,
         )
-        self._rows_and_key = rows_and_single_key
-        self._elements = count_elements
+        self._rows_and_key, self._elements = rows_and_single_key, count_elements
         if policy.batches:
             plan = self.padding
             self._rows_and_key = rows_and_key if plan is None else plan.rows_and_key
             self._elements = count_elements if plan is None else plan.elements
         self._wake = wake
         self._observe = observe
-        self._profiled_seconds = seconds_for
-        self._pace = 1.0  # the duration of recent runs, as a multiple of the profiled one
-        self._capacity = queue_capacity(self.policy, self._profiled_seconds)
+        self._estimate = Estimate(seconds_for, policy)
+        self.seconds_for = self._estimate.seconds_for
         self._queues: dict[Key, deque[Ticket]] = {}
         self._prioritized = False  # whether requests had different priorities
         self._closed = False
@@ -148,7 +141,8 @@ class Batcher:
         """
         if self._closed:
             raise NotReady("this version is being unloaded")
-        most, capacity = self.policy.max_queue_size, self._capacity
+        estimate = self._estimate
+        most, capacity = self.policy.max_queue_size, estimate.capacity
         place = arrived = monotonic()
         if priority:
             self._prioritized = True
@@ -166,8 +160,11 @@ class Batcher:
         if self.row_cost is not None and rows:
             length = self._elements(inputs) / (self.row_cost.elements * rows)
         work = self._work + rows * length
-        if work * self._pace > capacity and self.waiting:
-            raise self._full(f"its requests take {self.seconds_to_clear:.3g} s", "seconds")
+        if self.waiting:
+            if work * estimate.pace > capacity:
+                raise self._full()
+            if work > estimate.work_within(SURE_SHARE * (deadline - arrived)) and priority <= 0:
+                self._check_in_time(deadline - arrived, timeout)
         ticket = Ticket(
             inputs,
             reply,
@@ -214,7 +211,7 @@ class Batcher:
         outputs, error, seconds = result
         emit(self._observe, ran := Ran(rows, requests, seconds, [(started - arrived, requests)]))
         if error is None:
-            self._update_pace(ran, 1.0)
+            self._estimate.follow(ran, 1.0)
         reply(outputs, error)
         return True
 
@@ -228,12 +225,10 @@ class Batcher:
         """Decide the next batch, or the seconds until the next decision; see `next_batch`."""
         return next_batch(self._queues, self.policy, now, self.row_cost)
 
-    def seconds_for(self, work: float) -> float:
-        """Estimate the duration of a run in seconds, from the profile and recent runs.
-
-        `work` is its number of rows of the length that was profiled.
-        """
-        return self._profiled_seconds(work) * self._pace
+    def cut(self, decision: BatchDecision, seconds: float) -> BatchDecision | None:
+        """Give the first requests of a batch whose run takes `seconds` at most; None for none."""
+        queue = self._queues[decision.key]
+        return cut_batch(decision, queue, lambda work: self.seconds_for(work) <= seconds)
 
     def take(self, decision: BatchDecision, now: float) -> Batch:
         """Take a batch out of the queues. `decision` is what `next_batch` just returned."""
@@ -252,6 +247,9 @@ class Batcher:
             self._work -= ticket.rows * ticket.length
         if not self.waiting:
             self._work = 0.0  # without what rounding left
+            self._estimate.run_empty()
+        else:
+            self._estimate.take(decision.work, now)
         self.running.add(batch)
         return batch
 
@@ -286,7 +284,7 @@ class Batcher:
         ran_as_profiled = not batch.exclusive or runner.run_exclusively == runner.run
         success = batch.first_success
         if ran_as_profiled and success is not None and success.rows:
-            self._update_pace(success, batch.work / batch.rows)
+            self._estimate.follow(success, batch.work / batch.rows)
         for ticket, result in zip(batch.tickets, batch.results, strict=True):
             reply = ticket.reply
             ticket.reply = ticket.batch = None
@@ -326,8 +324,9 @@ class Batcher:
         for ticket in list(self._open_tickets()):
             if ticket.deadline <= now:
                 self._fail(ticket, DeadlineExceeded(ticket.timeout))
-        deadlines = [ticket.deadline for ticket in self._open_tickets()]
-        self._deadlines.set(min(deadlines, default=float("inf")), self._expire)
+        earliest = min([one.deadline for one in self._open_tickets()], default=float("inf"))
+        looked = monotonic()  # a look at thousands takes its time: ten times as long until the next
+        self._deadlines.set(max(earliest, looked + 10 * (looked - now)), self._expire)
 
     def _open_tickets(self) -> Iterator[Ticket]:
         for queue in self._queues.values():
@@ -360,16 +359,9 @@ class Batcher:
             del self._queues[ticket.key]
         ticket.inputs = NO_INPUTS
 
-    # -- what recent runs show
-
-    def _update_pace(self, ran: Ran, length: float) -> None:
-        """Follow the duration of runs; a single slow run moves the pace by at most 30 %."""
-        ratio = ran.seconds / max(self._profiled_seconds(ran.rows * length), 1e-6)
-        self._pace += 0.1 * (min(ratio, 4.0 * self._pace) - self._pace)
-
     def _disable_batching(self, reason: str) -> None:
         self.policy = self.policy.unbatched()
-        self._capacity = queue_capacity(self.policy, self._profiled_seconds)
+        self._estimate.bound(self.policy)
         self._rows_and_key, self._elements = rows_and_single_key, count_elements
         emit(self._observe, BatchingDisabled(reason))
 
@@ -378,20 +370,31 @@ class Batcher:
     def room_for(self, priority: int) -> int:
         """How many more requests of one row of the profiled length may be queued."""
         share = share_for(priority)
-        by_work = int(self._capacity * share / self._pace - self._work)
+        by_work = int(self._estimate.capacity * share / self._estimate.pace - self._work)
         return max(min(int(self.policy.max_queue_size * share) - self.waiting, by_work), 0)
+
+    def check_room(self, priority: int) -> None:
+        """Raise Overloaded where no request of one row and of this priority may be queued."""
+        if self.waiting and not self.room_for(priority):
+            raise self._full()
 
     @property
     def seconds_to_clear(self) -> float:
-        """How long the queued requests take in full batches, by the profile and recent runs."""
-        rows = self.policy.max_batch_size
-        return self._work / rows * self.seconds_for(rows)
+        """How long the queued requests take, as far as is known."""
+        return self._estimate.queue_seconds(self._work)
 
-    def _full(self, contents: str, limit: str) -> Overloaded:
-        return Overloaded(
-            f"the model's queue is full: {contents} (max_queue_{limit})",
-            retry_after=self.seconds_to_clear,
-        )
+    def _check_in_time(self, left: float, timeout: float) -> None:
+        """Raise Overloaded for a request whose time, so long, will be over when its turn comes."""
+        wait = self.seconds_to_clear
+        if self._estimate.rate() and wait > SURE_SHARE * left:
+            late = f"the model's queue takes {wait:.3g} s, too long for a limit of {timeout:.3g} s"
+            raise Overloaded(late, retry_after=wait)
+
+    def _full(self, contents: str = "", limit: str = "seconds") -> Overloaded:
+        wait = self.seconds_to_clear
+        contents = contents or f"its requests take {wait:.3g} s"
+        full = f"the model's queue is full: {contents} (max_queue_{limit})"
+        return Overloaded(full, retry_after=wait)
 
 
 NO_INPUTS: Arrays = {}  # of a ticket that needs them no more

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from app.tensors import Array, Arrays, held_bytes
@@ -198,20 +199,27 @@ def count_fitting(queue: Sequence[QueuedRequest], max_batch_size: int) -> tuple[
     return count, rows
 
 
+def cut_batch(
+    decision: BatchDecision, queue: Sequence[QueuedRequest], fits: Callable[[float], bool]
+) -> BatchDecision | None:
+    """Halve a batch from the head of `queue` until its work `fits`; None where one request is left.
+
+    A batch of one request stays whole: None for it, too.
+    """
+    requests = decision.requests
+    while requests > 1:
+        requests //= 2
+        rows = sum([one.rows for one in islice(queue, requests)])
+        if fits(work := rows * queue[0].length):
+            return decision._replace(requests=requests, rows=rows, work=work)
+    return None
+
+
 def _is_full(key: Key, queue: Sequence[QueuedRequest], max_batch_size: int) -> bool:
     if key is None:
         return True
     count, rows = count_fitting(queue, max_batch_size)
     return count < len(queue) or rows >= max_batch_size or not rows
-
-
-def queue_capacity(policy: BatchPolicy, seconds_for: Callable[[float], float]) -> float:
-    """The work that a queue may hold, in rows of the length that was profiled.
-
-    `seconds_for` gives the profiled duration of a run of so many rows.
-    """
-    rows = policy.max_batch_size
-    return policy.max_queue_seconds * rows / max(seconds_for(rows), 1e-9)
 
 
 def rows_and_key(inputs: Arrays) -> tuple[int, Key]:

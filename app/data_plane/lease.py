@@ -136,6 +136,11 @@ class Lease:
             arrays, reply, deadline=deadline, timeout=limit, priority=self._priority
         )
 
+    def check_room(self) -> None:
+        """Raise Overloaded where the queue is full, before work is put into the request."""
+        if self._engine is not None:
+            self._engine.check_room(self._priority)
+
     async def infer(
         self,
         arrays: Arrays,

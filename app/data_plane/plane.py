@@ -181,10 +181,19 @@ class DataPlane:
         finally:
             self.end_reading()
 
-    def begin_reading(self) -> None:
-        """Count a request whose body takes a while to read. Raises NotReady or Overloaded."""
+    def begin_reading(self, model: str | None = None, version: str | None = None) -> None:
+        """Count a request whose body takes a while to read.
+
+        Raises NotReady, or Overloaded, also where the queue of what its path names is full: a large
+        body that is read in vain costs more than many small requests.
+        """
         self._check_open()
         self._limit.check(1, self._priority)
+        if model is not None and model not in self._live:
+            if self._served_from is not self._registry.catalog:
+                self._forget()
+            if (served := self._served.get((model, version))) is not None:
+                served.engine.check_room(self._priority)
         self._limit.reading += 1
 
     def end_reading(self) -> None:

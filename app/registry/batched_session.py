@@ -157,6 +157,10 @@ class BatchedSession:
         if busy:
             asyncio.get_running_loop().call_later(FORMER_SECONDS, self._close_former)
 
+    def check_room(self, priority: int) -> None:
+        """Raise Overloaded where no request of one row and of this priority may be queued."""
+        self._batcher.check_room(priority)
+
     def room_for(self, priority: int) -> int:
         """How many more requests of one row and of this priority may be queued."""
         return self._batcher.room_for(priority)

@@ -122,6 +122,9 @@ class Engine(RequestQueue, Protocol):
     def room_for(self, priority: int) -> int:
         """How many more requests of one row and of this priority may be queued."""
 
+    def check_room(self, priority: int) -> None:
+        """Raise Overloaded where no request of one row and of this priority may be queued."""
+
     @property
     def inline_rows(self) -> int:
         """The rows that `run_now` may run in one run.

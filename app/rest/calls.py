@@ -91,11 +91,13 @@ class Route(NamedTuple):
     reader: Checks the headers, and returns what reads any body that comes with the same headers.
     from_document: Makes a call from a parsed body whose headers `reader` has accepted; None where
         requests to this path are never coalesced.
+    version: The version that the path names; None where it names none.
     """
 
     model: str | None
     reader: Callable[[Headers], Read]
     from_document: Callable[[object, bytes], Call] | None = None
+    version: str | None = None
 
 
 def is_large(headers: Headers, body: bytes) -> bool:
@@ -119,7 +121,7 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
     try:
         read = route.reader(request.headers)
         if large:
-            plane.begin_reading()
+            plane.begin_reading(route.model, route.version)
             try:
                 call = await _on_thread(codec_thread.first_stage, read, body)
             finally:
@@ -138,6 +140,8 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
         lease = pick(waited=True)
     with lease:
         large = large or call.decode_work(lease) > LARGE_BYTES
+        if large:
+            lease.check_room()
         arrays = await _do(large, call.decode, lease)
         hold: MemoryHold = request.state.memory
         hold.set(max(hold.size, count_bytes(arrays.values())))

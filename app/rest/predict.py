@@ -88,7 +88,7 @@ def predict_route(model: str | None = None, version: str | None = None) -> Route
         check_media(headers)
         return read
 
-    return Route(model, reader, from_document if version is None else None)
+    return Route(model, reader, from_document if version is None else None, version)
 
 
 def match_predict(path: str) -> Route | None:

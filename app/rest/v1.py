@@ -104,7 +104,7 @@ def v1_route(address: Address) -> Route:
         check_media(headers)
         return read
 
-    return Route(address.model, reader)
+    return Route(address.model, reader, version=address.version)
 
 
 def match_v1(path: str) -> Route | None:

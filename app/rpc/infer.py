@@ -97,6 +97,8 @@ class InferCalls:
         try:
             inference = Inference(request)
             large = inference.decode_work(lease) > LARGE_BYTES
+            if large:
+                lease.check_room()
             arrays = await _do(large, inference.decode, lease)
             if hold.size or large:
                 hold.set(max(hold.size, count_bytes(arrays.values())))

@@ -10,6 +10,10 @@ EXPRESS_RATIO = 4.0
 """How many times shorter than every run in flight a run on the express slot must be."""
 
 
+OVERSTAY_SECONDS = 0.01
+"""How long a run may have the express slot in any case, however short it was expected to be."""
+
+
 class QueueHead(NamedTuple):
     """The next run of one batcher.
 
@@ -17,12 +21,15 @@ class QueueHead(NamedTuple):
     seconds: Its expected duration; infinite where it cannot be estimated.
     device: The device it runs on, such as "cpu" or "cuda:0".
     shadow: Whether it may run only while no other run waits for the device; default False.
+    likely: What runs like it took of late, also where that is no estimate to rely on; default
+        infinite.
     """
 
     place: float
     seconds: float
     device: str
     shadow: bool
+    likely: float = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,31 +38,46 @@ class Slots:
 
     free: The number of free ordinary slots.
     express: Whether the express slot is free.
-    running: The expected durations of the runs in flight, in seconds; default none.
+    running: The durations of the runs in flight, in seconds: as expected, or so far where that is
+        more; default none.
+    credit: The seconds that runs may take which overtake longer ones; default 0.
     """
 
     free: int
     express: bool
     running: Collection[float] = ()
+    credit: float = 0.0
 
 
 class Choice(NamedTuple):
-    """The run to start: the position of its queue head, and whether on the express slot."""
+    """The run to start: the position of its queue head, and whether on the express slot.
+
+    overtakes: Whether a longer run of an older request has to wait for it; default False.
+    """
 
     head: int
     express: bool
+    overtakes: bool = False
 
 
 def next_run(heads: Sequence[QueueHead], slots: Mapping[str, Slots]) -> Choice | None:
     """Choose the head that runs next; None where none may.
 
-    Ordinary slots go to the oldest head. Shadow heads come last, and only while no other head waits
-    for the device. Where no ordinary slot is free, the oldest head that is short enough takes the
-    express slot. `slots` are by device.
+    Ordinary slots go to the oldest head; a much shorter one overtakes it while the device has
+    credit for that. Shadow heads come last, and only while no other head waits for the device.
+    Where no ordinary slot is free, the oldest head that is short enough takes the express slot.
+    `slots` are by device.
     """
     ordered = sorted(range(len(heads)), key=lambda i: (heads[i].shadow, heads[i].place))
     for index in ordered:
-        if slots[heads[index].device].free > 0:
+        oldest = heads[index]
+        on = slots[oldest.device]
+        if on.free > 0:
+            longest = min(oldest.likely / EXPRESS_RATIO, on.credit)
+            for other in ordered:
+                head = heads[other]
+                if head.device == oldest.device and not head.shadow and head.likely <= longest:
+                    return Choice(other, express=False, overtakes=other != index)
             return Choice(index, express=False)
     for index in ordered:
         head = heads[index]
@@ -67,3 +89,16 @@ def next_run(heads: Sequence[QueueHead], slots: Mapping[str, Slots]) -> Choice |
 
 def _is_short(seconds: float, running: Collection[float]) -> bool:
     return seconds < float("inf") and all(seconds * EXPRESS_RATIO <= other for other in running)
+
+
+def seconds_to_express(heads: Sequence[QueueHead], slots: Mapping[str, Slots]) -> float:
+    """How long until a head may take the express slot if the runs in flight go on; or infinite.
+
+    Every run in flight lasts at least as long as it has gone on, whatever was expected of it.
+    """
+    wait = float("inf")
+    for head in heads:
+        on = slots[head.device]
+        if on.express and not head.shadow and head.seconds < float("inf"):
+            wait = min(wait, head.seconds * EXPRESS_RATIO - min(on.running, default=0.0))
+    return wait

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 
 from app.batching import Batch
-from app.scheduling.choice import Slots
+from app.scheduling.choice import EXPRESS_RATIO, OVERSTAY_SECONDS, Slots
 from app.scheduling.troubles import Trouble
 from app.session import lower_priority
 
@@ -26,22 +26,52 @@ class Device:
         self.name = name
         self.slots = slots
         self.lost = ""
-        self.running: dict[Batch, bool] = {}  # whether it occupies the express slot
-        self.ordinary = RunThreads(slots, on_executed, low_priority=True)
+        self.running: dict[Batch, bool] = {}  # whether it was given the express slot
+        self._credit = 0.0  # seconds that runs may take which overtake longer ones
+        self._overtaking: dict[Batch, float] = {}  # the seconds that they should take
+        # One more than slots: a run that overstays on the express thread takes a slot, too.
+        self.ordinary = RunThreads(slots + 1, on_executed, low_priority=True)
         self.express = RunThreads(1, on_executed, low_priority=False)
 
-    def free_slots(self) -> Slots:
-        express = sum(self.running.values())
-        expected = [batch.expected for batch in self.running]
-        return Slots(self.slots - len(self.running) + express, not express, expected)
+    def free_slots(self, now: float) -> Slots:
+        """Its slots at `now`, in seconds on the monotonic clock.
 
-    def start(self, batch: Batch, *, express: bool) -> None:
+        A run that has the express slot for longer than it should occupies an ordinary one instead,
+        which the next long run then waits for, so that short ones do not.
+        """
+        express = sum([short and not _overstays(one, now) for one, short in self.running.items()])
+        lasting = [max(one.expected, now - one.started) for one in self.running]
+        in_flight = len(self.running)
+        return Slots(
+            self.slots - in_flight + express,
+            not express and in_flight <= self.slots,
+            lasting,
+            self._credit,
+        )
+
+    def start(
+        self, batch: Batch, *, likely: float, express: bool = False, overtakes: bool = False
+    ) -> None:
+        """Start a batch. A low-priority thread takes it where a long run has the express thread.
+
+        Runs that overtake older ones may take a quarter of the time that those take which do not.
+        `likely` is how long it should take, in seconds.
+        """
+        if overtakes:
+            self._credit -= likely
+            self._overtaking[batch] = likely
+        elif not express:
+            share = likely / EXPRESS_RATIO
+            self._credit = max(self._credit, min(self._credit + share, share))
+        threads = self.express if express and not any(self.running.values()) else self.ordinary
         self.running[batch] = express
-        (self.express if express else self.ordinary).put(batch)
+        threads.put(batch)
 
     def end(self, batch: Batch) -> None:
         """Free the slot of a batch that was executed."""
         del self.running[batch]
+        if batch in self._overtaking:  # it gives back, or owes, what it took less or more
+            self._credit += self._overtaking.pop(batch) - sum([ran.seconds for ran in batch.runs])
         if batch.device_lost:
             self.lost = batch.device_lost
         elif self.lost and batch.first_success is not None:
@@ -70,6 +100,10 @@ class Device:
     def close(self) -> None:
         self.ordinary.close()
         self.express.close()
+
+
+def _overstays(batch: Batch, now: float) -> bool:
+    return now - batch.started > max(EXPRESS_RATIO * batch.expected, OVERSTAY_SECONDS)
 
 
 class RunThreads:

@@ -9,7 +9,14 @@ from contextlib import suppress
 from time import monotonic
 
 from app.batching import Batch, BatchDecision, Batcher
-from app.scheduling.choice import QueueHead, next_run
+from app.scheduling.choice import (
+    EXPRESS_RATIO,
+    Choice,
+    QueueHead,
+    Slots,
+    next_run,
+    seconds_to_express,
+)
 from app.scheduling.devices import Device
 from app.scheduling.troubles import Trouble
 
@@ -86,8 +93,7 @@ class Scheduler:
         """End the threads once their runs in flight are over, and cancel the timer."""
         for device in self._devices.values():
             device.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._clear_timer()
 
     # -- dispatch
 
@@ -141,26 +147,35 @@ class Scheduler:
                 ) <= INLINE_SECONDS and batcher.inline.allowed:
                     inline.append((batcher, decision))
                 else:
-                    if batcher.inline.unpredictable:
-                        seconds = float("inf")
+                    # What a run of it lasts already is more to go by than what was expected.
+                    seconds = max([seconds, *[now - one.started for one in batcher.running]])
+                    sure = float("inf") if batcher.inline.unpredictable else seconds
                     ready.append((batcher, decision))
-                    heads.append(QueueHead(decision.place, seconds, batcher.device, batcher.shadow))
+                    heads.append(
+                        QueueHead(decision.place, sure, batcher.device, batcher.shadow, seconds)
+                    )
             if not ready:
                 break
-            slots = {head.device: self._device(head.device).free_slots() for head in heads}
-            choice = next_run(heads, slots)
+            slots = {head.device: self._device(head.device).free_slots(now) for head in heads}
+            choice = next_run(heads, slots) or _cut_to_express(ready, heads, slots)
             if choice is None:
+                wait = min(wait, seconds_to_express(heads, slots))
                 break
             batcher, decision = ready.pop(choice.head)
-            device = self._device(heads.pop(choice.head).device)
+            head = heads.pop(choice.head)
+            device = self._device(head.device)
             batch = batcher.take(decision, now)
             batch.exclusive = not (device.running or ready or batcher.waiting)
             self._in_flight[batch] = (batcher, device)
             self.started += 1
-            device.start(batch, express=choice.express)
+            device.start(
+                batch, likely=head.likely, express=choice.express, overtakes=choice.overtakes
+            )
             pending = [batcher]
         if wait < float("inf"):
             self._set_timer(now + wait)
+        elif self._timer is not None and not self._work:
+            self._clear_timer()
         return inline
 
     def _run_inline(
@@ -181,7 +196,7 @@ class Scheduler:
             if not batcher.execute_inline(batch, now):
                 device = self._device(batcher.device)
                 self._in_flight[batch] = (batcher, device)
-                device.start(batch, express=False)
+                device.start(batch, likely=INLINE_SECONDS)
             now = monotonic()
             if not batcher.waiting or now >= until:
                 break
@@ -194,14 +209,19 @@ class Scheduler:
 
     def _set_timer(self, due: float) -> None:
         if due < self._timer_due:
-            if self._timer is not None:
-                self._timer.cancel()
+            self._clear_timer()
             self._timer_due = due
             wait = max(due - monotonic(), 0.0)
             self._timer = asyncio.get_running_loop().call_later(wait, self._on_timer)
 
+    def _clear_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_due = None, float("inf")
+
     def _on_timer(self) -> None:
-        due, self._timer_due = self._timer_due, float("inf")
+        due = self._timer_due
+        self._clear_timer()
         # uvloop's timers have a resolution of 1 ms and may fire early.
         self._dispatch(max(monotonic(), due + 1e-6))
 
@@ -231,3 +251,23 @@ class Scheduler:
             self.wake(batcher)
         for batcher, batch in finished:
             batcher.finish(batch)
+
+
+def _cut_to_express(
+    ready: list[tuple[Batcher, BatchDecision]], heads: list[QueueHead], slots: Mapping[str, Slots]
+) -> Choice | None:
+    """Cut the oldest batch that is short enough for the express slot with fewer requests.
+
+    None where there is none. A model that has a run in flight keeps its batches whole.
+    """
+    for index in sorted(range(len(heads)), key=lambda index: heads[index].place):
+        head, (batcher, decision) = heads[index], ready[index]
+        on = slots[head.device]
+        if on.express and head.seconds < float("inf") and not (head.shadow or batcher.running):
+            part = batcher.cut(decision, min(on.running, default=0.0) / EXPRESS_RATIO)
+            if part is not None:
+                seconds = batcher.seconds_for(part.work)
+                ready[index] = batcher, part
+                heads[index] = head._replace(seconds=seconds, likely=seconds)
+                return Choice(index, express=True)
+    return None

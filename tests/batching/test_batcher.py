@@ -133,6 +133,9 @@ async def test_a_queue_of_seconds_refuses() -> None:
         assert batcher.room_for(0) == 3 - number
         batcher.submit({"x": ONE}, answer)
     assert batcher.room_for(0) == 0
+    batcher.check_room(1)
+    with pytest.raises(Overloaded, match="max_queue_seconds"):
+        batcher.check_room(0)
     with pytest.raises(Overloaded, match=r"take 3 s \(max_queue_seconds\)") as refused:
         batcher.submit({"x": ONE}, RecordedReply())
     assert refused.value.retry_after == pytest.approx(3.0)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from time import monotonic
+from time import monotonic, thread_time
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -146,6 +148,48 @@ def test_only_the_run_that_is_too_long_is_stopped() -> None:
     watchdog.stop_run(5.0)
     assert first.stopped.is_set()
     assert not inline.control.stopped.is_set()
+
+
+@pytest.mark.parametrize(("slow", "allowed"), [(2, True), (3, False)])
+async def test_a_run_is_slow_only_if_it_is_so_again_and_again(slow: int, allowed: bool) -> None:
+    """One of three that is not shows that something else took the time."""
+    runs = 0
+
+    def run(inputs: Arrays, control: object) -> Outputs:
+        nonlocal runs
+        runs += 1
+        end = thread_time() + (0.005 if runs <= slow else 0.0)
+        while thread_time() < end:
+            pass
+        return double(inputs)
+
+    seen = RecordedEvents()
+    batcher = Batcher(run, BatchPolicy(), wake=ManualScheduler().wake, observe=seen)
+    batcher.inline.leave_for_check(ONE, 0.02, stopped=False)
+    await until(lambda: batcher.inline.allowed or batcher.inline.unpredictable)
+    assert batcher.inline.allowed is allowed
+    assert runs == 3
+
+
+async def test_a_run_that_is_stopped_while_it_is_timed_is_slow() -> None:
+    """What comes after it is stopped at once, and says nothing."""
+
+    def run(inputs: Arrays, control: Any) -> Outputs:
+        while not control.stopped.is_set():
+            pass
+        raise InferenceFailed("stopped", blames_input=False)
+
+    batcher = Batcher(
+        run,
+        BatchPolicy(),
+        wake=ManualScheduler().wake,
+        observe=RecordedEvents(),
+        make_control=Control,
+    )
+    with mock.patch("app.batching.inline.CHECK_SECONDS", 0.05):
+        batcher.inline.leave_for_check(ONE, 0.02, stopped=False)
+    await until(lambda: batcher.inline.unpredictable)
+    assert not batcher.inline.allowed
 
 
 async def test_the_second_run_decides() -> None:

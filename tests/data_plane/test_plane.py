@@ -87,3 +87,23 @@ def test_versions_are_looked_up_again_when_the_catalog_changes(
     with plane.pick("m") as lease:
         assert lease.version == "2"
         assert (newer.leases.count, engine.leases.count) == (1, 0)
+
+
+def test_a_large_body_is_not_read_for_a_full_queue(
+    plane: DataPlane, engine: ControlledEngine
+) -> None:
+    """Where its path names what would answer it; reading it would cost more than refusing many."""
+    plane.pick("m").close()
+    engine.refusal = Overloaded("the model's queue is full")
+    for version in (None, "7"):  # which nobody asked for yet, so that nothing is known of it
+        plane.begin_reading(None, version)
+        plane.end_reading()
+    with pytest.raises(Overloaded, match="the model's queue is full"):
+        plane.begin_reading("m")
+    with plane.pick("m") as lease, pytest.raises(Overloaded):
+        lease.check_room()
+    plane.begin_reading("m", "7")
+    plane.end_reading()
+    engine.refusal = None
+    plane.begin_reading("m")
+    plane.end_reading()

@@ -115,6 +115,8 @@ class FakeLease:
         self.inputs, self.reply = bytes(arrays["body"]), reply
         self.submitted.append(self)
 
+    def check_room(self) -> None: ...
+
     def leave(self) -> None:
         self.left = True
         self.reply = None
@@ -164,7 +166,7 @@ class FakePlane:
     def refused(self, model: str | None, error: CohortError) -> None:
         self.refusals.append(error.code)
 
-    def begin_reading(self) -> None:
+    def begin_reading(self, model: str | None = None, version: str | None = None) -> None:
         if self.reading >= self.most_read:
             raise Overloaded("it is full")
         self.reading += 1

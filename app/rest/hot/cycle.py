@@ -246,6 +246,7 @@ class HotCycle:
             self._decode_later(call, lease)
 
     def _decode_later(self, call: Call, lease: Lease) -> None:
+        lease.check_room()
         submit = partial(self._submit_decoded, lease, call)
         self._on_thread(call.decode, lease, then=submit)
 
@@ -264,9 +265,9 @@ class HotCycle:
 
     def _decode_on_thread(self, body: bytes) -> None:
         """Read a large body on the codec thread; choosing the version stays on the loop."""
-        plane = self.head.plane
+        plane, route = self.head.plane, self.head.route
         try:
-            plane.begin_reading()
+            plane.begin_reading(route.model, route.version)
         except CohortError as error:
             self.refuse(error)
             return

@@ -120,7 +120,7 @@ def infer_route(model: str, version: str | None = None) -> Route:
 
         return read
 
-    return Route(model, reader)
+    return Route(model, reader, version=version)
 
 
 def match_infer(path: str) -> Route | None:
