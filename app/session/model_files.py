@@ -113,7 +113,7 @@ class ModelFiles:
             self.path = self.copy.path
             taken.add(self.origin)
         except OSError as error:
-            self.in_memory = self._read_external(external, error.strerror or str(error))
+            self.in_memory = self._read_external(external, error)
         if not self.unchanged():
             self.close()
             raise LoadFailed(CHANGED)
@@ -144,8 +144,9 @@ class ModelFiles:
         """Whether all files are still as they were just before the model was first read."""
         return all(stamp(path) == before for path, before in self._stamps.items())
 
-    def _read_external(self, external: Sequence[str], reason: str) -> dict[str, bytes]:
-        """External data by path in the folder; `reason` is why it is not copied to the cache."""
+    def _read_external(self, external: Sequence[str], full: OSError) -> dict[str, bytes]:
+        """External data by path in the folder; `full` is why it is not copied to the cache."""
+        reason = full.strerror or str(full)
         folder, names = self.origin.parent, {str(Path(location)) for location in external}
         most = available_memory()
         try:
@@ -155,7 +156,7 @@ class ModelFiles:
                     f"its external data of {size >> 20:,} MiB can neither be copied to "
                     f"COHORT_CACHE ({reason}) nor be read into memory, where it takes "
                     f"{COPIES_IN_MEMORY} times that of {most >> 20:,} MiB"
-                )
+                ) from full
             log.warning(
                 "external data is read into memory, since it cannot be copied to COHORT_CACHE",
                 model=self.origin.parent.parent.name,
