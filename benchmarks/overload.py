@@ -10,6 +10,14 @@ admitted requests took, against the bound of the queue; what Retry-After said, a
 who came in the same half second and were admitted then waited; memory; who used the processor; and
 how long after the last arrival an ordinary request was answered as fast as before the overload:
 once with the callers waiting on for their answers, and once with all of them leaving.
+
+Once here, on two cores that other work shared, so that only ratios within a run say anything, and
+the capacity itself moved by half within one: before and after the queue's rate was measured,
+Retry-After was 1.9 and 1.25 times what was waited (0.8 to 1.8 over the half seconds of a run); with
+`--timeout-ms 1500`, 3298 of 4430 and 196 of 2171 answers were 504, and Retry-After 6.5 and 1.5 times.
+Memory stayed within 1 MiB during the overload, and an ordinary request was answered as before at
+once where the callers left. The goodput was 67 to 98 % of a capacity that was not steady: that figure
+is to be taken on a machine of its own.
 """
 
 from __future__ import annotations
