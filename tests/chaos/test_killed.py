@@ -113,5 +113,5 @@ def test_stopped_for_a_while_it_goes_on(models: Path, tmp_path: Path, cache: Pat
         wait_until(lambda: not Scrape(server.url).value("model_unpredictable", model="times"))
         assert monotonic() - resumed < 30
     assert set(heard.statuses) == {"200"}
-    assert set(late.statuses) == {"200", "504"}
+    assert set(late.statuses) <= {"200", "429", "504"}
     assert late.slowest < STOPPED_SECONDS + 10

@@ -23,6 +23,7 @@ GRPC_CODES = {
     StatusCode.UNAVAILABLE: "NotReady",
     StatusCode.NOT_FOUND: "ModelNotFound",
     StatusCode.DEADLINE_EXCEEDED: "DeadlineExceeded",
+    StatusCode.RESOURCE_EXHAUSTED: "Overloaded",
 }
 
 BAD: tuple[object, ...] = (

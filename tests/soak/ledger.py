@@ -15,7 +15,7 @@ STEADY, SLOW, CHANGING, LEFT = "steady", "slow", "changing", "left"
 
 EXPECTED = {
     STEADY: {"OK", "InvalidInput"},
-    SLOW: {"OK", "DeadlineExceeded"},
+    SLOW: {"OK", "DeadlineExceeded", "Overloaded"},  # its queue is too long for a deadline
     CHANGING: {"OK", "NotReady", "ModelNotFound"},
     LEFT: {"OK"},
 }
