@@ -14,10 +14,10 @@ once with the callers waiting on for their answers, and once with all of them le
 Once here, on two cores that other work shared, so that only ratios within a run say anything, and
 the capacity itself moved by half within one: before and after the queue's rate was measured,
 Retry-After was 1.9 and 1.25 times what was waited (0.8 to 1.8 over the half seconds of a run); with
-`--timeout-ms 1500`, 3298 of 4430 and 196 of 2171 answers were 504, and Retry-After 6.5 and 1.5 times.
-Memory stayed within 1 MiB during the overload, and an ordinary request was answered as before at
-once where the callers left. The goodput was 67 to 98 % of a capacity that was not steady: that figure
-is to be taken on a machine of its own.
+`--timeout-ms 1500`, 3298 of 4430 and 196 of 2171 answers were 504, and Retry-After was 6.5 and 1.5
+times that. Memory stayed within 1 MiB during the overload, and an ordinary request was answered as
+before at once where the callers left. The goodput was 67 to 98 % of a capacity that was not steady:
+that figure is to be taken on a machine of its own.
 """
 
 from __future__ import annotations
