@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from time import monotonic
 from unittest import mock
 
@@ -252,7 +253,9 @@ async def test_runs_on_the_loop_go_on_for_as_long_as_it_was_away(
         now += INLINE_SECONDS * 0.6
         return double(inputs)
 
-    with mock.patch("app.scheduling.scheduler.monotonic", side_effect=lambda: now):
+    with ExitStack() as patches:
+        for module in ("scheduling.scheduler", "batching.batcher", "batching.inline"):
+            patches.enter_context(mock.patch(f"app.{module}.monotonic", side_effect=lambda: now))
         batcher = make(scheduler, run, TINY, size=1)
         answers = send(batcher, 200)
         scheduler._collect_and_dispatch()
