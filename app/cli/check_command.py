@@ -61,8 +61,8 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
         opened = _open_all(settings, wanted, problems)
         if opened.row_count:
             console.print(opened)
-    for problem in problems:
-        console.print(Text(str(problem)), soft_wrap=True)
+    for line in [*_held_back(snapshot, named), *map(str, problems)]:
+        console.print(Text(line), soft_wrap=True)
     if problems:
         context.exit(options.PROBLEMS)
     versions = sum(len(model.versions) for model in snapshot.models.values())
@@ -186,11 +186,24 @@ class _Wanted(NamedTuple):
 
 
 def _wanted(snapshot: Snapshot, named: Mapping[str, Set[int]]) -> Iterator[_Wanted]:
-    for name, model in snapshot.models.items():
+    from app.registry import select_versions
+
+    for name, sources in select_versions(snapshot, {}, pinned=named).items():
+        model = snapshot.models[name]
         if model.config is not None:
-            numbers = model.config.versions.wanted(model.versions) | named.get(name, set())
-            for number in sorted(numbers & model.versions.keys()):
-                yield _Wanted(f"{name}/{number}", model.versions[number], model.config)
+            for number in sources:
+                if number in model.versions:
+                    yield _Wanted(f"{name}/{number}", model.versions[number], model.config)
+
+
+def _held_back(snapshot: Snapshot, named: Mapping[str, Set[int]]) -> Iterator[str]:
+    """A sentence for each version that is loaded for those only who name it, and no rollout's."""
+    from app.registry import hold_back
+
+    for name, model in snapshot.models.items():
+        for number, reason in hold_back(model.signatures).items():
+            if number not in named.get(name, ()):
+                yield f"{name}/{number}: only requests that name it reach it: {reason}"
 
 
 def _open_all(settings: Settings, wanted: Sequence[_Wanted], problems: list[Problem]) -> Table:

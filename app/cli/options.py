@@ -85,6 +85,9 @@ METAVARS: Mapping[str, str] = {
     "seconds": "SECONDS",
     "mb": "MIB",
     "max_concurrency": "COUNT",
+    "max_connections": "COUNT",
+    "max_connections_per_address": "COUNT",
+    "max_loaded_models": "COUNT",
     "max_nodes": "COUNT",
     "log_format": "json|console",
 }

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 from app.profiling import ProfileResult
-from app.registry import Catalog, ModelEntry, State, VersionEntry
+from app.registry import NOT_FAILED, Catalog, ModelEntry, State, VersionEntry
 from app.scheduling import INLINE_SECONDS
 from app.tensors import Arrays, TensorSpec
 
@@ -54,14 +54,15 @@ def describe_states(model: ModelEntry) -> dict[str, str]:
     return {str(number): entry.state.value for number, entry in model.versions.items()}
 
 
-def describe_outdated(catalog: Catalog) -> list[str]:
-    """What serves although other files are on disk, and why those are not served."""
+def describe_failures(catalog: Catalog) -> list[str]:
+    """What could not be loaded and why, and whether its former files serve on."""
     return [
-        f"{model.name}/{entry.number}: serves its former files, since those on disk cannot be: "
-        f"{entry.reason}"
+        f"{model.name}/{entry.number}: "
+        + ("serves its former files, since those on disk cannot be" if entry.outdated else "failed")
+        + f": {entry.reason}"
         for model in catalog.values()
         for entry in model.versions.values()
-        if entry.outdated
+        if entry.state in {State.READY, State.UNAVAILABLE} and entry.reason not in NOT_FAILED
     ]
 
 

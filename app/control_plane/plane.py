@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import version as distribution_version
 from time import monotonic
 
-from app.control_plane.description import Description, describe_outdated
+from app.control_plane.description import Description, describe_failures
 from app.control_plane.reading import NO_READY_VERSION, ModelReader, Readiness
 from app.control_plane.shared_work import Shared
 from app.errors import MOST_LISTED, NotFound, NotReady, quoted
 from app.metrics import Metrics
-from app.registry import NOT_FAILED, Registry, SeenRegistry, seconds_until_ready
+from app.registry import Registry, SeenRegistry, seconds_until_ready
 from app.rollouts import Rollouts
 from app.scheduling import Trouble
 
@@ -113,13 +113,8 @@ class ControlPlane(ModelReader):
         """A summary for people and simple checks."""
         catalog = self._registry.catalog
         readiness = self.readiness()
-        problems = [str(problem) for problem in self._problems()] + describe_outdated(catalog)
-        has_problems = any(
-            one.reason not in NOT_FAILED
-            for model in catalog.values()
-            for one in model.versions.values()
-        ) or bool(problems)
-        status = "healthy" if readiness.ready and not has_problems else "degraded"
+        problems = [*map(str, self._problems()), *describe_failures(catalog)]
+        status = "healthy" if readiness.ready and not problems else "degraded"
         if not readiness.ready:
             status = "draining" if self.draining else "unready"
         return {

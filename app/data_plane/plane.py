@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import CancelledError
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from time import monotonic
 from typing import NoReturn
 
@@ -13,7 +13,9 @@ from app.data_plane.lease import GroupLease, Lease, ServedVersion
 from app.data_plane.limit import ConcurrencyLimit
 from app.data_plane.memory import MemoryBudget
 from app.errors import (
+    Cancelled,
     CohortError,
+    DeadlineExceeded,
     InvalidInput,
     NotLoaded,
     NotReady,
@@ -130,7 +132,6 @@ class DataPlane:
         *,
         key_of: KeyOf | None = None,
         label: str | None = None,
-        waited: bool = False,
     ) -> Lease:
         """Lease the version that answers: the rollout's choice, or else the highest READY one.
 
@@ -138,11 +139,10 @@ class DataPlane:
         version: The version that the request pins; default None: none.
         key_of: Finds the caller's sticky key; called only where the rollout is sticky.
         label: The variant that the request pins; default None: none.
-        waited: Whether `loaded` was awaited for this request; default False.
 
         Raises InvalidInput, ModelNotFound, NotFound, VersionNotFound, NotReady or Overloaded, and
-        counts the error if the model is known. Raises NotLoaded, which is not counted unless the
-        caller has `waited`, where it may await `loaded` and pick again.
+        counts the error if the model is known. Raises NotLoaded, which is not counted, where
+        `pick_loaded` waits for the model.
         """
         if self._served_from is not self._registry.catalog:
             self._forget()
@@ -157,27 +157,50 @@ class DataPlane:
                 variant, version = self._choose(name, live, key_of)
             served = self._served.get((name, version)) or self._serve(name, version)
         except CohortError as error:
-            if waited or not isinstance(error, NotLoaded):
+            if not isinstance(error, NotLoaded):
                 self.refused(name, error)
             raise
         return Lease(served, self._limit, variant, live, self._priority)
 
-    async def loaded(self, error: NotLoaded) -> None:
-        """Wait until a model that loads on demand has done so, or failed to.
+    async def pick_loaded(
+        self, error: NotLoaded, pick: Callable[[], Lease], seconds: float | None
+    ) -> tuple[Lease, float | None]:
+        """Pick once a model that is loaded on demand is; the lease, and what is left of `seconds`.
 
         error: What `pick` raised.
+        pick: Picks anew.
+        seconds: The caller's limit, which includes the wait; None where it gave none.
 
-        Returns after LONGEST_LOAD_SECONDS in any case. Raises NotReady or Overloaded, counted.
+        Raises DeadlineExceeded, NotReady after LONGEST_LOAD_SECONDS, or as `pick`; all are counted.
         """
+        since = monotonic()
+        while True:
+            try:
+                await self._load_over(error.model, since, seconds)
+            except CancelledError:
+                self.refused(error.model, Cancelled("the caller left"))
+                raise
+            except CohortError as refusal:
+                self.refused(error.model, refusal)
+                raise
+            try:
+                lease = pick()
+            except NotLoaded as still:
+                error = still
+            else:
+                return lease, None if seconds is None else seconds - (monotonic() - since)
+
+    async def _load_over(self, model: str, since: float, seconds: float | None) -> None:
+        most = LONGEST_LOAD_SECONDS if seconds is None else min(seconds, LONGEST_LOAD_SECONDS)
+        self.begin_reading()
         try:
-            self.begin_reading()
-        except CohortError as full:
-            self.refused(error.model, full)
-            raise
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LONGEST_LOAD_SECONDS):
-                    await self._registry.loaded(error.model)
+            async with asyncio.timeout(since + most - monotonic()):
+                await self._registry.load_over(model)
+        except TimeoutError:
+            if most == seconds:
+                raise DeadlineExceeded(most) from None
+            message = f"model {quoted(model)} is still being loaded after {most:g} s"
+            raise NotReady(message) from None
         finally:
             self.end_reading()
 

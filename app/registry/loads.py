@@ -80,6 +80,11 @@ class Loads:
         for model, number in list(self._running):
             self.cancel(model, number)
 
+    async def wait_for_one(self, model: str) -> None:
+        """Wait until a load of `model` is over; not at all where none goes on."""
+        if tasks := [one.task for (name, _), one in self._running.items() if name == model]:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
     async def wait(self, model: str | None = None) -> None:
         """Wait until no load of `model` goes on, nor follows; default None: of any model."""
         while any(model in {None, name} for name in self.models):

@@ -10,7 +10,7 @@ from typing import Any
 from app.batching import BatchEvent, BatchObserver
 from app.errors import NotLoaded, NotReady, quoted
 from app.registry.actions import NO_VERSIONS, Load
-from app.registry.catalog import RESTING
+from app.registry.catalog import RESTING, State, VersionEntry
 from app.registry.registry import Registry
 from app.repository import Snapshot
 
@@ -21,12 +21,16 @@ Else models would chase each other out, before they answered, where more are ask
 there is room for.
 """
 
+REFUSED_SECONDS = 3.0
+"""How long a model is asked for in vain before one that runs all the time makes room."""
+
 
 class OnDemandRegistry(Registry):
     """A registry that holds at most so many models loaded, and loads others when asked for them.
 
     The model that has not run for the longest time makes room. The one that takes its place begins
-    to load at once, beside the last requests of the other.
+    to load at once, beside the last requests of the other. Models that failed to load hold no
+    place. An operator's loads may hold more for a moment.
 
     most: How many models may be loaded.
     others: As `Registry` takes them.
@@ -38,55 +42,101 @@ class OnDemandRegistry(Registry):
         super().__init__(count=self._noting_runs(count), **others)
         self._most = most
         self._used: dict[str, float] = {}  # when a model last ran, on the monotonic clock
+        self._refused: dict[str, tuple[float, float]] = {}  # when first, and when last
+        self._waking: set[str] = set()  # models that load because they were asked for
 
     def follow(
         self, snapshot: Snapshot, pinned: Mapping[str, AbstractSet[int]] = NO_VERSIONS
     ) -> None:
         """As `Registry.follow`; models that are found when the limit is reached rest."""
-        for name in [name for name, why in self._unloaded.items() if why == RESTING]:
+        resting = [name for name, reason in self._unloaded.items() if reason == RESTING]
+        for name in resting:
             if name not in snapshot.models:
                 del self._unloaded[name]
-        loaded = [name for name in snapshot.models if name not in self._unloaded]
-        known = [name for name in loaded if name in self.catalog]
-        new = [name for name in loaded if name not in self.catalog]
-        for name in new[max(0, self._most - len(known)) :]:
-            self._unloaded[name] = RESTING
+        places = self._most - len(self._holding())
+        for name in snapshot.models:
+            known = name in self.catalog or name in self._unloaded
+            if not known and name not in self._used:  # which an operator has just asked for
+                places -= 1
+                if places < 0:
+                    self._unloaded[name] = RESTING
+        for name in [name for name in resting if name in self._unloaded][: max(places, 0)]:
+            super().reload_model(name)
         super().follow(snapshot, pinned)
+        self._trim()
+
+    def find(self, model: str, version: str | None = None) -> VersionEntry:
+        """As `Registry.find`; a default is found once all that was asked for is loaded."""
+        if version is None and model in self._waking:
+            raise NotReady(f"model {quoted(model)} is being loaded, because it was asked for")
+        return super().find(model, version)
 
     def demand(self, model: str) -> None:
         """Load a model that rests. Raises NotLoaded while it loads, and where there is no room."""
         if self._unloaded.get(model) == RESTING:
-            if not self._make_room():
+            if not self._make_room(model):
                 raise NotReady(
                     f"model {quoted(model)} is not loaded, and each of the {self._most} models "
                     "that are (COHORT_MAX_LOADED_MODELS) was used just now",
-                    retry_after=1.0,
                 )
             super().reload_model(model)
-            self._used[model] = monotonic()
+            self._waking.add(model)
             self._proceed([model])
-        if self._loads.goes_on(model):
+        if model in self._waking:
             raise NotLoaded(model)
 
+    async def load_over(self, model: str) -> None:
+        """Wait until a load of a model is over; not at all where none goes on."""
+        await self._loads.wait_for_one(model)
+
     def reload_model(self, model: str) -> None:
-        """As `Registry.reload_model`; another model makes room, if one can."""
-        if model in self._unloaded:
-            self._make_room()
+        """As `Registry.reload_model`; another model makes room, now or once it is idle."""
+        if self._unloaded.get(model) == RESTING:
+            self._make_room(model)
         super().reload_model(model)
         self._used[model] = monotonic()
 
     def _on_load_over(self, load: Load, cancelled: bool) -> None:
         self._used[load.model] = monotonic()  # who waited for it asks now
         super()._on_load_over(load, cancelled)
+        if not self._loads.goes_on(load.model):
+            self._waking.discard(load.model)
+            self._trim()
 
-    def _make_room(self) -> bool:
-        """Whether another model may be loaded, if need be in place of one that rests from now."""
-        while len(loaded := self.catalog.keys() - self._unloaded.keys()) >= self._most:
-            idle = [name for name in loaded if self._is_idle(name)]
-            if not idle:
+    # -- places
+
+    def _holding(self) -> list[str]:
+        """The models that hold a place: they are loaded, or load."""
+        return [
+            name
+            for name, model in self.catalog.items()
+            if name not in self._unloaded
+            and any(one.state is not State.UNAVAILABLE for one in model.versions.values())
+        ]
+
+    def _make_room(self, model: str) -> bool:
+        """Whether `model` may be loaded, if need be in place of one that rests from now."""
+        now = monotonic()
+        first, last = self._refused.get(model, (now, now))
+        first = now if now - last > REFUSED_SECONDS else first
+        while len(holding := self._holding()) >= self._most:
+            candidates = [name for name in holding if self._is_idle(name)]
+            if not candidates and now - first > REFUSED_SECONDS:
+                candidates = [name for name in holding if not self._loads.goes_on(name)]
+            if not candidates:
+                self._refused[model] = first, now
                 return False
-            self._put_aside(min(idle, key=self._last_used), RESTING)
+            self._put_aside(min(candidates, key=self._last_used), RESTING)
+        self._refused.pop(model, None)
         return True
+
+    def _trim(self) -> None:
+        """Put those aside that an operator's loads, or a retry, left over, as soon as possible."""
+        while len(holding := self._holding()) > self._most:
+            idle = [name for name in holding if self._is_idle(name)]
+            if not idle:
+                return
+            self._put_aside(min(idle, key=self._last_used), RESTING)
 
     def _is_idle(self, model: str) -> bool:
         held = any(

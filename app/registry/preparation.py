@@ -113,8 +113,12 @@ def prepare_version(
     )
     try:
         return _prepare(source, config, opener, inspector)
-    except BaseException:
+    except BaseException as error:
+        gone = opener.copy is not None and not opener.copy.path.exists()
         opener.close()
+        if gone:
+            message = "the copy of its files was deleted from COHORT_CACHE while it was loaded"
+            raise LoadFailed(message, transient=True) from error
         raise
 
 

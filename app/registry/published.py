@@ -66,6 +66,12 @@ class PublishedCatalog:
         """The entry of one model. Raises ModelNotFound, or NotReady while `settled` is False."""
         return find_model(name, self.catalog, settled=self.settled)
 
+    def demand(self, model: str) -> None:
+        """Have a model loaded that is loaded on demand: none is, here."""
+
+    async def load_over(self, model: str) -> None:
+        """Wait until a load of a model is over that loads on demand: none does, here."""
+
     @property
     def unavailable(self) -> list[str]:
         """Models that had a READY version and have none now, except those an operator unloaded."""

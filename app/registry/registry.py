@@ -139,9 +139,6 @@ class Registry(PublishedCatalog):
         """
         self._put_aside(self.model(model).name, UNLOADED)
 
-    def demand(self, model: str) -> None:
-        """Take note that a model was asked for that is not ready. Here that changes nothing."""
-
     def _put_aside(self, model: str, reason: str) -> None:
         self._unloaded[model] = reason
         self._once_ready.discard(model)

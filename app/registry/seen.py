@@ -37,8 +37,8 @@ class Readable(Protocol):
         Raises NotLoaded while it loads, and NotReady where it cannot be now.
         """
 
-    async def loaded(self, model: str) -> None:
-        """Wait until no load of a model goes on."""
+    async def load_over(self, model: str) -> None:
+        """Wait until a load of a model is over; not at all where none goes on."""
 
 
 class SeenRegistry:
@@ -94,6 +94,6 @@ class SeenRegistry:
         self.model(model)
         self._registry.demand(model)
 
-    async def loaded(self, model: str) -> None:
-        """As `Registry.loaded`."""
-        await self._registry.loaded(model)
+    async def load_over(self, model: str) -> None:
+        """As `Registry.load_over`."""
+        await self._registry.load_over(model)

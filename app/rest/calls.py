@@ -133,11 +133,12 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
         raise
     key_of = partial(find_key, request.headers, call)
     pick = partial(plane.pick, call.model, call.version, key_of=key_of, label=call.label)
+    timeout = call.timeout
     try:
         lease = pick()
     except NotLoaded as error:
-        await cancel_on_disconnect(request, plane.loaded(error))
-        lease = pick(waited=True)
+        waiting = plane.pick_loaded(error, pick, call.timeout)
+        lease, timeout = await cancel_on_disconnect(request, waiting)
     with lease:
         large = large or call.decode_work(lease) > LARGE_BYTES
         if large:
@@ -145,7 +146,7 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
         arrays = await _do(large, call.decode, lease)
         hold: MemoryHold = request.state.memory
         hold.set(max(hold.size, count_bytes(arrays.values())))
-        outputs = await cancel_on_disconnect(request, lease.infer(arrays, timeout=call.timeout))
+        outputs = await cancel_on_disconnect(request, lease.infer(arrays, timeout=timeout))
         hold.set(count_bytes(outputs))
         return await _do(call.is_large(outputs), call.encode, lease, outputs)
 

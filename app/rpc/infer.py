@@ -89,11 +89,11 @@ class InferCalls:
             return self._serialize(*write_response(response, typed=typed), streamed=streamed)
 
         pick = partial(plane.pick, model, message.model_version or None, key_of=key_of)
+        wanted = request.timeout
         try:
             lease = pick()
         except NotLoaded as error:
-            await plane.loaded(error)
-            lease = pick(waited=True)
+            lease, wanted = await plane.pick_loaded(error, pick, wanted)
         try:
             inference = Inference(request)
             large = inference.decode_work(lease) > LARGE_BYTES
@@ -102,7 +102,7 @@ class InferCalls:
             arrays = await _do(large, inference.decode, lease)
             if hold.size or large:
                 hold.set(max(hold.size, count_bytes(arrays.values())))
-            timeout = _smaller(request.timeout, remaining())
+            timeout = _smaller(wanted, remaining())
             outputs = await lease.infer(arrays, timeout=timeout)
             typed = bool(message.inputs) and not read.raw
             large = inference.is_large(outputs)

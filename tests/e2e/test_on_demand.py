@@ -179,3 +179,102 @@ def test_what_rests_says_so_and_can_be_loaded_by_hand(server: Cohort) -> None:
     refused = httpx.post(f"{server.url}/models/{resting}/predict", json=ASK)
     assert refused.status_code == 503  # what an operator unloaded stays so
     assert "is unloaded" in refused.text
+
+
+@pytest.fixture(scope="module")
+def one_place(folder: Path) -> Iterator[Cohort]:
+    """A server that holds one of: `a` with versions 1 and 2, `b`, and `broken`."""
+    models = folder / "one-place"
+    for seed, name in enumerate(("a/1", "a/2", "b/1")):
+        onnx_models.save(onnx_models.mlp(seed=seed), models / name / "model.onnx")
+    (models / "a/config.yaml").write_text("versions: all\n")
+    (models / "broken/1").mkdir(parents=True)
+    (models / "broken/1/model.onnx").write_bytes(b"\x07 not a model")
+    with cohort(models, folder, max_loaded_models=1, admin_token="secret") as server:
+        yield server
+
+
+async def ask_until_answered(client: httpx.AsyncClient, name: str) -> httpx.Response:
+    """Ask a model until it answers, as its refusals advise."""
+    answers: list[httpx.Response] = []
+
+    async def answered() -> bool:
+        answers[:] = [await client.post(f"/models/{name}/predict", json=ASK)]
+        return read(answers[0]) is not None
+
+    await until(answered)
+    return answers[0]
+
+
+async def test_callers_who_wait_get_the_highest_version_and_their_deadline(
+    one_place: Cohort,
+) -> None:
+    """Not the first one that is loaded, and no answer after the time that they gave."""
+    async with httpx.AsyncClient(base_url=one_place.url, timeout=60) as client:
+        await ask_until_answered(client, "b")
+        hurried = {**ASK, "timeout_ms": 1}
+
+        async def late() -> bool:
+            answer = await client.post("/models/a/predict", json=hurried)
+            assert answer.status_code in {503, 504}, answer.text
+            return answer.status_code == 504
+
+        await until(late)
+        several = await asyncio.gather(*[ask_until_answered(client, "a") for _ in range(8)])
+    assert {answer.json()["version"] for answer in several} == {"2"}
+
+
+async def test_a_broken_model_holds_no_place(one_place: Cohort) -> None:
+    """Asked for again and again it keeps its reason, and the others their places."""
+    async with httpx.AsyncClient(base_url=one_place.url, timeout=60) as client:
+
+        async def failed() -> bool:
+            await client.post("/models/broken/predict", json=ASK)
+            described = (await client.get("/models/broken")).json()["versions"][0]
+            return bool(described["reason"] != RESTING)
+
+        await until(failed)
+        await ask_until_answered(client, "b")
+        for _ in range(5):
+            answer = await client.post("/models/broken/predict", json=ASK)
+            assert answer.status_code == 503
+            assert "retry-after" not in answer.headers
+        assert (await client.get("/models/b")).json()["default_version"] == "1"
+        assert "broken/1: failed: " in (await client.get("/health")).text
+
+
+async def test_a_model_that_runs_all_the_time_keeps_no_other_out_for_ever(
+    one_place: Cohort,
+) -> None:
+    """Who asks for another one for a while has it loaded, and back again."""
+    stop = asyncio.Event()
+
+    async def caller(client: httpx.AsyncClient) -> None:
+        while not stop.is_set():
+            read(await client.post("/models/b/predict", json=ASK))
+
+    async with (
+        httpx.AsyncClient(base_url=one_place.url, timeout=60) as client,
+        asyncio.TaskGroup() as callers,
+    ):
+        await ask_until_answered(client, "b")
+        callers.create_task(caller(client))
+        await ask_until_answered(client, "a")
+        stop.set()
+
+
+async def test_what_an_operator_loads_beyond_the_limit_goes_once_it_is_idle(
+    one_place: Cohort,
+) -> None:
+    """Both answer the operator; a moment later there are no more than may be."""
+    admin = {"authorization": "Bearer secret"}
+    async with httpx.AsyncClient(base_url=one_place.url, timeout=60, headers=admin) as client:
+        for name in ("a", "b"):
+            answer = await client.post(f"/admin/models/{name}/load")
+            assert answer.json()["default_version"], answer.text
+
+        async def one_is_left() -> bool:
+            models = (await client.get("/models")).json()["models"]
+            return [one["default_version"] for one in models].count(None) == 2
+
+        await until(one_is_left)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from app.batching import BatchPolicy
 from app.errors import LoadFailed
+from app.inspection import Inspector
 from app.profiling import RunFeeds, Threads, Trial, find_trial, result
 from app.profiling.runs import FREE_RUNS
 from app.registry import measurement, preparation
@@ -20,6 +22,7 @@ from app.registry.preparation import PreparedVersion, prepare_version
 from app.repository import Example, Manifest, ModelConfig, WarmUp, dump_manifest, verify_digests
 from app.session import (
     CancellationToken,
+    Opener,
     Provider,
     Session,
     WorkCancelled,
@@ -218,3 +221,18 @@ def test_cancelling_during_exclusive_runs_leaves_a_version_that_serves(
     prepared.close()
     assert prepared.exclusive is None
     assert prepared.profile_result.profile.seconds
+
+
+def test_a_cache_that_is_deleted_during_a_load_is_no_fault_of_the_model(tmp_path: Path) -> None:
+    """The load fails for want of its private copy, says so, and is one to try again."""
+    path = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "m/1/model.onnx")
+    source, cache = Source(path, "a", CONFIG), tmp_path / "cache"
+
+    class Deleting:
+        def inspect(self, opener: Opener) -> None:
+            shutil.rmtree(cache)
+
+    with pytest.raises(LoadFailed, match="deleted from COHORT_CACHE") as failed:
+        prepare_version(source, cache, inspector=cast(Inspector, Deleting()))
+    assert failed.value.transient
+    prepare_version(source, cache).close()

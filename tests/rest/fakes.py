@@ -155,7 +155,6 @@ class FakePlane:
         *,
         key_of: Callable[[Sticky], str | None],
         label: str | None = None,
-        waited: bool = False,
     ) -> FakeLease:
         if self.error is not None:
             raise self.error

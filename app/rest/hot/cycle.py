@@ -89,7 +89,7 @@ class HotCycle:
     _lease: Lease | None = None
     _early: tuple[int, Encoded] | None = None  # a response that waits for earlier ones
     _work: asyncio.Future[Any] | None = None  # its work on the codec thread
-    _waited = False  # for a model that is loaded on demand
+    _left: float | None = None  # of the caller's time, once a model loaded on demand
     _memory: MemoryHold | None = None  # its part of the budget; None where that is little
 
     def __init__(self, protocol: Connection, head: Head) -> None:
@@ -235,11 +235,14 @@ class HotCycle:
     def _submit_decoded(self, lease: Lease, call: Call, arrays: Arrays) -> None:
         if self._memory is not None:
             self._memory.set(max(self._memory.size, count_bytes(arrays.values())))
-        lease.submit(arrays, self._reply, timeout=call.timeout)
+        lease.submit(arrays, self._reply, timeout=self._left or call.timeout)
 
     def _submit_long(self, call: Call) -> None:
         """As `_submit`, on the codec thread where decoding takes long."""
-        lease = self._pick(call)
+        self._submit_picked(call, (self._pick(call), None))
+
+    def _submit_picked(self, call: Call, picked: tuple[Lease, float | None]) -> None:
+        lease, self._left = picked
         if call.decode_work(lease) <= LARGE_BYTES:
             self._submit_decoded(lease, call, call.decode(lease))
         else:
@@ -253,7 +256,7 @@ class HotCycle:
     def _pick(self, call: Call) -> Lease:
         self._call = call
         lease = self._lease = self.head.plane.pick(
-            call.model, call.version, key_of=self._key_of, label=call.label, waited=self._waited
+            call.model, call.version, key_of=self._key_of, label=call.label
         )
         return lease
 
@@ -361,11 +364,9 @@ class HotCycle:
 
     def fail(self, error: Exception) -> None:
         """Answer with an error, once it stays."""
-        call = self._call
-        if isinstance(error, NotLoaded) and call is not None and not self._waited:
-            self._waited = True  # once, for another model may take its place
-            loading = self.protocol.loop.create_task(self.head.plane.loaded(error))
-            self._after(loading, lambda _: self._submit_long(call))
+        if isinstance(error, NotLoaded) and (call := self._call) is not None:
+            picking = self.head.plane.pick_loaded(error, partial(self._pick, call), call.timeout)
+            self._after(self.protocol.loop.create_task(picking), partial(self._submit_picked, call))
             return
         known = known_error(error)
         if self._lease is not None:
