@@ -48,8 +48,9 @@ class PublishedCatalog:
                 retry_after=seconds_until_ready(entry.versions.values(), monotonic()),
             )
         if chosen.state is not State.READY:
+            why = f"; GET /models/{model} says why" if chosen.state is State.UNAVAILABLE else ""
             raise NotReady(
-                f"version {chosen.number} of model {quoted(model)} is {chosen.state}",
+                f"version {chosen.number} of model {quoted(model)} is {chosen.state}{why}",
                 retry_after=seconds_until_ready([chosen], monotonic()),
             )
         return chosen

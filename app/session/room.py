@@ -55,7 +55,8 @@ class Room:
                     raise LoadFailed(
                         f"it takes about {_mebibytes(needed)} to open, and "
                         f"{_mebibytes(self._free)} of {_mebibytes(self._limit)} are free (a "
-                        "version that it replaces keeps its memory until then)",
+                        "version that it replaces keeps its memory until then): give the process "
+                        "more, or unload another model",
                         transient=needed <= self._limit,
                     )
                 self._changed.wait(RECHECK_SECONDS)

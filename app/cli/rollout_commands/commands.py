@@ -136,8 +136,8 @@ def promote(
 
     The other variants are removed from the file, as is a shadow of the same version, and servers
     may unload their versions. To keep them loaded, give them weight 0 instead: cohort rollout set
-    MODEL old=0. With --end the rollout is removed: the highest version then serves all requests,
-    and must be VARIANT's.
+    MODEL old=0. With --end the rollout is removed: the highest version that callers can stay with
+    then serves all requests, and must be VARIANT's.
 
     \b
       cohort rollout promote digits canary
