@@ -115,7 +115,10 @@ class InlineRuns:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self.judge, taken)
 
-        threading.Thread(target=check, name="cohort-check", daemon=True).start()
+        try:
+            threading.Thread(target=check, name="cohort-check", daemon=True).start()
+        except RuntimeError:  # the system has no thread for it now
+            self.judge(seconds)
 
     def judge(self, seconds: float) -> None:
         """Allow runs again, or no more, by the processor time of the fastest run since."""

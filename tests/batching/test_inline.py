@@ -21,6 +21,7 @@ from app.batching import (
     Ran,
     Watchdog,
 )
+from app.batching.watchdog import STALL_SECONDS
 from app.errors import InferenceFailed
 from app.scheduling import Scheduler
 from app.tensors import Arrays
@@ -226,3 +227,17 @@ def test_unpredictable_runs_never_execute_on_the_loop() -> None:
     assert allowed("cpu", "")
     assert not allowed("cpu", "what Loop does depends on input values")
     assert not allowed("cuda:0", "")
+
+
+async def test_without_a_thread_to_check_on_a_slow_run_leaves_the_loop(
+    watchdog: Watchdog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system refuses a thread: whoever waits for the run is none the worse for it."""
+    seen, scheduler = RecordedEvents(), Scheduler()
+    batcher = make(EndlessOnLoop(), watchdog, seen, scheduler)
+    with monkeypatch.context() as refusing:
+        refusing.setattr(threading.Thread, "start", mock.Mock(side_effect=RuntimeError))
+        batcher.inline.leave_for_check(ONE, STALL_SECONDS * 2, stopped=False)
+    assert not batcher.inline.allowed
+    assert "a run on the event loop took" in batcher.inline.unpredictable
+    scheduler.close()
