@@ -27,7 +27,6 @@ import gc
 import json
 import os
 import select
-import socket
 import statistics
 import subprocess
 import sys
@@ -45,6 +44,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import usage
+from benchmarks.openloop import Line
 from tests import onnx_models
 from tests.e2e.processes import ROOT, Cohort, cohort
 
@@ -64,19 +64,6 @@ class Answer(NamedTuple):
 
 
 # -- the callers: a process of their own
-
-
-class Line:
-    """One connection with at most one request on its way."""
-
-    __slots__ = ("due", "held", "socket")
-
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.setblocking(False)
-        self.due = 0.0
-        self.held = b""
 
 
 def call(
