@@ -16,7 +16,13 @@ from app.inspection import Inspector
 from app.profiling import ProfileResult, RunFeeds, Store, find_trial
 from app.registry.catalog import Source
 from app.registry.measurement import Measurement, RunsOf, compare_examples, warm_up
-from app.repository import Manifest, ModelConfig, read_manifest, verify_digests
+from app.repository import (
+    Manifest,
+    ModelConfig,
+    read_manifest,
+    stamp_files,
+    verify_digests,
+)
 from app.session import (
     ANY_MODEL,
     ROOM,
@@ -94,7 +100,7 @@ def prepare_version(
     token: Cancels this; default None: nothing does.
 
     Each file is hashed once, and trial inputs are searched once. Raises LoadFailed with the reason,
-    and WorkCancelled.
+    a transient one where the files have changed meanwhile, and WorkCancelled.
     """
     token = token or CancellationToken()
     if source.problem or source.config is None:
@@ -119,7 +125,21 @@ def prepare_version(
         if gone:
             message = "the copy of its files was deleted from COHORT_CACHE while it was loaded"
             raise LoadFailed(message, transient=True) from error
+        if isinstance(error, LoadFailed) and _changed(source):
+            raise LoadFailed(str(error), transient=True) from error
         raise
+
+
+def _changed(source: Source) -> bool:
+    """Whether the files are others than those that were seen, or cannot be looked at, just now.
+
+    A folder that is moved away, or a share that is gone for a moment, comes back with the very same
+    files, which nothing but another try tells from those that failed.
+    """
+    try:
+        return bool(source.stamp) and stamp_files(str(source.path.parent))[0] != source.stamp
+    except OSError:
+        return True
 
 
 def _prepare(

@@ -24,9 +24,10 @@ TRANSIENT_ERRNOS = frozenset(
         *(errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN),
         *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EBUSY, errno.EINTR),
         *(errno.ENOSPC, errno.EDQUOT, errno.ENXIO, errno.ENODEV, errno.ENOTCONN),
+        *(errno.ENOENT, errno.ENOTDIR),  # it was there when the folder was looked at
     }
 )
-"""Of files and processes that another time may be had. What is not there waits for other files."""
+"""Of files and processes that another time may be had."""
 
 _random = Random()  # noqa: S311 - spreads the tries of many processes
 

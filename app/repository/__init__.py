@@ -2,8 +2,9 @@
 
 `scan` looks at the models folder and gives a `Snapshot`, with each model's `ModelConfig`. All
 problems of a config are reported at once. The policies are fields of `ModelConfig` as the modules
-they govern declare them, so that every option is declared once. `read_manifest` reads what
-`cohort publish` wrote beside a version. The YAML reader is for other files of an operator's, too:
+they govern declare them, so that every option is declared once. `stamp_files` tells whether a
+version's files are still those of a snapshot. `read_manifest` reads what `cohort publish` wrote
+beside a version. The YAML reader is for other files of an operator's, too:
 `parse_yaml` and `validate_tree` make dataclasses of them, or raise `ConfigProblems`.
 """
 
@@ -18,6 +19,7 @@ from app.repository.model_config import (
 from app.repository.schema import Range, invalid, validate_tree
 from app.repository.snapshot import QUIET_SECONDS, Found, FoundModel, Signatures, Snapshot, scan
 from app.repository.stamps import NEVER_SEEN, file_stamp, settled_stamp
+from app.repository.version_files import stamp_files
 from app.repository.yaml_files import ConfigProblems, Problem, log_problems, parse_yaml, read_text
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "read_text",
     "scan",
     "settled_stamp",
+    "stamp_files",
     "validate_tree",
     "verify_digests",
 ]

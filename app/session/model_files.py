@@ -180,8 +180,8 @@ def _read(path: Path, rules: ModelRules) -> tuple[ModelFile, str]:
             check_external(path, location)
         rules.check_size([path, *(path.parent / location for location in model.external)])
         return model, find_dependence(graphs)
-    except FileNotFoundError:
-        raise LoadFailed(f"{path.name} not found") from None
+    except FileNotFoundError as error:
+        raise LoadFailed(f"{path.name} not found") from error
     except OSError as error:
         raise LoadFailed(f"{path.name} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

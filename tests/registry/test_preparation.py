@@ -19,7 +19,15 @@ from app.profiling.runs import FREE_RUNS
 from app.registry import measurement, preparation
 from app.registry.catalog import Source
 from app.registry.preparation import PreparedVersion, prepare_version
-from app.repository import Example, Manifest, ModelConfig, WarmUp, dump_manifest, verify_digests
+from app.repository import (
+    Example,
+    Manifest,
+    ModelConfig,
+    WarmUp,
+    dump_manifest,
+    stamp_files,
+    verify_digests,
+)
 from app.session import (
     CancellationToken,
     Opener,
@@ -236,3 +244,28 @@ def test_a_cache_that_is_deleted_during_a_load_is_no_fault_of_the_model(tmp_path
         prepare_version(source, cache, inspector=cast(Inspector, Deleting()))
     assert failed.value.transient
     prepare_version(source, cache).close()
+
+
+@pytest.mark.parametrize("change", ["moved away", "written"])
+def test_files_that_change_while_they_are_loaded_may_load_another_time(
+    path: Path, change: str
+) -> None:
+    """Whatever the load failed with: it is no word on the files as they were seen."""
+    source = Source(path, stamp_files(str(path.parent))[0], CONFIG)
+
+    class Changing:
+        def inspect(self, opener: Opener) -> None:
+            if change == "moved away":
+                path.parent.parent.rename(path.parent.parent.with_name("away"))
+            else:
+                path.write_bytes(b"something else")
+            raise LoadFailed("it is broken")
+
+    class Broken:
+        def inspect(self, opener: Opener) -> None:
+            raise LoadFailed("it is broken")
+
+    for inspector, transient in ((Broken(), False), (Changing(), True)):
+        with pytest.raises(LoadFailed, match="it is broken") as failed:
+            prepare_version(source, None, inspector=cast(Inspector, inspector))
+        assert failed.value.transient == transient

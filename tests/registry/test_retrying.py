@@ -55,7 +55,7 @@ NO_THREAD = "can't start new thread"
         pytest.param(caused(LoadFailed("…"), RuntimeError(NO_NODE)), False, id="no such node"),
         pytest.param(caused(LoadFailed("…"), ValueError("cut")), False, id="truncated"),
         pytest.param(caused(LoadFailed("…"), InferenceFailed("…")), False, id="memory_limit_mb"),
-        pytest.param(OSError(errno.ENOENT, ""), False, id="not there"),
+        pytest.param(OSError(errno.ENOENT, ""), True, id="moved away for a moment"),
         pytest.param(KeyError("a bug"), False, id="a bug"),
     ],
 )
@@ -130,6 +130,29 @@ async def test_files_that_could_not_replace_others_are_tried_again(
     assert disk.registry.find("m").engine is before
     await until(lambda: disk.registry.find("m").engine is not before)
     assert disk.registry.version("m", "1").reason == ""
+
+
+@pytest.mark.usefixtures("soon")
+async def test_a_version_comes_up_though_its_folder_was_gone_for_a_moment(
+    disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes back with the very same files; no look at them tells that they would load now."""
+    away = disk.models.with_name("away")
+
+    def load(source: Source, cache: Path | None, **_: object) -> PreparedVersion:
+        folder = source.path.parent.parent
+        monkeypatch.setattr(registry, "prepare_version", prepare_version)
+        folder.rename(away)
+        try:
+            return prepare_version(source, cache)
+        finally:
+            away.rename(folder)
+
+    monkeypatch.setattr(registry, "prepare_version", load)
+    disk.put(1)
+    await disk.follow()
+    await until(lambda: disk.states("m") == {1: READY})
+    assert [event for event in disk.events if isinstance(event, VersionFailed)]
 
 
 def refusal(disk: RegistryOnDisk) -> NotReady:

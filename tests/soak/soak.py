@@ -127,6 +127,10 @@ async def soak(folder: Path, seed: int, seconds: float) -> str:
 def settle(server: Cohort, models: Path) -> None:
     """Wait until nothing is asked, and nothing is wrong any more."""
     (models.parent / "rollouts.yaml").unlink(missing_ok=True)
-    wait_until(lambda: not httpx.get(server.url + "/health").json()["problems"])
+    try:
+        wait_until(lambda: not httpx.get(server.url + "/health").json()["problems"])
+    except TimeoutError as error:
+        problems = httpx.get(server.url + "/health").json()["problems"]
+        raise AssertionError(f"two minutes later it still has {problems}") from error
     server.wait_for("/health/ready")
     wait_until(lambda: not Scrape(server.url).value("model_inflight_requests"))
