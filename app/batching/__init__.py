@@ -21,6 +21,7 @@ from app.batching.events import (
     LeftLoop,
     Ran,
     RequestCancelled,
+    ignore,
 )
 from app.batching.output_limit import OutputLimit, limit_outputs
 from app.batching.padding import PadPlan, plan_padding
@@ -65,6 +66,7 @@ __all__ = [
     "Ticket",
     "Watchdog",
     "count_elements",
+    "ignore",
     "limit_outputs",
     "next_batch",
     "plan_padding",

@@ -36,9 +36,7 @@ class Estimate:
     def __init__(self, profiled: Callable[[float], float], policy: BatchPolicy) -> None:
         self._profiled = profiled
         self.pace = 1.0
-        self._since = (
-            0.0  # when the queue began to be emptied, on the monotonic clock; 0: it is empty
-        )
+        self._since = 0.0  # when the queue began to be emptied, monotonic; 0: it is empty
         self._until = 0.0  # when a batch last left it
         self._taken = 0.0  # the work that left it between the two
         self.bound(policy)

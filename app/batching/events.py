@@ -59,6 +59,10 @@ BatchObserver = Callable[[BatchEvent], None]
 """Called on the event loop with each event."""
 
 
+def ignore(_: BatchEvent) -> None:
+    """Observe nothing: a BatchObserver."""
+
+
 def emit(observe: BatchObserver, event: BatchEvent) -> None:
     """Tell an observer, whose failure is no caller's."""
     try:

@@ -13,6 +13,7 @@ from app.control_plane.description import (
     describe_version,
     list_served,
 )
+from app.errors import NotReady
 from app.metrics import Metrics, VersionMetrics
 from app.registry import Catalog, Readable, State
 from app.rollouts import Rollouts
@@ -26,6 +27,11 @@ class Readiness:
 
     ready: bool
     reason: str = ""
+
+    def check(self) -> None:
+        """Raise NotReady, with the reason, if it should not."""
+        if not self.ready:
+            raise NotReady(self.reason)
 
 
 class ModelReader(ABC):

@@ -30,7 +30,6 @@ from app.rollouts import LiveRollout, Rollouts, Sticky
 KeyOf = Callable[[Sticky], str | None]
 """Returns a request's value of the header or parameter that keeps its caller on a variant."""
 
-
 LONGEST_LOAD_SECONDS = 30.0
 """How long a request waits at most for a model that is loaded on demand."""
 

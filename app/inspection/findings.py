@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from app.kept_files import path_for, write_whole
+from app.kept_files import path_for, read_small, write_whole
 
 log = structlog.get_logger("cohort.inspection")
 
@@ -51,12 +51,10 @@ class Findings:
 
     def read(self, key: Mapping[str, str]) -> Finding | None:
         """What was kept for exactly this key; None where nothing usable was."""
-        path = self._path(key)
-        if not path.is_file():
-            return None
         try:
-            with path.open("rb") as file:
-                content = json.loads(file.read(MAX_FINDING_BYTES))
+            content = json.loads(read_small(self._path(key), MAX_FINDING_BYTES))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
         except (OSError, ValueError, RecursionError) as error:
             log.warning("kept finding is not usable", model=key["model"], error=str(error))
             return None

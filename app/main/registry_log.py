@@ -44,7 +44,7 @@ def log_ready(ready: VersionReady, held_back: str) -> None:
         )
     if held_back:
         version_log.warning("only requests that name the version reach it", reason=held_back)
-    _log_verdicts(version_log, version)
+    _log_verdicts(version_log, version, description.unpredictable)
 
 
 def log_registry_event(event: RegistryEvent) -> None:
@@ -75,19 +75,20 @@ def _log_measured(model: str, version: VersionEntry) -> None:
     if version.engine is None:
         return
     version_log = log.bind(model=model, version=version.number)
-    found = version.engine.describe().profile
+    description = version.engine.describe()
+    found = description.profile
     version_log.info(
         "version measured",
         max_batch_size=found.profile.max_batch_size,
         exclusive_threads=found.threads.chosen,
         kept=found.kept,
     )
-    _log_verdicts(version_log, version)
+    _log_verdicts(version_log, version, description.unpredictable)
 
 
-def _log_verdicts(version_log: Any, version: VersionEntry) -> None:
-    if version.engine is not None and (reason := version.engine.describe().unpredictable):
-        version_log.info("runs stay off the event loop", reason=reason)
+def _log_verdicts(version_log: Any, version: VersionEntry, unpredictable: str) -> None:
+    if unpredictable:
+        version_log.info("runs stay off the event loop", reason=unpredictable)
     if version.batching_off:
         version_log.warning("requests run one by one", reason=version.batching_off)
     if version.padding_off:

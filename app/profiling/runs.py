@@ -60,7 +60,7 @@ class FreeRuns:
 FREE_RUNS = FreeRuns()
 
 
-class BriefRuns:
+class BriefRuns(FreeRuns):
     """Runs that are over after `seconds`, by the clock, from `with` on.
 
     None begins that could not end in time, going by the one before; one that is longer all the same
@@ -68,8 +68,6 @@ class BriefRuns:
 
     before: Seconds that a run took; default 0: none is known.
     """
-
-    disturbed = False
 
     def __init__(self, seconds: float, *, before: float = 0.0) -> None:
         self._before = before
@@ -107,11 +105,3 @@ class BriefRuns:
                 self._before = perf_counter() - started
 
         return run
-
-    def clock(self) -> float:
-        """See `Runs`."""
-        return perf_counter()
-
-    def processor_clock(self) -> float:
-        """See `Runs`."""
-        return thread_time()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from app.batching import Batcher, BatchObserver, InlineRun, Reply, Ticket
+from app.batching import Batcher, BatchObserver, InlineRun, Reply, Ticket, ignore
 from app.profiling import MEASURING, ProfileResult
 from app.registry.doubt import Doubt
 from app.registry.engine import EngineDescription, LeaseCount, RequestQueue
@@ -220,7 +220,7 @@ class BatchedSession:
             session.run,
             policy,
             wake=self._wake,
-            observe=_ignore,
+            observe=ignore,  # metrics count the runs of callers' own requests only
             run_exclusively=None if shadow or exclusive is None else exclusive.run,
             make_control=session.control,
             seconds_for=self._prepared.profile_result.profile.seconds_for,
@@ -288,10 +288,6 @@ class _SideQueue:
     def close(self) -> None:
         """See `RequestQueue`."""
         self._batcher.close()
-
-
-def _ignore(_: object) -> None:
-    """Metrics count the runs of callers' own requests only."""
 
 
 def _read_labels(text: str) -> list[str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from time import monotonic, thread_time
 from typing import Any
 
-from app.batching import Batcher, BatchPolicy, Outputs, Ticket
+from app.batching import Batcher, BatchPolicy, Outputs, Ticket, ignore
 from app.errors import CohortError, InferenceFailed
 from app.profiling import OutOfTime, RunFeeds
 from app.session import Session
@@ -184,7 +184,7 @@ class _Turn:
             self._run_beside,
             _ONE_BY_ONE,
             wake=self._slots.wake,
-            observe=_ignore,
+            observe=ignore,  # metrics count the runs of callers' own requests only
             run_exclusively=self._run_alone,
             make_control=self._session.control,
             device=self._session.device,
@@ -228,7 +228,3 @@ class _Turn:
             raise InferenceFailed("another run is in progress", blames_input=False)
         self.disturbed = True
         return self._run_alone(feeds, control)
-
-
-def _ignore(_: object) -> None:
-    """Metrics count the runs of callers' own requests only."""

@@ -119,24 +119,30 @@ class OnDemandRegistry(Registry):
         now = monotonic()
         first, last = self._refused.get(model, (now, now))
         first = now if now - last > REFUSED_SECONDS else first
-        while len(holding := self._holding()) >= self._most:
-            candidates = [name for name in holding if self._is_idle(name)]
-            if not candidates and now - first > REFUSED_SECONDS:
-                candidates = [name for name in holding if not self._loads.goes_on(name)]
-            if not candidates:
-                self._refused[model] = first, now
-                return False
-            self._put_aside(min(candidates, key=self._last_used), RESTING)
+        urgent = now - first > REFUSED_SECONDS
+        if not self._leave(self._most - 1, urgent=urgent):
+            self._refused[model] = first, now
+            return False
         self._refused.pop(model, None)
         return True
 
     def _trim(self) -> None:
         """Put those aside that an operator's loads, or a retry, left over, as soon as possible."""
-        while len(holding := self._holding()) > self._most:
-            idle = [name for name in holding if self._is_idle(name)]
-            if not idle:
-                return
-            self._put_aside(min(idle, key=self._last_used), RESTING)
+        self._leave(self._most)
+
+    def _leave(self, most: int, *, urgent: bool = False) -> bool:
+        """Put models aside, the least recently used first; give whether at most `most` are left.
+
+        urgent: Whether those that run may be put aside where no other is left; default no.
+        """
+        while len(holding := self._holding()) > most:
+            candidates = [name for name in holding if self._is_idle(name)]
+            if not candidates and urgent:
+                candidates = [name for name in holding if not self._loads.goes_on(name)]
+            if not candidates:
+                return False
+            self._put_aside(min(candidates, key=self._last_used), RESTING)
+        return True
 
     def _is_idle(self, model: str) -> bool:
         held = any(

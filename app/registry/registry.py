@@ -18,19 +18,12 @@ from app.batching import (
     InlineRun,
     LeftLoop,
 )
-from app.errors import (
-    LoadFailed,
-    check_model_name,
-)
+from app.errors import LoadFailed, check_model_name
 from app.inspection import Inspector
 from app.profiling import MEASURING
 from app.registry.actions import NO_VERSIONS, Load, Unload, plan_model
 from app.registry.batched_session import BatchedSession
-from app.registry.catalog import (
-    UNLOADED,
-    State,
-    VersionEntry,
-)
+from app.registry.catalog import UNLOADED, State, VersionEntry
 from app.registry.engine import Engine
 from app.registry.events import (
     RegistryEvent,

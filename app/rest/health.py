@@ -7,7 +7,6 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from app.control_plane import ControlPlane
-from app.errors import NotReady
 from app.rest.credentials import visible_to
 from app.rest.json_response import json_response
 
@@ -29,9 +28,7 @@ def health_router(plane: ControlPlane) -> APIRouter:
         """503 where something is wrong that only a restart mends. A loop that is stuck answers
         nobody: the probe's own timeout tells.
         """
-        liveness = plane.liveness()
-        if not liveness.ready:
-            raise NotReady(liveness.reason)
+        plane.liveness().check()
         return {"status": "live"}
 
     @routes.api_route("/health/ready", methods=READ, summary="Readiness")
@@ -39,9 +36,7 @@ def health_router(plane: ControlPlane) -> APIRouter:
         """503 while the first models load, while draining, when a model has gone unavailable, and
         while a device, a run or the event loop does not do its work.
         """
-        readiness = plane.seen_by(visible_to(request.scope)).readiness()
-        if not readiness.ready:
-            raise NotReady(readiness.reason)
+        plane.seen_by(visible_to(request.scope)).readiness().check()
         return {"status": "ready"}
 
     return routes

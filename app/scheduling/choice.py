@@ -9,7 +9,6 @@ from typing import NamedTuple
 EXPRESS_RATIO = 4.0
 """How many times shorter than every run in flight a run on the express slot must be."""
 
-
 OVERSTAY_SECONDS = 0.01
 """How long a run may have the express slot in any case, however short it was expected to be."""
 

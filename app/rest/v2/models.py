@@ -7,7 +7,6 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from app.control_plane import ControlPlane, ModelReader
-from app.errors import NotReady
 from app.open_inference import (
     model_config,
     model_metadata,
@@ -32,15 +31,12 @@ def metadata_router(plane: ControlPlane) -> APIRouter:
 
     @routes.api_route("/health/live", methods=READ, summary="Liveness")
     async def live() -> dict[str, bool]:
-        if not (liveness := plane.liveness()).ready:
-            raise NotReady(liveness.reason)
+        plane.liveness().check()
         return {"live": True}
 
     @routes.api_route("/health/ready", methods=READ, summary="Readiness")
     async def ready(request: Request) -> dict[str, bool]:
-        readiness = seen(request).readiness()
-        if not readiness.ready:
-            raise NotReady(readiness.reason)
+        seen(request).readiness().check()
         return {"ready": True}
 
     # Before the models' own routes: "stats" is not a model there.
