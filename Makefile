@@ -9,7 +9,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test coverage lint types lock conformance fuzz-models mutants simulate soak chaos fuzz bench packages up down roll containers
+.PHONY: help serve test coverage lint types lock conformance fuzz-models mutants simulate soak chaos incidents fuzz bench packages up down roll containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -65,6 +65,9 @@ soak: $(VENV)/dev.stamp  ## Have a server serve for ten minutes, under changes a
 
 chaos: $(VENV)/dev.stamp packages  ## Try the faults of tests/chaos for longer than the tests do: more kills, longer stops, more clocks
 	@CHAOS=long $(VENV)/bin/python -m pytest -q tests/chaos
+
+incidents: $(VENV)/dev.stamp packages  ## Live through every incident of tests/incidents again; the tests do with a sample (ARGS="-k hung")
+	@INCIDENTS=all $(VENV)/bin/python -m pytest -q tests/incidents $(ARGS)
 
 fuzz: $(VENV)/dev.stamp  ## Send mutated bytes to all that reads a caller's (ARGS="--seconds 600", ARGS="--replay FILE")
 	@$(VENV)/bin/python -m tests.fuzz $(ARGS)
