@@ -2,6 +2,7 @@
 
 CohortError
 ├── InvalidInput
+│   ├── RunRefused       callers see an InvalidInput
 │   ├── TooLarge
 │   └── UnsupportedMedia
 ├── Unauthorized
@@ -63,6 +64,19 @@ _GOT_VALUE = re.compile(r"\bgot (?!shape).*", re.DOTALL)
 
 class InvalidInput(CohortError):
     """The request is malformed or does not fit the model."""
+
+
+class RunRefused(InvalidInput):
+    """The runtime refused, in the run, an input that fits the model's specs.
+
+    The caller's mistake or the model's: an index out of range is either. To the caller it is an
+    InvalidInput; rollouts and metrics tell it from input that was refused before the run.
+    """
+
+    @property
+    def code(self) -> str:
+        """As any other invalid input."""
+        return InvalidInput.__name__
 
 
 class TooLarge(InvalidInput):

@@ -17,6 +17,7 @@ from app.errors import (
     InvalidInput,
     NotReady,
     Overloaded,
+    RunRefused,
     did_you_mean,
     quoted,
 )
@@ -226,6 +227,8 @@ class Lease:
                     error.log_context = {**error.log_context, "variant": self.variant}
             if isinstance(error, Overloaded | NotReady):
                 counts.reject(error.code)
+            elif isinstance(error, RunRefused):
+                counts.refuse_run(self.variant)
         engine.leases.release()
 
     def __enter__(self) -> Self:

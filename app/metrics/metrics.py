@@ -52,6 +52,7 @@ class VersionMetrics:
         self.cancelled: dict[str, int] = {}  # by stage
         self.rejected: dict[str, int] = {}  # by reason
         self.stalls: dict[str, int] = {}  # by outcome
+        self.run_refused: dict[str, int] = {}  # by variant
         self.load: Histogram = Histogram(DURATION_BUCKETS)
         self.failed_seconds = 0.0
         self.last_run = 0.0  # since the epoch
@@ -73,6 +74,10 @@ class VersionMetrics:
     def reject(self, reason: str, times: int = 1) -> None:
         """Count `times` requests that were rejected before queuing."""
         self.rejected[reason] = self.rejected.get(reason, 0) + times
+
+    def refuse_run(self, variant: str) -> None:
+        """Count a request whose input fits the specs, and that the runtime refused in the run."""
+        self.run_refused[variant] = self.run_refused.get(variant, 0) + 1
 
     def observe_batch(self, event: object) -> None:
         """Count an event of the batcher."""
@@ -212,6 +217,11 @@ class Metrics(Collector):
             "Requests that the caller cancelled.",
             labels=(*VERSION_LABELS, "stage"),
         )
+        run_refused = CounterMetricFamily(
+            "model_run_refused",
+            "Requests whose input fits the model's specs, refused as invalid in the run.",
+            labels=(*VERSION_LABELS, "variant"),
+        )
         stalls = CounterMetricFamily(
             "model_inline_stalls",
             "Runs that held the event loop for long: finished, or stopped and run on a thread.",
@@ -223,6 +233,7 @@ class Metrics(Collector):
             _add(rejected, labels, counts.rejected)
             _add(cancelled, labels, counts.cancelled)
             _add(stalls, labels, counts.stalls)
+            _add(run_refused, labels, counts.run_refused)
         hot = CounterMetricFamily(
             "http_hot_requests", "Responses of the fast HTTP protocol, not of FastAPI."
         )
@@ -231,7 +242,7 @@ class Metrics(Collector):
             "log_lines_dropped", "Log lines that were not written: standard error took no more."
         )
         lines.add_metric((), self._log_lines_dropped())
-        yield from (inference, rejected, cancelled, stalls, hot, lines)
+        yield from (inference, rejected, cancelled, stalls, run_refused, hot, lines)
 
     def _histograms(self) -> Iterator[Metric]:
         durations = HistogramMetricFamily(

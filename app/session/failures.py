@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from app.errors import CohortError, InferenceFailed, InvalidInput
+from app.errors import CohortError, InferenceFailed, RunRefused
 from app.session.runtime import ORT_VERSION, ort
 
 # Words of failures that are not the input's fault.
@@ -125,7 +125,7 @@ def run_failure(error: Exception, memory_limit_mb: int | None = None) -> CohortE
     if ran_out_of_memory(error):
         return InferenceFailed("out of memory while running the model", blames_input=False)
     if isinstance(error, _INVALID_ARGUMENT):
-        return InvalidInput(sentence(text) or "the runtime rejected the inputs")
+        return RunRefused(sentence(text) or "the runtime rejected the inputs")
     if isinstance(error, _DEVICE_ERRORS) or _DEVICE.search(text):
         return InferenceFailed(
             f"the device failed: {sentence(text)}",

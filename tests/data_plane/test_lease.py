@@ -13,6 +13,7 @@ from app.errors import (
     InferenceFailed,
     InvalidInput,
     NotReady,
+    RunRefused,
 )
 from app.metrics import Metrics
 from tests.data_plane.one_model import OUTPUTS, ROW, X, outcomes
@@ -49,6 +50,14 @@ def test_a_lease_is_counted_by_its_outcome(
     """A bug is counted as InferenceFailed, as in its response."""
     plane.pick("m").close(error)
     assert outcomes(metrics) == {code: 1}
+
+
+def test_an_input_that_the_run_refused_is_counted_apart(plane: DataPlane, metrics: Metrics) -> None:
+    """To its caller it is an InvalidInput like one that was refused before the run."""
+    for error in (InvalidInput("no"), RunRefused("no such index"), RunRefused("no such index")):
+        plane.pick("m").close(error)
+    assert outcomes(metrics) == {"InvalidInput": 3}
+    assert metrics.version("m", "1").run_refused == {"": 2}
 
 
 def test_the_earlier_of_two_deadlines_applies(plane: DataPlane, engine: ControlledEngine) -> None:
