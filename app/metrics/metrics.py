@@ -233,7 +233,8 @@ class Metrics(Collector):
             _add(rejected, labels, counts.rejected)
             _add(cancelled, labels, counts.cancelled)
             _add(stalls, labels, counts.stalls)
-            _add(run_refused, labels, counts.run_refused)
+            for variant in list(counts.durations):  # from 0 on, so that a rate sees the first
+                run_refused.add_metric((*labels, variant), counts.run_refused.get(variant, 0))
         hot = CounterMetricFamily(
             "http_hot_requests", "Responses of the fast HTTP protocol, not of FastAPI."
         )

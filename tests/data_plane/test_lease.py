@@ -57,7 +57,18 @@ def test_an_input_that_the_run_refused_is_counted_apart(plane: DataPlane, metric
     for error in (InvalidInput("no"), RunRefused("no such index"), RunRefused("no such index")):
         plane.pick("m").close(error)
     assert outcomes(metrics) == {"InvalidInput": 3}
-    assert metrics.version("m", "1").run_refused == {"": 2}
+    assert 'model_run_refused_total{model="m",variant="",version="1"} 2.0' in exposed(metrics)
+
+
+def test_no_refused_run_is_counted_as_none(plane: DataPlane, metrics: Metrics) -> None:
+    """From the first request on: else a rate misses the first refusal."""
+    plane.pick("m").close()
+    assert 'model_run_refused_total{model="m",variant="",version="1"} 0.0' in exposed(metrics)
+
+
+def exposed(metrics: Metrics) -> str:
+    """All metrics, as Prometheus reads them."""
+    return metrics.text("")[0].decode()
 
 
 def test_the_earlier_of_two_deadlines_applies(plane: DataPlane, engine: ControlledEngine) -> None:
