@@ -29,6 +29,8 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT ?= 180
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
+# Hundreds of tests start a server: what it imports is compiled once, also where the machine says not to.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:  ## List the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,7 +44,7 @@ test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp pac
 		.venv-openvino/bin/python -m pytest -q tests/session/test_providers_openvino.py; \
 	fi
 	@echo "cohort: all other tests, in $(VENV)"
-	@$(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile $(if $(COVERED),--cov) \
+	@$(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal $(if $(COVERED),--cov) \
 		--ignore=tests/session/test_providers_openvino.py
 
 coverage:  ## The same, and say which lines and branches no test reaches; takes longer
