@@ -142,6 +142,9 @@ class Settings(BaseSettings):
         description="Seconds between checks for changed files, up to 5 where there are thousands; "
         "0 checks once.",
     )
+    allow_empty: bool = Field(
+        False, description="Whether the server counts as ready while it has no model to serve."
+    )
     max_loaded_models: int | None = Field(
         None,
         ge=1,

@@ -9,6 +9,8 @@ from app.batching import BatchPolicy, Outputs, PadPlan, Reply
 from app.errors import CohortError, NotReady, Overloaded
 from app.profiling import Profile, ProfileResult
 from app.registry import (
+    RESTING,
+    UNLOADED,
     Engine,
     EngineDescription,
     LeaseCount,
@@ -238,4 +240,10 @@ def make_registry(models: Mapping[str, Sequence[VersionEntry]]) -> Registry:
     registry.catalog = make_catalog(models)
     registry.settled = True
     registry._once_ready |= {name for name, model in registry.catalog.items() if model.ready}
+    registry._unloaded |= {
+        name: one.reason
+        for name, model in registry.catalog.items()
+        for one in model.versions.values()
+        if one.reason in {UNLOADED, RESTING}
+    }
     return registry

@@ -49,6 +49,7 @@ def make_control_plane(
     save: Callable[[], Awaitable[None]] = nothing,
     problems: Callable[[], Sequence[object]] = list,
     troubles: Callable[[], Sequence[Trouble]] = tuple,
+    allow_empty: bool = False,
 ) -> ControlPlane:
     """A control plane that finds nothing wrong on disk, unless `problems` says so."""
     return ControlPlane(
@@ -60,4 +61,5 @@ def make_control_plane(
         problems=problems,
         loading_reason=lambda: "loading models",
         troubles=troubles,
+        allow_empty=allow_empty,
     )

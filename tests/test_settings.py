@@ -54,6 +54,7 @@ def test_defaults_are_the_contract() -> None:
         "default_model": None,
         "hosts": (),
         "watch_seconds": 2,
+        "allow_empty": False,
         "max_loaded_models": None,
         "max_body_mb": 64,
         "max_concurrency": 16_384,

@@ -72,7 +72,7 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
 
 def _missing(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:
     from app.errors import did_you_mean, quoted
-    from app.repository import Problem
+    from app.repository import EMPTY_FOLDER, Problem
     from app.settings import variable
 
     name = settings.default_model
@@ -80,8 +80,7 @@ def _missing(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:
         there = did_you_mean(name, snapshot.models)
         yield Problem("", variable("default_model"), f"model {quoted(name)} not found{there}")
     if not snapshot.models and not snapshot.problems:
-        sentence = "has no model; put one at <name>/1/model.onnx in it"
-        yield Problem(str(settings.models), "", sentence)
+        yield Problem(str(settings.models), "", EMPTY_FOLDER)
 
 
 def _keys(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:
@@ -246,7 +245,7 @@ def _open(found: Found, config: ModelConfig, rules: ModelRules, inspector: Inspe
 
     opener = Opener(
         found.path,
-        chain=config.providers,
+        chain=config.chain,
         policy=config.provider_policy,
         options=config.session,
         memory_limit_mb=config.memory_limit_mb,

@@ -66,6 +66,16 @@ def describe_failures(catalog: Catalog) -> list[str]:
     ]
 
 
+def describe_held_back(catalog: Catalog) -> dict[str, str]:
+    """Why only requests that name a version reach it, by model and version."""
+    return {
+        f"{model.name}/{number}": reason
+        for model in catalog.values()
+        for number, reason in model.held_back.items()
+        if number in model.versions
+    }
+
+
 def describe_model(entry: ModelEntry) -> Description:
     """A model: its name, its default version, and the state of each version with its reason."""
     default = entry.default

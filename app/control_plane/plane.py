@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import version as distribution_version
 from time import monotonic
 
-from app.control_plane.description import Description, describe_failures
+from app.control_plane.description import Description, describe_failures, describe_held_back
 from app.control_plane.reading import NO_READY_VERSION, ModelReader, Readiness
 from app.control_plane.shared_work import Shared
-from app.errors import MOST_LISTED, NotFound, NotReady, quoted
+from app.errors import MOST_LISTED, NotFound, NotReady, quoted, quoted_names
 from app.metrics import Metrics
-from app.registry import Registry, SeenRegistry, seconds_until_ready
+from app.registry import Catalog, Registry, SeenRegistry, seconds_until_ready
 from app.rollouts import Rollouts
 from app.scheduling import Trouble
 
@@ -36,6 +36,7 @@ class ControlPlane(ModelReader):
     loading_reason: Returns the reason why the first models are not loaded yet.
     unready: Returns what else keeps the process from being ready; empty where nothing does.
     troubles: Returns what is wrong with the process itself; default: nothing.
+    allow_empty: Whether the process may be ready while no model serves; default False.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class ControlPlane(ModelReader):
         loading_reason: Callable[[], str],
         unready: Callable[[], str] = str,
         troubles: Callable[[], Sequence[Trouble]] = tuple,
+        allow_empty: bool = False,
     ) -> None:
         super().__init__(registry, metrics, rollouts)
         self._registry = registry
@@ -59,6 +61,7 @@ class ControlPlane(ModelReader):
         self._loading_reason = loading_reason
         self._unready = unready
         self.troubles = troubles
+        self._allow_empty = allow_empty
         self._started = monotonic()
         self._views: dict[frozenset[str], SeenModels] = {}
         self._metrics_texts = Shared(metrics.text)
@@ -80,9 +83,9 @@ class ControlPlane(ModelReader):
         return view
 
     def readiness(self) -> Readiness:
-        """Ready means: the first load pass is over, no model became unavailable, and no draining.
+        """Ready means: the first load pass is over, a model serves, and none became unavailable.
 
-        And nothing is wrong with a device, a thread or the event loop.
+        And the process does not drain, and nothing is wrong with a device, a thread or the loop.
 
         A version that failed does not matter while another version of its model is READY.
         """
@@ -96,6 +99,8 @@ class ControlPlane(ModelReader):
             return Readiness(False, reason)
         if unavailable := self._registry.unavailable:
             return Readiness(False, f"{NO_READY_VERSION}: {', '.join(unavailable)}")
+        if self._registry.serves_nothing and not self._allow_empty:
+            return Readiness(False, _why_nothing_serves(self._registry.catalog))
         return Readiness(True)
 
     def liveness(self) -> Readiness:
@@ -124,6 +129,7 @@ class ControlPlane(ModelReader):
             "model_loaded": any(model.default is not None for model in catalog.values()),
             "models": self.states(),
             "problems": problems,
+            "held_back": describe_held_back(catalog),
             "uptime_seconds": round(monotonic() - self._started, 3),
             "version": VERSION,
         }
@@ -187,6 +193,12 @@ class ControlPlane(ModelReader):
         return await self._metrics_texts.get(self._metrics.content_type(accept), accept)
 
 
+def _why_nothing_serves(catalog: Catalog) -> str:
+    if not catalog:
+        return "there is no model to serve"
+    return f"{NO_READY_VERSION}: {quoted_names(catalog)}"
+
+
 class SeenModels(ModelReader):
     """What callers may read who may see some of the models: nothing tells them of any other.
 
@@ -218,4 +230,5 @@ class SeenModels(ModelReader):
             "reason": self.readiness().reason,
             "models": self.states(),
             "problems": [],
+            "held_back": describe_held_back(self._seen.catalog),
         }

@@ -11,7 +11,7 @@ import structlog
 
 from app.main.startup import show_models
 from app.registry import Registry
-from app.repository import QUIET_SECONDS, Problem, Snapshot, scan
+from app.repository import EMPTY_FOLDER, QUIET_SECONDS, Problem, Snapshot, scan
 from app.rollouts import Rollouts
 from app.rollouts.watcher import RolloutWatcher
 from app.session import clean_copies
@@ -29,6 +29,9 @@ SCAN_SHARE = 0.005
 
 LONGEST_SCAN_PAUSE_SECONDS = 5.0
 """Between two scans, however long they take, unless `watch_seconds` are more."""
+
+SLOW_SCAN_SECONDS = 10.0
+"""From when on a scan that goes on is a problem: a file system that hangs answers nothing."""
 
 SETTLING_SECONDS = 10.0
 """How long an operator's `load` waits for files that are still being copied, at most."""
@@ -54,11 +57,31 @@ class ModelLoader:
         self._lock = asyncio.Lock()
         self._snapshot: Snapshot | None = None
         self._scan_seconds = 0.0  # of a core, by the last scan
+        self._scan_began: float | None = None  # on the monotonic clock
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """The problems that the last scan found on disk."""
-        return self._snapshot.problems if self._snapshot is not None else ()
+        """The problems of the models folder: what the last scan found, and one that hangs."""
+        folder = str(self._settings.models)
+        slow = [Problem(folder, "", self.hangs)] if self.hangs else []
+        if (found := self._snapshot) is None:
+            return tuple(slow)
+        if not (found.models or found.problems or self._settings.allow_empty):
+            slow.append(Problem(folder, "", EMPTY_FOLDER))
+        return (*slow, *found.problems)
+
+    @property
+    def scanning_seconds(self) -> float:
+        """How long the scan has taken so far that goes on; 0 where none does."""
+        return 0.0 if self._scan_began is None else monotonic() - self._scan_began
+
+    @property
+    def hangs(self) -> str:
+        """What is to be said of a scan that takes long; empty where none does."""
+        seconds = self.scanning_seconds
+        if not seconds or seconds < SLOW_SCAN_SECONDS:
+            return ""
+        return f"has been looked at for {seconds:.0f} s: its file system may hang"
 
     @property
     def pause(self) -> float:
@@ -91,9 +114,13 @@ class ModelLoader:
 
     async def _reconcile(self) -> None:
         before = self._snapshot
-        snapshot, self._scan_seconds = await asyncio.to_thread(
-            _timed_scan, self._settings.models, before
-        )
+        self._scan_began = monotonic()
+        try:
+            snapshot, self._scan_seconds = await asyncio.to_thread(
+                _timed_scan, self._settings.models, before
+            )
+        finally:
+            self._scan_began = None
         self._snapshot = snapshot
         for problem in snapshot.problems:
             if before is None or problem not in before.problems:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -31,6 +32,7 @@ from app.registry import (
     RegistryEvent,
     VersionReady,
 )
+from app.repository import ModelConfig
 from app.rest.heads import HeadRules
 from app.rest.hot import Hot
 from app.rest.predict import match_predict
@@ -67,6 +69,7 @@ class Service:
     """All parts of a process. `running` starts them, and stops them in reverse order.
 
     failed: Whether it ended by itself, after it had started.
+    ready: Whether it was ready when its health was last looked at.
 
     settings: The settings of the process.
     log_lines_dropped: Returns how many log lines were not written, for the metrics; default: 0.
@@ -74,7 +77,7 @@ class Service:
 
     def __init__(self, settings: Settings, *, log_lines_dropped: Callable[[], int] = int) -> None:
         self.settings = settings
-        self.failed = False
+        self.failed = self.ready = False
         self.keys = KeyRing(_secret(settings.admin_token), issuer=_issuer(settings))
         self.key_watchers = _key_watchers(settings, self.keys)
         self.connections = share_connections(available_connections(), grpc=bool(settings.grpc_port))
@@ -99,6 +102,7 @@ class Service:
         self.health = ProcessHealth(self.scheduler.troubles)
         self.metrics = Metrics(
             models=self._models,
+            serving=lambda: self.registry.serving,
             rollouts=RolloutMetrics(
                 live=lambda: [live.rollout for live in self.rollouts.live.values()],
                 valid=lambda: self.rollout_watcher.valid,
@@ -106,7 +110,9 @@ class Service:
             ),
             hot_requests=lambda: self.hot.answered,
             memory=lambda: (self.memory.used, self.memory.maximum),
+            ready=lambda: self.ready,
             folder_problems=lambda: len(self.model_loader.problems),
+            folder_scan_seconds=lambda: self.model_loader.scanning_seconds,
             troubles=lambda: [trouble.kind for trouble in self.health.latest],
             keys=KeyMetrics(
                 self.keys, valid=lambda: all(watcher.valid for watcher in self.key_watchers)
@@ -160,9 +166,10 @@ class Service:
             reconcile=self.model_loader.reconcile_settled,
             save=self.rollout_watcher.sync,
             problems=self._problems,
-            loading_reason=self.rollout_watcher.loading_reason,
+            loading_reason=lambda: self.model_loader.hangs or self.rollout_watcher.loading_reason(),
             unready=lambda: next((one.unready for one in self.key_watchers if one.unready), ""),
             troubles=self.health.troubles,
+            allow_empty=settings.allow_empty,
         )
         self.head_rules = HeadRules(settings.hosts)
         self.hot = Hot(
@@ -271,6 +278,12 @@ class Service:
             if known and not troubles:
                 log.info("well again")
             known = {trouble.kind for trouble in troubles}
+            readiness = self.control_plane.readiness()
+            if readiness.ready and not self.ready:
+                log.info("ready")
+            elif not readiness.ready and self.ready:
+                log.warning("not ready", reason=readiness.reason)
+            self.ready = readiness.ready
 
     async def _return_memory(self) -> None:
         """Give memory back to the system once requests that held much of it are over."""
@@ -297,7 +310,10 @@ class Service:
     def _on_registry_event(self, event: RegistryEvent) -> None:
         match event:
             case VersionReady(model, version, seconds):
-                self.metrics.version(model, str(version.number)).load.observe(seconds)
+                counts = self.metrics.version(model, str(version.number))
+                counts.load.observe(seconds)
+                objective = (version.source.config or ModelConfig()).objective_ms
+                counts.objective = inf if objective is None else objective / 1000
                 held_back = self.registry.model(model).held_back.get(version.number, "")
                 log_ready(event, held_back)
                 self.rollouts.begin_waiting()

@@ -9,6 +9,7 @@ Gauges are read at that moment.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from time import time
 
 from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
@@ -35,7 +36,9 @@ from app.metrics.keys import KeyMetrics
 from app.metrics.rollouts import RolloutMetrics
 from app.metrics.tls import TlsMetrics
 from app.registry import RESTING, ModelEntry, State
+from app.repository import ModelConfig
 from app.scheduling import TROUBLES
+from app.session import cpu_limit, has_gpu
 
 
 class VersionMetrics:
@@ -56,6 +59,8 @@ class VersionMetrics:
         self.load: Histogram = Histogram(DURATION_BUCKETS)
         self.failed_seconds = 0.0
         self.last_run = 0.0  # since the epoch
+        self.objective = inf  # seconds
+        self.slow = 0  # requests that took longer than the objective of their time
         self.runs_by_rows: dict[
             int, tuple[int, float]
         ] = {}  # count and seconds, to SIZE_BUCKETS[-1] rows
@@ -68,6 +73,8 @@ class VersionMetrics:
         except KeyError:  # the first of its kind
             self.outcomes[variant, code] = times
             self.durations.setdefault(variant, Histogram(DURATION_BUCKETS)).observe(seconds, times)
+        if seconds > self.objective:
+            self.slow += times
         if code != "OK":
             self.failed_seconds += seconds * times
 
@@ -106,10 +113,14 @@ class Metrics(Collector):
     """All metrics of a process.
 
     models: Returns the catalog's entries; called at each scrape.
+    serving: Returns whether each model serves, as `Registry.serving`; called at each scrape.
     rollouts: The metrics of rollouts and their shadows.
     hot_requests: Returns how many responses the fast path has sent; called at each scrape.
     memory: Returns the bytes that requests hold, and that they may hold; called at each scrape.
+    ready: Returns whether the process was ready a moment ago; called at each scrape; default: no.
     folder_problems: Returns how many problems the models folder has; called at each scrape.
+    folder_scan_seconds: Returns for how long the models folder has been looked at, 0 where nobody
+        does; called at each scrape.
     troubles: Returns the kinds of trouble that the process is in; called at each scrape.
     keys: The metrics of callers' keys; None where callers need none.
     tls: The metrics of the certificate; None without TLS.
@@ -120,20 +131,26 @@ class Metrics(Collector):
         self,
         *,
         models: Callable[[], Iterable[ModelEntry]],
+        serving: Callable[[], Mapping[str, bool]] = dict,
         rollouts: RolloutMetrics,
         hot_requests: Callable[[], int],
         memory: Callable[[], tuple[int, int]],
+        ready: Callable[[], bool] = bool,
         folder_problems: Callable[[], int] = int,
+        folder_scan_seconds: Callable[[], float] = float,
         troubles: Callable[[], Collection[str]] = tuple,
         keys: KeyMetrics | None = None,
         tls: TlsMetrics | None = None,
         log_lines_dropped: Callable[[], int] = int,
     ) -> None:
         self._models = models
+        self._serving = serving
         self.rollouts = rollouts
         self._hot_requests = hot_requests
         self._memory = memory
+        self._ready = ready
         self._folder_problems = folder_problems
+        self._folder_scan_seconds = folder_scan_seconds
         self._troubles = troubles
         self._more = [one for one in (keys, tls) if one is not None]
         self._log_lines_dropped = log_lines_dropped
@@ -174,6 +191,14 @@ class Metrics(Collector):
         yield from self._counters()
         yield from self._histograms()
         yield from _gauges(list(self._models()))
+        serves = GaugeMetricFamily(
+            "model_serves",
+            "1 if the model has a version that serves, else 0; none where an operator unloaded it.",
+            labels=("model",),
+        )
+        for model, serving in self._serving().items():
+            serves.add_metric((model,), float(serving))
+        yield serves
         yield from self.rollouts.collect()
         for one in self._more:
             yield from one.collect()
@@ -191,12 +216,19 @@ class Metrics(Collector):
         yield unhealthy
         held, maximum = self._memory()
         for name, help_text, value in (
+            ("server_ready", "1 if the process answers 200 on /health/ready.", self._ready()),
+            ("process_cpu_cores", "Cores that the process may keep busy.", cpu_limit()),
             ("memory_held_bytes", "Memory that requests and responses hold.", held),
             ("memory_budget_bytes", "Memory that they may hold.", maximum),
             (
                 "models_folder_problems",
                 "What is wrong in the models folder, as /health lists it.",
                 self._folder_problems(),
+            ),
+            (
+                "models_folder_scan_seconds",
+                "How long the look at the models folder has taken that goes on; 0: none does.",
+                self._folder_scan_seconds(),
             ),
         ):
             yield GaugeMetricFamily(name, help_text, value=value)
@@ -227,7 +259,14 @@ class Metrics(Collector):
             "Runs that held the event loop for long: finished, or stopped and run on a thread.",
             labels=(*VERSION_LABELS, "outcome"),
         )
+        slow = CounterMetricFamily(
+            "model_slow_requests",
+            "Requests that took longer than the model's objective_ms.",
+            labels=VERSION_LABELS,
+        )
         for labels, counts in list(self._versions.items()):
+            if counts.objective < inf:
+                slow.add_metric(labels, counts.slow)
             for (variant, code), count in list(counts.outcomes.items()):
                 inference.add_metric((*labels, variant, code), count)
             _add(rejected, labels, counts.rejected)
@@ -243,7 +282,7 @@ class Metrics(Collector):
             "log_lines_dropped", "Log lines that were not written: standard error took no more."
         )
         lines.add_metric((), self._log_lines_dropped())
-        yield from (inference, rejected, cancelled, stalls, run_refused, hot, lines)
+        yield from (inference, slow, rejected, cancelled, stalls, run_refused, hot, lines)
 
     def _histograms(self) -> Iterator[Metric]:
         durations = HistogramMetricFamily(
@@ -301,7 +340,17 @@ def _gauges(models: Sequence[ModelEntry]) -> Iterator[Metric]:
     )
     fallback = GaugeMetricFamily(
         "model_provider_fallback",
-        "1 if the first wanted provider is not the active one.",
+        "1 if the first wanted provider is not the active one, though it was asked for.",
+        labels=VERSION_LABELS,
+    )
+    held_back = GaugeMetricFamily(
+        "model_held_back",
+        "1 if only requests that name the version reach it, because its signature is another.",
+        labels=VERSION_LABELS,
+    )
+    objective = GaugeMetricFamily(
+        "model_latency_objective_seconds",
+        "Within what time requests should be answered: the model's objective_ms.",
         labels=VERSION_LABELS,
     )
     unpredictable = GaugeMetricFamily(
@@ -317,12 +366,18 @@ def _gauges(models: Sequence[ModelEntry]) -> Iterator[Metric]:
             for one in State:
                 state.add_metric((*labels, one.value), float(version.state is one))
             outdated.add_metric(labels, float(version.outdated))
+            held_back.add_metric(labels, float(number in model.held_back))
+            config = version.source.config or ModelConfig()
+            if config.objective_ms is not None:
+                objective.add_metric(labels, config.objective_ms / 1000)
             if (engine := version.engine) is not None:
                 description = engine.describe()
                 placement = description.placement
                 queue.add_metric(labels, engine.waiting)
                 inflight.add_metric(labels, engine.leases.count)
                 info.add_metric((*labels, ",".join(placement.wanted), placement.active), 1)
-                fallback.add_metric(labels, float(placement.fell_back))
+                asked_for = config.providers is not None or has_gpu()
+                fallback.add_metric(labels, float(placement.fell_back and asked_for))
                 unpredictable.add_metric(labels, float(bool(description.unpredictable)))
-    yield from (queue, inflight, state, outdated, info, fallback, unpredictable)
+    yield from (queue, inflight, state, outdated, held_back, objective)
+    yield from (info, fallback, unpredictable)

@@ -7,6 +7,8 @@ from time import monotonic
 
 from app.errors import NotReady, VersionNotFound, quoted
 from app.registry.catalog import (
+    RESTING,
+    UNLOADED,
     Catalog,
     ModelEntry,
     State,
@@ -81,6 +83,24 @@ class PublishedCatalog:
             for name in self._once_ready
             if name in self.catalog and self.catalog[name].default is None
         )
+
+    @property
+    def serving(self) -> dict[str, bool]:
+        """Whether a model serves, or would if it were asked for, by its name.
+
+        Models that an operator unloaded are left out, and all of them while `settled` is False.
+        """
+        return {
+            name: bool(model.ready) or self._unloaded.get(name) == RESTING
+            for name, model in self.catalog.items()
+            if self.settled and self._unloaded.get(name) != UNLOADED
+        }
+
+    @property
+    def serves_nothing(self) -> bool:
+        """Whether no model serves, and that is not because an operator unloaded all there are."""
+        serving = self.serving
+        return not any(serving.values()) and (bool(serving) or not self.catalog)
 
     # -- for the registry
 

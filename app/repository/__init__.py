@@ -17,12 +17,21 @@ from app.repository.model_config import (
     parse_model_config,
 )
 from app.repository.schema import Range, invalid, validate_tree
-from app.repository.snapshot import QUIET_SECONDS, Found, FoundModel, Signatures, Snapshot, scan
+from app.repository.snapshot import (
+    EMPTY_FOLDER,
+    QUIET_SECONDS,
+    Found,
+    FoundModel,
+    Signatures,
+    Snapshot,
+    scan,
+)
 from app.repository.stamps import NEVER_SEEN, file_stamp, settled_stamp
 from app.repository.version_files import stamp_files
 from app.repository.yaml_files import ConfigProblems, Problem, log_problems, parse_yaml, read_text
 
 __all__ = [
+    "EMPTY_FOLDER",
     "NEVER_SEEN",
     "QUIET_SECONDS",
     "ConfigProblems",

@@ -86,7 +86,8 @@ def _check_chain(chain: tuple[Provider, ...]) -> tuple[Provider, ...]:
 class ModelConfig:
     """`models/<name>/config.yaml`. Every key is optional.
 
-    providers: The provider chain, in order of preference; default [cuda, cpu].
+    providers: The provider chain, in order of preference; default None: `DEFAULT_CHAIN`, which
+        asks for no hardware in particular.
     provider_policy: Whether another provider than the first may serve: "prefer", "require" or
         "require_all"; default "prefer".
     versions: The versions to load; default the highest.
@@ -94,6 +95,8 @@ class ModelConfig:
     batching: The batch policy.
     timeout_ms: Milliseconds that a request may take, or less where its caller gives less; default
         30,000.
+    objective_ms: Milliseconds within which requests should be answered, for alerts on latency;
+        default None: any time will do. It ends no request.
     memory_limit_mb: Megabytes that the runs of a session take at most, besides its weights, on the
         CPU and on CUDA; default None: no limit.
     max_output_mb: Megabytes of outputs that a request gets at most; default 1024.
@@ -105,19 +108,29 @@ class ModelConfig:
         before the first request; default 120.
     """
 
-    providers: Annotated[
-        tuple[Annotated[Provider, PlainValidator(_parse_link)], ...], AfterValidator(_check_chain)
-    ] = DEFAULT_CHAIN
+    providers: (
+        Annotated[
+            tuple[Annotated[Provider, PlainValidator(_parse_link)], ...],
+            AfterValidator(_check_chain),
+        ]
+        | None
+    ) = None
     provider_policy: ProviderPolicy = "prefer"
     versions: Annotated[VersionPolicy, PlainValidator(_parse_versions)] = VersionPolicy()
     session: SessionOptions = field(default_factory=SessionOptions)
     batching: BatchPolicy = field(default_factory=BatchPolicy)
     timeout_ms: float = 30_000.0
+    objective_ms: float | None = None
     memory_limit_mb: int | None = None
     max_output_mb: int = 1024
     warm_up: WarmUp = WarmUp()
     allow_signature_change: bool = False
     load_timeout_s: float = 120.0
+
+    @property
+    def chain(self) -> tuple[Provider, ...]:
+        """The provider chain, in order of preference."""
+        return DEFAULT_CHAIN if self.providers is None else self.providers
 
 
 A_DAY_MS = 86_400_000
@@ -132,6 +145,7 @@ RANGES: Mapping[str, Range] = {
     "batching.pad.*.axis": Range(1, 64, "axis 0 holds the rows"),
     "batching.pad.*.multiple": Range(1, 2**20, "1 lets only equal lengths share a run"),
     "timeout_ms": Range(1, A_DAY_MS),
+    "objective_ms": Range(0.001, A_DAY_MS, "without it no alert looks at latency"),
     "memory_limit_mb": Range(1, 2**20, "without it there is no limit"),
     "max_output_mb": Range(1, 2**20),
     "warm_up.rows.*": Range(1, 2**20),

@@ -35,6 +35,9 @@ QUIET_SECONDS = 1.0
 EMPTY_SECONDS = 10.0
 """How long a readable folder must have shown no model, in seconds, for all of them to be gone."""
 
+EMPTY_FOLDER = "has no model; put one at <name>/1/model.onnx in it"
+"""What is to be said of a models folder that can be read and holds none."""
+
 VERSION_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 IGNORED_FOLDERS = frozenset({"__pycache__", "lost+found"})
 

@@ -10,13 +10,14 @@ from app.session.identity import machine, runtime_build
 from app.session.memory import give_back_memory
 from app.session.opening import Opener, SessionOptions, open_session
 from app.session.private_copy import PrivateCopy, clean_copies
-from app.session.processor import available_memory, cores
+from app.session.processor import available_memory, cores, cpu_limit
 from app.session.protobuf import Metadata
 from app.session.providers import (
     DEFAULT_CHAIN,
     Provider,
     ProviderInvalid,
     ProviderPolicy,
+    has_gpu,
     parse_provider,
 )
 from app.session.room import ROOM
@@ -58,7 +59,9 @@ __all__ = [
     "check_model_file",
     "clean_copies",
     "cores",
+    "cpu_limit",
     "give_back_memory",
+    "has_gpu",
     "lacks_resources",
     "lower_priority",
     "machine",

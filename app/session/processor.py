@@ -11,11 +11,16 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def cores(cgroup: Path = CGROUP) -> int:
-    """The cores this process is allowed, by its affinity and its container's quota; at least 1."""
+    """The cores this process is allowed, in whole ones; at least 1."""
+    return max(1, math.ceil(cpu_limit(cgroup)))
+
+
+def cpu_limit(cgroup: Path = CGROUP) -> float:
+    """The cores it may keep busy, by its affinity and its container's quota, such as 1.5."""
     affinity = getattr(os, "sched_getaffinity", None)
     count = len(affinity(0)) if affinity else os.cpu_count() or 1
     quota = _quota(cgroup)
-    return max(1, count if quota is None else min(count, math.ceil(quota)))
+    return float(count) if quota is None else min(float(count), quota)
 
 
 def available_memory(cgroup: Path = CGROUP) -> int:

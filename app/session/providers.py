@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -137,6 +138,13 @@ def parse_provider(link: object) -> Provider:
 
 
 DEFAULT_CHAIN = (Provider("cuda"), Provider(CPU))
+
+
+@cache
+def has_gpu(devices: Path = Path("/dev")) -> bool:
+    """Whether this runtime was built for CUDA, and the machine shows an NVIDIA device."""
+    shown = (devices / "dxg").exists() or any(devices.glob("nvidia[0-9]*"))
+    return shown and ORT_NAMES["cuda"] in ort.get_available_providers()
 
 
 _probing = threading.Lock()

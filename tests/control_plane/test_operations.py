@@ -40,7 +40,7 @@ async def test_unloading_a_model_that_failed_makes_it_no_problem() -> None:
     """Its reason becomes that of the operator."""
     registry = make_registry({"m": [make_entry(1, reason="broken")]})
     plane = make_control_plane(registry, make_metrics())
-    assert plane.health()["status"] == "degraded"
+    assert plane.health()["problems"] == ["m/1: failed: broken"]
     plane.unload("m")
     assert states(registry) == {1: (State.UNAVAILABLE, UNLOADED)}
     assert plane.health()["status"] == "healthy"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from app.control_plane import ControlPlane
-from app.registry import UNLOADED, Registry, State
-from tests.engines import ControlledEngine, make_catalog, make_entry, make_registry
+from app.control_plane import ControlPlane, Readiness
+from app.registry import RESTING, UNLOADED, ModelEntry, Registry, State
+from app.tensors import TensorSpec
+from tests.engines import ControlledEngine, X, make_catalog, make_entry, make_registry
 from tests.fakes import make_metrics
 from tests.planes import make_control_plane
+
+Z = TensorSpec("z", "FP32", (None, 2))
 
 
 def make(registry: Registry, *problems: object) -> ControlPlane:
@@ -66,6 +69,38 @@ def test_an_unloaded_model_is_no_problem() -> None:
     assert plane.readiness().ready
     assert plane.health()["status"] == "healthy"
     assert not plane.health()["model_loaded"]
+
+
+def test_a_process_that_serves_nothing_is_not_ready() -> None:
+    """Neither with no model, as in a folder that is mistyped, nor with none that loaded."""
+    empty, broken = make_registry({}), make_registry({"m": [make_entry(1, reason="broken")]})
+    assert make(empty).readiness() == Readiness(False, "there is no model to serve")
+    assert make(broken).readiness() == Readiness(False, "models without a ready version: 'm'")
+    assert make(broken).health()["status"] == "unready"
+    for registry in (empty, broken):
+        plane = make_control_plane(registry, make_metrics(), allow_empty=True)
+        assert plane.readiness().ready
+
+
+def test_a_model_that_loads_when_it_is_asked_for_serves() -> None:
+    """Whatever the others do: a request finds something here."""
+    resting = make_entry(1, state=State.UNAVAILABLE, reason=RESTING)
+    registry = make_registry({"m": [resting], "n": [make_entry(1, reason="broken")]})
+    assert make(registry).readiness().ready
+
+
+def test_a_version_that_is_held_back_is_named() -> None:
+    """It is no problem: who names it gets it. Callers read of models they may see only."""
+    entries = [make_entry(1, ControlledEngine()), make_entry(2, ControlledEngine([X, Z]))]
+    registry = make_registry({"m": entries})
+    signatures = {one.number: one.signature for one in entries}
+    model = ModelEntry("m", {one.number: one for one in entries}, signatures)
+    registry.catalog = {"m": model}
+    plane = make(registry)
+    health = plane.health()
+    assert health["status"] == "healthy"
+    assert health["held_back"] == {"m/2": model.held_back[2]}
+    assert plane.seen_by(frozenset({"n"})).health()["held_back"] == {}
 
 
 def test_problems_on_disk_degrade_health() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from structlog.testing import capture_logs
 from app.main import model_loader
 from app.main.model_loader import ModelLoader
 from app.registry import State
-from app.repository import Snapshot, scan
+from app.repository import EMPTY_FOLDER, Snapshot, scan
 from app.rollouts import DecisionStore, Rollouts, RolloutWatcher
 from app.settings import Settings
 from tests.registry.on_disk import RegistryOnDisk
@@ -75,6 +76,41 @@ async def test_what_is_on_disk_is_loaded_and_unloaded(loading: Loading) -> None:
     shutil.rmtree(loading.disk.models / "m")
     await loading.reconcile()
     assert loading.disk.states("m") == {}
+
+
+async def test_a_folder_without_a_model_is_a_problem(loading: Loading) -> None:
+    """It may be mistyped, or not mounted; it is none any more once a model is there."""
+    await loading.start()
+    (problem,) = loading.loader.problems
+    assert str(problem) == f"{loading.disk.models}: {EMPTY_FOLDER}"
+    loading.disk.put(1)
+    await loading.reconcile()
+    assert loading.loader.problems == ()
+
+
+async def test_a_folder_that_hangs_is_a_problem(
+    loading: Loading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as it does, also while nothing has been loaded yet."""
+    looking, goes_on = threading.Event(), threading.Event()
+
+    def hang(models: Path, previous: Snapshot | None) -> Snapshot:
+        looking.set()
+        assert goes_on.wait(30)
+        return scan_now(models, previous)
+
+    monkeypatch.setattr(model_loader, "scan", hang)
+    monkeypatch.setattr(model_loader, "SLOW_SCAN_SECONDS", 0.0)
+    loading.disk.put(1)
+    start = asyncio.create_task(loading.start())
+    assert await asyncio.to_thread(looking.wait, 30)
+    assert loading.loader.scanning_seconds > 0
+    (problem,) = loading.loader.problems
+    assert "its file system may hang" in str(problem)
+    goes_on.set()
+    await start
+    assert loading.loader.scanning_seconds == 0
+    assert loading.loader.problems == ()
 
 
 async def test_nothing_is_loaded_before_the_rollouts_are_known(loading: Loading) -> None:

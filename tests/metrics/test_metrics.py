@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -14,7 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.batching import Ran, RequestCancelled
 from app.comparing import OutputDifference
 from app.metrics import DURATION_BUCKETS, Histogram, Metrics
+from app.repository import ModelConfig
 from app.rollouts import Compared
+from app.session import DEFAULT_CHAIN, Fallback, Placement
+from tests.engines import ControlledEngine, make_catalog, make_entry
 from tests.fakes import make_metrics
 
 
@@ -61,6 +65,36 @@ def test_an_answer_is_counted_by_outcome_and_timed_by_variant() -> None:
     assert seen["model_inference_total", labels(**of, code="OK")] == 2
     assert seen["model_inference_total", labels(**of, code="InvalidInput")] == 1
     assert seen["model_inference_duration_seconds_count", labels(**of)] == 3
+
+
+def test_requests_beyond_the_objective_are_counted() -> None:
+    """Whatever their outcome, and exactly; where there is no objective, there is no series."""
+    metrics = make_metrics()
+    counts, others = metrics.version("iris", "1"), metrics.version("iris", "2")
+    others.request("", "OK", 9.0)
+    counts.objective = 0.12
+    counts.request("a", "OK", 0.12)
+    counts.request("a", "OK", 0.13, times=3)
+    counts.request("b", "DeadlineExceeded", 0.2)
+    seen = samples(metrics)
+    assert seen["model_slow_requests_total", labels(model="iris", version="1")] == 4
+    assert ("model_slow_requests_total", labels(model="iris", version="2")) not in seen
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_only_a_provider_that_was_asked_for_can_be_missed(
+    asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CPU is no fallback where nobody named another, and the machine shows no GPU."""
+    monkeypatch.setattr("app.metrics.metrics.has_gpu", lambda: False)
+    placement = Placement(("cuda", "cpu"), "cpu", (Fallback("cuda", "no device"),), {"cpu": 1})
+    entry = make_entry(1, ControlledEngine(placement=placement))
+    config = ModelConfig(providers=DEFAULT_CHAIN if asked else None, objective_ms=150)
+    entry = replace(entry, source=replace(entry.source, config=config))
+    seen = samples(make_metrics(make_catalog({"iris": [entry]}).values))
+    of = labels(model="iris", version="1")
+    assert seen["model_provider_fallback", of] == asked
+    assert seen["model_latency_objective_seconds", of] == 0.15
 
 
 def test_a_run_is_counted_with_its_rows_requests_and_waits() -> None:

@@ -41,7 +41,7 @@ def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
     """No file, an empty one and one of comments alone are the same."""
     assert load_model_config(tmp_path) == ModelConfig()
     assert parse_model_config("", FILE) == parse_model_config("# later\n", FILE) == ModelConfig()
-    assert ModelConfig().providers == DEFAULT_CHAIN
+    assert (ModelConfig().providers, ModelConfig().chain) == (None, DEFAULT_CHAIN)
     assert ModelConfig().batching == BatchPolicy()
 
 

@@ -20,6 +20,7 @@ from app.session import (
     ProviderInvalid,
     ProviderPolicy,
     Session,
+    has_gpu,
     open_session,
     parse_provider,
 )
@@ -148,6 +149,22 @@ def test_missing_library_is_the_reason(tmp_path: Path, name: str, library: str) 
     assert library in placement.reason
     assert "cannot open shared object file" in placement.reason
     assert "/" not in placement.reason
+
+
+def test_a_gpu_is_there_where_the_build_and_the_machine_have_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device file alone is none: this image may be one for the CPU."""
+    bare, with_gpu = tmp_path / "bare", tmp_path / "gpu"
+    for devices in (bare, with_gpu):
+        devices.mkdir()
+    (with_gpu / "nvidia0").touch()
+    for build, found in (("CUDAExecutionProvider", True), ("CPUExecutionProvider", False)):
+        has_gpu.cache_clear()
+        monkeypatch.setattr(onnxruntime, "get_available_providers", lambda build=build: [build])
+        assert has_gpu(with_gpu) is found
+        assert not has_gpu(bare)
+    has_gpu.cache_clear()
 
 
 def test_provider_that_the_build_lacks_is_passed_over(tmp_path: Path) -> None:
