@@ -47,7 +47,9 @@ def put_models(folder: Path) -> None:
         onnx_models.save(slow(), models / "slow" / str(version) / "model.onnx")
     (models / "slow" / "config.yaml").write_text(
         "versions: all\nproviders: [cpu]\nbatching: {max_queue_size: 2, max_batch_size: 1}\n"
+        "objective_ms: 1\n"
     )
+    (models / "iris" / "config.yaml").write_text("providers: [cuda, cpu]\n")
     (folder / "rollouts.yaml").write_text(ROLLOUTS)
 
 

@@ -12,6 +12,9 @@ NOT_METRICS = frozenset({"and", "or", "unless", "offset", "bool", "inf", "nan"})
 OF_PROMETHEUS = frozenset({"up", "ALERTS"})
 """Metrics that Prometheus makes itself."""
 
+OF_BALANCERS = frozenset({"haproxy_frontend_http_responses_total"})
+"""Metrics of what stands before the replicas."""
+
 SUFFIXES = {
     "counter": ("_total",),
     "gauge": ("",),
