@@ -733,7 +733,7 @@ class Asked:
 
     def _requests(self) -> Iterator[bytes]:
         while True:
-            wait_until(lambda: bool(self._gate), seconds=60)
+            wait_until(lambda: bool(self._gate))
             self._gate.pop()
             yield next(self._sent)
 

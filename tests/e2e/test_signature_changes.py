@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import httpx
 
 from tests import onnx_models
-from tests.e2e.processes import Cohort, cohort
-from tests.e2e.test_swapping import ASK, publish, until_answered_by
+from tests.e2e.processes import cohort
+from tests.e2e.test_swapping import (
+    ASK,
+    asking,
+    connected,
+    publish,
+    until_answered_by,
+    version_or_code,
+)
 from tests.waiting import until
 
 WIDER = {"inputs": {"x": [[0.0] * 5]}}
@@ -32,23 +36,12 @@ async def test_callers_stay_with_the_version_that_takes_what_they_send(
 ) -> None:
     """Under load and after a restart, until the config or a missing former version says more."""
     onnx_models.save(onnx_models.mlp(), models / "m/1/model.onnx")
-    answers: Counter[Any] = Counter()
-    stop = asyncio.Event()
-
-    async def caller(server: Cohort) -> None:
-        async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
-            while not stop.is_set():
-                answer = await client.post("/predict", json=ASK)
-                answers[answer.json().get("version", answer.text)] += 1
-
     with cohort(models, tmp_path) as server:
-        async with asyncio.TaskGroup() as callers, httpx.AsyncClient(base_url=server.url) as client:
-            for _ in range(4):
-                callers.create_task(caller(server))
+        async with asking(server, callers=4) as load, connected(server) as client:
             publish(onnx_models.mlp(features=5), models / "m/2", tmp_path / "aside")
             await until(lambda: is_ready(client, 2))
-            seen = answers.total()
-            await until(lambda: answers.total() > seen + 100)
+            seen = len(load.outcomes)
+            await until(lambda: len(load.outcomes) > seen + 100)
             pinned = await client.post("/models/m/versions/2/predict", json=WIDER)
             described = (await client.get("/models/m")).json()
             publish(onnx_models.mlp(features=5), models / "m/1", tmp_path / "aside")
@@ -57,17 +50,16 @@ async def test_callers_stay_with_the_version_that_takes_what_they_send(
                 return "publish it under a new number" in await reason(client, 1)
 
             await until(refused_in_place)
-            stop.set()
         assert "only requests that name the version reach it" in server.logged
         publish(onnx_models.mlp(), models / "m/1", tmp_path / "aside")
-    assert set(answers) == {"1"}
+    assert set(load.by(version_or_code)) == {"1"}
     assert pinned.json()["version"] == "2"
     assert described["default_version"] == "1"
     held_back = described["versions"][1]["held_back"]
     assert "its input 'x' is [N, 5], unlike [N, 4] in version 1" in held_back
 
     with cohort(models, tmp_path) as server:
-        async with httpx.AsyncClient(base_url=server.url) as client:
+        async with connected(server) as client:
             assert (await client.post("/predict", json=ASK)).json()["version"] == "1"
             (models / "m/config.yaml").write_text("allow_signature_change: true\n")
             await until_answered_by(client, "2", WIDER)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-from collections import Counter
+from contextlib import AbstractAsyncContextManager
+from itertools import repeat
 from pathlib import Path
-from typing import Any
 
 import httpx
 import onnx
 
 from tests import onnx_models
+from tests.e2e.load import Load, Outcome, encode, under_load
 from tests.e2e.processes import Cohort, cohort
 from tests.e2e.scrape import Scrape
 from tests.waiting import until
@@ -25,6 +25,20 @@ def publish(model: onnx.ModelProto, version: Path, aside: Path) -> None:
     if version.exists():
         shutil.rmtree(version)
     aside.rename(version)
+
+
+def asking(server: Cohort, *, callers: int) -> AbstractAsyncContextManager[Load]:
+    """Have callers ask for the default version while the block runs."""
+    return under_load(server.url, repeat(encode("/predict", ASK)), callers=callers)
+
+
+def connected(server: Cohort) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=server.url)
+
+
+def version_or_code(outcome: Outcome) -> str:
+    """Who answered; what was wrong where nobody did."""
+    return outcome.version if outcome.code == "OK" else outcome.code
 
 
 async def until_answered_by(client: httpx.AsyncClient, version: str, ask: object = ASK) -> None:
@@ -43,23 +57,12 @@ async def test_swaps_under_load_fail_no_request(models: Path, tmp_path: Path) ->
     The metrics count what the callers saw, and what was replaced is gone from memory's books.
     """
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
-    log: Counter[Any] = Counter()
-    stop = asyncio.Event()
-
-    async def caller(server: Cohort) -> None:
-        async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
-            while not stop.is_set():
-                answer = await client.post("/predict", json=ASK)
-                log[answer.json().get("version", answer.text)] += 1
-
     with cohort(models, tmp_path) as server:
-        async with asyncio.TaskGroup() as callers, httpx.AsyncClient(base_url=server.url) as client:
+        async with asking(server, callers=16) as load, connected(server) as client:
 
             async def third_is_known() -> bool:
                 return (await client.get("/models/mlp/versions/3")).is_success
 
-            for _ in range(16):
-                callers.create_task(caller(server))
             for _ in range(2):
                 publish(onnx_models.mlp(), models / "mlp/2", tmp_path / "aside")
                 await until_answered_by(client, "2")
@@ -71,12 +74,11 @@ async def test_swaps_under_load_fail_no_request(models: Path, tmp_path: Path) ->
                 shutil.rmtree(models / "mlp/2")
                 (models / "mlp/config.yaml").unlink()
                 await until_answered_by(client, "1")
-            stop.set()
         scrape = Scrape(server.url)
-    assert set(log) == {"1", "2"}, log
+    assert set(load.by(version_or_code)) == {"1", "2"}
     codes = scrape.by("model_inference_total", "code", model="mlp", version="1")
     assert set(codes) == {"OK"}
     counted = scrape.value("model_inference_total", model="mlp", code="OK")
-    assert counted >= log.total()
+    assert counted >= len(load.outcomes)
     assert scrape.value("model_inference_total", model="mlp") == counted
     assert scrape.value("model_inflight_requests", model="mlp") == 0

@@ -207,6 +207,13 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     holding.released.set()
 
 
+async def begin_to_load(disk: RegistryOnDisk, held: Held) -> None:
+    """Put a version whose load is held, and wait until it has begun."""
+    disk.put(1)
+    await disk.follow()
+    await until(lambda: held.begun)
+
+
 async def test_a_load_holds_up_no_other(disk: RegistryOnDisk, held: Held) -> None:
     """Neither those that were found with it, nor later ones, nor who waits for them."""
     for name in ("a", "m", "z"):
@@ -254,9 +261,7 @@ async def test_a_load_without_end_fails_and_is_not_begun_again(
 
 async def test_a_change_ends_the_load_of_what_was_before(disk: RegistryOnDisk, held: Held) -> None:
     """An operator who mends a model does not wait until its load times out."""
-    disk.put(1)
-    await disk.follow()
-    await until(lambda: held.begun)
+    await begin_to_load(disk, held)
     (disk.models / "m/1/notes.txt").write_text("something changed")
     await disk.reconcile()
     assert held.token.reason
@@ -267,9 +272,7 @@ async def test_what_leaves_the_disk_while_it_loads_is_forgotten(
     disk: RegistryOnDisk, held: Held
 ) -> None:
     """Its load is cancelled; back again, it is loaded."""
-    disk.put(1)
-    await disk.follow()
-    await until(lambda: held.begun)
+    await begin_to_load(disk, held)
     shutil.rmtree(disk.models / "m")
     await disk.reconcile()
     assert disk.registry.catalog == {}
@@ -282,9 +285,7 @@ async def test_a_newer_version_takes_over_while_the_older_still_loads(
     disk: RegistryOnDisk, held: Held
 ) -> None:
     """What is not wanted any more is cancelled once that serves."""
-    disk.put(1)
-    await disk.follow()
-    await until(lambda: held.begun)
+    await begin_to_load(disk, held)
     disk.put(2)
     await disk.reconcile()
     assert disk.states("m") == {2: READY}
@@ -293,9 +294,7 @@ async def test_a_newer_version_takes_over_while_the_older_still_loads(
 
 async def test_closing_waits_for_no_load(disk: RegistryOnDisk, held: Held) -> None:
     """They are cancelled, and nothing is left."""
-    disk.put(1)
-    await disk.follow()
-    await until(lambda: held.begun)
+    await begin_to_load(disk, held)
     disk.registry.close()
     assert disk.registry.catalog == {}
     await disk.registry.loaded()

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import ExitStack
 from time import monotonic
 from unittest import mock
@@ -24,13 +24,6 @@ from tests.waiting import PATIENCE, iterations, until, wait_until
 
 TINY, SHORT, LONG = 1e-5, 0.01, 1.0
 Run = Callable[[Arrays, object], Outputs]
-
-
-@pytest.fixture
-async def scheduler() -> AsyncIterator[Scheduler]:
-    scheduler = Scheduler(default_slots=2)
-    yield scheduler
-    scheduler.close()
 
 
 def make(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 from unittest import mock
@@ -26,14 +26,11 @@ from tests.fakes import ControlledRun, RecordedEvents, RecordedReply
 from tests.waiting import iterations, until
 
 LONG, SHORT = 0.5, 0.001
+A_DAY, A_MINUTE = 86_400.0, 60.0
+"""The same where none may overstay, however slow the machine is."""
+
 ONE = BatchPolicy(max_batch_size=1)
-
-
-@pytest.fixture
-async def scheduler() -> AsyncIterator[Scheduler]:
-    scheduler = Scheduler(default_slots=2)
-    yield scheduler
-    scheduler.close()
+PATIENT = replace(ONE, max_queue_seconds=100 * A_DAY)
 
 
 def make(
@@ -75,11 +72,11 @@ async def test_a_short_request_waits_for_one_long_run_at_most(
 ) -> None:
     """However many older ones wait, and although the express slot is held or closed to it."""
     with ControlledRun() as slow, ControlledRun() as other, ControlledRun() as short:
-        answers = send(make(scheduler, slow, LONG), 12)
+        answers = send(make(scheduler, slow, A_DAY, policy=PATIENT), 12)
         await slow.started(2)
-        answers += send(make(scheduler, other, SHORT))  # and it does not end
+        answers += send(make(scheduler, other, A_MINUTE))  # and it does not end
         await other.started(1)
-        answers += send(make(scheduler, short, SHORT, unpredictable=unpredictable))
+        answers += send(make(scheduler, short, A_MINUTE, unpredictable=unpredictable))
         await iterations()
         assert not short.feeds
         slow.release()
