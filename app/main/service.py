@@ -39,7 +39,7 @@ from app.rest.predict import match_predict
 from app.rest.tls import Handshakes
 from app.rest.v1 import match_v1
 from app.rest.v2.infer import match_infer
-from app.rollouts import DecisionStore, RolloutEvent, Rollouts
+from app.rollouts import RolloutEvent, Rollouts
 from app.rollouts.watcher import RolloutWatcher, log_event
 from app.scheduling import Scheduler
 from app.session import (
@@ -144,9 +144,7 @@ class Service:
             catalog=lambda: self.registry.catalog,
             observe=self._on_rollout_event,
         )
-        self.rollout_watcher = RolloutWatcher(
-            settings.rollouts, DecisionStore(settings.state), self.rollouts
-        )
+        self.rollout_watcher = RolloutWatcher(settings.rollouts, settings.state, self.rollouts)
         self.data_plane = DataPlane(
             self.registry,
             self.metrics,

@@ -7,7 +7,7 @@ follows the file and the state folder, and has the guard judge about once a seco
 """
 
 from app.rollouts.config import RolloutConfig, load_rollouts, parse_rollouts
-from app.rollouts.decisions import Decision, Decisions, DecisionStore
+from app.rollouts.decisions import Decision, Decisions, DecisionStore, Recorded
 from app.rollouts.events import (
     Compared,
     Dropped,
@@ -33,6 +33,7 @@ __all__ = [
     "Dropped",
     "Guard",
     "LiveRollout",
+    "Recorded",
     "Restored",
     "RolledBack",
     "Rollout",

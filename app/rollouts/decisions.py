@@ -3,6 +3,9 @@
 One file per decision, `rollouts/<model>/<version>.json`, written under a temporary name and
 renamed: processes that share the folder need no lock, and none can lose another's decision. A file
 that cannot be read still names its version, and that version stays rolled back.
+
+A decision ends by a record, too: `<version>.<digest>.cleared`, which names the decision that ended.
+So a record that is not there tells nothing, and who knows the decision writes it again.
 """
 
 from __future__ import annotations
@@ -10,21 +13,34 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from app.errors import MODEL_NAME
+from app.kept_files import read_small
 
 FOLDER = "rollouts"
 RECORD_NAME = re.compile(r"([1-9][0-9]{0,17})\.json")
+CLEARED_NAME = re.compile(r"([1-9][0-9]{0,17})\.([0-9a-f]{32})\.cleared")
 MAX_RECORD_BYTES = 64 * 1024
+
+MAX_RECORDS = 4096
+"""Files that are looked at, in all; a folder that has more counts as unreadable."""
+
+KEPT_CLEARS = 64
+"""The last clears of a model that are kept, for processes that could not read the folder."""
 
 RECORD_FORMAT = 1
 """Raised when what a record says changes its meaning; one without a number is of the first."""
+
+UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +48,7 @@ class Decision:
     """A version of a model receives no more traffic.
 
     version: The version.
-    reason: One word: the limit that was broken, "operator", or "unreadable".
+    reason: One word: the limit that was broken, "operator", "unreadable" or "unknown".
     detail: The reason as a sentence; default "".
     at: The date and time, in UTC and ISO 8601; default "": unknown.
     """
@@ -45,14 +61,36 @@ class Decision:
     @classmethod
     def now(cls, version: int, reason: str, detail: str) -> Decision:
         """A decision that is made at this moment."""
-        return cls(version, reason, detail, datetime.now(UTC).isoformat(timespec="milliseconds"))
+        return cls(version, reason, detail, _now())
+
+    @property
+    def digest(self) -> str:
+        """Tells this decision from others about the same version, alike in every process."""
+        told = json.dumps([self.version, self.reason, self.detail, self.at])
+        return blake2b(told.encode(), digest_size=16).hexdigest()
 
 
 Decisions = Mapping[str, Mapping[int, Decision]]
 """By model and version."""
 
+Cleared = Mapping[str, frozenset[str]]
+"""The digests of decisions that ended, by model."""
+
 DecisionKey = tuple[str, int]
 """A model and a version."""
+
+
+class Recorded(NamedTuple):
+    """What the state folder holds.
+
+    decisions: The decisions in force.
+    cleared: The decisions that were ended.
+    problems: What is wrong with the files, in sentences.
+    """
+
+    decisions: Decisions
+    cleared: Cleared
+    problems: Sequence[str]
 
 
 class DecisionStore:
@@ -61,92 +99,159 @@ class DecisionStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder / FOLDER
 
-    def read(self) -> tuple[Decisions, list[str]]:
-        """Return every decision that is in force, and what is wrong with the files, in sentences.
+    def read(self) -> Recorded:
+        """Return what is recorded. A missing folder has nothing.
 
-        A missing folder has none. Raises OSError where the folder cannot be read.
+        Raises OSError where the folder cannot be read.
         """
         decisions: dict[str, dict[int, Decision]] = {}
+        cleared: dict[str, frozenset[str]] = {}
         problems: list[str] = []
-        for folder in _names_in(self._folder):
-            if MODEL_NAME.fullmatch(folder.name) and (found := _read_model(folder, problems)):
+        room = MAX_RECORDS
+        for folder in _paths_in(self._folder, room):
+            if not MODEL_NAME.fullmatch(folder.name):
+                continue
+            try:
+                paths = _paths_in(folder, room)
+            except NotADirectoryError:
+                continue
+            room -= len(paths)
+            ended = frozenset(
+                name[2] for path in paths if (name := CLEARED_NAME.fullmatch(path.name))
+            )
+            if ended:
+                cleared[folder.name] = ended
+            found = {
+                decision.version: decision
+                for path in paths
+                if (decision := _read_record(path, problems)) and decision.digest not in ended
+            }
+            if found:
                 decisions[folder.name] = found
-        return decisions, problems
+        return Recorded(decisions, cleared, problems)
 
     def record(self, model: str, decision: Decision) -> None:
-        """Write a decision; an earlier one about the same version stays. Raises OSError."""
-        path = self._path(model, decision.version)
-        if path.exists():
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{uuid4().hex}")
-        try:
-            with temporary.open("x", encoding="utf-8") as file:
-                json.dump({"format": RECORD_FORMAT, **asdict(decision)}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        """Write a decision, unless it was cleared; an earlier one about the same version stays.
 
-    def clear(self, model: str, version: int) -> None:
-        """Remove a decision, if there is one. Raises OSError."""
+        Raises OSError.
+        """
+        path, cleared = self._path(model, decision.version), self._cleared_path(model, decision)
+        if cleared.exists() or self._stands(model, path):
+            return
+        _write(path, {"format": RECORD_FORMAT, **asdict(decision)})
+        if cleared.exists():  # meanwhile
+            path.unlink(missing_ok=True)
+
+    def clear(self, model: str, version: int, known: Decision | None = None) -> None:
+        """End the decision that is recorded about a version, and the one that is `known`, if any.
+
+        Raises OSError.
+        """
         path = self._path(model, version)
+        for decision in {_read_record(path, []), known}:
+            if decision is not None:
+                content = {"cleared": _now(), **asdict(decision)}
+                _write(self._cleared_path(model, decision), content)
         path.unlink(missing_ok=True)
-        with suppress(OSError):  # not empty
-            path.parent.rmdir()
+        _remove_oldest_clears(path.parent)
+
+    def _stands(self, model: str, path: Path) -> bool:
+        """Whether a decision is recorded: one in force, or one that this release cannot tell."""
+        try:
+            standing = _read(path, int(path.stem))
+        except OSError:
+            return os.path.lexists(path)
+        except _OtherFormat:
+            return True
+        except _INVALID:
+            return False
+        return not self._cleared_path(model, standing).exists()
 
     def _path(self, model: str, version: int) -> Path:
         return self._folder / model / f"{version}.json"
 
+    def _cleared_path(self, model: str, decision: Decision) -> Path:
+        return self._folder / model / f"{decision.version}.{decision.digest}.cleared"
 
-def _names_in(folder: Path) -> list[Path]:
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
-        return sorted(folder.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
+        with temporary.open("x", encoding="utf-8") as file:
+            json.dump(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _paths_in(folder: Path, most: int) -> list[Path]:
+    """The paths in a folder, sorted; none where it is missing. Raises OSError."""
+    try:
+        paths = list(islice(folder.iterdir(), most + 1))
+    except FileNotFoundError:
         return []
+    if len(paths) > most:
+        raise OSError(None, f"more than {MAX_RECORDS} files")
+    return sorted(paths)
 
 
-def _read_model(folder: Path, problems: list[str]) -> dict[int, Decision]:
-    decisions: dict[int, Decision] = {}
-    for path in _names_in(folder):
-        if not (number := RECORD_NAME.fullmatch(path.name)):
-            continue
-        version = int(number[1])
-        try:
-            decisions[version] = _read(path, version)
-        except FileNotFoundError:
-            continue  # cleared since
-        except (
-            OSError,
-            ValueError,
-            TypeError,
-            LookupError,
-            AttributeError,
-            RecursionError,
-        ) as error:
-            match error:
-                case OSError():
-                    why = error.strerror
-                case _OtherFormat():
-                    why = str(error)
-                case _:
-                    why = "invalid content"
-            problems.append(
-                f"{FOLDER}/{folder.name}/{path.name} in the state folder cannot be read ({why}): "
-                f"version {version} stays rolled back until it is cleared or the file removed"
-            )
-            decisions[version] = Decision(version, "unreadable", "its record cannot be read")
-    return decisions
+def _remove_oldest_clears(folder: Path) -> None:
+    with suppress(OSError):
+        ends = [path for path in folder.iterdir() if CLEARED_NAME.fullmatch(path.name)]
+        if len(ends) > KEPT_CLEARS:
+            ends.sort(key=lambda path: path.stat().st_mtime_ns)
+            for path in ends[:-KEPT_CLEARS]:
+                path.unlink(missing_ok=True)
+
+
+def _read_record(path: Path, problems: list[str]) -> Decision | None:
+    """Read a record, in whatever state it is; None where it is none, or gone."""
+    if not (number := RECORD_NAME.fullmatch(path.name)):
+        return None
+    version = int(number[1])
+    try:
+        return _read(path, version)
+    except FileNotFoundError:
+        return None  # cleared since
+    except (OSError, *_INVALID) as error:
+        match error:
+            case OSError():
+                why = error.strerror
+            case _OtherFormat():
+                why = str(error)
+            case _:
+                why = "invalid content"
+    problems.append(
+        f"{FOLDER}/{path.parent.name}/{path.name} in the state folder cannot be read ({why}): "
+        f"version {version} stays rolled back until it is cleared"
+    )
+    return Decision(version, UNREADABLE, "its record cannot be read", _written_at(path))
+
+
+def _written_at(path: Path) -> str:
+    try:
+        seconds = path.stat().st_mtime
+    except OSError:
+        return ""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 class _OtherFormat(ValueError):
     """A record of another release."""
 
 
+_INVALID = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+
+
 def _read(path: Path, version: int) -> Decision:
-    with path.open("rb") as file:
-        written = json.loads(file.read(MAX_RECORD_BYTES))
+    written = json.loads(read_small(path, MAX_RECORD_BYTES))
     if written.get("format", RECORD_FORMAT) != RECORD_FORMAT:
         raise _OtherFormat(f"another release wrote it: it is not of format {RECORD_FORMAT}")
     texts = {key: written.get(key, "") for key in ("detail", "at")}

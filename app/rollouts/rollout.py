@@ -200,6 +200,34 @@ class Rollout:
             shadow = None
         return replace(self, variants={name: chosen}, baseline=name, shadow=shadow)
 
+    def with_shares(self, percents: Mapping[str, float]) -> Rollout:
+        """The rollout with these variants at these shares, in percent.
+
+        The others share the rest in the proportions that they had; where they had no weight, the
+        baseline gets it. Raises ValueError, with a sentence, where that cannot be.
+        """
+        rest = 100 - sum(percents.values())
+        others = {name: one.weight for name, one in self.variants.items() if name not in percents}
+        if rest < -1e-9 or min(percents.values()) < 0:
+            raise ValueError(f"shares must be 0 % to 100 % in all, got {100 - rest:g} %")
+        if not sum(others.values()):
+            others = {name: float(name == self.baseline) for name in others}
+        total = sum(others.values())
+        if not total and abs(rest) > 1e-9:
+            raise ValueError(
+                f"shares must add up to 100 %, got {100 - rest:g} %: another variant must take the "
+                "rest"
+            )
+        weights = dict(percents) | {
+            name: round(max(rest, 0.0) * weight / total, 6) if total else 0.0
+            for name, weight in others.items()
+        }
+        variants = {
+            name: replace(variant, weight=float(weights[name]))
+            for name, variant in self.variants.items()
+        }
+        return replace(self, variants=variants)
+
     def aborted(self, names: Collection[str]) -> Rollout:
         """The rollout with the weights of these candidates given to the baseline."""
         variants = {

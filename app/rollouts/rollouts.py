@@ -8,7 +8,7 @@ from typing import Any
 from app.errors import InvalidInput, NotFound, did_you_mean, quoted
 from app.registry import NOT_FAILED, State
 from app.rollouts.config import RolloutConfig
-from app.rollouts.decisions import Decision, DecisionKey, Decisions
+from app.rollouts.decisions import UNREADABLE, Decision, DecisionKey, Recorded
 from app.rollouts.description import describe_rollout
 from app.rollouts.events import Restored, RolledBack, RolloutObserver
 from app.rollouts.live import LiveRollout
@@ -16,6 +16,11 @@ from app.rollouts.side_queue import CatalogSource
 
 OPERATOR = "operator"
 """The reason of a rollback by an operator."""
+
+UNKNOWN = "unknown"
+"""The reason while it is not known what was decided."""
+
+NOTHING_RECORDED = Recorded({}, {}, ())
 
 
 class Rollouts:
@@ -25,7 +30,7 @@ class Rollouts:
     waiting: What the file wants of models whose new baseline is not ready: until it is, traffic is
         routed as before.
     pending_records: Decisions that RolloutWatcher has still to write to the state folder.
-    pending_clears: Decisions that it has still to remove from there.
+    pending_clears: Decisions that it has still to end there.
 
     catalog: Returns the catalog of loaded versions.
     observe: Called with each RolloutEvent.
@@ -35,10 +40,11 @@ class Rollouts:
         self.live: dict[str, LiveRollout] = {}
         self.waiting: dict[str, RolloutConfig] = {}
         self.pending_records: dict[DecisionKey, Decision] = {}
-        self.pending_clears: set[DecisionKey] = set()
+        self.pending_clears: dict[DecisionKey, Decision] = {}
         self._catalog = catalog
         self._observe = observe
-        self._shared: Decisions = {}  # those of the state folder
+        self._recorded = NOTHING_RECORDED
+        self._held = ""  # why candidates get no traffic, while decisions are not known
 
     # -- queries
 
@@ -117,14 +123,17 @@ class Rollouts:
 
     # -- what the operator wants
 
-    def apply(self, configs: Mapping[str, RolloutConfig]) -> None:
+    def apply(self, configs: Mapping[str, RolloutConfig], *, missing: bool = False) -> None:
         """Apply the rollouts file. Decisions about versions that leave their rollout end.
 
         A rollout whose baseline is not ready, of a model that serves, waits for `begin_waiting`.
+
+        missing: Whether there is no file: then rollouts end, and decisions stay; default False.
         """
         for model in self.live.keys() - configs.keys():
             gone = self.live.pop(model)
-            self._clear(gone, gone.config.rollout.versions & gone.decisions.keys())
+            if not missing:
+                self._clear(gone, gone.config.rollout.versions & gone.decisions.keys())
             gone.close()
         self.waiting = dict(configs)
         self.begin_waiting()
@@ -147,7 +156,11 @@ class Rollouts:
             left = live.config.rollout.versions - config.rollout.versions
             self._clear(live, left & live.decisions.keys())
             live.configure(config)
-        self.follow(self._shared)  # a version that enters may be rolled back already
+        # A version that enters may be rolled back already.
+        if self._held:
+            self.hold(self._held)
+        else:
+            self.follow(self._recorded)
 
     def roll_back(self, model: str, variant: str) -> None:
         """Roll a variant's version back for an operator. Raises NotFound or InvalidInput."""
@@ -157,7 +170,8 @@ class Rollouts:
             raise InvalidInput(
                 f"{quoted(variant)} is the baseline: there is nothing to roll back to"
             )
-        if version not in live.decisions:
+        decided = live.decisions.get(version)
+        if decided is None or decided.reason == UNKNOWN:
             self._decide(live, Decision.now(version, OPERATOR, "by an operator"))
 
     def clear(self, model: str, variant: str | None = None) -> None:
@@ -179,28 +193,67 @@ class Rollouts:
             for version, verdict in live.judge().items():
                 self._decide(live, Decision.now(version, verdict.reason, str(verdict)))
 
-    def follow(self, decisions: Decisions) -> None:
-        """Apply the decisions of the state folder, where other processes write, too."""
-        self._shared = decisions
+    def follow(self, recorded: Recorded) -> None:
+        """Apply what the state folder holds, where other processes write, too.
+
+        A decision that is known here ends where the folder says that it was cleared. Where it says
+        nothing of it, it stays, and is to be written again.
+        """
+        self._recorded, self._held = recorded, ""
         for model, live in self.live.items():
-            valid = {
-                version: decision
-                for version, decision in decisions.get(model, {}).items()
-                if (model, version) not in self.pending_clears
-            }
-            valid |= {
-                version: decision
-                for (name, version), decision in self.pending_records.items()
-                if name == model
-            }
-            before = live.decisions
-            if valid == before:
+            self._replace(live, self._in_force(model, live))
+
+    def _in_force(self, model: str, live: LiveRollout) -> dict[int, Decision]:
+        """The decisions of the folder, and those that are known here alone."""
+        cleared = self._recorded.cleared.get(model, frozenset())
+        valid = {
+            version: decision
+            for version, decision in self._recorded.decisions.get(model, {}).items()
+            if (model, version) not in self.pending_clears
+        }
+        for version, decision in live.decisions.items():
+            standing = valid.get(version)
+            torn = standing is not None and standing.reason == UNREADABLE
+            ended = decision.digest in cleared or (model, version) in self.pending_clears
+            if ended or decision.reason == (UNREADABLE if torn else UNKNOWN):
                 continue
-            live.apply_decisions(valid)
-            for version in sorted(valid.keys() - before.keys()):
-                self._report(live, valid[version], decided_here=False)
-            for version in sorted(before.keys() - valid.keys()):
-                self._observe(Restored(model, version, live.rollout.candidates_of(version)))
+            if standing is None or torn:
+                self.pending_records.setdefault((model, version), decision)
+        return valid | {
+            version: decision
+            for (name, version), decision in self.pending_records.items()
+            if name == model
+        }
+
+    def hold(self, why: str) -> None:
+        """Give no candidate any traffic until `follow` says what was decided; `why` is for people.
+
+        A decision that is known stays.
+        """
+        self._held = why
+        for live in self.live.values():
+            rollout = live.config.rollout
+            unknown = {
+                rollout.variants[name].version: Decision(
+                    rollout.variants[name].version, UNKNOWN, why
+                )
+                for name in rollout.candidates
+                if rollout.variants[name].version != rollout.baseline_version
+            }
+            self._replace(live, {**unknown, **live.decisions})
+
+    def _replace(self, live: LiveRollout, valid: Mapping[int, Decision]) -> None:
+        """Apply all decisions about a model, and report which began and which ended."""
+        before = live.decisions
+        if valid == before:
+            return
+        live.apply_decisions(valid)
+        for version in sorted(valid.keys() - before.keys()):
+            self._report(live, valid[version], decided_here=False)
+        for version in sorted(before.keys() - valid.keys()):
+            self._observe(
+                Restored(live.rollout.model, version, live.rollout.candidates_of(version))
+            )
 
     def close(self) -> None:
         """Cancel all copies that wait."""
@@ -210,7 +263,7 @@ class Rollouts:
     def _decide(self, live: LiveRollout, decision: Decision) -> None:
         key = live.rollout.model, decision.version
         self.pending_records[key] = decision
-        self.pending_clears.discard(key)
+        self.pending_clears.pop(key, None)
         live.apply_decisions({**live.decisions, decision.version: decision})
         self._report(live, decision, decided_here=True)
 
@@ -218,7 +271,7 @@ class Rollouts:
         model = live.rollout.model
         for version in versions:
             self.pending_records.pop((model, version), None)
-            self.pending_clears.add((model, version))
+            self.pending_clears[model, version] = live.decisions[version]
         live.apply_decisions({v: one for v, one in live.decisions.items() if v not in versions})
         for version in sorted(versions):
             self._observe(Restored(model, version, live.rollout.candidates_of(version)))

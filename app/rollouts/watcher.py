@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -12,19 +12,29 @@ import structlog
 
 from app.repository import NEVER_SEEN, ConfigProblems, Problem, log_problems, settled_stamp
 from app.rollouts.config import RolloutConfig, load_rollouts
-from app.rollouts.decisions import Decision, DecisionKey, Decisions, DecisionStore
+from app.rollouts.decisions import Decision, DecisionKey, Decisions, DecisionStore, Recorded
 from app.rollouts.events import Restored, RolledBack, RolloutEvent
 from app.rollouts.rollouts import Rollouts
+from app.rollouts.state_folder import StateFolder
 
 log = structlog.get_logger("cohort")
 
 
+SYNC_SECONDS = 2.0
+"""How long the state folder may take to answer before that is a problem."""
+
+FOLDER_GONE = (
+    "the state folder is gone: what was decided holds in this process alone until it is put back"
+)
+FOLDER_LATE = f"the state folder has not answered for {SYNC_SECONDS:g} seconds"
+
+
 class _SyncResult(NamedTuple):
-    """The outcome of one pass over the state folder; `decisions` is None if it is unreadable."""
+    """The outcome of one pass over the state folder; `recorded` is None if it is unreadable."""
 
     saved: Mapping[DecisionKey, Decision]
-    removed: frozenset[DecisionKey]
-    decisions: Decisions | None
+    ended: Mapping[DecisionKey, Decision]
+    recorded: Recorded | None
     problems: tuple[str, ...]
 
 
@@ -37,20 +47,22 @@ class RolloutWatcher:
         loaded, because it is not known which versions may receive traffic.
 
     path: The rollouts file; it may be missing.
-    store: The decisions that processes share.
+    state: The state folder that processes share; it may be missing.
     rollouts: The rollouts of this process.
     """
 
-    def __init__(self, path: Path, store: DecisionStore, rollouts: Rollouts) -> None:
+    def __init__(self, path: Path, state: Path, rollouts: Rollouts) -> None:
         self.initialized = False
         self._path = path
-        self._store = store
+        self._store = DecisionStore(state)
+        self._folder = StateFolder(state)
         self._rollouts = rollouts
         self._stamp_seen = NEVER_SEEN
         self._file_problems: tuple[Problem, ...] = ()
         self._state_problems: tuple[str, ...] = ()
         self._followed = False
-        self._sync_lock = asyncio.Lock()
+        self._read = False  # whether it was ever known what was decided
+        self._syncing: asyncio.Task[None] | None = None
 
     @property
     def valid(self) -> bool:
@@ -82,22 +94,13 @@ class RolloutWatcher:
             return
         try:
             configs = await asyncio.to_thread(load_rollouts, self._path)
-            # A version that enters may be rolled back already: it must not get traffic meanwhile.
-            decisions = await asyncio.to_thread(self._decisions)
         except ConfigProblems as error:
             self._stamp_seen = stamp
             self._refuse(error.problems)
             return
+        await self.sync()  # a version that enters may be rolled back already
         self._stamp_seen = stamp
         self._follow(configs)
-        if decisions is not None:
-            self._rollouts.follow(decisions)
-
-    def _decisions(self) -> Decisions | None:
-        try:
-            return self._store.read()[0]
-        except OSError:
-            return None  # `sync` reports it
 
     def _refuse(self, problems: tuple[Problem, ...]) -> None:
         self._file_problems = problems
@@ -107,7 +110,7 @@ class RolloutWatcher:
         before = {model: live.config for model, live in self._rollouts.live.items()}
         self._file_problems = ()
         self.initialized = True
-        self._rollouts.apply(configs)
+        self._rollouts.apply(configs, missing=self._stamp_seen is None)
         for model, config in configs.items():
             if model in self._rollouts.waiting:
                 baseline = config.rollout.baseline_version
@@ -127,34 +130,80 @@ class RolloutWatcher:
         await self.sync()
 
     async def sync(self) -> None:
-        """Write what was decided and cleared here, and follow what other processes decided."""
+        """Write what was decided and cleared here, and follow what other processes decided.
+
+        A folder that takes longer than SYNC_SECONDS is waited for in the background.
+        """
+        while self._syncing is not None and not self._syncing.done():
+            before, _ = await asyncio.wait({self._syncing}, timeout=SYNC_SECONDS)
+            if not before:
+                self._lose([FOLDER_LATE])
+                return
+        self._syncing = asyncio.create_task(self._exchange())
+        done, _ = await asyncio.wait({self._syncing}, timeout=SYNC_SECONDS)
+        for task in done:
+            task.result()
+        if not done:
+            self._lose([FOLDER_LATE])
+
+    async def _exchange(self) -> None:
         rollouts = self._rollouts
-        async with self._sync_lock:
-            done = await asyncio.to_thread(
-                self._sync, dict(rollouts.pending_records), frozenset(rollouts.pending_clears)
-            )
-            for key, decision in done.saved.items():
-                if rollouts.pending_records.get(key) == decision:
-                    del rollouts.pending_records[key]
-            if done.decisions is not None:
-                self._end_outdated(done.decisions)
-                rollouts.follow(done.decisions)
-            rollouts.pending_clears -= done.removed
-            for problem in done.problems:
-                if problem not in self._state_problems:
-                    log.error("state folder problem", problem=problem)
-            self._state_problems = done.problems
+        done = await asyncio.to_thread(
+            self._sync,
+            dict(rollouts.pending_records),
+            dict(rollouts.pending_clears),
+            needed=bool(rollouts.pinned),
+        )
+        for key, decision in done.saved.items():
+            if rollouts.pending_records.get(key) == decision:
+                del rollouts.pending_records[key]
+        if done.recorded is None:
+            self._lose(done.problems)
+            return
+        self._read = True
+        self._end_outdated(done.recorded.decisions)
+        rollouts.follow(done.recorded)
+        for key, decision in done.ended.items():
+            if rollouts.pending_clears.get(key) == decision:
+                del rollouts.pending_clears[key]
+        self._tell(done.problems)
+
+    def _lose(self, problems: Sequence[str]) -> None:
+        """Go on by what is known; where that is nothing, no candidate gets any traffic."""
+        self._tell(problems)
+        if not self._read:
+            self._rollouts.hold(f"what was decided is not known: {problems[-1]}")
+
+    def _tell(self, problems: Sequence[str]) -> None:
+        for problem in problems:
+            if problem not in self._state_problems:
+                log.error("state folder problem", problem=problem)
+        if self._state_problems and not problems:
+            log.info("state folder well again")
+        self._state_problems = tuple(problems)
 
     def _sync(
         self,
         records: Mapping[DecisionKey, Decision],
-        clears: frozenset[DecisionKey],
+        clears: Mapping[DecisionKey, Decision],
+        *,
+        needed: bool,
     ) -> _SyncResult:
-        saved, removed, problems = {}, set(), []
-        for model, version in clears:
+        saved, ended = {}, {}
+        problems = []
+        unusable = ""
+        try:
+            if needed and (problem := self._folder.look()):
+                problems.append(problem)
+        except FileNotFoundError:
+            problems.append(FOLDER_GONE)
+            return _SyncResult({}, {}, None, tuple(problems))
+        except OSError as error:
+            unusable = f"the state folder cannot be written: {error.strerror}"
+        for (model, version), decision in clears.items():
             try:
-                self._store.clear(model, version)
-                removed.add((model, version))
+                self._store.clear(model, version, decision)
+                ended[model, version] = decision
             except OSError as error:
                 problems.append(
                     f"a decision cannot be removed from the state folder: {error.strerror}"
@@ -168,11 +217,13 @@ class RolloutWatcher:
                     f"a decision cannot be written to the state folder: {error.strerror}"
                 )
         try:
-            decisions, broken = self._store.read()
+            recorded = self._store.read()
         except OSError as error:
             problems.append(f"the state folder cannot be read: {error.strerror}")
-            return _SyncResult(saved, frozenset(removed), None, tuple(problems))
-        return _SyncResult(saved, frozenset(removed), decisions, (*problems, *broken))
+            return _SyncResult(saved, ended, None, tuple(problems))
+        if unusable:
+            problems.insert(0, unusable)
+        return _SyncResult(saved, ended, recorded, (*problems, *recorded.problems))
 
     def _end_outdated(self, decisions: Decisions) -> None:
         """At the first sync, end decisions about versions that left their rollout meanwhile.
@@ -188,7 +239,7 @@ class RolloutWatcher:
         for model, versions in self._rollouts.pinned.items():
             for version, decision in decisions.get(model, {}).items():
                 if version not in versions and _decided_at(decision) < self._stamp_seen[0] / 1e9:
-                    self._rollouts.pending_clears.add((model, version))
+                    self._rollouts.pending_clears[model, version] = decision
 
 
 def _decided_at(decision: Decision) -> float:

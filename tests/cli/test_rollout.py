@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from click.testing import CliRunner, Result
@@ -70,6 +71,11 @@ class Workspace:
         assert result.exit_code == 1, result.output
         assert self.file.read_bytes() == before
         return result.output
+
+    def weights(self, model: str) -> dict[str, float]:
+        """Those in the file."""
+        variants = RolloutsFile.read(self.file).configs[model].rollout.variants
+        return {name: one.weight for name, one in variants.items()}
 
     @property
     def changed(self) -> list[tuple[str, str]]:
@@ -177,6 +183,43 @@ def test_abort_gives_the_callers_to_the_baseline(workspace: Workspace) -> None:
         "canary: {version: 2, weight: 0}",
     ]
     assert "is the baseline" in workspace.refused("abort", "digits", "stable")
+
+
+def test_shares_can_be_given_in_percent(workspace: Workspace) -> None:
+    """Variants that are not named share the rest as before."""
+    said = workspace.done("set", "digits", "canary=5%")
+    assert "canary: version 2, weight 5 (5 %)" in said
+    assert workspace.weights("digits") == {"stable": 95, "canary": 5}
+    (workspace.folder / "models/digits/3").mkdir()
+    workspace.done("set", "digits", "third=50%", "--version", "third=3")
+    assert workspace.weights("digits") == {"stable": 47.5, "canary": 2.5, "third": 50}
+    workspace.done("set", "digits", "canary=0%", "third=0%")
+    workspace.done("set", "digits", "stable=0%", "canary=100%")
+    workspace.done("set", "digits", "canary=12.5%")
+    assert workspace.weights("digits") == {"stable": 87.5, "canary": 12.5, "third": 0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["stable=90%", "canary=20%"], "must be 0 % to 100 % in all, got 110 %"),
+        (["stable=20%", "canary=20%"], "must add up to 100 %, got 40 %"),
+    ],
+)
+def test_shares_that_cannot_be_are_refused(
+    workspace: Workspace, arguments: list[str], problem: str
+) -> None:
+    """With what they add up to."""
+    assert problem in workspace.refused("set", "digits", *arguments)
+
+
+def test_a_version_that_is_not_there_is_refused(workspace: Workspace) -> None:
+    """With those that are; an operator's machine without the models is not asked."""
+    said = " ".join(workspace.refused("set", "digits", "canary=1", "--version", "canary=7").split())
+    assert "version 7 of canary not found in" in said
+    assert "available: 1, 2" in said
+    rmtree(workspace.folder / "models")
+    workspace.done("set", "digits", "canary=1", "--version", "canary=7")
 
 
 def test_clear_ends_rollbacks_in_the_state_folder_only(workspace: Workspace) -> None:
@@ -341,10 +384,9 @@ def test_a_rollout_ends_where_its_version_answers_without_one(workspace: Workspa
 
 
 def test_a_version_that_is_not_on_disk_is_a_warning(workspace: Workspace) -> None:
-    """It may be on its way."""
-    assert "Warning: version 7 not found in" in workspace.done(
-        "set", "digits", "new=1", "--version", "new=7"
-    )
+    """Where the file named it before: it may be on its way."""
+    workspace.file.write_text(FILE.replace("canary: {version: 2", "canary: {version: 7"))
+    assert "Warning: version 7 not found in" in workspace.done("set", "digits", "canary=2")
 
 
 @pytest.mark.parametrize("command", [("promote", "digits", "canary"), ("clear", "digits")])

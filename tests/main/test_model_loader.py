@@ -15,7 +15,7 @@ from app.main import model_loader
 from app.main.model_loader import ModelLoader
 from app.registry import State
 from app.repository import EMPTY_FOLDER, Snapshot, scan
-from app.rollouts import DecisionStore, Rollouts, RolloutWatcher
+from app.rollouts import Rollouts, RolloutWatcher
 from app.settings import Settings
 from tests.registry.on_disk import RegistryOnDisk
 
@@ -31,9 +31,7 @@ class Loading:
         self.disk.models.mkdir()
         registry = self.disk.registry
         self.rollouts = Rollouts(catalog=lambda: registry.catalog, observe=lambda event: None)
-        self.watcher = RolloutWatcher(
-            self.rollouts_file, DecisionStore(folder / "state"), self.rollouts
-        )
+        self.watcher = RolloutWatcher(self.rollouts_file, folder / "state", self.rollouts)
         settings = Settings(models=self.disk.models, rollouts=self.rollouts_file, log_format="json")
         self.loader = ModelLoader(settings, registry, self.rollouts, self.watcher)
 

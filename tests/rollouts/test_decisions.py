@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from app.rollouts import Decision, DecisionStore
+from app.rollouts import Decision, DecisionStore, Recorded
+from app.rollouts.decisions import KEPT_CLEARS
 
 CANARY = Decision(2, "errors", "4.00% of 900 requests against 1.00%", "2026-05-01T10:00:00.000")
 
@@ -28,7 +30,7 @@ def test_a_decision_is_read_by_every_process_until_it_is_cleared(
     state.record("digits", Decision.now(3, "operator", ""))
     state.record("iris", Decision.now(7, "latency", ""))
     other = DecisionStore(tmp_path / "state")
-    decisions, problems = other.read()
+    decisions, _, problems = other.read()
     assert decisions["digits"][2] == CANARY
     assert {model: set(one) for model, one in decisions.items()} == {"digits": {2, 3}, "iris": {7}}
     other.clear("digits", 2)
@@ -40,7 +42,7 @@ def test_a_decision_is_read_by_every_process_until_it_is_cleared(
 
 def test_without_a_folder_nothing_is_decided(state: DecisionStore) -> None:
     """A fresh server has none."""
-    assert state.read() == ({}, [])
+    assert state.read() == Recorded({}, {}, [])
 
 
 def test_the_first_of_two_decisions_stands(state: DecisionStore) -> None:
@@ -78,12 +80,12 @@ def test_a_broken_file_keeps_its_version_out_and_is_told(
     folder.mkdir(parents=True)
     (folder / "2.json").write_bytes(text.encode("latin-1"))
     state.record("digits", Decision.now(3, "errors", ""))
-    decisions, (problem,) = state.read()
+    decisions, _, (problem,) = state.read()
     assert decisions["digits"][2].reason == "unreadable"
     assert decisions["digits"][3].reason == "errors"
     assert "digits/2.json" in problem
     state.clear("digits", 2)
-    assert state.read()[1] == []
+    assert state.read().problems == []
 
 
 def test_what_is_no_decision_is_left_alone(state: DecisionStore, tmp_path: Path) -> None:
@@ -93,7 +95,7 @@ def test_what_is_no_decision_is_left_alone(state: DecisionStore, tmp_path: Path)
     for name in ("notes.txt", "0.json", ".2.json.abc", "../stray"):
         (folder / name).write_text("x")
     (folder / "2.json").write_text(json.dumps({"reason": "errors", "by": "a later release"}))
-    assert state.read() == ({"digits": {2: Decision(2, "errors")}}, [])
+    assert state.read() == Recorded({"digits": {2: Decision(2, "errors")}}, {}, [])
 
 
 def test_an_unreadable_folder_is_not_an_empty_one(state: DecisionStore, tmp_path: Path) -> None:
@@ -101,4 +103,63 @@ def test_an_unreadable_folder_is_not_an_empty_one(state: DecisionStore, tmp_path
     (tmp_path / "state").mkdir()
     (tmp_path / "state/rollouts").symlink_to("rollouts")
     with pytest.raises(OSError, match="symbolic"):
+        state.read()
+
+
+def test_a_clear_is_a_record_and_an_absence_is_none(state: DecisionStore, tmp_path: Path) -> None:
+    """It names one decision: a later one about the same version is another."""
+    state.record("digits", CANARY)
+    (tmp_path / "state/rollouts/digits/2.json").unlink()
+    assert state.read() == Recorded({}, {}, [])
+    state.record("digits", CANARY)
+    state.clear("digits", 2)
+    assert state.read() == Recorded({}, {"digits": frozenset({CANARY.digest})}, [])
+    state.record("digits", CANARY)
+    assert state.read().decisions == {}
+    state.record("digits", Decision.now(2, "latency", ""))
+    assert state.read().decisions["digits"][2].reason == "latency"
+
+
+def test_a_record_that_came_after_its_clear_does_not_count(
+    state: DecisionStore, tmp_path: Path
+) -> None:
+    """As where a process is stopped in the middle; a later decision takes its place."""
+    state.record("digits", CANARY)
+    record = tmp_path / "state/rollouts/digits/2.json"
+    content = record.read_text()
+    state.clear("digits", 2)
+    record.write_text(content)
+    assert state.read().decisions == {}
+    state.record("digits", Decision.now(2, "latency", ""))
+    assert state.read().decisions["digits"][2].reason == "latency"
+
+
+def test_what_the_release_before_wrote_and_reads_is_the_same(
+    state: DecisionStore, tmp_path: Path
+) -> None:
+    """Both may share a folder: its records are read, and it finds ours as it knows them."""
+    folder = tmp_path / "state/rollouts/digits"
+    folder.mkdir(parents=True)
+    (folder / "2.json").write_text(json.dumps({"format": 1, **asdict(CANARY)}))
+    assert state.read().decisions["digits"] == {2: CANARY}
+    state.record("digits", Decision.now(3, "errors", ""))
+    assert json.loads((folder / "3.json").read_text()).keys() == {
+        *("format", "version", "reason", "detail", "at")
+    }
+    state.clear("digits", 2)
+    assert [path.name for path in folder.glob("*.json")] == ["3.json"]
+
+
+def test_clears_are_kept_within_a_bound(
+    state: DecisionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last ones; a folder of more files than anybody needs is not read at all."""
+    for number in range(KEPT_CLEARS + 5):
+        state.record("digits", Decision(2, "operator", at=str(number)))
+        state.clear("digits", 2)
+    cleared = state.read().cleared["digits"]
+    assert len(cleared) == KEPT_CLEARS
+    assert Decision(2, "operator", at=str(KEPT_CLEARS + 4)).digest in cleared
+    monkeypatch.setattr("app.rollouts.decisions.MAX_RECORDS", KEPT_CLEARS - 1)
+    with pytest.raises(OSError, match=f"more than {KEPT_CLEARS - 1} files"):
         state.read()

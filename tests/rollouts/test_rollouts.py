@@ -19,6 +19,7 @@ from app.rollouts import (
     Compared,
     Decision,
     Dropped,
+    Recorded,
     Restored,
     RolledBack,
     Rollout,
@@ -181,7 +182,7 @@ async def test_what_was_rolled_back_stays_so_when_its_rollout_begins(
 ) -> None:
     """Another replica decided about a version while its rollout waited here."""
     deployment.apply("variants: {next: {version: 3, weight: 1}, canary: {version: 2, weight: 9}}")
-    deployment.rollouts.follow({"m": {2: Decision.now(2, "error_rate", "too many")}})
+    deployment.rollouts.follow(recorded(Decision.now(2, "error_rate", "too many")))
     deployment.put(3, onnx_models.gather(size=10))
     await deployment.disk.reconcile()
     deployment.rollouts.begin_waiting()
@@ -261,7 +262,7 @@ async def test_a_rollback_outlives_edits_of_weights_and_ends_when_the_version_le
     deployment.apply(ALL)
     assert deployment.is_out("canary")
     deployment.apply("variants: {stable: {version: 1, weight: 1}}")
-    assert deployment.rollouts.pending_clears == {("m", 2)}
+    assert deployment.rollouts.pending_clears.keys() == {("m", 2)}
     deployment.apply(HALVES)
     assert not deployment.is_out("canary")
     assert isinstance(deployment.events[-1], Restored)
@@ -288,19 +289,41 @@ async def test_an_operator_rolls_back_and_clears(deployment: Deployment) -> None
 
 
 async def test_decisions_of_other_processes_are_applied(deployment: Deployment) -> None:
-    """They end with their file; own decisions that are not written yet stay."""
+    """They end where they were cleared, and stay where nothing tells of them any more."""
     deployment.apply(HALVES)
     decision = Decision(2, "latency", "", "2026-01-01")
-    deployment.rollouts.follow({"m": {2: decision}, "other": {1: decision}})
+    deployment.rollouts.follow(recorded(decision))
     assert await deployment.ask(times=20) == {("stable", "OK"): 20}
     (event,) = deployment.events
     assert isinstance(event, RolledBack)
     assert not event.decided_here
-    deployment.rollouts.follow({})
-    assert len(await deployment.ask(times=50)) == 2
-    deployment.rollouts.roll_back("m", "canary")
-    deployment.rollouts.follow({})
+    deployment.rollouts.follow(recorded())
     assert deployment.is_out("canary")
+    assert deployment.rollouts.pending_records == {("m", 2): decision}
+    deployment.rollouts.pending_records.clear()
+    deployment.rollouts.follow(recorded(cleared=decision))
+    assert len(await deployment.ask(times=50)) == 2
+
+
+async def test_what_cannot_be_known_is_not_guessed(deployment: Deployment) -> None:
+    """No candidate serves before it is known what was decided; an operator's word goes further."""
+    deployment.rollouts.hold("the state folder cannot be read")
+    deployment.apply(HALVES)
+    assert await deployment.ask(times=20) == {("stable", "OK"): 20}
+    assert deployment.described("canary")["reason"] == "unknown"
+    assert not deployment.rollouts.pending_records
+    deployment.rollouts.follow(recorded())
+    assert len(await deployment.ask(times=50)) == 2
+    deployment.rollouts.hold("again")
+    deployment.rollouts.roll_back("m", "canary")
+    deployment.rollouts.follow(recorded())
+    assert deployment.described("canary")["reason"] == "operator"
+
+
+def recorded(*decisions: Decision, cleared: Decision | None = None) -> Recorded:
+    """What a state folder holds of `m`."""
+    ended = {"m": frozenset({cleared.digest})} if cleared else {}
+    return Recorded({"m": {one.version: one for one in decisions}}, ended, ())
 
 
 # -- shadows

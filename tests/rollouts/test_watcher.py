@@ -6,11 +6,14 @@ import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from shutil import rmtree
+from threading import Event
 
 import pytest
 
 from app.rollouts import Decision, DecisionStore, Rollouts
 from app.rollouts.watcher import RolloutWatcher
+from tests.waiting import PATIENCE, until
 
 TWO = "m: {variants: {a: {version: 1, weight: 1}, b: {version: 2, weight: 1}}}"
 ONE = "m: {variants: {a: {version: 1, weight: 1}}}"
@@ -23,7 +26,7 @@ class Replica:
         self.file = folder / "rollouts.yaml"
         self.state = DecisionStore(folder / "state")
         self.rollouts = Rollouts(catalog=dict, observe=lambda _: None)
-        self.watcher = RolloutWatcher(self.file, self.state, self.rollouts)
+        self.watcher = RolloutWatcher(self.file, folder / "state", self.rollouts)
 
     def write(self, text: str) -> None:
         """Long ago, so that nobody waits for the rest."""
@@ -115,7 +118,7 @@ async def test_what_was_cleared_does_not_come_back_with_an_older_look(replica: R
     await replica.watcher.check_file()
     replica.rollouts.roll_back("m", "b")
     await replica.watcher.sync()
-    before, _ = replica.state.read()
+    before = replica.state.read()
     replica.rollouts.clear("m")
     replica.rollouts.follow(before)
     assert replica.out == []
@@ -131,7 +134,7 @@ async def test_a_folder_that_takes_nothing_is_told_and_tried_again(
     replica.rollouts.roll_back("m", "b")
     await replica.watcher.sync()
     assert replica.out == ["b"]
-    assert "cannot be written" in replica.watcher.problems(settled=False)[0]
+    assert "cannot be written" in "".join(replica.watcher.problems(settled=False))
     (tmp_path / "state").unlink()
     await replica.watcher.sync()
     assert replica.state.read()[0]["m"][2].reason == "operator"
@@ -250,3 +253,168 @@ async def test_a_decision_about_a_version_that_is_not_known_yet_is_left_alone(
     replica.write(TWO)
     await replica.watcher.check_file()
     assert replica.out == ["b"]
+
+
+# -- a state folder that is lost
+
+
+@pytest.fixture
+async def decided(replica: Replica) -> Replica:
+    """One that rolled a variant back, and saved that."""
+    replica.write(TWO)
+    await replica.watcher.check_file()
+    await replica.watcher.sync()
+    replica.rollouts.roll_back("m", "b")
+    await replica.watcher.sync()
+    assert not replica.watcher.state_problems
+    return replica
+
+
+async def test_a_folder_that_is_renamed_away_is_told_and_not_made_again(
+    decided: Replica, tmp_path: Path
+) -> None:
+    """What was decided holds, and is there again when the folder is back."""
+    (tmp_path / "state").rename(tmp_path / "away")
+    for _ in range(3):
+        await decided.watcher.step()
+        assert decided.out == ["b"]
+    assert "is gone" in decided.watcher.problems(settled=False)[0]
+    assert not (tmp_path / "state").exists()
+    (tmp_path / "away").rename(tmp_path / "state")
+    await decided.watcher.step()
+    assert decided.out == ["b"]
+    assert not decided.watcher.state_problems
+
+
+async def test_a_folder_that_was_emptied_gets_its_decisions_again(
+    decided: Replica, tmp_path: Path
+) -> None:
+    """From any replica that knows them, and so they reach the others and the next start."""
+    rmtree(tmp_path / "state/rollouts")
+    later = Replica(tmp_path)
+    await decided.watcher.step()
+    assert "emptied" in decided.watcher.problems(settled=False)[0]
+    await decided.watcher.step()
+    assert not decided.watcher.state_problems
+    await later.watcher.check_file()
+    await later.watcher.sync()
+    assert (decided.out, later.out) == (["b"], ["b"])
+
+
+async def test_another_folder_in_its_place_is_told_until_it_is_gone_again(
+    decided: Replica, tmp_path: Path
+) -> None:
+    """As where a mount is missing, or another lies over it; decisions are safe in both."""
+    (tmp_path / "state").rename(tmp_path / "away")
+    (tmp_path / "state").mkdir()
+    for _ in range(3):
+        await decided.watcher.step()
+        assert decided.out == ["b"]
+        assert "another one than before" in decided.watcher.problems(settled=False)[0]
+    assert decided.state.read().decisions["m"].keys() == {2}
+    (tmp_path / "state").rename(tmp_path / "other")
+    (tmp_path / "away").rename(tmp_path / "state")
+    await decided.watcher.step()
+    assert not decided.watcher.state_problems
+
+
+async def test_a_folder_that_a_restarted_replica_made_anew_learns_what_is_known(
+    decided: Replica, tmp_path: Path
+) -> None:
+    """The one that starts knows nothing; the other tells it, and says that the folder is new."""
+    rmtree(tmp_path / "state")
+    later = Replica(tmp_path)
+    await later.watcher.check_file()
+    await later.watcher.sync()
+    await decided.watcher.step()
+    await decided.watcher.step()
+    await later.watcher.step()
+    assert (decided.out, later.out) == (["b"], ["b"])
+    assert "another one than before" in decided.watcher.problems(settled=False)[0]
+    assert not later.watcher.state_problems
+
+
+async def test_what_was_cleared_while_the_folder_was_away_is_cleared_for_all(
+    decided: Replica, tmp_path: Path
+) -> None:
+    """A clear is a record, so that no replica writes again what it still knows."""
+    other = Replica(tmp_path)
+    await other.watcher.check_file()
+    await other.watcher.sync()
+    (tmp_path / "state").rename(tmp_path / "away")
+    decided.rollouts.clear("m")
+    for one in (decided, other):
+        await one.watcher.step()
+    assert (decided.out, other.out) == ([], ["b"])
+    (tmp_path / "away").rename(tmp_path / "state")
+    for one in (other, decided, other, decided, other):
+        await one.watcher.step()
+    assert (decided.out, other.out) == ([], [])
+    assert decided.state.read().decisions == {}
+
+
+async def test_a_torn_record_is_mended_by_who_knows_it(decided: Replica, tmp_path: Path) -> None:
+    """Its content is known here; nobody is let in meanwhile."""
+    record = tmp_path / "state/rollouts/m/2.json"
+    content = record.read_text()
+    record.write_text(content[:20])
+    await decided.watcher.step()
+    assert "cannot be read" in decided.watcher.problems(settled=False)[0]
+    await decided.watcher.step()
+    assert (decided.out, record.read_text()) == (["b"], content)
+    assert not decided.watcher.state_problems
+
+
+async def test_a_start_without_a_folder_that_can_be_read_lets_no_candidate_in(
+    decided: Replica, tmp_path: Path
+) -> None:
+    """It is not known what was decided, until the folder says."""
+    (tmp_path / "state/rollouts").rename(tmp_path / "away")
+    (tmp_path / "state/rollouts").symlink_to("rollouts")
+    later = Replica(tmp_path)
+    await later.watcher.check_file()
+    await later.watcher.sync()
+    assert later.out == ["b"]
+    (tmp_path / "state/rollouts").unlink()
+    (tmp_path / "away").rename(tmp_path / "state/rollouts")
+    decided.rollouts.clear("m")
+    await decided.watcher.sync()
+    await later.watcher.step()
+    assert later.out == []
+
+
+async def test_a_folder_that_does_not_answer_holds_up_nobody(
+    decided: Replica, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard goes on judging, and one thread waits, however long that lasts."""
+    monkeypatch.setattr("app.rollouts.watcher.SYNC_SECONDS", 0.05)
+    answers = Event()
+    looks = []
+
+    def hang() -> str:
+        looks.append(1)
+        answers.wait(PATIENCE)
+        return ""
+
+    monkeypatch.setattr(decided.watcher._folder, "look", hang)
+    for _ in range(3):
+        await decided.watcher.step()
+        assert "has not answered" in decided.watcher.problems(settled=False)[0]
+        assert decided.out == ["b"]
+    assert len(looks) == 1
+    answers.set()
+    await until(lambda: not decided.watcher.state_problems)
+    await decided.watcher.step()
+    assert decided.out == ["b"]
+
+
+async def test_a_missing_rollouts_file_ends_no_decision(decided: Replica) -> None:
+    """Only the rollout: when the file is back, what was rolled back is so still."""
+    decided.file.unlink()
+    await decided.watcher.check_file()
+    await decided.watcher.step()
+    assert decided.rollouts.live == {}
+    decided.write(TWO)
+    await decided.watcher.check_file()
+    await decided.watcher.step()
+    assert decided.out == ["b"]

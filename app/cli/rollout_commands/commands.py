@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import rich_click as click
 
 from app.cli import options
+from app.cli.rollout_commands.checks import check_highest, check_model, check_version, fail
 
 if TYPE_CHECKING:
     from app.cli.rollout_commands.yaml_edit import RolloutsFile
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from app.settings import Settings
 
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
+
+NONE_NAMED: Mapping[str, int] = {}
 
 EDITS = options.settings_command("models", "rollouts", "state")
 
@@ -63,7 +66,7 @@ def status_(context: click.RichContext, /, model: str | None, url: str | None, *
             try:
                 live = fetch_evidence(url, name)
             except EvidenceUnavailable as error:
-                _fail(str(error))
+                fail(str(error))
         show_status(file.configs[name], decisions.get(name, {}), live)
 
 
@@ -90,14 +93,20 @@ def set_(
 ) -> None:
     """Set weights of MODEL's variants; variants not named keep theirs.
 
-    Weights need not add up to 100: a variant's share is its weight divided by the sum of all.
+    Weights need not add up to 100: a variant's share is its weight divided by the sum of all. With
+    percent signs they are shares, and variants not named share the rest as they did before.
 
     \b
+      cohort rollout set digits canary=5%
       cohort rollout set digits stable=95 canary=5
       cohort rollout set digits canary=1 --version canary=2     a new variant
       cohort rollout set digits stable=99 canary=1 --version stable=1 --version canary=2
     """
-    given = {name: _weight(text) for name, text in _pairs(weights)}
+    pairs = _pairs(weights)
+    given = {name: _weight(text.removesuffix("%")) for name, text in pairs}
+    percents = [text.endswith("%") for _, text in pairs]
+    if any(percents) and not all(percents):
+        raise click.BadParameter("weights must all have a percent sign, or none")
     numbers = {name: _version(text) for name, text in _pairs(versions)}
     settings = options.settings_from(context)
     from app.rollouts import Rollout, Variant
@@ -105,7 +114,7 @@ def set_(
     file = _read(settings)
     config = file.configs.get(model)
     if config is None:
-        _check_model(settings, file, model)
+        check_model(settings, file, model)
     variants = dict(config.rollout.variants) if config else {}
     for name in [*given, *(name for name in numbers if name not in given)]:
         if (known := variants.get(name)) is not None:
@@ -120,7 +129,12 @@ def set_(
         wanted = replace(config.rollout, variants=variants)
     else:
         wanted = Rollout(model, variants, next(iter(variants)))
-    _edit(settings, file, model, wanted, dry_run=dry_run)
+    if any(percents):
+        try:
+            wanted = wanted.with_shares(given)
+        except ValueError as error:
+            fail(str(error))
+    _edit(settings, file, model, wanted, dry_run=dry_run, named=numbers)
 
 
 @rollout.command(cls=EDITS)
@@ -152,13 +166,13 @@ def promote(
     decisions = _decisions(settings, needed=True).get(model, {})
     decided = decisions.get(before.variants[chosen].version)
     if decided is not None and chosen != before.baseline:
-        _fail(
+        fail(
             f"version {decided.version} of {model} is rolled back ({why(decided)}); to promote it "
             f"anyway, first run: cohort rollout clear {model} {chosen}"
         )
     version = before.variants[chosen].version
     if end:
-        _check_highest(settings, model, version)
+        check_highest(settings, model, version)
     _edit(settings, file, model, before.promoted(chosen), dry_run=dry_run, end=end)
 
 
@@ -183,7 +197,7 @@ def abort(
     file = _read(settings)
     before = _rollout_of(file, model)
     if variant is not None and _variant_of(before, variant) == before.baseline:
-        _fail(f"{variant} is the baseline of {model}: no other variant can take its callers")
+        fail(f"{variant} is the baseline of {model}: no other variant can take its callers")
     wanted = before.aborted([variant] if variant else before.candidates)
     _edit(settings, file, model, wanted, dry_run=dry_run)
 
@@ -217,7 +231,7 @@ def clear(context: click.RichContext, /, model: str, variant: str | None, **_: o
         try:
             DecisionStore(settings.state).clear(model, version)
         except OSError as error:
-            _fail(f"{settings.state} cannot be written: {error.strerror}")
+            fail(f"{settings.state} cannot be written: {error.strerror}")
         click.echo(f"Cleared the rollback of version {version} of {model} ({why(decision)}).")
     if decided:
         click.echo("Servers that share this folder apply it within seconds.")
@@ -231,7 +245,12 @@ def _edit(
     *,
     dry_run: bool,
     end: bool = False,
+    named: Mapping[str, int] = NONE_NAMED,
 ) -> None:
+    """Write the file with a model's rollout as `wanted`, and show what that changes.
+
+    named: The versions that the command named, by variant: they must be there.
+    """
     from app.cli.rollout_commands.display import show_change
     from app.cli.rollout_commands.yaml_edit import rewrite
     from app.errors import ConfigInvalid
@@ -241,10 +260,12 @@ def _edit(
     try:
         text = rewrite(file, model, None if end else wanted)
     except ConfigInvalid as error:
-        _fail(str(error))
+        fail(str(error))
+    for name, version in named.items():
+        check_version(settings, model, name, version)
     decisions = _decisions(settings).get(model, {})
     show_change(before, wanted, decisions, ended=end)
-    for version in sorted(wanted.versions):
+    for version in sorted(wanted.versions):  # those that the file named before
         folder = settings.models / model
         if folder.is_dir() and not (folder / str(version)).is_dir():
             click.echo(f"Warning: version {version} not found in {folder}.", err=True)
@@ -257,18 +278,13 @@ def _edit(
     try:
         file.write(text)
     except ConfigInvalid as error:
-        _fail(str(error))
+        fail(str(error))
     except OSError as error:
-        _fail(f"{settings.rollouts} cannot be written: {error.strerror}")
+        fail(f"{settings.rollouts} cannot be written: {error.strerror}")
     click.echo(f"Wrote {settings.rollouts}; servers that watch it apply it within seconds.")
 
 
 # -- problems
-
-
-def _fail(sentence: str) -> NoReturn:
-    click.echo(f"Error: {sentence}", err=True)
-    raise SystemExit(options.PROBLEMS)
 
 
 def _read(settings: Settings) -> RolloutsFile:
@@ -280,7 +296,7 @@ def _read(settings: Settings) -> RolloutsFile:
     except ConfigProblems as error:
         for problem in error.problems:
             click.echo(str(problem), err=True)
-        _fail("the rollouts file is invalid; nothing was changed")
+        fail("the rollouts file is invalid; nothing was changed")
 
 
 def _decisions(settings: Settings, *, needed: bool = False) -> Mapping[str, Mapping[int, Decision]]:
@@ -288,11 +304,11 @@ def _decisions(settings: Settings, *, needed: bool = False) -> Mapping[str, Mapp
     from app.rollouts import DecisionStore
 
     try:
-        decisions, problems = DecisionStore(settings.state).read()
+        decisions, _, problems = DecisionStore(settings.state).read()
     except OSError as error:
         sentence = f"{settings.state} cannot be read: {error.strerror}"
         if needed:
-            _fail(f"{sentence}, so it is not known what is rolled back")
+            fail(f"{sentence}, so it is not known what is rolled back")
         click.echo(f"Warning: {sentence}", err=True)
         return {}
     for problem in problems:
@@ -315,41 +331,14 @@ def _variant_of(rollout: Rollout, variant: str) -> str:
 def _no_rollout(file: RolloutsFile, model: str) -> NoReturn:
     from app.errors import did_you_mean, quoted
 
-    _fail(f"model {quoted(model)} has no rollout{did_you_mean(model, file.configs)}")
+    fail(f"model {quoted(model)} has no rollout{did_you_mean(model, file.configs)}")
 
 
 def _no_variant(model: str, name: str, known: Collection[str], more: str = "") -> NoReturn:
     from app.errors import did_you_mean, quoted
 
     there = did_you_mean(name, known)
-    _fail(f"variant {quoted(name)} of model {quoted(model)} not found{there}{more}")
-
-
-def _check_model(settings: Settings, file: RolloutsFile, model: str) -> None:
-    """Exit unless the model exists; without a models folder that is not checked."""
-    from app.errors import did_you_mean, quoted
-
-    folder = settings.models
-    if not folder.is_dir():
-        return
-    known = {one.name for one in folder.iterdir() if one.is_dir()}
-    if model not in known:
-        known |= file.configs.keys()
-        _fail(f"model {quoted(model)} not found in {folder}{did_you_mean(model, known)}")
-
-
-def _check_highest(settings: Settings, model: str, version: int) -> None:
-    from app.registry import hold_back
-    from app.repository import scan
-
-    found = scan(settings.models, quiet=0).models.get(model)
-    if found is None or found.config is None:
-        _fail(f"{model} cannot be read in {settings.models}")
-    held_back = hold_back(found.signatures)
-    highest = max(found.config.versions.wanted(found.versions.keys() - held_back), default=None)
-    if highest != version:
-        why = f": {held_back[version]}" if version in held_back else ""
-        _fail(f"without a rollout, version {highest} of {model} would serve, not {version}{why}")
+    fail(f"variant {quoted(name)} of model {quoted(model)} not found{there}{more}")
 
 
 def _pairs(texts: tuple[str, ...]) -> list[tuple[str, str]]:

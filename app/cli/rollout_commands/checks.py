@@ -1,0 +1,59 @@
+"""What a command checks on disk before it edits the rollouts file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+import rich_click as click
+
+from app.cli import options
+
+if TYPE_CHECKING:
+    from app.cli.rollout_commands.yaml_edit import RolloutsFile
+    from app.settings import Settings
+
+
+def fail(sentence: str) -> NoReturn:
+    """End the command with an error."""
+    click.echo(f"Error: {sentence}", err=True)
+    raise SystemExit(options.PROBLEMS)
+
+
+def check_model(settings: Settings, file: RolloutsFile, model: str) -> None:
+    """Exit unless the model exists; without a models folder that is not checked."""
+    from app.errors import did_you_mean, quoted
+
+    folder = settings.models
+    if not folder.is_dir():
+        return
+    known = {one.name for one in folder.iterdir() if one.is_dir()}
+    if model not in known:
+        known |= file.configs.keys()
+        fail(f"model {quoted(model)} not found in {folder}{did_you_mean(model, known)}")
+
+
+def check_version(settings: Settings, model: str, name: str, version: int) -> None:
+    """Exit unless a version that is named is there; without a models folder that is not checked."""
+    from app.errors import available
+
+    folder = settings.models / model
+    if not folder.is_dir() or (folder / str(version)).is_dir():
+        return
+    names = (one.name for one in folder.iterdir() if one.is_dir())
+    there = [int(one) for one in names if one.isascii() and one.isdecimal()]
+    fail(f"version {version} of {name} not found in {folder}{available(there)}")
+
+
+def check_highest(settings: Settings, model: str, version: int) -> None:
+    """Exit unless this version would serve without a rollout."""
+    from app.registry import hold_back
+    from app.repository import scan
+
+    found = scan(settings.models, quiet=0).models.get(model)
+    if found is None or found.config is None:
+        fail(f"{model} cannot be read in {settings.models}")
+    held_back = hold_back(found.signatures)
+    highest = max(found.config.versions.wanted(found.versions.keys() - held_back), default=None)
+    if highest != version:
+        why = f": {held_back[version]}" if version in held_back else ""
+        fail(f"without a rollout, version {highest} of {model} would serve, not {version}{why}")

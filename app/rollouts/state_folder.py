@@ -1,0 +1,91 @@
+"""Whether the state folder is still the one that it was."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from uuid import uuid4
+
+from app.kept_files import read_small
+
+MARK = "rollouts/.id"
+"""The file that tells this folder from any other: 32 hexadecimal digits."""
+
+MARK_CONTENT = re.compile(r"[0-9a-f]{32}\n?")
+
+EMPTIED = "the state folder was emptied; what is known here is written to it again"
+REPLACED = (
+    "the state folder is another one than before (replaced, emptied, or a mount is missing): what "
+    "is known here was written to it; put the former one back, or restart to accept this one"
+)
+
+
+class StateFolder:
+    """Tells when the folder is lost: gone, emptied, or another one in its place.
+
+    It is given a mark when it is first used, and is known by that from then on. One that is gone is
+    not made again, because that would hide the loss; one that has no mark gets the former one's.
+
+    path: The folder; it may be missing when the process starts.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._mark = ""
+        self._known: tuple[int, int] | None = None  # the device and inode of the marked folder
+        self._replacing: tuple[int, int] | None = None  # of one that took its place
+
+    def look(self) -> str:
+        """Look at the folder, and mark it; return what is wrong in a sentence, or "".
+
+        Raises OSError where it is gone, or cannot be looked at or marked.
+        """
+        if not self._mark:
+            self._path.mkdir(parents=True, exist_ok=True)
+        here = self._inode()
+        mark = self._read_mark()
+        if not self._mark:
+            self._mark = mark or self._write_mark(uuid4().hex)
+            self._known = here
+            return ""
+        if mark == self._mark and here != self._replacing:
+            self._known, self._replacing = here, None
+            return ""
+        if not mark:
+            self._write_mark(self._mark)
+            if here == self._known:
+                return EMPTIED
+        self._replacing = here
+        return REPLACED
+
+    def _inode(self) -> tuple[int, int]:
+        found = self._path.stat()
+        return found.st_dev, found.st_ino
+
+    def _read_mark(self) -> str:
+        """The folder's mark; "" where it has none, or one that was torn."""
+        try:
+            mark = read_small(self._path / MARK, 64)
+        except (FileNotFoundError, ValueError):
+            return ""
+        return mark.strip() if MARK_CONTENT.fullmatch(mark) else ""
+
+    def _write_mark(self, mark: str) -> str:
+        """Give the folder a mark, unless another process was first; return the one it has."""
+        path = self._path / MARK
+        path.parent.mkdir(exist_ok=True)
+        temporary = path.with_name(f".id-{uuid4().hex}")
+        try:
+            with temporary.open("x", encoding="utf-8") as file:
+                file.write(f"{mark}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(temporary, path)  # of processes that start together, one is the first
+            except OSError:  # a torn mark is there, or the file system has no links
+                if not self._read_mark():
+                    temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return self._read_mark()
