@@ -7,17 +7,28 @@ Queries for one moment use `$__range`, the time the reader looks at; those over 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, table, timeseries
+from grafana_foundation_sdk.builders import (
+    common,
+    dashboard,
+    heatmap,
+    prometheus,
+    stat,
+    table,
+    timeseries,
+)
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common as options
 from grafana_foundation_sdk.models.dashboard import (
     DashboardCursorSync,
     DataSourceRef,
     DynamicConfigValue,
+    Threshold,
+    ThresholdsMode,
+    VariableOption,
     VariableRefresh,
     VariableSort,
 )
@@ -25,7 +36,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="prometheus")
 
-Kind = Literal["number", "lines", "stack", "table"]
+Kind = Literal["number", "lines", "stack", "table", "heatmap"]
 WIDTH = 24
 
 
@@ -38,8 +49,20 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """A page that shows more; `url` may hold Grafana's variables."""
+
+    title: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
 class Panel:
-    """`description` says how to read it; `unit` is Grafana's name for one."""
+    """`description` says how to read it; `unit` is Grafana's name for one.
+
+    Lines are drawn at `thresholds`, where a limit is the same for all; one that differs is a query
+    whose legend ends with "objective" or "limit". `link` is where a click on a series leads.
+    """
 
     title: str
     description: str
@@ -48,6 +71,8 @@ class Panel:
     kind: Kind = "lines"
     width: int = 12
     decimals: int | None = None
+    thresholds: Sequence[float] = ()
+    link: Link | None = None
 
     @property
     def height(self) -> int:
@@ -71,14 +96,39 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """What the reader chooses of `values`, by their names; `chosen` until another is."""
+
+    name: str
+    title: str
+    values: Mapping[str, str]
+    chosen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A moment that every panel over time shows: where `expression` has a value.
+
+    `at` says that the value is the moment itself, in milliseconds since 1970.
+    """
+
+    name: str
+    expression: str
+    text: str
+    color: str
+    at: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Board:
     """One dashboard."""
 
     uid: str
     title: str
     description: str
-    variables: Sequence[Variable]
+    variables: Sequence[Variable | Choice]
     panels: Sequence[Panel]
+    events: Sequence[Event] = ()
 
     def json(self) -> str:
         """As Grafana reads it."""
@@ -101,10 +151,14 @@ class Board:
             )
         )
         for variable in self.variables:
-            builder.with_variable(_variable(variable))
+            if isinstance(variable, Choice):
+                builder.with_variable(_choice(variable))
+            else:
+                builder.with_variable(_variable(variable))
         for number, panel in enumerate(self.panels, 1):
             builder.with_panel(_panel(panel, number))
         plain = json.loads(json.dumps(builder.build(), cls=JSONEncoder), object_hook=_without_none)
+        plain["annotations"] = {"list": [_annotation(event) for event in self.events]}
         return json.dumps(plain, indent=1, sort_keys=True) + "\n"
 
 
@@ -127,8 +181,31 @@ def _variable(variable: Variable) -> dashboard.QueryVariable:
     return builder
 
 
-def _panel(panel: Panel, number: int) -> stat.Panel | table.Panel | timeseries.Panel:
-    builder: stat.Panel | table.Panel | timeseries.Panel
+def _choice(choice: Choice) -> dashboard.CustomVariable:
+    written = ", ".join(f"{name} : {value}" for name, value in choice.values.items())
+    chosen = VariableOption(selected=True, text=choice.chosen, value=choice.values[choice.chosen])
+    return dashboard.CustomVariable(choice.name).label(choice.title).values(written).current(chosen)
+
+
+def _annotation(event: Event) -> dict[str, Any]:
+    """As Grafana's Prometheus source has it; the SDK knows no text of one."""
+    return {
+        "datasource": {"type": SOURCE.type_val, "uid": SOURCE.uid},
+        "enable": True,
+        "expr": event.expression,
+        "iconColor": event.color,
+        "name": event.name,
+        "textFormat": event.text,
+        "titleFormat": event.name,
+        "useValueForTime": "on" if event.at else False,
+    }
+
+
+_Builder = stat.Panel | table.Panel | timeseries.Panel | heatmap.Panel
+
+
+def _panel(panel: Panel, number: int) -> _Builder:
+    builder: _Builder
     if panel.kind == "number":
         builder = (
             stat.Panel()
@@ -138,8 +215,15 @@ def _panel(panel: Panel, number: int) -> stat.Panel | table.Panel | timeseries.P
         )
     elif panel.kind == "table":
         builder = table.Panel().override_by_name("Time", [_HIDDEN])
+    elif panel.kind == "heatmap":
+        builder = heatmap.Panel()
     else:
         builder = timeseries.Panel().fill_opacity(5).legend(_legend()).tooltip(_tooltip())
+        builder.override_by_regexp("/(objective|limit)$/", _LIMIT)
+        if panel.thresholds:
+            builder.thresholds(_thresholds(panel)).thresholds_style(
+                common.GraphThresholdsStyleConfig().mode(options.GraphTresholdsStyleMode.DASHED)
+            )
         if panel.kind == "stack":
             builder.fill_opacity(40).stacking(
                 common.StackingConfig().mode(options.StackingMode.NORMAL)
@@ -153,11 +237,30 @@ def _panel(panel: Panel, number: int) -> stat.Panel | table.Panel | timeseries.P
         .span(panel.width)
         .height(panel.height)
     )
+    if panel.kind == "number" and panel.thresholds:
+        builder.thresholds(_thresholds(panel))
+    if panel.link is not None:
+        builder.data_links([dashboard.DashboardLink(panel.link.title).url(panel.link.url)])
     if panel.decimals is not None:
         builder.decimals(panel.decimals)
     for letter, query in zip("ABCDEF", panel.queries, strict=False):
         builder.with_target(_target(panel, query, letter))
     return builder
+
+
+_LIMIT = [
+    DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": "red"}),
+    DynamicConfigValue(id_val="custom.lineStyle", value={"fill": "dash", "dash": [10, 10]}),
+    DynamicConfigValue(id_val="custom.fillOpacity", value=0),
+]
+"""How a line is drawn that others are to stay below."""
+
+
+def _thresholds(panel: Panel) -> dashboard.ThresholdsConfig:
+    colors = ["orange", "red"] if len(panel.thresholds) > 1 else ["red"]
+    steps = [Threshold(value=None, color="green")]
+    steps += [Threshold(at, color) for at, color in zip(panel.thresholds, colors, strict=True)]
+    return dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps)
 
 
 _HIDDEN = DynamicConfigValue(id_val="custom.hidden", value=True)
@@ -167,6 +270,8 @@ def _target(panel: Panel, query: Query, letter: str) -> prometheus.Dataquery:
     target = prometheus.Dataquery().expr(query.expression).ref_id(letter).datasource(SOURCE)
     if query.legend:
         target.legend_format(query.legend)
+    if panel.kind == "heatmap":
+        target.format(PromQueryFormat.HEATMAP)
     if panel.kind == "table":
         target.format(PromQueryFormat.TABLE)
     return target.instant() if panel.instant else target.range()

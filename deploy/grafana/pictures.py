@@ -31,8 +31,11 @@ VALUES = {
     "instance": ".*",
     "model": "digits",
     "baseline": "stable",
+    "quantile": "0.95",
 }
 MOST = 8  # panels in a picture
+
+LIMIT = re.compile(r"(objective|limit)$")  # as in board.py
 
 Series = Mapping[str, tuple[list[float], list[float]]]
 
@@ -91,7 +94,10 @@ def draw(axes: Axes, panel: Panel, series: Series) -> None:
     """One panel."""
     axes.set_title(panel.title, fontsize=9, loc="left")
     for name, (times, values) in sorted(series.items()):
-        axes.plot(times, values, label=name, linewidth=1)
+        limit = {"linestyle": "--", "color": "red"} if LIMIT.search(name) else {}
+        axes.plot(times, values, label=name, linewidth=1, **limit)
+    for at in panel.thresholds:
+        axes.axhline(at, linestyle="--", color="red", linewidth=0.7)
     axes.set_xlim(0, SECONDS)
     if all(
         value >= 0 for _, values in series.values() for value in values if not math.isnan(value)
@@ -107,7 +113,9 @@ def draw(axes: Axes, panel: Panel, series: Series) -> None:
 
 def picture(running: Fleet, board: Board, end: float) -> None:
     """All panels over time of a dashboard, the first of them if there are many."""
-    panels: Sequence[Panel] = [panel for panel in board.panels if not panel.instant][:MOST]
+    panels: Sequence[Panel] = [
+        panel for panel in board.panels if not panel.instant and panel.kind != "heatmap"
+    ][:MOST]
     rows = math.ceil(len(panels) / 2)
     figure, places = plt.subplots(rows, 2, figsize=(11, 2.3 * rows), layout="constrained")
     for axes in places.flat[len(panels) :]:

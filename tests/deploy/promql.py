@@ -12,7 +12,7 @@ NOT_METRICS = frozenset({"and", "or", "unless", "offset", "bool", "inf", "nan"})
 OF_PROMETHEUS = frozenset({"up", "ALERTS"})
 """Metrics that Prometheus makes itself."""
 
-OF_BALANCERS = frozenset({"haproxy_frontend_http_responses_total"})
+OF_BALANCERS = frozenset({"haproxy_frontend_http_responses_total", "nginx_http_responses_total"})
 """Metrics of what stands before the replicas."""
 
 SUFFIXES = {
@@ -27,7 +27,7 @@ def metrics_in(expression: str) -> set[str]:
     text = re.sub(r'"(?:[^"\\]|\\.)*"', "", expression)
     text = re.sub(r"\{[^}]*\}|\[[^\]]*\]", " ", text)
     text = re.sub(r"\b(by|without|on|ignoring|group_(left|right))\s*\([^)]*\)", " ", text)
-    names = re.findall(r"(?<![\w:.])([A-Za-z_:][\w:]*)(?!\s*\(|[\w:])", text)
+    names = re.findall(r"(?<![\w:.$])([A-Za-z_:][\w:]*)(?!\s*\(|[\w:])", text)
     return {name for name in names if name.lower() not in NOT_METRICS}
 
 

@@ -138,6 +138,7 @@ ROW = re.compile(r"^\| (\w+) \| ([\d.]+) \| (\d+) (\w)\w* and (\d+) (\w)\w* \|",
     [
         ("CohortErrorBudgetBurn", "0.001"),
         ("CohortLatencyBudgetBurn", "0.01"),
+        ("CohortRefusedRunsBudgetBurn", "0.01"),
         ("CohortCallersBudgetBurn", "0.001"),
     ],
 )

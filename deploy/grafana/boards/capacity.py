@@ -1,21 +1,47 @@
 """How much room is left, and who takes it?"""
 
 from deploy.grafana.board import Board, Panel, Query
-from deploy.grafana.boards.parts import ON_REPLICAS, REPLICA, mean, quantiles, rate
+from deploy.grafana.boards.parts import (
+    ON_REPLICAS,
+    PERCENTILE,
+    REPLICA,
+    TO_MODEL,
+    events,
+    mean,
+    quantile,
+    rate,
+)
 
 REACHED = f'{ON_REPLICAS},version!=""'
 PROCESS = f'job="cohort",{ON_REPLICAS}'
+CORES = f"max by (instance) (process_cpu_cores{{{PROCESS}}})"
 
 CAPACITY = Board(
     "cohort-capacity",
     "Cohort: capacity",
     "How much room is left, and who takes it?",
-    [REPLICA],
+    [REPLICA, PERCENTILE],
     [
         Panel(
+            "CPU utilization",
+            "Of the cores that each may keep busy. Plan for 60 %; beyond 90 % callers wait.",
+            [
+                Query(
+                    f"{rate('process_cpu_seconds_total', PROCESS, by='instance')}"
+                    f" / on (instance) {CORES}",
+                    "{{instance}}",
+                )
+            ],
+            "percentunit",
+            thresholds=(0.6, 0.9),
+        ),
+        Panel(
             "CPU",
-            "Cores in use, by replica, with all that belongs to requests.",
-            [Query(rate("process_cpu_seconds_total", PROCESS, by="instance"), "{{instance}}")],
+            "Cores in use, with all that belongs to requests, and those that each replica may use.",
+            [
+                Query(rate("process_cpu_seconds_total", PROCESS, by="instance"), "{{instance}}"),
+                Query(CORES, "{{instance}} limit"),
+            ],
         ),
         Panel(
             "Runs in flight",
@@ -24,7 +50,8 @@ CAPACITY = Board(
                 Query(
                     rate("model_run_duration_seconds_sum", ON_REPLICAS, by="instance"),
                     "{{instance}}",
-                )
+                ),
+                Query(CORES, "{{instance}} limit"),
             ],
         ),
         Panel(
@@ -37,6 +64,7 @@ CAPACITY = Board(
                 )
             ],
             kind="stack",
+            link=TO_MODEL,
         ),
         Panel(
             "CPU time a request",
@@ -104,12 +132,21 @@ CAPACITY = Board(
         Panel(
             "Event loop",
             "How late it gets to what is due. Every answer is late by as much.",
-            list(
-                quantiles(
-                    "event_loop_lag_seconds", ON_REPLICAS, by="instance", legend="{{instance}}"
-                )
-            ),
+            [Query(quantile("event_loop_lag_seconds", ON_REPLICAS, by="instance"), "{{instance}}")],
             "s",
+            thresholds=(0.1,),
+        ),
+        Panel(
+            "Memory that requests hold",
+            "As a share of what they may hold; beyond that they get 429.",
+            [
+                Query(
+                    f"memory_held_bytes{{{PROCESS}}} / memory_budget_bytes{{{PROCESS}}}",
+                    "{{instance}}",
+                )
+            ],
+            "percentunit",
+            thresholds=(0.8, 1),
         ),
         Panel(
             "Memory",
@@ -127,6 +164,8 @@ CAPACITY = Board(
                 )
             ],
             "percentunit",
+            thresholds=(0.8, 0.95),
         ),
     ],
+    events(ON_REPLICAS),
 )

@@ -4,10 +4,13 @@ from deploy.grafana.board import Board, Panel, Query
 from deploy.grafana.boards.parts import (
     CHOSEN_MODEL,
     OF_MODEL,
+    PERCENTILE,
     REPLICA,
+    TO_ROLLOUT,
     counted,
+    events,
     mean,
-    quantiles,
+    quantile,
     rate,
 )
 
@@ -18,7 +21,7 @@ MODEL = Board(
     "cohort-model",
     "Cohort: model",
     "How one model fares, by version and variant.",
-    [CHOSEN_MODEL, REPLICA],
+    [CHOSEN_MODEL, REPLICA, PERCENTILE],
     [
         Panel(
             "Answers",
@@ -49,6 +52,7 @@ MODEL = Board(
             [Query(rate("model_inference_total", OF_MODEL, by="version, variant"), NAMED)],
             "reqps",
             kind="stack",
+            link=TO_ROLLOUT,
         ),
         Panel(
             "Answers by outcome",
@@ -58,16 +62,38 @@ MODEL = Board(
         ),
         Panel(
             "Time to answer",
-            "From a request's arrival to its reply.",
-            list(
-                quantiles(
-                    "model_inference_duration_seconds",
-                    REACHED,
-                    by="version, variant",
-                    legend=NAMED,
-                )
-            ),
+            "From a request's arrival to its reply, at the percentile chosen above.",
+            [
+                Query(
+                    quantile("model_inference_duration_seconds", REACHED, by="version, variant"),
+                    NAMED,
+                ),
+                Query(f"max(model_latency_objective_seconds{{{OF_MODEL}}})", "objective"),
+            ],
             "s",
+            link=TO_ROLLOUT,
+        ),
+        Panel(
+            "Slower than the objective",
+            "The share of requests, for a model with objective_ms. 1 % spends the budget in 30 "
+            "days, 14.4 % for an hour wakes somebody.",
+            [
+                Query(
+                    f"{rate('model_slow_requests_total', OF_MODEL, by='version')}"
+                    f" / {rate('model_inference_duration_seconds_count', REACHED, by='version')}",
+                    "{{version}}",
+                )
+            ],
+            "percentunit",
+            thresholds=(0.01, 0.144),
+        ),
+        Panel(
+            "Times to answer",
+            "How many requests a second took how long, over all versions: two humps are two kinds "
+            "of requests, which a percentile hides.",
+            [Query(rate("model_inference_duration_seconds_bucket", REACHED, by="le"), "{{le}}")],
+            "s",
+            kind="heatmap",
         ),
         Panel(
             "Where the time goes",
@@ -90,21 +116,17 @@ MODEL = Board(
         Panel(
             "Time in the queue",
             "By request.",
-            list(
-                quantiles(
-                    "model_queue_duration_seconds", OF_MODEL, by="version", legend="{{version}}"
+            [
+                Query(
+                    quantile("model_queue_duration_seconds", OF_MODEL, by="version"), "{{version}}"
                 )
-            ),
+            ],
             "s",
         ),
         Panel(
             "Time of a run",
             "By run, of one or many requests.",
-            list(
-                quantiles(
-                    "model_run_duration_seconds", OF_MODEL, by="version", legend="{{version}}"
-                )
-            ),
+            [Query(quantile("model_run_duration_seconds", OF_MODEL, by="version"), "{{version}}")],
             "s",
         ),
         Panel(
@@ -156,4 +178,5 @@ MODEL = Board(
             "s",
         ),
     ],
+    events(OF_MODEL),
 )

@@ -2,15 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from deploy.grafana.board import Query, Variable
+from deploy.grafana.board import Choice, Event, Link, Variable
 
 REPLICA = Variable("instance", "Replica", 'up{job="cohort"}', "instance", many=True)
 ON_REPLICAS = 'instance=~"$instance"'
 
 CHOSEN_MODEL = Variable("model", "Model", "model_state", "model")
 OF_MODEL = f'model="$model",{ON_REPLICAS}'
+
+
+PERCENTILE = Choice(
+    "quantile",
+    "Percentile",
+    {"p50": "0.5", "p90": "0.9", "p95": "0.95", "p99": "0.99", "p99.9": "0.999"},
+    "p95",
+)
+
+TO_MODEL = Link(
+    "Cohort: model", "/d/cohort-model?${__url_time_range}&var-model=${__field.labels.model}"
+)
+TO_ROLLOUT = Link("Cohort: rollout", "/d/cohort-rollout?${__url_time_range}&var-model=$model")
+
+
+def events(labels: str) -> list[Event]:
+    """Starts of replicas, and what happened to the models that `labels` select."""
+    return [
+        Event(
+            "Started",
+            f'process_start_time_seconds{{job="cohort",{ON_REPLICAS}}} * 1000',
+            "{{instance}}",
+            "blue",
+            at=True,
+        ),
+        Event(
+            "Loaded",
+            "sum by (model, version) "
+            f"({_new_or_changed('model_load_duration_seconds_count', labels)})",
+            "{{model}} {{version}}",
+            "green",
+        ),
+        Event(
+            "Weights changed",
+            f"sum by (model, variant) ({_new_or_changed('rollout_weight', labels)})",
+            "{{model}} {{variant}}",
+            "orange",
+        ),
+        Event(
+            "Rolled back",
+            "sum by (model, version, variant, reason) "
+            f"({_new_or_changed('rollout_rollbacks_total', labels)})",
+            "{{model}} {{version}} {{variant}}: {{reason}}",
+            "red",
+        ),
+    ]
+
+
+def _new_or_changed(metric: str, labels: str) -> str:
+    """Series that changed just now, or appeared: a counter's first event is its first value."""
+    of = f"{metric}{{{labels}}}"
+    return f"changes({of}[$__rate_interval]) > 0 or ({of} unless {of} offset $__rate_interval)"
 
 
 def rate(metric: str, labels: str, *, by: str = "") -> str:
@@ -28,17 +78,10 @@ def mean(metric: str, labels: str, *, by: str = "") -> str:
     return f"{rate(f'{metric}_sum', labels, by=by)} / {rate(f'{metric}_count', labels, by=by)}"
 
 
-def quantile(share: float, metric: str, labels: str, *, by: str = "") -> str:
-    """Of a histogram."""
+def quantile(metric: str, labels: str, *, by: str = "", share: str = "$quantile") -> str:
+    """Of a histogram: the one that the reader chose, unless `share` says else."""
     buckets = rate(f"{metric}_bucket", labels, by=f"{by}, le" if by else "le")
-    return f"histogram_quantile({share:g}, {buckets})"
-
-
-def quantiles(metric: str, labels: str, *, by: str = "", legend: str = "") -> Iterator[Query]:
-    """The median, and what one in twenty and one in a hundred exceeds."""
-    for share in (0.5, 0.95, 0.99):
-        name = f"{legend} p{share * 100:g}".strip()
-        yield Query(quantile(share, metric, labels, by=by), name)
+    return f"histogram_quantile({share}, {buckets})"
 
 
 def _sum(expression: str, by: str) -> str:

@@ -5,10 +5,11 @@ from deploy.grafana.boards.parts import (
     CHOSEN_MODEL,
     OF_MODEL,
     ON_REPLICAS,
+    PERCENTILE,
     REPLICA,
     counted,
+    events,
     quantile,
-    quantiles,
     rate,
 )
 
@@ -27,19 +28,17 @@ def error_share(labels: str, *, by: str = "") -> str:
     return f"({errors} or {all_of_them} * 0) / {all_of_them}"
 
 
-def ratio(share: float) -> str:
-    """A variant's quantile over the baseline's."""
-    return (
-        f"{quantile(share, DURATION, VARIANTS, by='variant')}"
-        f" / on () group_left () {quantile(share, DURATION, OF_BASELINE)}"
-    )
+RATIO = (
+    f"{quantile(DURATION, VARIANTS, by='variant')}"
+    f" / on () group_left () {quantile(DURATION, OF_BASELINE)}"
+)
 
 
 ROLLOUT = Board(
     "cohort-rollout",
     "Cohort: rollout",
     "Each variant against the baseline, with its evidence, and the shadow against the answers.",
-    [CHOSEN_MODEL, BASELINE, REPLICA],
+    [CHOSEN_MODEL, BASELINE, REPLICA, PERCENTILE],
     [
         Panel(
             "Requests",
@@ -108,14 +107,17 @@ ROLLOUT = Board(
         ),
         Panel(
             "Time to answer",
-            "By variant.",
-            list(quantiles(DURATION, VARIANTS, by="variant", legend="{{variant}}")),
+            "By variant, at the percentile chosen above.",
+            [
+                Query(quantile(DURATION, VARIANTS, by="variant"), "{{variant}}"),
+                Query(f"max(model_latency_objective_seconds{{{OF_MODEL}}})", "objective"),
+            ],
             "s",
         ),
         Panel(
             "Time to answer over the baseline's",
             "1 is as fast; to compare with the guard's max_latency_ratio.",
-            [Query(ratio(0.5), "{{variant}} p50"), Query(ratio(0.95), "{{variant}} p95")],
+            [Query(RATIO, "{{variant}}")],
             decimals=2,
         ),
         Panel(
@@ -160,14 +162,13 @@ ROLLOUT = Board(
         Panel(
             "Shadow: largest difference in an output",
             "By request, absolute.",
-            list(
-                quantiles(
-                    "shadow_max_abs_difference",
-                    OF_MODEL,
-                    by="version, output",
-                    legend="{{version}} {{output}}",
+            [
+                Query(
+                    quantile("shadow_max_abs_difference", OF_MODEL, by="version, output"),
+                    "{{version}} {{output}}",
                 )
-            ),
+            ],
         ),
     ],
+    events(OF_MODEL),
 )

@@ -3,10 +3,12 @@
 from deploy.grafana.board import Board, Panel, Query
 from deploy.grafana.boards.parts import (
     ON_REPLICAS,
+    PERCENTILE,
     REPLICA,
+    TO_MODEL,
     counted,
+    events,
     quantile,
-    quantiles,
     rate,
 )
 
@@ -18,12 +20,15 @@ SERVICE = Board(
     "cohort-service",
     "Cohort: service",
     "Is all well, over all models and replicas?",
-    [REPLICA],
+    [REPLICA, PERCENTILE],
     [
         Panel(
             "Replicas that answer",
-            "Those Prometheus gets metrics from.",
-            [Query(f'sum(up{{job="cohort",{ON_REPLICAS}}})')],
+            "Those Prometheus gets metrics from, and how many of them are ready.",
+            [
+                Query(f'sum(up{{job="cohort",{ON_REPLICAS}}})', "answer"),
+                Query(f"sum(server_ready{{{ON_REPLICAS}}})", "ready"),
+            ],
             kind="number",
             width=4,
             decimals=0,
@@ -62,7 +67,7 @@ SERVICE = Board(
         Panel(
             "95 of 100 answered within",
             "Over all models, now.",
-            [Query(quantile(0.95, "model_inference_duration_seconds", REACHED))],
+            [Query(quantile("model_inference_duration_seconds", REACHED, share="0.95"))],
             "s",
             kind="number",
             width=5,
@@ -73,6 +78,7 @@ SERVICE = Board(
             [Query(rate("model_inference_total", ON_REPLICAS, by="model"), "{{model}}")],
             "reqps",
             kind="stack",
+            link=TO_MODEL,
         ),
         Panel(
             "Answers that are not OK",
@@ -84,16 +90,22 @@ SERVICE = Board(
                 )
             ],
             "reqps",
+            link=TO_MODEL,
         ),
         Panel(
             "Time to answer",
-            "From a request's arrival to its reply, by model.",
-            list(
-                quantiles(
-                    "model_inference_duration_seconds", REACHED, by="model", legend="{{model}}"
-                )
-            ),
+            "From a request's arrival to its reply, by model, at the percentile chosen above.",
+            [
+                Query(
+                    quantile("model_inference_duration_seconds", REACHED, by="model"), "{{model}}"
+                ),
+                Query(
+                    f"max by (model) (model_latency_objective_seconds{{{ON_REPLICAS}}})",
+                    "{{model}} objective",
+                ),
+            ],
             "s",
+            link=TO_MODEL,
         ),
         Panel(
             "Budgets' burn rates over an hour",
@@ -101,7 +113,10 @@ SERVICE = Board(
             [
                 Query("model:failure_ratio:rate1h / 0.001", "{{model}} failures"),
                 Query("model:slow_ratio:rate1h / 0.01", "{{model}} slow"),
+                Query("service:failure_ratio:rate1h / 0.001", "callers' 5xx"),
             ],
+            thresholds=(1, 14.4),
+            link=TO_MODEL,
         ),
         Panel(
             "Versions by state",
@@ -110,7 +125,7 @@ SERVICE = Board(
             kind="stack",
         ),
         Panel(
-            "Versions off their first provider",
+            "Versions off the provider that was asked for",
             "On how many replicas, such as on the CPU in place of the GPU.",
             [
                 Query(
@@ -131,4 +146,5 @@ SERVICE = Board(
             [Query(f"rollouts_config_valid{{{ON_REPLICAS}}}", "{{instance}}")],
         ),
     ],
+    events(ON_REPLICAS),
 )
