@@ -92,6 +92,18 @@ class RolloutMetrics:
             for name, variant in rollout.variants.items():
                 of = (rollout.model, str(variant.version), name)
                 weight.add_metric(of, 0.0 if variant.rolled_back else variant.weight)
+        step = GaugeMetricFamily(
+            "rollout_ramp_step",
+            "The step of a variant's ramp, from 1, past the last if it is over; 0 if rolled back.",
+            labels=(*VERSION_LABELS, "variant"),
+        )
+        for rollout in self._live():
+            if rollout.ramp is not None:
+                ramped = rollout.variants[rollout.ramp.variant]
+                step.add_metric(
+                    (rollout.model, str(ramped.version), ramped.name),
+                    0.0 if ramped.rolled_back else rollout.step + 1,
+                )
         valid = GaugeMetricFamily(
             "rollouts_config_valid", "1 if the rollouts file is valid or missing, else 0."
         )
@@ -100,7 +112,7 @@ class RolloutMetrics:
             "state_folder_problems", "What is wrong with the state folder, as /health lists it."
         )
         state.add_metric((), self._state_problems())
-        yield from (weight, valid, state)
+        yield from (weight, step, valid, state)
         yield _counter(
             "rollout_rollbacks",
             "Variants that this process rolled back; without a variant, shadows.",

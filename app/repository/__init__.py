@@ -16,7 +16,7 @@ from app.repository.model_config import (
     load_model_config,
     parse_model_config,
 )
-from app.repository.schema import Range, invalid, validate_tree
+from app.repository.schema import Range, invalid, show, validate_tree
 from app.repository.snapshot import (
     EMPTY_FOLDER,
     QUIET_SECONDS,
@@ -57,6 +57,7 @@ __all__ = [
     "read_text",
     "scan",
     "settled_stamp",
+    "show",
     "stamp_files",
     "validate_tree",
     "verify_digests",

@@ -11,6 +11,7 @@ from app.rollouts.decisions import Decision, Decisions, DecisionStore, Recorded
 from app.rollouts.events import (
     Compared,
     Dropped,
+    RampMoved,
     Restored,
     RolledBack,
     RolloutEvent,
@@ -33,6 +34,7 @@ __all__ = [
     "Dropped",
     "Guard",
     "LiveRollout",
+    "RampMoved",
     "Recorded",
     "Restored",
     "RolledBack",

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, with_config
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, with_config
 
 from app.errors import did_you_mean, quoted
 from app.repository import (
@@ -18,8 +18,10 @@ from app.repository import (
     invalid,
     parse_yaml,
     read_text,
+    show,
     validate_tree,
 )
+from app.rollouts.ramp import Ramp
 from app.rollouts.rollout import Rollout, Shadow, Sticky, Variant
 from app.rollouts.sequential_test import Guard
 
@@ -39,10 +41,41 @@ VARIANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
+MOST_STEPS = 100
+
+PERCENT = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,6})?) ?%")
+
+
+def _check_steps(steps: tuple[object, ...]) -> tuple[object, ...]:
+    found = [_percent(step) for step in steps]
+    if not steps or len(steps) > MOST_STEPS:
+        raise invalid(f"must have 1 to {MOST_STEPS} steps, such as [1%, 5%, 25%, 50%]")
+    if found != sorted(set(found)):
+        raise invalid("each step must be larger than the one before")
+    return tuple(found)
+
+
+def _percent(step: object) -> float:
+    match = PERCENT.fullmatch(step) if isinstance(step, str) else None
+    if match is None or not float(match[1]):
+        raise invalid(f"must be shares above 0% and below 100%, such as 5%, got {show(step)}")
+    return float(match[1])
+
+
+def _as_tuple(value: object) -> object:
+    """One number stands for a list of one; what is neither is refused by its type."""
+    if isinstance(value, list):
+        return tuple(value)
+    return (value,) if isinstance(value, int | float) else value
+
+
 @dataclass(frozen=True, slots=True)
 class _WrittenVariant:
     version: int
-    weight: float
+    weight: float | None = None
+    ramp: Annotated[tuple[Any, ...], AfterValidator(_check_steps)] | None = None
+    soak_minutes: Annotated[tuple[float, ...], BeforeValidator(_as_tuple)] = (60.0,)
+    auto_promote: bool = False
 
 
 def _check_sticky(sticky: Sticky) -> Sticky:
@@ -62,7 +95,7 @@ def _check_variants(variants: dict[str, _WrittenVariant]) -> dict[str, _WrittenV
             )
     if not variants:
         raise invalid("must have at least one variant, such as stable: {version: 1, weight: 100}")
-    if not any(variant.weight for variant in variants.values()):
+    if not any(variant.weight is None or variant.weight for variant in variants.values()):
         raise invalid("must not all have weight 0")
     return variants
 
@@ -81,10 +114,13 @@ class _Written:
 
 VERSION_RANGE = Range(1, 10**18 - 1)
 SHARE_RANGE = Range(0, 1, "a share")
+SOAK_RANGE = Range(0.001, 525_600, "minutes")
 
 ROLLOUT_RANGES: Mapping[str, Range] = {
     "*.variants.*.version": VERSION_RANGE,
     "*.variants.*.weight": Range(0, 1e9),
+    "*.variants.*.soak_minutes": SOAK_RANGE,
+    "*.variants.*.soak_minutes.*": SOAK_RANGE,
     "*.shadow.version": VERSION_RANGE,
     "*.shadow.sample": SHARE_RANGE,
     "*.shadow.keep_examples": Range(0, 1000, "0 keeps none"),
@@ -128,6 +164,43 @@ def _contradictions(written: _Written) -> Iterator[tuple[str, str]]:
         yield "baseline", f"variant {quoted(written.baseline)} not found{known}"
     elif shadow is not None and shadow.version == variants[_baseline(written)].version:
         yield "shadow.version", f"must differ from the baseline's version, {shadow.version}"
+    else:
+        for name, variant in variants.items():
+            if variant.ramp is None and variant.weight is None:
+                yield f"variants.{name}.weight", "is missing"
+            elif variant.ramp is None and (variant.auto_promote or variant.soak_minutes != (60.0,)):
+                yield f"variants.{name}.ramp", "is missing: there is nothing to soak or promote"
+            elif variant.ramp is not None:
+                yield from _ramp_contradictions(name, variant, written)
+
+
+def _ramp_contradictions(
+    name: str, variant: _WrittenVariant, written: _Written
+) -> Iterator[tuple[str, str]]:
+    guard, shadow, at = written.guard, written.shadow, f"variants.{name}"
+    steps = variant.ramp or ()
+    others = [other for key, other in written.variants.items() if key != name]
+    if variant.weight is not None:
+        yield f"{at}.weight", "must be left out: the ramp sets the share"
+    if name == _baseline(written):
+        yield f"{at}.ramp", "the baseline has none: it serves whom no other variant does"
+    elif variant.version == written.variants[_baseline(written)].version:
+        yield f"{at}.version", "must differ from the baseline's, against which the ramp is judged"
+    if any(other.ramp is not None for other in others):
+        yield f"{at}.ramp", "only one variant may have a ramp"
+    if len(variant.soak_minutes) not in (1, len(steps)):
+        yield (
+            f"{at}.soak_minutes",
+            f"must be one number, or one for each of the {len(steps)} steps, "
+            f"got {len(variant.soak_minutes)}",
+        )
+    shadowed = shadow is not None and shadow.version == variant.version
+    if (
+        guard.max_error_rate_increase is None
+        and guard.max_latency_ratio is None
+        and (guard.max_disagreement is None or not shadowed)
+    ):
+        yield f"{at}.ramp", "needs a guard with a limit that judges this variant, to be stopped by"
 
 
 def _baseline(written: _Written) -> str:
@@ -136,9 +209,26 @@ def _baseline(written: _Written) -> str:
 
 def _to_config(model: str, written: _Written) -> RolloutConfig:
     variants = {
-        name: Variant(name, variant.version, variant.weight)
+        name: Variant(name, variant.version, variant.weight or 0.0)
         for name, variant in written.variants.items()
     }
-    return RolloutConfig(
-        Rollout(model, variants, _baseline(written), written.sticky, written.shadow), written.guard
+    ramps = [
+        Ramp(
+            name,
+            variant.ramp,
+            tuple(60 * minutes for minutes in variant.soak_minutes)
+            * (len(variant.ramp) // len(variant.soak_minutes)),
+            variant.auto_promote,
+        )
+        for name, variant in written.variants.items()
+        if variant.ramp is not None
+    ]
+    rollout = Rollout(
+        model,
+        variants,
+        _baseline(written),
+        written.sticky,
+        written.shadow,
+        ramp=ramps[0] if ramps else None,
     )
+    return RolloutConfig(rollout, written.guard)

@@ -25,17 +25,22 @@ from uuid import uuid4
 
 from app.errors import MODEL_NAME
 from app.kept_files import read_small
+from app.rollouts.ramp import RampKey, RampProgress, RecordedRamps
 
 FOLDER = "rollouts"
 RECORD_NAME = re.compile(r"([1-9][0-9]{0,17})\.json")
 CLEARED_NAME = re.compile(r"([1-9][0-9]{0,17})\.([0-9a-f]{32})\.cleared")
+RAMP_NAME = re.compile(r"([1-9][0-9]{0,17}\.[0-9a-f]{16})\.ramp")
 MAX_RECORD_BYTES = 64 * 1024
 
 MAX_RECORDS = 4096
 """Files that are looked at, in all; a folder that has more counts as unreadable."""
 
-KEPT_CLEARS = 64
-"""The last clears of a model that are kept, for processes that could not read the folder."""
+KEPT = 64
+"""The last clears of a model that are kept, for processes that could not read the folder.
+
+And as many of its ramps.
+"""
 
 RECORD_FORMAT = 1
 """Raised when what a record says changes its meaning; one without a number is of the first."""
@@ -80,17 +85,22 @@ DecisionKey = tuple[str, int]
 """A model and a version."""
 
 
+NO_RAMPS: RecordedRamps = {}
+
+
 class Recorded(NamedTuple):
     """What the state folder holds.
 
     decisions: The decisions in force.
     cleared: The decisions that were ended.
     problems: What is wrong with the files, in sentences.
+    ramps: How far ramps are; default none.
     """
 
     decisions: Decisions
     cleared: Cleared
     problems: Sequence[str]
+    ramps: RecordedRamps = NO_RAMPS
 
 
 class DecisionStore:
@@ -106,6 +116,7 @@ class DecisionStore:
         """
         decisions: dict[str, dict[int, Decision]] = {}
         cleared: dict[str, frozenset[str]] = {}
+        ramps: dict[str, dict[RampKey, RampProgress]] = {}
         problems: list[str] = []
         room = MAX_RECORDS
         for folder in _paths_in(self._folder, room):
@@ -128,7 +139,9 @@ class DecisionStore:
             }
             if found:
                 decisions[folder.name] = found
-        return Recorded(decisions, cleared, problems)
+            if progress := _read_ramps(paths, problems):
+                ramps[folder.name] = progress
+        return Recorded(decisions, cleared, problems, ramps)
 
     def record(self, model: str, decision: Decision) -> None:
         """Write a decision, unless it was cleared; an earlier one about the same version stays.
@@ -148,12 +161,32 @@ class DecisionStore:
         Raises OSError.
         """
         path = self._path(model, version)
+        for key, progress in _read_ramps(_paths_in(path.parent, MAX_RECORDS), []).items():
+            if key.startswith(f"{version}."):
+                self.move_ramp(model, key, progress.restarted())
         for decision in {_read_record(path, []), known}:
             if decision is not None:
                 content = {"cleared": _now(), **asdict(decision)}
                 _write(self._cleared_path(model, decision), content)
         path.unlink(missing_ok=True)
-        _remove_oldest_clears(path.parent)
+        _remove_oldest(path.parent, CLEARED_NAME)
+
+    def move_ramp(self, model: str, key: RampKey, progress: RampProgress) -> bool:
+        """Record how far a ramp is, unless it is further; return whether that was done.
+
+        Raises OSError.
+        """
+        path = self._folder / model / f"{key}.ramp"
+        try:
+            if _read_progress(path) >= progress:
+                return False
+        except _OtherFormat:
+            return False
+        except (FileNotFoundError, *_INVALID):
+            pass  # there is none that could be read
+        _write(path, {"format": RECORD_FORMAT, "at": _now(), **progress._asdict()})
+        _remove_oldest(path.parent, RAMP_NAME)
+        return True
 
     def _stands(self, model: str, path: Path) -> bool:
         """Whether a decision is recorded: one in force, or one that this release cannot tell."""
@@ -202,13 +235,41 @@ def _paths_in(folder: Path, most: int) -> list[Path]:
     return sorted(paths)
 
 
-def _remove_oldest_clears(folder: Path) -> None:
+def _remove_oldest(folder: Path, name: re.Pattern[str]) -> None:
+    """Keep the last KEPT of the files that are named so."""
     with suppress(OSError):
-        ends = [path for path in folder.iterdir() if CLEARED_NAME.fullmatch(path.name)]
-        if len(ends) > KEPT_CLEARS:
-            ends.sort(key=lambda path: path.stat().st_mtime_ns)
-            for path in ends[:-KEPT_CLEARS]:
+        found = [path for path in folder.iterdir() if name.fullmatch(path.name)]
+        if len(found) > KEPT:
+            found.sort(key=lambda path: path.stat().st_mtime_ns)
+            for path in found[:-KEPT]:
                 path.unlink(missing_ok=True)
+
+
+def _read_ramps(paths: Sequence[Path], problems: list[str]) -> dict[RampKey, RampProgress]:
+    """Read how far the ramps of a model are; one that cannot be read is at its first step."""
+    found = {}
+    for path in paths:
+        if name := RAMP_NAME.fullmatch(path.name):
+            try:
+                found[name[1]] = _read_progress(path)
+            except FileNotFoundError:
+                continue
+            except (OSError, *_INVALID):
+                problems.append(
+                    f"{FOLDER}/{path.parent.name}/{path.name} in the state folder cannot be read: "
+                    "how far the ramp is, is not known, and it does not go on by it"
+                )
+    return found
+
+
+def _read_progress(path: Path) -> RampProgress:
+    written = json.loads(read_small(path, MAX_RECORD_BYTES))
+    if written["format"] != RECORD_FORMAT:
+        raise _OtherFormat
+    run, step, soaked = (written[key] for key in RampProgress._fields)
+    if not (type(run) is type(step) is int and isinstance(soaked, int | float) and step >= 0):
+        raise TypeError
+    return RampProgress(run, step, float(soaked))
 
 
 def _read_record(path: Path, problems: list[str]) -> Decision | None:

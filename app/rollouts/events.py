@@ -39,6 +39,27 @@ class Restored(NamedTuple):
     variants: Sequence[str]
 
 
+class RampMoved(NamedTuple):
+    """A ramp took a step, or has soaked at the last one.
+
+    model, version, variant: What gets more callers.
+    step: The step, from 0; `steps` where it is over.
+    steps: How many there are.
+    percent: The variant's share of callers.
+    run: Names this run of the ramp, alike in every process.
+    decided_here: Whether this process moved it, or read it from the state folder.
+    """
+
+    model: str
+    version: int
+    variant: str
+    step: int
+    steps: int
+    percent: float
+    run: str
+    decided_here: bool
+
+
 class Compared(NamedTuple):
     """The shadow's outputs for a copied request were compared.
 
@@ -60,5 +81,5 @@ class Dropped(NamedTuple):
     version: int
 
 
-RolloutEvent = RolledBack | Restored | Compared | Dropped
+RolloutEvent = RolledBack | Restored | RampMoved | Compared | Dropped
 RolloutObserver = Callable[[RolloutEvent], None]

@@ -34,6 +34,7 @@ class LiveRollout:
     decisions: The decisions in force, by version.
     evidence: The evidence against each candidate.
     shadow: Runs the shadow's copies; None without a shadow.
+    ramp_requests: How many requests the variant of the ramp was chosen for.
 
     config: The operator's rollout and guard; `configure` replaces it.
     catalog: Returns the catalog of loaded versions.
@@ -45,7 +46,9 @@ class LiveRollout:
     ) -> None:
         self.config = config
         self.decisions: Mapping[int, Decision] = {}
-        self.rollout: Rollout = config.rollout
+        self.ramp_requests = 0
+        self._step = 0
+        self.rollout: Rollout = config.rollout.at_step(0)
         self.evidence = RolloutEvidence(config.rollout, config.guard)
         self.shadow: ShadowRunner | None = None
         self._catalog = catalog
@@ -70,7 +73,7 @@ class LiveRollout:
             self.evidence.follow(config.rollout)
         for version in self._side_queues.keys() - config.rollout.versions:
             self._side_queues.pop(version).close()
-        self.rollout = config.rollout.with_decisions(self.decisions)
+        self._apply()
         self._follow_shadow()
 
     def apply_decisions(self, decisions: Mapping[int, Decision]) -> None:
@@ -81,13 +84,21 @@ class LiveRollout:
         """
         ended = self.decisions.keys() - decisions.keys()
         self.decisions = decisions
-        self.rollout = self.config.rollout.with_decisions(decisions)
+        self._apply()
         for version in ended:
             self.evidence.restart(version)
             if self.shadow is not None and self.shadow.version == version:
                 self.shadow.close()
                 self.shadow = None
         self._follow_shadow()
+
+    def apply_step(self, step: int) -> None:
+        """Go to a step of the ramp."""
+        self._step = step
+        self._apply()
+
+    def _apply(self) -> None:
+        self.rollout = self.config.rollout.at_step(self._step).with_decisions(self.decisions)
 
     def _follow_shadow(self) -> None:
         wanted, running = self.config.rollout.shadow, self.shadow
@@ -111,7 +122,11 @@ class LiveRollout:
 
     def choose(self, key: str | None, ready: Collection[int]) -> Variant:
         """Pick the variant for a caller's `key`, or for a new random key where it is None."""
-        return self.rollout.choose(key, ready)
+        variant = self.rollout.choose(key, ready)
+        ramp = self.rollout.ramp
+        if ramp is not None and ramp.variant == variant.name:
+            self.ramp_requests += 1
+        return variant
 
     def observe_reply(
         self,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from random import SystemRandom
 
 from app.rollouts.choosing import choose
 from app.rollouts.decisions import Decision
+from app.rollouts.ramp import Ramp, RampKey
 
 SIMULATED_CALLERS = 10_000
 """How many callers `Rollout.moves` simulates: shares are exact to about half a percentage point."""
@@ -75,6 +78,8 @@ class Rollout:
     sticky: Where the sticky key is found; default None: each request draws anew.
     shadow: The shadow; default None: none.
     shadow_stopped: Whether the server decided to stop the shadow; default False.
+    ramp: How a variant's share grows; default None: by edits alone.
+    step: The step of the ramp in use, from 0; default 0.
     """
 
     model: str
@@ -83,6 +88,17 @@ class Rollout:
     sticky: Sticky | None = None
     shadow: Shadow | None = None
     shadow_stopped: bool = False
+    ramp: Ramp | None = None
+    step: int = 0
+
+    @property
+    def ramp_key(self) -> RampKey:
+        """Names the ramp, alike in every process; "" without one."""
+        if self.ramp is None:
+            return ""
+        version = self.variants[self.ramp.variant].version
+        told = json.dumps([self.baseline_version, self.ramp.steps])
+        return f"{version}.{blake2b(told.encode(), digest_size=8).hexdigest()}"
 
     @property
     def versions(self) -> frozenset[int]:
@@ -169,6 +185,13 @@ class Rollout:
 
     # -- changes
 
+    def at_step(self, step: int) -> Rollout:
+        """The rollout at a step of its ramp: the other variants share the rest as before."""
+        if self.ramp is None:
+            return self
+        share = {self.ramp.variant: self.ramp.percent(step)}
+        return replace(self.with_shares(share), step=step)
+
     def with_decisions(self, decisions: Mapping[int, Decision]) -> Rollout:
         """The operator's rollout with the server's decisions, by version, applied to it.
 
@@ -198,7 +221,7 @@ class Rollout:
         shadow = self.shadow
         if shadow is not None and shadow.version == chosen.version:
             shadow = None
-        return replace(self, variants={name: chosen}, baseline=name, shadow=shadow)
+        return replace(self, variants={name: chosen}, baseline=name, shadow=shadow, ramp=None)
 
     def with_shares(self, percents: Mapping[str, float]) -> Rollout:
         """The rollout with these variants at these shares, in percent.
@@ -237,4 +260,5 @@ class Rollout:
         baseline = variants[self.baseline]
         freed = sum(self.variants[name].weight for name in names)
         variants[self.baseline] = replace(baseline, weight=baseline.weight + freed)
-        return replace(self, variants=variants)
+        ramp = None if self.ramp is not None and self.ramp.variant in names else self.ramp
+        return replace(self, variants=variants, ramp=ramp)

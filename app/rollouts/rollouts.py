@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from time import monotonic
 from typing import Any
 
 from app.errors import InvalidInput, NotFound, did_you_mean, quoted
@@ -12,6 +13,7 @@ from app.rollouts.decisions import UNREADABLE, Decision, DecisionKey, Recorded
 from app.rollouts.description import describe_rollout
 from app.rollouts.events import Restored, RolledBack, RolloutObserver
 from app.rollouts.live import LiveRollout
+from app.rollouts.ramps import RampId, Ramps
 from app.rollouts.side_queue import CatalogSource
 
 OPERATOR = "operator"
@@ -31,6 +33,7 @@ class Rollouts:
         routed as before.
     pending_records: Decisions that RolloutWatcher has still to write to the state folder.
     pending_clears: Decisions that it has still to end there.
+    ramps: The ramps of all models.
 
     catalog: Returns the catalog of loaded versions.
     observe: Called with each RolloutEvent.
@@ -41,8 +44,10 @@ class Rollouts:
         self.waiting: dict[str, RolloutConfig] = {}
         self.pending_records: dict[DecisionKey, Decision] = {}
         self.pending_clears: dict[DecisionKey, Decision] = {}
+        self.ramps = Ramps(self._ready, observe)
         self._catalog = catalog
         self._observe = observe
+        self._judged: float | None = None  # when, on the monotonic clock
         self._recorded = NOTHING_RECORDED
         self._held = ""  # why candidates get no traffic, while decisions are not known
 
@@ -78,7 +83,8 @@ class Rollouts:
         if live is None:
             return None
         pending = any(name == model for name, _ in [*self.pending_records, *self.pending_clears])
-        return {**describe_rollout(live, self._ready(model)), "saved": not pending}
+        described = describe_rollout(live, self._ready(model))
+        return {**described, "ramp": self.ramps.describe(live), "saved": not pending}
 
     def examples(self, model: str) -> list[dict[str, Any]]:
         """The last requests on which the shadow disagreed, in plain values. Raises NotFound."""
@@ -132,6 +138,7 @@ class Rollouts:
         """
         for model in self.live.keys() - configs.keys():
             gone = self.live.pop(model)
+            self.ramps.end(model, missing=missing)
             if not missing:
                 self._clear(gone, gone.config.rollout.versions & gone.decisions.keys())
             gone.close()
@@ -156,6 +163,7 @@ class Rollouts:
             left = live.config.rollout.versions - config.rollout.versions
             self._clear(live, left & live.decisions.keys())
             live.configure(config)
+        self.ramps.configure(self.live[model])
         # A version that enters may be rolled back already.
         if self._held:
             self.hold(self._held)
@@ -188,20 +196,30 @@ class Rollouts:
     # -- what is decided
 
     def judge(self) -> None:
-        """Judge every variant and shadow with the outcomes counted since the last call."""
+        """Judge every variant and shadow with the outcomes counted since the last call.
+
+        Ramps count the time since then.
+        """
+        now = monotonic()
+        seconds = 0.0 if self._judged is None else now - self._judged
+        self._judged = now
         for live in self.live.values():
             for version, verdict in live.judge().items():
                 self._decide(live, Decision.now(version, verdict.reason, str(verdict)))
+            self.ramps.tick(live, seconds)
 
-    def follow(self, recorded: Recorded) -> None:
+    def follow(self, recorded: Recorded, moved: Collection[RampId] = ()) -> None:
         """Apply what the state folder holds, where other processes write, too.
 
         A decision that is known here ends where the folder says that it was cleared. Where it says
         nothing of it, it stays, and is to be written again.
+
+        moved: The ramps that this process has just moved there; default none.
         """
         self._recorded, self._held = recorded, ""
         for model, live in self.live.items():
             self._replace(live, self._in_force(model, live))
+        self.ramps.follow(self.live, recorded.ramps, moved)
 
     def _in_force(self, model: str, live: LiveRollout) -> dict[int, Decision]:
         """The decisions of the folder, and those that are known here alone."""
@@ -272,6 +290,7 @@ class Rollouts:
         for version in versions:
             self.pending_records.pop((model, version), None)
             self.pending_clears[model, version] = live.decisions[version]
+        self.ramps.restart(live, versions)
         live.apply_decisions({v: one for v, one in live.decisions.items() if v not in versions})
         for version in sorted(versions):
             self._observe(Restored(model, version, live.rollout.candidates_of(version)))

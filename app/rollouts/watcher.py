@@ -12,10 +12,19 @@ import structlog
 
 from app.repository import NEVER_SEEN, ConfigProblems, Problem, log_problems, settled_stamp
 from app.rollouts.config import RolloutConfig, load_rollouts
-from app.rollouts.decisions import Decision, DecisionKey, Decisions, DecisionStore, Recorded
-from app.rollouts.events import Restored, RolledBack, RolloutEvent
+from app.rollouts.decisions import (
+    NO_RAMPS,
+    Decision,
+    DecisionKey,
+    Decisions,
+    DecisionStore,
+    Recorded,
+)
+from app.rollouts.events import RampMoved, Restored, RolledBack, RolloutEvent
+from app.rollouts.ramp import RampProgress
+from app.rollouts.ramps import RampId
 from app.rollouts.rollouts import Rollouts
-from app.rollouts.state_folder import StateFolder
+from app.rollouts.state_folder import REPLACED, StateFolder
 
 log = structlog.get_logger("cohort")
 
@@ -34,6 +43,7 @@ class _SyncResult(NamedTuple):
 
     saved: Mapping[DecisionKey, Decision]
     ended: Mapping[DecisionKey, Decision]
+    moved: Mapping[RampId, bool]  # whether this process moved it
     recorded: Recorded | None
     problems: tuple[str, ...]
 
@@ -148,21 +158,26 @@ class RolloutWatcher:
 
     async def _exchange(self) -> None:
         rollouts = self._rollouts
+        ramps = dict(rollouts.ramps.pending)
         done = await asyncio.to_thread(
             self._sync,
             dict(rollouts.pending_records),
             dict(rollouts.pending_clears),
+            ramps,
             needed=bool(rollouts.pinned),
         )
         for key, decision in done.saved.items():
             if rollouts.pending_records.get(key) == decision:
                 del rollouts.pending_records[key]
+        for ramp in done.moved:
+            if rollouts.ramps.pending.get(ramp) == ramps[ramp]:
+                del rollouts.ramps.pending[ramp]
         if done.recorded is None:
             self._lose(done.problems)
             return
         self._read = True
         self._end_outdated(done.recorded.decisions)
-        rollouts.follow(done.recorded)
+        rollouts.follow(done.recorded, [ramp for ramp, moved in done.moved.items() if moved])
         for key, decision in done.ended.items():
             if rollouts.pending_clears.get(key) == decision:
                 del rollouts.pending_clears[key]
@@ -186,10 +201,11 @@ class RolloutWatcher:
         self,
         records: Mapping[DecisionKey, Decision],
         clears: Mapping[DecisionKey, Decision],
+        ramps: Mapping[RampId, RampProgress],
         *,
         needed: bool,
     ) -> _SyncResult:
-        saved, ended = {}, {}
+        saved, ended, moved = {}, {}, {}
         problems = []
         unusable = ""
         try:
@@ -197,7 +213,7 @@ class RolloutWatcher:
                 problems.append(problem)
         except FileNotFoundError:
             problems.append(FOLDER_GONE)
-            return _SyncResult({}, {}, None, tuple(problems))
+            return _SyncResult({}, {}, {}, None, tuple(problems))
         except OSError as error:
             unusable = f"the state folder cannot be written: {error.strerror}"
         for (model, version), decision in clears.items():
@@ -216,14 +232,23 @@ class RolloutWatcher:
                 problems.append(
                     f"a decision cannot be written to the state folder: {error.strerror}"
                 )
+        for (model, key), progress in ramps.items():
+            try:
+                moved[model, key] = self._store.move_ramp(model, key, progress)
+            except OSError as error:
+                problems.append(
+                    f"the step of a ramp cannot be written to the state folder: {error.strerror}"
+                )
         try:
             recorded = self._store.read()
         except OSError as error:
             problems.append(f"the state folder cannot be read: {error.strerror}")
-            return _SyncResult(saved, ended, None, tuple(problems))
+            return _SyncResult(saved, ended, moved, None, tuple(problems))
         if unusable:
             problems.insert(0, unusable)
-        return _SyncResult(saved, ended, recorded, (*problems, *recorded.problems))
+        if REPLACED in problems:  # its ramps may be another fleet's: they move nothing up
+            recorded = recorded._replace(ramps=NO_RAMPS)
+        return _SyncResult(saved, ended, moved, recorded, (*problems, *recorded.problems))
 
     def _end_outdated(self, decisions: Decisions) -> None:
         """At the first sync, end decisions about versions that left their rollout meanwhile.
@@ -265,3 +290,14 @@ def log_event(event: RolloutEvent) -> None:
             )
         case Restored(model, version, variants):
             log.info("rollback ended", model=model, version=version, variants=list(variants))
+        case RampMoved(model, version, variant, step, steps, percent, _, decided_here):
+            log.info(
+                "ramp finished" if step == steps else "ramp took a step",
+                model=model,
+                version=version,
+                variant=variant,
+                percent=percent,
+                step=min(step + 1, steps),
+                steps=steps,
+                decided_here=decided_here,
+            )

@@ -14,6 +14,7 @@ from app.cli.rollout_commands.display import show_status
 from app.cli.rollout_commands.yaml_edit import RolloutsFile
 from app.errors import ConfigInvalid
 from app.rollouts import Decision, DecisionStore, parse_rollouts
+from app.rollouts.ramp import FIRST_STEP, RampProgress
 
 FILE = """\
 # who gets what
@@ -222,6 +223,43 @@ def test_a_version_that_is_not_there_is_refused(workspace: Workspace) -> None:
     workspace.done("set", "digits", "canary=1", "--version", "canary=7")
 
 
+RAMPED = """\
+digits:
+  variants:
+    stable: {version: 1, weight: 100}
+    canary:
+      version: 2
+      ramp: [1%, 5%, 25%]  # and then we talk
+      soak_minutes: 30
+  guard: {max_error_rate_increase: 0.01}
+"""
+
+
+def test_a_ramp_is_shown_and_ends_by_promote_and_abort(workspace: Workspace) -> None:
+    """Its share cannot be set beside it; clearing a rollback begins it again."""
+    workspace.file.write_text(RAMPED)
+    key = parse_rollouts(RAMPED, "rollouts.yaml")["digits"].rollout.ramp_key
+    workspace.state.move_ramp("digits", key, RampProgress(1, 1, 720.0))
+    said = workspace.done("status", "digits")
+    assert "1 %, 5 %, 25 %, then yours to promote; at step 2 of 3, 12 of 30 minutes" in said
+    assert "│ 95 %" in said
+    refused = workspace.refused("set", "digits", "canary=9%")
+    assert "the ramp of canary sets its share" in refused
+    workspace.done("set", "digits", "stable=50")
+    workspace.done("promote", "digits", "canary", "--dry-run")
+    assert "canary is the baseline" not in workspace.done("abort", "digits", "canary")
+    assert workspace.weights("digits") == {"stable": 50, "canary": 0}
+    assert "ramp" not in workspace.file.read_text()
+    workspace.file.write_text(RAMPED)
+    workspace.done("promote", "digits", "canary")
+    assert workspace.weights("digits") == {"canary": 100}
+    workspace.state.record("digits", Decision.now(2, "errors", "4 % of 900"))
+    workspace.file.write_text(RAMPED)
+    assert "ended by the rollback" in workspace.done("status", "digits")
+    workspace.done("clear", "digits", "canary")
+    assert workspace.state.read().ramps["digits"][key] == RampProgress(2, 0, 0.0)
+
+
 def test_clear_ends_rollbacks_in_the_state_folder_only(workspace: Workspace) -> None:
     """One variant's or all of a model's; the file is not touched."""
     for version in (2, 3):
@@ -264,7 +302,7 @@ def test_status_shows_evidence_with_the_limit_it_is_held_against(
         "variants": [{**canary, "evidence": {"errors": seen | BASELINE}}],
         "shadow": None,
     }
-    show_status(parse_rollouts(FILE, "rollouts.yaml")["digits"], {}, live)
+    show_status(parse_rollouts(FILE, "rollouts.yaml")["digits"], {}, FIRST_STEP, live)
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Live")]
     assert line == (
         "Live: canary, errors: 4.00% of 900 requests against 1.00% of 5000; "

@@ -8,6 +8,7 @@ import pytest
 
 from app.repository import ConfigProblems
 from app.rollouts import Guard, Shadow, Sticky, Variant, load_rollouts, parse_rollouts
+from app.rollouts.ramp import Ramp
 
 WHOLE = """
 digits:
@@ -113,6 +114,55 @@ def test_a_mistake_is_told_with_its_key(parts: dict[str, str], key: str, said: s
     (problem,) = problems(with_(**parts))
     assert problem.startswith(f"{key}: ")
     assert said in problem
+
+
+def test_a_ramp_is_read_with_its_soak_times() -> None:
+    """One for all steps or one for each, in minutes; an hour unless it says otherwise."""
+    for soak, seconds in (("", (3600.0,) * 3), ("soak_minutes: 5", (300.0,) * 3),
+                          ("soak_minutes: [1, 2.5, 3]", (60.0, 150.0, 180.0))):  # fmt: skip
+        rollout = parse_rollouts(ramped(f"ramp: [1%, 5 %, 12.5%], {soak}"), "rollouts.yaml")["m"]
+        assert rollout.rollout.ramp == Ramp("b", (1.0, 5.0, 12.5), seconds)
+        assert rollout.rollout.variants["b"].weight == 0
+
+
+def ramped(keys: str, more: str = "guard: {max_error_rate_increase: 0.01}") -> str:
+    """A rollout whose second variant has these keys."""
+    variants = f"{{a: {{version: 1, weight: 1}}, b: {{version: 2, {keys}}}}}"
+    return f"m: {{variants: {variants}, {more}}}"
+
+
+@pytest.mark.parametrize(
+    ("keys", "more", "key", "said"),
+    [
+        ("ramp: [1, 5%]", "", "b.ramp", "such as 5%, got 1"),
+        ("ramp: [5%, 100%]", "", "b.ramp", "below 100%"),
+        ("ramp: [5%, 1%]", "", "b.ramp", "larger than the one before"),
+        ("ramp: []", "", "b.ramp", "1 to 100 steps"),
+        ("ramp: 5%", "", "b.ramp", "must be a list"),
+        ("ramp: [5%], weight: 1", "", "b.weight", "the ramp sets the share"),
+        ("ramp: [5%], soak_minutes: [1, 2]", "", "b.soak_minutes", "each of the 1 steps, got 2"),
+        ("ramp: [5%], soak_minutes: 0", "", "b.soak_minutes", "from 0.001"),
+        ("weight: 1, auto_promote: true", "", "b.ramp", "is missing"),
+        ("ramp: [5%]", "guard: {min_requests: 5}", "b.ramp", "needs a guard with a limit"),
+        ("ramp: [5%]", "guard: {max_disagreement: 0.1}", "b.ramp", "needs a guard with a limit"),
+        ("sticky: 1", "", "b", "unknown key 'sticky'"),
+        ("auto_promote: false", "", "b.weight", "is missing"),
+    ],
+)
+def test_a_mistake_in_a_ramp_is_told_with_its_key(
+    keys: str, more: str, key: str, said: str
+) -> None:
+    """It needs a guard that can stop it, and is the only word about its variant's share."""
+    text = ramped(keys, more) if more else ramped(keys)
+    (problem,) = problems(text)
+    assert problem.startswith(f"m.variants.{key}: ")
+    assert said in problem
+
+
+def test_a_shadow_of_its_version_may_guard_a_ramp() -> None:
+    """What it disagrees on rolls the variant back, and ends the ramp."""
+    more = "shadow: {version: 2}, guard: {max_disagreement: 0.1}"
+    assert parse_rollouts(ramped("ramp: [5%]", more), "rollouts.yaml")["m"].rollout.ramp
 
 
 def test_all_mistakes_of_all_models_come_at_once() -> None:

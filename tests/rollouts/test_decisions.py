@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.rollouts import Decision, DecisionStore, Recorded
-from app.rollouts.decisions import KEPT_CLEARS
+from app.rollouts.decisions import KEPT
 
 CANARY = Decision(2, "errors", "4.00% of 900 requests against 1.00%", "2026-05-01T10:00:00.000")
 
@@ -30,7 +30,7 @@ def test_a_decision_is_read_by_every_process_until_it_is_cleared(
     state.record("digits", Decision.now(3, "operator", ""))
     state.record("iris", Decision.now(7, "latency", ""))
     other = DecisionStore(tmp_path / "state")
-    decisions, _, problems = other.read()
+    decisions, _, problems, _ = other.read()
     assert decisions["digits"][2] == CANARY
     assert {model: set(one) for model, one in decisions.items()} == {"digits": {2, 3}, "iris": {7}}
     other.clear("digits", 2)
@@ -80,7 +80,7 @@ def test_a_broken_file_keeps_its_version_out_and_is_told(
     folder.mkdir(parents=True)
     (folder / "2.json").write_bytes(text.encode("latin-1"))
     state.record("digits", Decision.now(3, "errors", ""))
-    decisions, _, (problem,) = state.read()
+    decisions, _, (problem,), _ = state.read()
     assert decisions["digits"][2].reason == "unreadable"
     assert decisions["digits"][3].reason == "errors"
     assert "digits/2.json" in problem
@@ -154,12 +154,12 @@ def test_clears_are_kept_within_a_bound(
     state: DecisionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last ones; a folder of more files than anybody needs is not read at all."""
-    for number in range(KEPT_CLEARS + 5):
+    for number in range(KEPT + 5):
         state.record("digits", Decision(2, "operator", at=str(number)))
         state.clear("digits", 2)
     cleared = state.read().cleared["digits"]
-    assert len(cleared) == KEPT_CLEARS
-    assert Decision(2, "operator", at=str(KEPT_CLEARS + 4)).digest in cleared
-    monkeypatch.setattr("app.rollouts.decisions.MAX_RECORDS", KEPT_CLEARS - 1)
-    with pytest.raises(OSError, match=f"more than {KEPT_CLEARS - 1} files"):
+    assert len(cleared) == KEPT
+    assert Decision(2, "operator", at=str(KEPT + 4)).digest in cleared
+    monkeypatch.setattr("app.rollouts.decisions.MAX_RECORDS", KEPT - 1)
+    with pytest.raises(OSError, match=f"more than {KEPT - 1} files"):
         state.read()

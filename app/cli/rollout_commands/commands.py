@@ -15,6 +15,7 @@ from app.cli.rollout_commands.checks import check_highest, check_model, check_ve
 if TYPE_CHECKING:
     from app.cli.rollout_commands.yaml_edit import RolloutsFile
     from app.rollouts import Decision, Rollout
+    from app.rollouts.ramp import RampProgress
     from app.settings import Settings
 
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
@@ -67,7 +68,9 @@ def status_(context: click.RichContext, /, model: str | None, url: str | None, *
                 live = fetch_evidence(url, name)
             except EvidenceUnavailable as error:
                 fail(str(error))
-        show_status(file.configs[name], decisions.get(name, {}), live)
+        show_status(
+            file.configs[name], decisions.get(name, {}), _progress(settings, file, name), live
+        )
 
 
 @rollout.command("set", cls=EDITS)
@@ -115,6 +118,12 @@ def set_(
     config = file.configs.get(model)
     if config is None:
         check_model(settings, file, model)
+    ramp = config.rollout.ramp if config else None
+    if ramp is not None and ramp.variant in given:
+        fail(
+            f"the ramp of {ramp.variant} sets its share: to set it by hand, first run: "
+            f"cohort rollout abort {model} {ramp.variant}"
+        )
     variants = dict(config.rollout.variants) if config else {}
     for name in [*given, *(name for name in numbers if name not in given)]:
         if (known := variants.get(name)) is not None:
@@ -264,7 +273,8 @@ def _edit(
     for name, version in named.items():
         check_version(settings, model, name, version)
     decisions = _decisions(settings).get(model, {})
-    show_change(before, wanted, decisions, ended=end)
+    step = _progress(settings, file, model).step if config is not None else 0
+    show_change(before, wanted, decisions, step=step, ended=end)
     for version in sorted(wanted.versions):  # those that the file named before
         folder = settings.models / model
         if folder.is_dir() and not (folder / str(version)).is_dir():
@@ -304,7 +314,7 @@ def _decisions(settings: Settings, *, needed: bool = False) -> Mapping[str, Mapp
     from app.rollouts import DecisionStore
 
     try:
-        decisions, _, problems = DecisionStore(settings.state).read()
+        decisions, _, problems, _ = DecisionStore(settings.state).read()
     except OSError as error:
         sentence = f"{settings.state} cannot be read: {error.strerror}"
         if needed:
@@ -314,6 +324,18 @@ def _decisions(settings: Settings, *, needed: bool = False) -> Mapping[str, Mapp
     for problem in problems:
         click.echo(f"Warning: {problem}", err=True)
     return decisions
+
+
+def _progress(settings: Settings, file: RolloutsFile, model: str) -> RampProgress:
+    """How far the ramp of a model is; at its first step where nothing is known of it."""
+    from app.rollouts import DecisionStore
+    from app.rollouts.ramp import FIRST_STEP
+
+    try:
+        ramps = DecisionStore(settings.state).read().ramps.get(model, {})
+    except OSError:
+        return FIRST_STEP  # `_decisions` says it
+    return ramps.get(file.configs[model].rollout.ramp_key, FIRST_STEP)
 
 
 def _rollout_of(file: RolloutsFile, model: str) -> Rollout:

@@ -12,17 +12,22 @@ from rich.text import Text
 
 from app.cli import options
 from app.rollouts import Decision, Guard, Rollout, RolloutConfig
+from app.rollouts.ramp import Ramp, RampProgress
 
 
 def show_status(
-    config: RolloutConfig, decisions: Mapping[int, Decision], live: Mapping[str, Any] | None
+    config: RolloutConfig,
+    decisions: Mapping[int, Decision],
+    progress: RampProgress,
+    live: Mapping[str, Any] | None,
 ) -> None:
     """Print a table of the variants, then stickiness, shadow and guard.
 
-    `decisions` are by version; `live` is the rollout as a server describes it, for its evidence.
+    `decisions` are by version; `progress` is the ramp's; `live` is the rollout as a server
+    describes it, for its evidence.
     """
     console = _console()
-    rollout = config.rollout.with_decisions(decisions)
+    rollout = config.rollout.at_step(progress.step).with_decisions(decisions)
     table = Table("variant", "version", "weight", "share", "", header_style="bold")
     for (name, variant), share in zip(
         rollout.variants.items(), rollout.shares().values(), strict=True
@@ -35,6 +40,7 @@ def show_status(
     console.print(table)
     for line in [
         *_describe(rollout, config.guard, decisions),
+        *_describe_ramp(rollout, progress),
         *(_live(live) if live is not None else ()),
     ]:
         console.print(Text(line), soft_wrap=True)
@@ -63,6 +69,27 @@ def _describe(rollout: Rollout, guard: Guard, decisions: Mapping[int, Decision])
         yield f"Guard: {', '.join(watched)}; {more}"
     else:
         yield "Guard: none, nothing is rolled back automatically"
+
+
+def _describe_ramp(rollout: Rollout, progress: RampProgress) -> Iterator[str]:
+    ramp = rollout.ramp
+    if ramp is None:
+        return
+    after = "then all callers" if ramp.auto_promote else "then yours to promote"
+    if rollout.variants[ramp.variant].rolled_back:
+        now = "ended by the rollback"
+    elif progress.step >= len(ramp.steps):
+        now = "over"
+    else:
+        now = (
+            f"at step {progress.step + 1} of {len(ramp.steps)}, "
+            f"{progress.soaked / 60:.0f} of {ramp.soak[progress.step] / 60:g} minutes"
+        )
+    yield f"Ramp: {ramp.variant}, {_steps(ramp)}, {after}; {now}"
+
+
+def _steps(ramp: Ramp) -> str:
+    return ", ".join(f"{step:g} %" for step in ramp.steps)
 
 
 def _live(live: Mapping[str, Any]) -> Iterator[str]:
@@ -95,11 +122,13 @@ def show_change(
     after: Rollout,
     decisions: Mapping[int, Decision],
     *,
+    step: int = 0,
     ended: bool = False,
 ) -> None:
     """Print what an edit changes, as a diff, and the share of callers it moves.
 
-    `before` is None where the model had no rollout; `ended` is whether it has none afterwards.
+    `before` is None where the model had no rollout; `step` is its ramp's; `ended` is whether it has
+    none afterwards.
     """
     console = _console()
     console.print(Text(after.model, "bold"))
@@ -113,7 +142,9 @@ def show_change(
             console.print(Text(f"- {name}: {old[name]}", "red"))
         if name in new:
             console.print(Text(f"+ {name}: {new[name]}", "green"))
-    for line in _effects(before, after, decisions):
+    same = before is not None and before.ramp_key == after.ramp_key
+    was = before.at_step(step) if before is not None else None
+    for line in _effects(was, after.at_step(step if same else 0), decisions):
         console.print(Text(line), soft_wrap=True)
 
 
@@ -121,6 +152,9 @@ def _lines(rollout: Rollout) -> Iterator[tuple[str, str]]:
     for (name, variant), share in zip(
         rollout.variants.items(), rollout.shares().values(), strict=True
     ):
+        if rollout.ramp is not None and rollout.ramp.variant == name:
+            yield name, f"version {variant.version}, ramp {_steps(rollout.ramp)}"
+            continue
         yield name, f"version {variant.version}, weight {variant.weight:g} ({percent(share)})"
     yield "baseline", rollout.baseline
     if rollout.shadow is not None:

@@ -111,7 +111,7 @@ def _edits(
     if entry is None:
         yield _append_model(root, text, wanted, newline)
         return
-    before = file.configs[model].rollout.variants
+    before = file.configs[model].rollout
     yield from _edit_variants(_entry(entry, "variants"), text, before, wanted, newline)
     baseline = _entry(entry, "baseline")
     first = next(iter(wanted.variants))
@@ -125,14 +125,21 @@ def _edits(
 
 
 def _edit_variants(
-    node: Node | None, text: str, before: Mapping[str, Variant], wanted: Rollout, newline: str
+    node: Node | None, text: str, rollout: Rollout, wanted: Rollout, newline: str
 ) -> Iterator[_Edit]:
     if not isinstance(node, MappingNode):
         return
+    before: Mapping[str, Variant] = rollout.variants
+    ended = rollout.ramp if wanted.ramp is None else None
+    ramped = ended.variant if ended is not None else ""
     gone = [name for name in before if name not in wanted.variants]
     yield from _remove_entries(node, text, gone)
     for name in before.keys() & wanted.variants.keys():
         was, now = before[name], wanted.variants[name]
+        if name == ramped and (whole := _entry(node, name)) is not None:
+            content = f"{{version: {now.version}, weight: {_number(now.weight)}}}"
+            yield _Edit(whole.start_mark.index, _end(whole), content)
+            continue
         for key, old, new in (
             ("version", was.version, now.version),
             ("weight", was.weight, now.weight),
