@@ -219,6 +219,12 @@ def shortened(text: str, limit: int = 80) -> str:
     return text if len(text) <= limit else text[:limit] + "…"
 
 
+def printable(text: str, limit: int = 80) -> str:
+    """`text` from a request for a line of a log: cut after `limit` characters, controls escaped."""
+    cut = shortened(text, limit)
+    return cut if cut.isprintable() else cut.encode("unicode_escape").decode()
+
+
 MOST_LISTED = 8
 
 MOST_COMPARED = 100_000

@@ -259,6 +259,11 @@ class Settings(BaseSettings):
         description="The log's format, json (an object per line) or console (text).",
         json_schema_extra={"default": "console on a terminal, json otherwise"},
     )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info",
+        description="The least that is logged; admin requests and the access log always are.",
+    )
+    access_log: bool = Field(False, description="Whether each request leaves a line in the log.")
     drain_notice_seconds: float = Field(
         5,
         ge=0,
@@ -343,6 +348,8 @@ def _explain(details: ErrorDetails) -> str:
         return f"must be a whole number, got {shown}"
     if kind.startswith("float_") or kind == "finite_number":
         return f"must be a number, got {shown}"
+    if kind.startswith("bool_"):
+        return f"must be true or false, got {shown}"
     if kind == "literal_error":
         return f"must be {context['expected'].replace(chr(39), '')}, got {shown}"
     if kind == "greater_than_equal":

@@ -26,8 +26,8 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"main"}),
     frozenset({"settings"}),
     frozenset({"rest", "rpc", "prepare"}),
-    frozenset({"open_inference"}),
-    frozenset({"auth", "refusals", "request_ids", "data_plane", "control_plane"}),
+    frozenset({"audit", "open_inference"}),
+    frozenset({"access_log", "auth", "refusals", "request_ids", "data_plane", "control_plane"}),
     frozenset({"metrics"}),
     frozenset({"callers", "rollouts", "tls"}),
     frozenset({"registry"}),
@@ -45,7 +45,7 @@ ROW = {name: number for number, row in enumerate(ROWS) for name in row}
 ADAPTERS = frozenset({"rest", "rpc"})
 ADAPTERS_SEE = frozenset(
     {
-        *("open_inference", "auth", "refusals", "request_ids"),
+        *("access_log", "audit", "open_inference", "auth", "refusals", "request_ids"),
         *("data_plane", "control_plane", "codec", "tensors", "errors"),
     }
 )

@@ -76,6 +76,8 @@ def test_defaults_are_the_contract() -> None:
         "tls_cert": None,
         "tls_key": None,
         "tls_client_ca": None,
+        "log_level": "info",
+        "access_log": False,
         "drain_notice_seconds": 5,
         "drain_seconds": 30,
     }
@@ -192,6 +194,8 @@ def test_all_wrong_settings_are_told_in_one_sentence_each() -> None:
         ("port", "80.5", "whole number"),
         ("grpc_port", "8000", "COHORT_PORT"),
         ("log_format", "xml", "json or console"),
+        ("log_level", "loud", "debug, info, warning or error"),
+        ("access_log", "perhaps", "true or false, got 'perhaps'"),
         ("default_model", "../x", "a model's name"),
         ("host", "", "is not valid"),
         ("hosts", "http://a", "without 'http://', got 'http://a'"),

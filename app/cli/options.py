@@ -90,6 +90,8 @@ METAVARS: Mapping[str, str] = {
     "max_loaded_models": "COUNT",
     "max_nodes": "COUNT",
     "log_format": "json|console",
+    "log_level": "debug|info|warning|error",
+    "access_log": "true|false",
 }
 
 

@@ -8,7 +8,7 @@ Adapters see plain specs and arrays; the engine is hidden.
 
 from app.batching import Outputs, Reply
 from app.data_plane.coalescing import SmallRequest
-from app.data_plane.lease import Lease
+from app.data_plane.lease import Lease, ServedVersion
 from app.data_plane.memory import SMALL_BYTES, MemoryBudget, MemoryHold, count_bytes
 from app.data_plane.plane import DataPlane, KeyOf
 from app.data_plane.sticky import sticky_key
@@ -23,6 +23,7 @@ __all__ = [
     "MemoryHold",
     "Outputs",
     "Reply",
+    "ServedVersion",
     "SmallRequest",
     "Sticky",
     "count_bytes",

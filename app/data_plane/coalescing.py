@@ -46,8 +46,8 @@ class SmallRequest(Protocol):
     def refuse(self, error: CohortError) -> None:
         """Answer with an error that was found before a version was chosen."""
 
-    def succeed(self, body: bytes) -> None:
-        """Answer with the body of a successful response."""
+    def succeed(self, body: bytes, served: ServedVersion) -> None:
+        """Answer with the body of a successful response, which this version gave."""
 
     def fail(self, error: Exception) -> None:
         """Answer with an error."""
@@ -244,9 +244,10 @@ def _reply(
         _proceed(members)
         return
     lease.close(left=sum([request.response_complete for request, _, _, _ in members]))
+    served = lease.served
     for (request, _, _, _), body in zip(members, bodies, strict=True):
         if not request.response_complete:
-            request.succeed(body)
+            request.succeed(body, served)
 
 
 def _write(lease: GroupLease, outputs: Outputs, *, single: bool) -> list[bytes] | None:

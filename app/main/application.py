@@ -12,6 +12,7 @@ from anyio import get_cancelled_exc_class
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
+from app.access_log import AccessLog
 from app.main.service import Service
 from app.rest.admin import admin_router
 from app.rest.callers import CallersOnly
@@ -19,6 +20,7 @@ from app.rest.errors import install_error_handlers
 from app.rest.heads import CheckedHeads
 from app.rest.health import health_router
 from app.rest.limits import BodyLimit, CloseWhenDraining
+from app.rest.log_lines import LogLines
 from app.rest.models import models_router
 from app.rest.openapi import install_openapi
 from app.rest.predict import predict_router
@@ -31,15 +33,19 @@ log = structlog.get_logger("cohort")
 
 
 def create_app(
-    settings: Settings | None = None, *, log_lines_dropped: Callable[[], int] = int
+    settings: Settings | None = None,
+    *,
+    log_lines_dropped: Callable[[], int] = int,
+    access_log: AccessLog | None = None,
 ) -> FastAPI:
     """Create the ASGI application, for any ASGI server. Its lifespan runs the Service.
 
     settings: Default: those of the environment. Raises ConfigInvalid where they are wrong.
     log_lines_dropped: Returns how many log lines were not written, for the metrics; default: 0.
+    access_log: Takes a line for each request; default None: there is none, as servers have theirs.
     """
     settings = settings or Settings()
-    service = Service(settings, log_lines_dropped=log_lines_dropped)
+    service = Service(settings, log_lines_dropped=log_lines_dropped, access_log=access_log)
     limit = settings.max_body_mb * 2**20
 
     @asynccontextmanager
@@ -89,5 +95,6 @@ def create_app(
         app.add_middleware(CallersOnly, authority=service.authority)
     app.add_middleware(CloseWhenDraining, draining=lambda: service.control_plane.draining)
     app.add_middleware(CheckedHeads, rules=service.head_rules)
+    app.add_middleware(LogLines, access_log=access_log)
     app.add_middleware(RequestIds)
     return app

@@ -14,10 +14,15 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
-from typing import Literal, TextIO
+from typing import Any, Literal, NamedTuple, TextIO, TypeVar
 
+import orjson
 import structlog
 from structlog.typing import EventDict, Processor
+
+from app.access_log import AccessLog, Answered, json_lines
+
+T = TypeVar("T")
 
 LONGEST_QUEUE = 10_000
 """Lines that wait to be written at most; further ones are dropped and counted."""
@@ -29,6 +34,11 @@ CLOSING_SECONDS = 2.0
 
 Render = Callable[[EventDict], str]
 
+Level = Literal["debug", "info", "warning", "error"]
+
+ALWAYS = ("cohort.access", "cohort.admin")
+"""Loggers whose lines are asked for, and not a matter of the level."""
+
 _PREPARE: tuple[Processor, ...] = (
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
@@ -37,6 +47,16 @@ _PREPARE: tuple[Processor, ...] = (
     # A traceback becomes text at once: it would hold its frames, and what callers sent in them.
     structlog.processors.format_exc_info,
 )
+
+
+class _Lines(NamedTuple):
+    """Lines that are made of something else, and how."""
+
+    of: Sequence[Any]
+    make: Callable[[Any], str]
+
+
+Queued = EventDict | str | _Lines | threading.Event
 
 
 class LogWriter(logging.Handler):
@@ -53,10 +73,11 @@ class LogWriter(logging.Handler):
         super().__init__()
         self.dropped = 0
         self._stream = stream
-        self._render = render
+        self.render = render
         self._limit = limit
         # Its `put` is atomic: a signal's handler may log while the main thread does.
-        self._queue: SimpleQueue[EventDict | str | threading.Event] = SimpleQueue()
+        self._queue: SimpleQueue[Queued] = SimpleQueue()
+        self._made = self._written = 0  # lines of `write_lines` that were queued, and written
         self._reported = 0
         self._thread = threading.Thread(target=self._work, name="cohort-log", daemon=True)
         self._thread.start()
@@ -74,6 +95,19 @@ class LogWriter(logging.Handler):
         """Queue whole lines for people, to be written as they are."""
         self._queue.put(text)
 
+    def write_lines(self, of: Sequence[T], make: Callable[[Sequence[T]], str]) -> None:
+        """Queue lines that the thread makes of something; drop those for which there is no room.
+
+        They have their own room, so that they and the others do not displace each other. Called
+        from one thread.
+        """
+        room = max(0, self._limit - (self._made - self._written))
+        self.dropped += max(0, len(of) - room)
+        for first in range(0, min(len(of), room), LINES_AT_ONCE):
+            part = _Lines(of[first : min(first + LINES_AT_ONCE, room)], make)
+            self._made += len(part.of)
+            self._queue.put(part)
+
     def flush_within(self, seconds: float) -> bool:
         """Wait until all that was queued is written, but not longer; say whether it is."""
         written = threading.Event()
@@ -83,12 +117,15 @@ class LogWriter(logging.Handler):
     def _work(self) -> None:
         while True:
             waiting = [self._queue.get()]
-            while len(waiting) < LINES_AT_ONCE:
+            # Few lines are made of one part: other threads run when they are written.
+            while len(waiting) < LINES_AT_ONCE and not isinstance(waiting[-1], _Lines):
                 try:
                     waiting.append(self._queue.get_nowait())
                 except Empty:
                     break
             self._write([one for one in waiting if not isinstance(one, threading.Event)])
+            if isinstance(last := waiting[-1], _Lines):
+                self._written += len(last.of)
             if missing := self.dropped - self._reported:
                 self._reported += missing
                 self._write([_notice(missing)])
@@ -96,18 +133,24 @@ class LogWriter(logging.Handler):
                 if isinstance(one, threading.Event):
                     one.set()
 
-    def _write(self, events: Sequence[EventDict | str]) -> None:
+    def _write(self, events: Sequence[EventDict | str | _Lines]) -> None:
         lines = []
         for event in events:
             try:
-                lines.append(event if isinstance(event, str) else self._render(event) + "\n")
+                if isinstance(event, str):
+                    lines.append(event)
+                elif isinstance(event, _Lines):
+                    lines.append(event.make(event.of))
+                else:
+                    lines.append(self.render(event) + "\n")
             except Exception as error:  # noqa: BLE001 - a value's own repr may raise anything
-                lines.append(self._render(_notice(1, f"{type(error).__name__}: {error}")) + "\n")
+                lines.append(self.render(_notice(1, f"{type(error).__name__}: {error}")) + "\n")
         try:
             _write_all(self._stream, "".join(lines))
         except (OSError, ValueError):  # nobody will ever read it
-            self.dropped += len(lines)
-            self._reported += len(lines)
+            lost = sum(len(one.of) if isinstance(one, _Lines) else 1 for one in events)
+            self.dropped += lost
+            self._reported += lost
 
 
 def _prepared(record: logging.LogRecord) -> EventDict:
@@ -147,9 +190,9 @@ def _write_all(stream: TextIO, text: str) -> None:
 
 
 @contextmanager
-def configured(form: Literal["json", "console"]) -> Iterator[LogWriter]:
+def configured(form: Literal["json", "console"], level: Level = "info") -> Iterator[LogWriter]:
     """Log by `configure`, and write what is queued at the end, for CLOSING_SECONDS at most."""
-    writer = configure(form)
+    writer = configure(form, level)
     try:
         yield writer
     finally:
@@ -172,10 +215,11 @@ def _writers() -> list[LogWriter]:
     return [one for one in logging.getLogger().handlers if isinstance(one, LogWriter)]
 
 
-def configure(form: Literal["json", "console"]) -> LogWriter:
+def configure(form: Literal["json", "console"], level: Level = "info") -> LogWriter:
     """Configure structlog and the standard library's logging alike, one line per record.
 
     form: "json" for machines, "console" for people.
+    level: The least that is logged, except by the loggers in ALWAYS; default "info".
     """
     renderer: Processor = (
         structlog.processors.JSONRenderer()
@@ -189,7 +233,11 @@ def configure(form: Literal["json", "console"]) -> LogWriter:
         return str(renderer(None, "", event))
 
     structlog.configure(
-        processors=[*_PREPARE, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *_PREPARE,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
@@ -197,6 +245,20 @@ def configure(form: Literal["json", "console"]) -> LogWriter:
     writer = LogWriter(sys.stderr, render)
     root = logging.getLogger()
     root.handlers = [writer]
-    root.setLevel(logging.INFO)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    root.setLevel(level.upper())
+    for name in ALWAYS:
+        logging.getLogger(name).setLevel(logging.INFO)
+    if level != "debug":  # uvicorn's information repeats what Cohort logs
+        logging.getLogger("uvicorn").setLevel(max(root.level, logging.WARNING))
     return writer
+
+
+def access_log(writer: LogWriter, form: Literal["json", "console"]) -> AccessLog:
+    """An access log among the other lines of a writer, in their form."""
+
+    def for_people(requests: Sequence[Answered]) -> str:
+        lines = json_lines(requests).splitlines()
+        return "".join(writer.render(orjson.loads(line)) + "\n" for line in lines)
+
+    make = json_lines if form == "json" else for_people
+    return AccessLog(lambda requests: writer.write_lines(requests, make))

@@ -32,6 +32,7 @@ async def start_rpc(service: Service) -> RpcServer | None:
         max_calls=settings.max_concurrency,
         idle_seconds=settings.keep_alive_seconds,
         authority=service.authority,
+        access_log=service.access_log,
     )
     try:
         await server.start(settings.host, settings.grpc_port, _credentials(service.tls))

@@ -48,13 +48,14 @@ RUNTIME_THREADS = frozenset({"cohort-run", "cohort-load", "cohort-open", "cohort
 
 def serve(settings: Settings) -> None:
     """Serve until a signal. Raises SystemExit where the address is not available."""
-    with logs.configured(settings.log_format) as writer:
+    with logs.configured(settings.log_format, settings.log_level) as writer:
         _serve(settings, writer)
 
 
 def _serve(settings: Settings, writer: logs.LogWriter) -> None:
+    access_log = logs.access_log(writer, settings.log_format) if settings.access_log else None
     try:
-        app = create_app(settings, log_lines_dropped=lambda: writer.dropped)
+        app = create_app(settings, log_lines_dropped=lambda: writer.dropped, access_log=access_log)
     except ConfigProblems as error:
         for problem in error.problems:
             log.error("cannot start", reason=str(problem))  # noqa: TRY400 - the reason suffices

@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 from pydantic import SecretStr
 
+from app.access_log import AccessLog
 from app.auth import Authority
 from app.batching import Watchdog
 from app.callers import ADMIN, Caller, Issuer, KeyRing, KeyWatcher, VerifyingKeys, load_keys
@@ -73,10 +74,18 @@ class Service:
 
     settings: The settings of the process.
     log_lines_dropped: Returns how many log lines were not written, for the metrics; default: 0.
+    access_log: Takes a line for each request; default None: there is none.
     """
 
-    def __init__(self, settings: Settings, *, log_lines_dropped: Callable[[], int] = int) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        log_lines_dropped: Callable[[], int] = int,
+        access_log: AccessLog | None = None,
+    ) -> None:
         self.settings = settings
+        self.access_log = access_log
         self.failed = self.ready = False
         self.keys = KeyRing(_secret(settings.admin_token), issuer=_issuer(settings))
         self.key_watchers = _key_watchers(settings, self.keys)
@@ -180,6 +189,7 @@ class Service:
             lifecycle=self.control_plane,
             authority=self.authority if self.authority.asks_callers else None,
             rules=self.head_rules,
+            access_log=access_log,
         )
         self.keys.on_change(self.hot.forget_heads)
         self._looks = [
@@ -200,6 +210,8 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         """Run the background tasks; the first models load while requests are already accepted."""
         async with AsyncExitStack() as stack:
+            if self.access_log is not None:
+                stack.callback(self.access_log.flush)  # last: until then requests may end
             self.watchdog.start()
             stack.callback(self.watchdog.close)
             stack.callback(self.handshakes.close)

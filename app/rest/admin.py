@@ -8,15 +8,15 @@ from fastapi import APIRouter, Depends, Request
 
 from app.auth import Authority
 from app.control_plane import ControlPlane
-from app.rest.credentials import credentials_in
+from app.rest.credentials import CALLER, credentials_in
 
 
 def operator_only(authority: Authority) -> Any:
     """A dependency that lets an operator's requests pass and refuses all others."""
 
     async def check(request: Request) -> None:
-        action = f"{request.method} {request.url.path}"
-        authority.check_operator(credentials_in(request.scope), action)
+        operator = authority.check_operator(credentials_in(request.scope))
+        request.scope[CALLER] = operator.name
 
     return Depends(check)
 

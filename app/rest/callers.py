@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.auth import Authority
 from app.errors import CohortError
-from app.rest.credentials import PRIORITY, VISIBLE, credentials_in
+from app.rest.credentials import CALLER, PRIORITY, VISIBLE, credentials_in
 from app.rest.errors import log_http_refusal, response_to
 from app.rest.limits import no_more_input
 from app.rest.request_ids import id_of_refused
@@ -67,6 +67,7 @@ class CallersOnly:
             await self._refuse(error, scope, send)
             return
         scope[VISIBLE], scope[PRIORITY] = caller.models, caller.priority
+        scope[CALLER] = caller.name
         try:
             await self.app(scope, receive, send)
         finally:

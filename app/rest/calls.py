@@ -20,6 +20,7 @@ from app.codec.codec_thread import codec_thread
 from app.data_plane import DataPlane, Lease, MemoryHold, Outputs, Sticky, count_bytes, sticky_key
 from app.errors import Cancelled, CohortError, NotLoaded
 from app.rest.credentials import priority_of, visible_to
+from app.rest.log_lines import LEASE
 from app.tensors import Arrays
 
 T = TypeVar("T")
@@ -139,6 +140,7 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
     except NotLoaded as error:
         waiting = plane.pick_loaded(error, pick, call.timeout)
         lease, timeout = await cancel_on_disconnect(request, waiting)
+    request.scope[LEASE] = lease
     with lease:
         large = large or call.decode_work(lease) > LARGE_BYTES
         if large:

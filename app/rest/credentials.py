@@ -13,6 +13,9 @@ VISIBLE = "cohort.visible"
 CERTIFICATE = "cohort.certificate"
 """Where a scope keeps the names in the client certificate of its connection."""
 
+CALLER = "cohort.caller"
+"""Where it keeps the name of its caller, for the logs."""
+
 PRIORITY = "cohort.priority"
 """Where it keeps the priority of its caller; 0 where there is none."""
 

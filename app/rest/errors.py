@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from app.access_log import shown_path
 from app.errors import (
     Cancelled,
     CohortError,
@@ -29,16 +30,13 @@ from app.errors import (
     Unauthorized,
     UnsupportedMedia,
     quoted,
-    shortened,
 )
 from app.refusals import known_error, log_refusal
 from app.rest.calls import JSON, Encoded
+from app.rest.log_lines import LEFT
 from app.rest.request_ids import id_of_refused
 
 log = structlog.get_logger("cohort.rest")
-
-LONGEST_PATH = 200
-"""Characters of a path that a log line shows; headers have many more."""
 
 HTTP_STATUS: Mapping[type[CohortError], HTTPStatus] = {
     InvalidInput: HTTPStatus.BAD_REQUEST,
@@ -99,9 +97,9 @@ def response_to(error: CohortError, headers: Mapping[str, str] | None = None) ->
     )
 
 
-def log_http_refusal(error: CohortError, path: str, request_id: str) -> None:
+def log_http_refusal(error: CohortError, path: str | bytes, request_id: str) -> None:
     """One line for a request to `path` that was refused or failed."""
-    log_refusal(log, error, request_id, path=shortened(path, LONGEST_PATH))
+    log_refusal(log, error, request_id, path=shown_path(path))
 
 
 def install_error_handlers(app: FastAPI) -> None:
@@ -109,6 +107,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(CohortError)
     async def refuse(request: Request, error: CohortError) -> Response:
+        request.scope[LEFT] = isinstance(error, Cancelled)
         log_http_refusal(error, request.scope["path"], id_of_refused(request.scope))
         return response_to(error)
 

@@ -41,4 +41,6 @@ class AdminCalls:
 
     def _check(self, call: RpcCall, method: str, model: str) -> None:
         """Raise Unauthorized or Forbidden unless the operator calls."""
-        self._authority.check_operator(credentials_of(call.context), f"{method} {quoted(model)}")
+        call.trace.action = f"{method} {quoted(model)}"
+        operator = self._authority.check_operator(credentials_of(call.context))
+        call.trace.caller = operator.name

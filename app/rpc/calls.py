@@ -5,6 +5,7 @@ Messages are parsed here and not by gRPC, which gives INTERNAL for one that it c
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from traceback import clear_frames
@@ -20,7 +21,8 @@ from app.errors import InvalidInput
 from app.refusals import known_error
 from app.request_ids import REQUEST_ID, new_request_id, readable
 from app.rpc.certificates import names_in_pem
-from app.rpc.errors import details_of, grpc_status, log_grpc_refusal, metadata_of
+from app.rpc.errors import details_of, grpc_status, metadata_of
+from app.rpc.tracing import ADMIN_METHODS, Trace
 from app.rpc.transfers import CallMetadata, Context, Transfers
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"  # subscripts are for checkers
@@ -39,12 +41,14 @@ class RpcCall(NamedTuple):
     """A call that was let in.
 
     context: gRPC's own of it.
+    trace: What the logs say of it.
     models: The models that its caller may see; None: all of them.
     hold: What it holds of the process's memory.
     priority: The priority of its caller; default 0.
     """
 
     context: Context
+    trace: Trace
     models: frozenset[str] | None
     hold: MemoryHold
     priority: int = 0
@@ -62,18 +66,19 @@ class CallerGate:
             self._authority.caller(credentials_of(context))
 
     @contextmanager
-    def enter(self, context: Context, hold: MemoryHold) -> Iterator[RpcCall]:
+    def enter(self, context: Context, trace: Trace, hold: MemoryHold) -> Iterator[RpcCall]:
         """Hold a request's place in its caller's quota, beside its memory.
 
         Raises Unauthorized, NotReady, or Overloaded where the quota is used up.
         """
         if not self._authority.asks_callers:
-            yield RpcCall(context, None, hold)
+            yield RpcCall(context, trace, None, hold)
             return
         caller = self._authority.caller(credentials_of(context))
+        trace.caller = caller.name
         counted = caller.enter()
         try:
-            yield RpcCall(context, caller.models, hold, caller.priority)
+            yield RpcCall(context, trace, caller.models, hold, caller.priority)
         finally:
             if counted:
                 caller.leave()
@@ -118,19 +123,23 @@ def unary_bytes(
 
     async def call(requests: object, context: Context) -> bytes:
         del requests
-        begin_call(context, transfers)
+        trace = begin_call(context, transfers, method)
         try:
             with transfers.memory.hold() as hold:
                 if gate is None:
                     with transfers.enter_open():
-                        response = await serve(RpcCall(context, None, hold))
+                        response = await serve(RpcCall(context, trace, None, hold))
                 else:
-                    with gate.enter(context, hold) as entered:
+                    with gate.enter(context, trace, hold) as entered:
                         response = await serve(entered)
+        except CancelledError:
+            trace.end(left(context))
+            raise
         except Exception as error:
-            await refuse(context, error, method)
+            await refuse(context, error, trace)
             raise  # never reached
         transfers.hold_response(context, len(response))
+        trace.end(grpc.StatusCode.OK, len(response))
         return response
 
     async def serve(entered: RpcCall) -> bytes:
@@ -144,15 +153,26 @@ def unary_bytes(
     return method, grpc.stream_unary_rpc_method_handler(call)
 
 
-def begin_call(context: Context, transfers: Transfers) -> None:
+def begin_call(context: Context, transfers: Transfers, method: str) -> Trace:
     """Note what a call came with, and give its `x-request-id` back."""
     metadata = context.invocation_metadata() or ()
     transfers.begin(context, metadata)
-    if request_id := _id_in(metadata):
+    request_id = _id_in(metadata)
+    if not request_id and method in ADMIN_METHODS:
+        request_id = new_request_id().decode()  # whoever reads its line can find the call
+    if request_id:
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
+    return Trace(method, context, request_id, transfers.access_log)
 
 
-async def refuse(context: Context, error: Exception, method: str) -> None:
+def left(context: Context) -> grpc.StatusCode:
+    """What becomes of a call that was cancelled: its time is over, or its caller has left."""
+    seconds: float | None = context.time_remaining()  # the stubs know of no call without
+    late = seconds is not None and seconds <= 0
+    return grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED
+
+
+async def refuse(context: Context, error: Exception, trace: Trace) -> None:
     """End the call with what `error` is in gRPC. Always raises.
 
     gRPC never lets go of what is raised, with all that its frames hold: those of `error` forget it.
@@ -160,10 +180,10 @@ async def refuse(context: Context, error: Exception, method: str) -> None:
     if isinstance(error, aio.AbortError):
         raise error
     ours = known_error(error)
-    request_id = sent_id(context) or new_request_id().decode()
-    log_grpc_refusal(ours, method, request_id)
+    trace.refuse(ours)
     _forget_locals(error)
-    await context.abort(grpc_status(ours), details_of(ours), metadata_of(ours, request_id))
+    about = metadata_of(ours, trace.request_id)
+    await context.abort(grpc_status(ours), details_of(ours), about)
 
 
 def _forget_locals(error: BaseException | None) -> None:
@@ -173,12 +193,8 @@ def _forget_locals(error: BaseException | None) -> None:
         error = error.__context__
 
 
-def sent_id(context: Context) -> str:
-    """The `x-request-id` of a call's metadata; "" where there is none that can be passed on."""
-    return _id_in(context.invocation_metadata() or ())
-
-
 def _id_in(metadata: CallMetadata) -> str:
+    """The `x-request-id` of a call's metadata; "" where there is none that can be passed on."""
     sent = find_metadata(metadata, REQUEST_ID)
     return "" if sent is None else readable(sent.encode("latin-1", "replace")).decode()
 

@@ -60,12 +60,12 @@ class Health:
 
     async def _watch(self, requests: object, context: Context) -> None:
         del requests
-        begin_call(context, self._transfers)
+        trace = begin_call(context, self._transfers, "Watch")
         try:
             with self._transfers.enter_open():
                 await self._tell(context)
         except CohortError as error:
-            await refuse(context, error, "Watch")
+            await refuse(context, error, trace)
 
     async def _tell(self, context: Context) -> None:
         with self._transfers.memory.hold() as hold:

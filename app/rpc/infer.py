@@ -16,6 +16,7 @@ from app.open_inference import Inference
 from app.rpc.calls import find_metadata
 from app.rpc.contents import read_request, write_response
 from app.rpc.inference_pb2 import ModelInferResponse, ModelStreamInferResponse
+from app.rpc.tracing import Trace
 from app.rpc.transfers import CallMetadata
 from app.rpc.wire import InferMessage, Part, delimited, read_at_once, read_whole
 
@@ -58,6 +59,7 @@ class InferCalls:
         models: frozenset[str] | None = None,
         *,
         hold: MemoryHold,
+        trace: Trace | None = None,
         priority: int = 0,
         streamed: bool = False,
     ) -> bytes:
@@ -68,6 +70,7 @@ class InferCalls:
         metadata: Returns the call's metadata, which may hold a sticky key; default none.
         models: The models that the caller may see; default None: all of them.
         hold: Takes what the tensors need, beside the message.
+        trace: Is told of the lease; default None: nobody is.
         priority: The caller's; default 0.
         streamed: Whether the response is one of a stream's.
 
@@ -94,6 +97,8 @@ class InferCalls:
             lease = pick()
         except NotLoaded as error:
             lease, wanted = await plane.pick_loaded(error, pick, wanted)
+        if trace is not None:
+            trace.lease = lease
         try:
             inference = Inference(request)
             large = inference.decode_work(lease) > LARGE_BYTES

@@ -23,7 +23,7 @@ def reflection_handlers(services: Iterable[str], transfers: Transfers) -> grpc.G
 
     async def reflect(requests: object, context: Context) -> None:
         del requests
-        begin_call(context, transfers)
+        trace = begin_call(context, transfers, METHOD)
 
         async def received() -> AsyncIterator[ServerReflectionRequest]:
             data = await transfers.receive(context, due=True, anyone=True)
@@ -39,7 +39,7 @@ def reflection_handlers(services: Iterable[str], transfers: Transfers) -> grpc.G
                 async for response in responses:  # the stubs take it for a coroutine
                     await transfers.write(context, response.SerializeToString())
         except CohortError as error:
-            await refuse(context, error, METHOD)
+            await refuse(context, error, trace)
 
     handler: Handler = grpc.stream_stream_rpc_method_handler(reflect)
     return grpc.method_handlers_generic_handler(reflection.SERVICE_NAME, {METHOD: handler})

@@ -11,6 +11,7 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+from app.access_log import AccessLog
 from app.auth import Authority
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
@@ -56,6 +57,7 @@ class RpcServer:
     max_calls: How many calls may be in progress; further ones get RESOURCE_EXHAUSTED.
     idle_seconds: How long a connection may have no call.
     authority: Decides who may call, and who may load and unload models.
+    access_log: Takes a line for each call; default None: there is none.
     """
 
     def __init__(
@@ -68,10 +70,14 @@ class RpcServer:
         max_calls: int,
         idle_seconds: float,
         authority: Authority,
+        access_log: AccessLog | None = None,
     ) -> None:
         self._infer_calls = InferCalls(data, max_message_bytes)
         self._transfers = Transfers(
-            data.memory, max_message_bytes, max(1, max_calls // OPEN_CALLS_SHARE)
+            data.memory,
+            max_message_bytes,
+            max(1, max_calls // OPEN_CALLS_SHARE),
+            access_log,
         )
         self._gate = CallerGate(authority)
         read = self._infer_calls.read
@@ -139,7 +145,7 @@ class RpcServer:
         return await self._answer(await self._infer_calls.read(data), call, streamed=False)
 
     async def _answer(self, read: InferMessage, call: RpcCall, *, streamed: bool = True) -> bytes:
-        context, models, hold, priority = call
+        context, trace, models, hold, priority = call
 
         def metadata() -> CallMetadata:
             return context.invocation_metadata() or ()
@@ -149,6 +155,7 @@ class RpcServer:
             context.time_remaining,
             metadata,
             models,
+            trace=trace,
             hold=hold,
             priority=priority,
             streamed=streamed,

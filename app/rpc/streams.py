@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 
 import grpc
+from grpc import StatusCode
 
 from app.data_plane import SMALL_BYTES, MemoryHold
 from app.errors import NotReady
 from app.refusals import known_error
-from app.request_ids import new_request_id
-from app.rpc.calls import CallerGate, Handler, RpcCall, begin_call, refuse, sent_id
-from app.rpc.errors import details_of, log_grpc_refusal
+from app.rpc.calls import CallerGate, Handler, RpcCall, begin_call, left, refuse
+from app.rpc.errors import details_of
 from app.rpc.inference_pb2 import ModelStreamInferResponse
+from app.rpc.tracing import Trace
 from app.rpc.transfers import Context, Transfers
 from app.rpc.wire import InferMessage
 
@@ -61,18 +63,18 @@ class Streams:
 
     async def _serve(self, requests: object, context: Context) -> None:
         del requests  # received by `transfers`
-        begin_call(context, self._transfers)
+        trace = begin_call(context, self._transfers, self._method)
         try:
             self._gate.check(context)
             with ExitStack() as holds:
-                await self._answer_all(context, holds)
+                await self._answer_all(context, trace, holds)
         except Exception as error:  # noqa: BLE001 - told and logged
             inner = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
-            await refuse(context, inner, self._method)
+            await refuse(context, inner, trace)
         if self._closed.is_set():
-            await refuse(context, NotReady("the server is shutting down"), self._method)
+            await refuse(context, NotReady("the server is shutting down"), trace)
 
-    async def _answer_all(self, context: Context, holds: ExitStack) -> None:
+    async def _answer_all(self, context: Context, trace: Trace, holds: ExitStack) -> None:
         responses: asyncio.Queue[tuple[asyncio.Task[bytes], MemoryHold] | None] = asyncio.Queue()
         places: asyncio.Queue[MemoryHold] = asyncio.Queue()
         for _ in range(IN_FLIGHT):
@@ -83,7 +85,7 @@ class Streams:
             async def read() -> None:
                 hold = await places.get()
                 while (data := await self._transfers.receive(context)) is not None:
-                    task = tasks.create_task(self._one(data, context, hold))
+                    task = tasks.create_task(self._one(data, context, trace.of_message(), hold))
                     responses.put_nowait((task, hold))
                     hold = await places.get()
 
@@ -107,18 +109,21 @@ class Streams:
                 with suppress(asyncio.CancelledError):
                     await task
 
-    async def _one(self, data: bytes, context: Context, hold: MemoryHold) -> bytes:
+    async def _one(self, data: bytes, context: Context, trace: Trace, hold: MemoryHold) -> bytes:
         """One response, which `hold` goes on holding; a request that fails ends no stream."""
         response = ModelStreamInferResponse()
         try:
             request = await self._read(await self._transfers.unpack(data, hold))
             response.infer_response.id = request.message.id
-            with self._gate.enter(context, hold) as call:
+            with self._gate.enter(context, trace, hold) as call:
                 answer = await self._infer(request, call)
+            trace.end(StatusCode.OK, len(answer))
+        except CancelledError:
+            trace.end(left(context))
+            raise
         except Exception as error:  # noqa: BLE001 - told and logged
             ours = known_error(error)
-            request_id = sent_id(context) or new_request_id().decode()
-            log_grpc_refusal(ours, self._method, request_id)
+            trace.refuse(ours)
             response.error_message = f"{ours.code}: {details_of(ours)}"
             # It knows this frame, and would keep itself and the request until garbage is collected.
             del ours

@@ -18,6 +18,7 @@ from time import monotonic
 import structlog
 from grpc import aio
 
+from app.access_log import AccessLog
 from app.codec.compression import decompress, detect_coding
 from app.data_plane import SMALL_BYTES, MemoryBudget, MemoryHold
 from app.data_plane.pace import BODY_TOO_SLOW, MIN_BYTES_PER_SECOND, WINDOW_SECONDS, Pace
@@ -132,10 +133,18 @@ class Transfers:
     memory: The budget in which both count.
     max_message_bytes: The size of a message at most, also unpacked.
     max_open_calls: How many calls that need no key may be in progress.
+    access_log: Takes a line for each call; default None: there is none.
     """
 
-    def __init__(self, memory: MemoryBudget, max_message_bytes: int, max_open_calls: int) -> None:
+    def __init__(
+        self,
+        memory: MemoryBudget,
+        max_message_bytes: int,
+        max_open_calls: int,
+        access_log: AccessLog | None = None,
+    ) -> None:
         self.memory = memory
+        self.access_log = access_log
         self._limit = max_message_bytes
         self._open_calls, self._max_open_calls = 0, max_open_calls
         self._connections: dict[PeerAddress, _Connection] = {}

@@ -655,7 +655,8 @@ def test_a_callers_key_operates_nothing(servers: Servers) -> None:
 def logged_actions(server: Cohort) -> set[tuple[str, str]]:
     """The admins by name, and what they did, as far as that is in the log yet."""
     lines = [json.loads(line) for line in server.logged.splitlines() if line.endswith("}")]
-    return {(one["admin"], one["action"]) for one in lines if one.get("event") == "admin request"}
+    admin = [one for one in lines if one.get("event") == "admin request"]
+    return {(one["caller"], one["action"]) for one in admin if one["result"] == "done"}
 
 
 # --- While the file changes

@@ -71,7 +71,7 @@ class Request:
     def fail(self, error: Exception) -> None:
         self._end(error)
 
-    def succeed(self, body: bytes) -> None:
+    def succeed(self, body: bytes, served: ServedVersion) -> None:
         self.writing()
         self._end(orjson.loads(body)["outputs"]["y"])
 
@@ -476,7 +476,7 @@ def test_groups_are_by_model_input_and_width() -> None:
         [[16, 2]],
     ]  # fmt: skip
     assert plane.engine.ran == [4]
-    with mock.patch.object(form, "succeed", form.became.append):
+    with mock.patch.object(form, "succeed", lambda body, _: form.became.append(body)):
         plane.answer(form)
     assert orjson.loads(form.became[0])["prediction"] == [[14, 2]]
 

@@ -12,6 +12,7 @@ import pytest
 
 from app.data_plane import DataPlane, MemoryBudget
 from app.data_plane.coalescing import Coalescer
+from app.data_plane.lease import ServedVersion
 from app.errors import CohortError, NotReady
 from app.metrics import Metrics
 from app.rollouts import parse_rollouts
@@ -45,7 +46,7 @@ class Request:
     def refuse(self, error: CohortError) -> None:
         self._note("refused", error.code)
 
-    def succeed(self, body: bytes) -> None:
+    def succeed(self, body: bytes, served: ServedVersion) -> None:
         self._note("succeeded", json.loads(body))
 
     def fail(self, error: Exception) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -12,6 +13,7 @@ import pytest
 import structlog
 from structlog.typing import EventDict
 
+from app.access_log import AccessLog, Facts, json_lines
 from app.main import logs
 from app.main.logs import LogWriter
 from tests.pipes import fill
@@ -135,3 +137,60 @@ def test_stream_that_nobody_will_read_counts_its_lines() -> None:
         writer.handle(log_record("lost"))
         assert writer.flush_within(PATIENCE)
         assert writer.dropped == 1
+
+
+def test_lines_of_requests_are_bounded_and_what_finds_no_room_is_counted() -> None:
+    """Nobody reads the pipe: the event loop goes on, and the log says later what it lacks."""
+    reading, writing = os.pipe()
+    fill(writing, b".")
+    with os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "w") as stream:
+        writer = LogWriter(stream, json.dumps, limit=100)
+        access_log = logs.access_log(writer, "json")
+        facts = Facts("POST", b"/predict", 200, "iris", "1")
+
+        async def add(count: int) -> None:
+            for _ in range(count):
+                access_log.add((1.0, 0.5, 10, b"", facts))
+            access_log.flush()
+
+        asyncio.run(add(1500))
+        assert writer.dropped == 1400
+        lines = (json.loads(line.lstrip(b".")) for line in pipe)
+        seen = [next(lines)["event"] for _ in range(101)]
+    assert seen.count("request") == 100
+
+
+def test_a_line_of_a_request_says_what_is_known_and_no_more() -> None:
+    """Keys without a value are left out; a path loses its query and its controls."""
+    text = json_lines([(2.5, 2.0, 7, 'a"b', Facts("GET", "/x\n?key=1", 404))])
+    line = json.loads(text)
+    assert text.count("\n") == 1
+    del line["timestamp"], line["event"], line["logger"], line["level"]
+    expected = {"method": "GET", "path": "/x\\n", "status": 404}
+    assert line == {"ms": 500.0, "bytes": 7, "request_id": 'a"b', **expected}
+
+
+def test_lines_of_requests_for_people_are_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """In the form of all other lines."""
+
+    async def add(access_log: AccessLog) -> None:
+        access_log.add((2.5, 2.0, 7, b"", Facts("GET", "/x", 404)))
+        access_log.flush()
+
+    with logs.configured("console") as writer:
+        asyncio.run(add(logs.access_log(writer, "console")))
+    assert "status=404" in capsys.readouterr().err
+
+
+def test_level_is_the_least_that_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of ours and of libraries; who operates the server is always on record."""
+    with logs.configured("json", "error"):
+        for name in ("tests.main", "cohort.admin"):
+            structlog.get_logger(name).info("a line")
+        logging.getLogger("tests.main").warning("from elsewhere")
+        structlog.get_logger("tests.main").error("failed")
+    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(one["logger"], one["event"]) for one in events] == [
+        ("cohort.admin", "a line"),
+        ("tests.main", "failed"),
+    ]

@@ -15,7 +15,7 @@ It uses these parts of uvicorn: `HttpToolsProtocol` with its parser callbacks, `
 tests/rest/hot/test_uvicorn.py.
 """
 
-from app.rest.hot.protocol import protocol_factory
+from app.rest.hot.logged import protocol_factory
 from app.rest.hot.shared import Hot
 from app.rest.hot.watched import WatchedConnection
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from time import time
 
 from app.auth import Caller, Credentials
+from app.data_plane import ServedVersion
 from app.errors import CohortError, Overloaded, Unauthorized
 from app.rest.callers import ends_connection
 from app.rest.calls import Encoded, Route
@@ -82,11 +83,11 @@ class CountedCycle(HotCycle):
 
     _counted = True
 
-    def succeed(self, body: bytes) -> None:
+    def succeed(self, body: bytes, served: ServedVersion) -> None:
         """Answer with the body of a successful response, whose request has been counted."""
         if self._counted:
             self._end_counted()
-        HotCycle.succeed(self, body)  # as `super().succeed`, which takes 0.05 µs longer
+        HotCycle.succeed(self, body, served)  # as `super().succeed`, which takes 0.05 µs longer
 
     def end(self, status: int, encoded: Encoded) -> None:
         """Answer, now or when all earlier requests are answered."""

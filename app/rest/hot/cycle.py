@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from app.codec import LARGE_BYTES
 from app.codec.codec_thread import codec_thread
 from app.data_plane import SMALL_BYTES, Lease, MemoryHold, Outputs, Sticky, count_bytes
+from app.data_plane.lease import ServedVersion
 from app.errors import Cancelled, CohortError, InferenceFailed, NotLoaded, Overloaded
 from app.refusals import known_error
 from app.request_ids import REQUEST_ID, new_request_id
@@ -46,7 +47,7 @@ class Connection(Protocol):
     def send(self, cycle: HotCycle, status: int, encoded: Encoded) -> None:
         """Write a response and continue with the next request."""
 
-    def try_send_success(self, cycle: HotCycle, body: bytes) -> bool:
+    def try_send_success(self, cycle: HotCycle, body: bytes, served: ServedVersion) -> bool:
         """Write a successful JSON response with a cached head; False where only `send` can."""
 
 
@@ -72,6 +73,9 @@ class HotCycle:
     response_complete: Whether it was answered, or needs no response any more.
     disconnected: Whether the connection was lost.
     refusal: Why it is not answered otherwise, where that is known by its head.
+    lease: Its hold on a version, until it is answered; None where it has none of its own.
+    served: The version that answered it together with others; None where it was answered alone.
+    began: When its head was read, in seconds on the monotonic clock; 0.0 where nobody asks.
     """
 
     request_id = b""
@@ -81,12 +85,14 @@ class HotCycle:
     response_complete = False
     disconnected = False
     refusal: CohortError | None = None
+    served: ServedVersion | None = None
+    began = 0.0
     message_event = _NO_EVENT
     _parts: list[bytes | bytearray] | None = None
     _size = 0
     _body = b""  # the whole body, while earlier requests are answered
     _call: Call | None = None
-    _lease: Lease | None = None
+    lease: Lease | None = None
     _early: tuple[int, Encoded] | None = None  # a response that waits for earlier ones
     _work: asyncio.Future[Any] | None = None  # its work on the codec thread
     _left: float | None = None  # of the caller's time, once a model loaded on demand
@@ -167,19 +173,14 @@ class HotCycle:
     def leave(self) -> None:
         """Cancel the request: the connection was lost."""
         self.disconnected = self.response_complete = True
-        if self._lease is not None:
-            self._lease.leave()
-            self._lease.close(Cancelled("the caller left"))
+        if self.lease is not None:
+            self.lease.leave()
+            self.lease.close(Cancelled("the caller left"))
         if self._work is not None:
             self._work.cancel()
         self._release()
         self._parts = None
         self._body = b""
-
-    @property
-    def path(self) -> str:
-        """The path as it was sent, for the log."""
-        return self.head.url.decode("latin-1")
 
     # -- from body to response
 
@@ -199,7 +200,7 @@ class HotCycle:
                 self.refuse(error)
                 return
             if long:
-                self._submit_long(call)
+                self._submit_picked(call, (self._pick(call), None))
             else:
                 self._submit(call)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a response
@@ -237,11 +238,8 @@ class HotCycle:
             self._memory.set(max(self._memory.size, count_bytes(arrays.values())))
         lease.submit(arrays, self._reply, timeout=self._left or call.timeout)
 
-    def _submit_long(self, call: Call) -> None:
-        """As `_submit`, on the codec thread where decoding takes long."""
-        self._submit_picked(call, (self._pick(call), None))
-
     def _submit_picked(self, call: Call, picked: tuple[Lease, float | None]) -> None:
+        """As `_submit`, on the codec thread where decoding takes long."""
         lease, self._left = picked
         if call.decode_work(lease) <= LARGE_BYTES:
             self._submit_decoded(lease, call, call.decode(lease))
@@ -255,7 +253,7 @@ class HotCycle:
 
     def _pick(self, call: Call) -> Lease:
         self._call = call
-        lease = self._lease = self.head.plane.pick(
+        lease = self.lease = self.head.plane.pick(
             call.model, call.version, key_of=self._key_of, label=call.label
         )
         return lease
@@ -337,7 +335,7 @@ class HotCycle:
         self._work = work
 
     def _reply(self, outputs: Outputs | None, error: CohortError | None) -> None:
-        call, lease = self._call, self._lease
+        call, lease = self._call, self.lease
         if outputs is None or call is None or lease is None:
             self.fail(error or InferenceFailed("no answer"))
             return
@@ -352,14 +350,15 @@ class HotCycle:
         else:
             self._succeed(encoded)
 
-    def succeed(self, body: bytes) -> None:
+    def succeed(self, body: bytes, served: ServedVersion) -> None:
         """Answer with the body of a successful response, whose request has been counted."""
-        if not self.protocol.try_send_success(self, body):
+        if not self.protocol.try_send_success(self, body, served):
+            self.served = served
             self.end(200, Encoded(body, JSON))
 
     def _succeed(self, encoded: Encoded) -> None:
-        if self._lease is not None:
-            self._lease.close()
+        if self.lease is not None:
+            self.lease.close()
         self.end(200, encoded)
 
     def fail(self, error: Exception) -> None:
@@ -369,10 +368,10 @@ class HotCycle:
             self._after(self.protocol.loop.create_task(picking), partial(self._submit_picked, call))
             return
         known = known_error(error)
-        if self._lease is not None:
-            self._lease.close(known)  # adds the model and version to it
+        if self.lease is not None:
+            self.lease.close(known)  # adds the model and version to it
         self.request_id = self.request_id or new_request_id()
-        log_http_refusal(known, self.path, self.request_id.decode())
+        log_http_refusal(known, self.head.url, self.request_id.decode())
         self.end(http_status(known), encoded_error(known))
 
     def end(self, status: int, encoded: Encoded) -> None:
@@ -385,9 +384,9 @@ class HotCycle:
                 self._its_memory().set(len(encoded.body))
             return
         self.response_complete = True
-        self._call = self._lease = None
         self._release()
         self.protocol.send(self, status, encoded)
+        self._call = self.lease = None
 
     def _its_memory(self) -> MemoryHold:
         if self._memory is None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import httptools
 
+from app.data_plane import ServedVersion
 from app.errors import CohortError, InvalidInput, TooLarge
 from app.request_ids import readable
 from app.rest.calls import JSON, Encoded
@@ -22,11 +21,6 @@ from app.rest.hot.shared import MAX_READ_AHEAD_BYTES, Hot
 from app.rest.hot.watched import WatchedConnection
 from app.rest.limits import BEHIND, too_large
 from app.rest.request_ids import REQUEST_ID_HEADER
-
-
-def protocol_factory(hot: Hot) -> Callable[..., HotProtocol]:
-    """Make the `http` argument of `uvicorn.Config`."""
-    return partial(HotProtocol, hot)
 
 
 class HotProtocol(WatchedConnection):
@@ -52,9 +46,7 @@ class HotProtocol(WatchedConnection):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel all requests that are not answered yet."""
-        for cycle in {self._front, *(cycle for cycle, _ in self.pipeline), self.cycle} - {None}:
-            if cycle.response_complete:
-                continue
+        for cycle in self._open_cycles():
             if isinstance(cycle, HotCycle):
                 cycle.leave()
             else:
@@ -63,6 +55,11 @@ class HotProtocol(WatchedConnection):
         self.pipeline.clear()
         super().connection_lost(exc)
         self.cycle = self._front = None  # a reference cycle, with all they hold
+
+    def _open_cycles(self) -> list[Any]:
+        """The requests that are not answered yet."""
+        read = {self._front, *(cycle for cycle, _ in self.pipeline), self.cycle} - {None}
+        return [cycle for cycle in read if not cycle.response_complete]
 
     def data_received(self, data: bytes) -> None:
         """Look up a cached head whose whole body follows it; parse everything else."""
@@ -286,7 +283,7 @@ class HotProtocol(WatchedConnection):
         else:
             super()._start_asgi_task(cycle, app)
 
-    def try_send_success(self, cycle: HotCycle, body: bytes) -> bool:
+    def try_send_success(self, cycle: HotCycle, body: bytes, served: ServedVersion) -> bool:
         """Write a successful JSON response with a cached head; False where only `send` can."""
         if cycle.request_id or self.pipeline or self._ended or not cycle.keep_alive:
             return False

@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
+from app.access_log import AccessLog
 from app.auth import Authority
 from app.data_plane import DataPlane
 from app.rest.calls import Route
@@ -89,6 +90,7 @@ class Hot:
         Default None: any number.
     authority: Tells callers by their keys; None: callers need none.
     rules: What the head of every request must be; default: for any host.
+    access_log: Takes a line for each response; default None: there is none.
     """
 
     def __init__(
@@ -103,8 +105,10 @@ class Hot:
         max_connections_per_address: int | None = None,
         authority: Authority | None = None,
         rules: HeadRules | None = None,
+        access_log: AccessLog | None = None,
     ) -> None:
         self.plane = plane
+        self.access_log = access_log
         self.authority = authority
         self.rules = rules or HeadRules()
         self.lifecycle = lifecycle

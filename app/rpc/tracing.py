@@ -1,0 +1,94 @@
+"""What the logs say of a call, gathered while it is served."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from grpc import StatusCode
+
+from app.access_log import AccessLog, Facts
+from app.audit import AdminResult, log_admin_request
+from app.data_plane import Lease
+from app.errors import CohortError
+from app.request_ids import new_request_id
+from app.rpc.errors import grpc_status, log_grpc_refusal
+from app.rpc.sockets import parse_peer
+from app.rpc.transfers import Context
+
+ADMIN_METHODS = frozenset({"RepositoryModelLoad", "RepositoryModelUnload"})
+"""Calls that are an operator's."""
+
+_FAILED = frozenset({StatusCode.INTERNAL, StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED})
+
+
+class Trace:
+    """One call, or one message of a stream.
+
+    lease: The lease that answered it; None where none did.
+    caller: The name of its caller; "": callers need no key, or it was refused.
+    action: What an operator asked for; default: the method.
+    request_id: The id that was sent; "" until the call is refused where none was.
+
+    method: The name of the method.
+    context: gRPC's own of the call.
+    access_log: Takes its line; None: there is none.
+    """
+
+    __slots__ = (
+        "_access_log", "_began", "_context", "_method", "action", "caller", "lease", "request_id",
+    )  # fmt: skip
+
+    def __init__(
+        self, method: str, context: Context, request_id: str, access_log: AccessLog | None
+    ) -> None:
+        self._method = method
+        self._context = context
+        self._access_log = access_log
+        self._began = monotonic()
+        self.request_id = request_id
+        self.lease: Lease | None = None
+        self.caller = ""
+        self.action = method
+
+    def of_message(self) -> Trace:
+        """For one message of this stream, which arrives now."""
+        return Trace(self._method, self._context, self.request_id, self._access_log)
+
+    def refuse(self, error: CohortError) -> None:
+        """Log that the call is refused or fails, and how it ends."""
+        self.request_id = self.request_id or new_request_id().decode()
+        log_grpc_refusal(error, self._method, self.request_id)
+        self.end(grpc_status(error))
+
+    def end(self, code: StatusCode, size: int = 0) -> None:
+        """Log how the call ends: with this code, and a response of `size` bytes."""
+        if self._method in ADMIN_METHODS:
+            log_admin_request(
+                self.action,
+                caller=self.caller,
+                address=parse_peer(self._context.peer())[0],
+                request_id=self.request_id,
+                result=_result(code),
+                status=code.name,
+            )
+        if self._access_log is None:
+            return
+        lease = self.lease
+        facts = Facts(
+            self._method,
+            "",
+            code.name,
+            "" if lease is None else lease.model,
+            "" if lease is None else lease.version,
+            "" if lease is None else lease.variant,
+            self.caller,
+        )
+        self._access_log.add((monotonic(), self._began, size, self.request_id, facts))
+
+
+def _result(code: StatusCode) -> AdminResult:
+    if code is StatusCode.OK:
+        return "done"
+    if code is StatusCode.CANCELLED:
+        return "left"
+    return "failed" if code in _FAILED else "refused"
