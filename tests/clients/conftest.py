@@ -40,6 +40,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     shutil.copytree(MODELS / "iris", models / "iris")
     shutil.copytree(MODELS / "digits", models / "digits")
     (models / "digits/config.yaml").write_text("versions: all\n")
-    (models / "slow/config.yaml").write_text("timeout_ms: 600000\n")
-    with cohort(models, folder, admin_token=TOKEN, max_body_mb=4, grpc_port=free_port()) as started:
+    (models / "slow/config.yaml").write_text("timeout_ms: 600000\nload_timeout_s: 600\n")
+    with cohort(
+        models,
+        folder,
+        admin_token=TOKEN,
+        max_body_mb=4,
+        grpc_port=free_port(),
+        inspection_seconds=0,
+    ) as started:
         yield started

@@ -172,6 +172,10 @@ def fleet(models: Path, folder: Path) -> Iterator[Fleet]:
         started.close()
 
 
+PAUSE = 0.03
+"""Seconds between an answer and a caller's next request: what the machine has is for replicas."""
+
+
 @dataclass
 class Calls:
     """Who answered, by version and by kind of caller, and what was not answered as it should be."""
@@ -179,14 +183,14 @@ class Calls:
     versions: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
-    going: bool = True
+    over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def call(self, port: int, body: bytes, *, kind: str, reuse: bool) -> None:
         """Ask again and again, over one connection or over a new one each time."""
         head = f"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n"
         request = (head + ("" if reuse else "connection: close\r\n") + "\r\n").encode() + body
         streams = None
-        while self.going:
+        while not self.over.is_set():
             again = False
             try:
                 streams = streams or await asyncio.open_connection("127.0.0.1", port)
@@ -207,6 +211,8 @@ class Calls:
             if streams and not again:
                 await close(streams[1])
                 streams = None
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.over.wait(), PAUSE)
         if streams:
             await close(streams[1])
 
@@ -231,4 +237,4 @@ async def calling(port: int, bodies: dict[str, bytes]) -> AsyncIterator[Calls]:
         try:
             yield calls
         finally:
-            calls.going = False
+            calls.over.set()

@@ -9,9 +9,10 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from random import SystemRandom
 
 import httpx
 
@@ -19,6 +20,9 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "models"
+
+EPHEMERAL = 32_768
+"""Linux gives connections ports from here on; other tests open thousands of them."""
 
 STARTING = 300.0
 """Seconds that a server may take to start, on a machine that does much else."""
@@ -89,7 +93,9 @@ def cohort(
 
     `folder` takes the state, the cache, and the log, unless that goes to the descriptor `stderr`.
     `under` is a command that runs the server, such as prlimit, in the same process; `trust` is
-    whose certificate it has been given.
+    whose certificate it has been given. With `inspection_seconds=0` no second process is started
+    that opens each model first, where that is not what a test is about: it takes 0.7 s, and as long
+    again as the models.
     """
     port = int(str(settings.pop("port", 0))) or free_port()
     environment = {
@@ -141,7 +147,9 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def free_port() -> int:
-    """A port nobody listens on just now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port nobody listens on just now, and that no connection is given until somebody does."""
+    while True:
+        port = SystemRandom().randrange(10_000, EPHEMERAL)
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port

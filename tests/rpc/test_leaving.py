@@ -46,7 +46,7 @@ async def test_a_client_that_cancels_leaves_its_batch(
     slow: Path, cache: Path, tmp_path: Path
 ) -> None:
     """Its run stops, for nobody else waits for it, and the metrics have it as cancelled."""
-    with cohort(slow, tmp_path, grpc_port=free_port(), cache=cache) as server:
+    with cohort(slow, tmp_path, grpc_port=free_port(), cache=cache, inspection_seconds=0) as server:
         async with connected(server.grpc) as client:
             call = client.call("ModelInfer", raw_request("slow", X))
             await reached(server, "model_inflight_requests", 1)
@@ -62,7 +62,7 @@ async def test_a_client_that_closes_a_stream_takes_its_requests_along(
     slow: Path, cache: Path, tmp_path: Path
 ) -> None:
     """Those that run and those that wait: none of them is run for nobody."""
-    with cohort(slow, tmp_path, grpc_port=free_port(), cache=cache) as server:
+    with cohort(slow, tmp_path, grpc_port=free_port(), cache=cache, inspection_seconds=0) as server:
         async with connected(server.grpc) as client:
             stream = client.stream()
             for _ in range(3):
@@ -93,7 +93,7 @@ async def test_the_smaller_limit_wins_and_reaches_the_batcher(
     """The `timeout` parameter in microseconds, the call's deadline and the model's own."""
     with (slow / "slow/config.yaml").open("a") as config:
         config.write("timeout_ms: 150\n")
-    with cohort(slow, tmp_path, grpc_port=free_port(), cache=cache) as server:
+    with cohort(slow, tmp_path, grpc_port=free_port(), cache=cache, inspection_seconds=0) as server:
         async with connected(server.grpc) as client:
             told = await late(client, parameter=0.05, deadline=60)
             assert told.details() == "no response within 50 ms"

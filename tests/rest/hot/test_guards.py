@@ -561,7 +561,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     (folder / "models/slow/config.yaml").write_text("timeout_ms: 600000\n")
     onnx_models.save(onnx_models.mlp(), folder / "models/mlp/1/model.onnx")
     onnx_models.save(onnx_models.identity("FP32", ["N"]), folder / "models/echo/1/model.onnx")
-    with cohort(folder / "models", folder, max_concurrency=2, watch_seconds=0) as started:
+    with cohort(
+        folder / "models", folder, max_concurrency=2, watch_seconds=0, inspection_seconds=0
+    ) as started:
         yield started
 
 
