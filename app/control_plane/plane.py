@@ -66,6 +66,7 @@ class ControlPlane(ModelReader):
         self._views: dict[frozenset[str], SeenModels] = {}
         self._metrics_texts = Shared(metrics.text)
         self.draining = False
+        self.opening = ""
 
     def begin_draining(self) -> None:
         """Report not ready from now on; requests are still answered."""
@@ -101,7 +102,7 @@ class ControlPlane(ModelReader):
             return Readiness(False, f"{NO_READY_VERSION}: {', '.join(unavailable)}")
         if self._registry.serves_nothing and not self._allow_empty:
             return Readiness(False, _why_nothing_serves(self._registry.catalog))
-        return Readiness(True)
+        return Readiness(not self.opening, self.opening)
 
     def liveness(self) -> Readiness:
         """Live means: nothing is wrong that only a restart mends. The reason names no model."""

@@ -20,7 +20,7 @@ import uvicorn
 from app.main import logs
 from app.main.addresses import cannot_listen
 from app.main.application import create_app
-from app.main.rpc import RpcServer, start_rpc
+from app.main.rpc import RpcServer, check_address, start_rpc
 from app.main.service import Service
 from app.main.systemd import Systemd
 from app.repository import ConfigProblems
@@ -38,6 +38,9 @@ LAST_REQUEST_SECONDS = 2.0
 
 SIGN_SECONDS = 5.0
 """How often systemd hears of the status where it does not watch the process."""
+
+OPENING_SECONDS = 0.05
+"""How often the server looks whether it is ready, until it opens the port for gRPC."""
 
 EXIT_SECONDS = 2.0
 """How long threads may hold the process once everything else has ended."""
@@ -172,12 +175,14 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
             self._loop.add_signal_handler(signal.SIGHUP, self._service.look_at_files)
-        self._rpc = await start_rpc(self._service)
+        check_address(self._service.settings)
         signs = asyncio.create_task(self._give_signs_of_life())
+        opening = asyncio.create_task(self._open_rpc())
         try:
             await super().serve(sockets)
         finally:  # without `shutdown` where uvicorn could not start
             signs.cancel()
+            opening.cancel()
             if self._rpc is not None:
                 await self._rpc.stop(0)
             if self._then_exit:
@@ -190,6 +195,20 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if not self.should_exit:
             self._systemd.tell("READY=1")
+
+    async def _open_rpc(self) -> None:
+        """Listen for gRPC as soon as all else is ready.
+
+        Few balancers ask a gRPC server whether it is ready: an open port is what they go by.
+        """
+        plane = self._service.control_plane
+        if not self._service.settings.grpc_port:
+            return
+        plane.opening = "the port for gRPC is not open yet"
+        while plane.readiness().reason != plane.opening:  # noqa: ASYNC110 - it has many causes
+            await asyncio.sleep(OPENING_SECONDS)
+        self._rpc = await start_rpc(self._service)
+        plane.opening = ""
 
     async def _give_signs_of_life(self) -> None:
         """Say what `systemctl status` shows, and that the process needs no restart while so."""

@@ -36,8 +36,11 @@ class PublishedCatalog:
     def find(self, model: str, version: str | None = None) -> VersionEntry:
         """The entry of `version`, or of the highest READY version where it is None.
 
-        Raises ModelNotFound, VersionNotFound or NotReady.
+        Raises ModelNotFound, VersionNotFound or NotReady, which it is where there are no models at
+        all: another replica may have them.
         """
+        if not self.catalog and self.settled:
+            raise NotReady("the server has no models")
         entry = self.model(model)
         chosen = entry.default if version is None else self.version(model, version)
         if chosen is None:

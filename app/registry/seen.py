@@ -77,7 +77,8 @@ class SeenRegistry:
 
     def find(self, model: str, version: str | None = None) -> VersionEntry:
         """As `Registry.find`."""
-        self.model(model)
+        if self._registry.catalog:  # which says what there is to say without any
+            self.model(model)
         return self._registry.find(model, version)
 
     def version(self, model: str, version: str) -> VersionEntry:

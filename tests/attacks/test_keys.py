@@ -750,7 +750,7 @@ def test_without_a_readable_file_nobody_gets_in(tmp_path: Path) -> None:
     shutil.copytree(MODELS / "iris", models / "iris")
     with cohort(models, tmp_path, ready=False, api_keys=file, grpc_port=free_port()) as server:
         server.wait_for("/health/ready", 503)
-        for api in APIS:
+        for api in set(APIS) - {"unary", "stream"}:  # their port opens when all is ready
             assert ASK[api](server, bearer(WEB), "iris").code == "NotReady"
             assert ASK[api](server, [], "iris").code == UNAUTHORIZED
         file.write_text(entry("web", WEB))

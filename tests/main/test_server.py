@@ -19,6 +19,8 @@ from app.main import server as server_module
 from app.main.server import Server, listen
 from app.main.service import Service
 from app.rpc import RpcServer
+from tests.e2e.processes import free_port
+from tests.waiting import iterations, until
 
 
 class StillLoop:
@@ -40,14 +42,20 @@ class Recorder:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.draining = False
-        self.settings = SimpleNamespace(drain_notice_seconds=5.0, drain_seconds=30)
+        self.settings = SimpleNamespace(
+            drain_notice_seconds=5.0, drain_seconds=30, host="127.0.0.1", grpc_port=free_port()
+        )
         self.control_plane = self
+        self.opening = self.reason = ""
 
     def begin_draining(self) -> None:
         self.draining = True
 
     def look_at_files(self) -> None:
         """Nothing."""
+
+    def readiness(self) -> SimpleNamespace:
+        return SimpleNamespace(reason=self.reason)
 
 
 async def application(scope: object, receive: object, send: object) -> None:
@@ -216,14 +224,20 @@ async def test_a_connection_that_stays_open_does_not_hold_up_the_shutdown(
     assert 0 <= server.config.timeout_graceful_shutdown <= 30
 
 
-async def test_grpc_stops_where_http_could_not_start(recorder: Recorder) -> None:
-    """There is no shutdown then, and gRPC must not keep the process alive."""
+async def test_grpc_opens_when_all_else_is_ready_and_stops_without_http(recorder: Recorder) -> None:
+    """Not before; where HTTP could not start it must not keep the process alive."""
     rpc = Rpc(recorder)
 
     async def start(service: object) -> Rpc:
+        recorder.calls.append("rpc opens")
         return rpc
 
     async def fail(self: object, sockets: object = None) -> None:
+        recorder.reason = "loading models"
+        await iterations()
+        assert (recorder.calls, recorder.opening) == ([], "the port for gRPC is not open yet")
+        recorder.reason = recorder.opening
+        await until(lambda: not recorder.opening)
         raise OSError("cannot listen")
 
     server = make(recorder)
@@ -233,7 +247,7 @@ async def test_grpc_stops_where_http_could_not_start(recorder: Recorder) -> None
         pytest.raises(OSError, match="cannot listen"),
     ):
         await server.serve([])
-    assert recorder.calls == ["rpc within 0 s"]
+    assert recorder.calls == ["rpc opens", "rpc within 0 s"]
 
 
 # -- listening
