@@ -73,7 +73,8 @@ ENV PATH=/opt/cohort/bin:/usr/local/bin:/usr/bin:/bin \
     COHORT_ROLLOUTS=/etc/cohort/rollouts.yaml \
     COHORT_STATE=/var/lib/cohort \
     COHORT_CACHE=/var/cache/cohort \
-    COHORT_LOG_FORMAT=json
+    COHORT_LOG_FORMAT=json \
+    COHORT_WATCHDOG_SECONDS=10
 # What the NVIDIA container toolkit brings in; without it nothing comes of these.
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility

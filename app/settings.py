@@ -21,6 +21,9 @@ from app.errors import MODEL_NAME, ConfigInvalid, did_you_mean, quoted
 
 PREFIX = "COHORT_"
 
+SHORTEST_WATCHDOG_SECONDS = 1.0
+"""A busy machine holds an event loop up for less."""
+
 
 class SettingsInvalid(ConfigInvalid):
     """Invalid settings; `problems` has a sentence for each by its field's name."""
@@ -67,6 +70,14 @@ def _check_token(token: SecretStr | None) -> SecretStr | None:
     if not all("!" <= letter <= "~" for letter in text):
         raise ValueError("must be printable ASCII without spaces, to fit in a header")
     return SecretStr(text) if text else None
+
+
+def _check_watchdog(seconds: float) -> float:
+    if seconds and sys.platform != "linux":
+        raise ValueError("needs Linux")
+    if 0 < seconds < SHORTEST_WATCHDOG_SECONDS:
+        raise ValueError(f"must be 0 or >= {SHORTEST_WATCHDOG_SECONDS:g}")
+    return seconds
 
 
 _HOST = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
@@ -272,6 +283,13 @@ class Settings(BaseSettings):
     )
     drain_seconds: int = Field(
         30, ge=0, le=86400, description="Seconds after that for requests in flight to finish."
+    )
+    watchdog_seconds: Annotated[float, AfterValidator(_check_watchdog)] = Field(
+        0,
+        ge=0,
+        le=86400,
+        description="Seconds without a sign of life from the event loop, after which a parent "
+        "process kills the server; 0: no such process. Under systemd, WatchdogSec decides.",
     )
 
 

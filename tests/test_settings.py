@@ -80,6 +80,7 @@ def test_defaults_are_the_contract() -> None:
         "access_log": False,
         "drain_notice_seconds": 5,
         "drain_seconds": 30,
+        "watchdog_seconds": 0,
     }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import rich_click as click
 
 from app.cli import options
+from app.cli.supervisor import supervise
 
 
 @click.command("serve", cls=options.settings_command())
@@ -23,6 +24,8 @@ def serve_models(context: click.RichContext, /, **_: object) -> None:
     if hasattr(signal, "SIGHUP") and not os.isatty(0):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server takes it
     settings = options.settings_from(context)
+    if settings.watchdog_seconds and not os.environ.get("NOTIFY_SOCKET"):
+        supervise(settings.watchdog_seconds, log_format=settings.log_format)
     from app.main import serve
 
     serve(settings)

@@ -1,0 +1,54 @@
+"""The parent that kills a server whose event loop stands still: real processes, real signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.processes import Cohort, cohort
+from tests.waiting import PATIENCE, wait_until
+
+WATCHDOG = 2.0
+
+
+def child_of(server: Cohort) -> int:
+    """The process that serves."""
+    pid = server.process.pid
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+
+
+def test_a_server_that_hangs_is_killed_and_one_that_stops_is_not(tmp_path: Path) -> None:
+    """A stopped one is ended by its parent, which says so and exits as it did; SIGTERM and SIGHUP
+    go through, and a paused container, parent and all, is none of these.
+    """
+    (tmp_path / "models").mkdir()
+    settings: dict[str, Any] = {"allow_empty": 1, "watchdog_seconds": WATCHDOG}
+    with cohort(tmp_path / "models", tmp_path, **settings) as server:
+        child = child_of(server)
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "looking at all files" in server.logged)
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for process in (server.process.pid, child):
+                os.kill(process, number)
+        server.wait_for("/health/ready")
+        assert server.stop() == 0
+    with cohort(tmp_path / "models", tmp_path, **settings) as server:
+        child = child_of(server)
+        os.kill(child, signal.SIGSTOP)
+        assert server.process.wait(PATIENCE) == 128 + signal.SIGKILL
+        assert not Path(f"/proc/{child}").exists()
+        assert json.loads(server.logged.splitlines()[-1])["event"] == (
+            "no sign of life for 2 s: killing the server"
+        )
+
+
+def test_a_server_does_not_outlive_its_parent(tmp_path: Path) -> None:
+    """Nobody would watch it any more, and its port would stay taken."""
+    (tmp_path / "models").mkdir()
+    with cohort(tmp_path / "models", tmp_path, allow_empty=1, watchdog_seconds=60) as server:
+        child = child_of(server)
+        server.stop(kill=signal.SIGKILL)
+        wait_until(lambda: not Path(f"/proc/{child}").exists())
