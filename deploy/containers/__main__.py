@@ -107,7 +107,9 @@ def check_image(docker: Engine) -> str:
 
 async def check_stack(docker: Engine, folder: Path) -> str:
     """All of docker-compose.yml, loaded, with a replica killed and all replaced."""
-    ports = {name: free_port() for name in ("HTTP", "PROMETHEUS", "ALERTMANAGER", "GRAFANA")}
+    ports = {
+        name: free_port() for name in ("HTTP", "GRPC", "PROMETHEUS", "ALERTMANAGER", "GRAFANA")
+    }
     models = folder / "models"
     shutil.copytree(ROOT / "models", models)
     (models / "broken/1").mkdir(parents=True)

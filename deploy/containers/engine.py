@@ -111,11 +111,18 @@ def bootstrap(suite: str, archive: Path, *include: str) -> None:
     """Write the root of a small Debian, as `docker import` takes it, from this machine's mirror."""
     packages = ",".join(("ca-certificates", *include))
     trust = f'cp {BUNDLE} "$1{BUNDLE}"'  # behind a proxy that reads along, nothing else is trusted
+    logs = """cd "$1/var/log/nginx" 2>/dev/null && {
+        ln -sf /dev/stdout access.log; ln -sf /dev/stderr error.log; } || :"""
     usual = 'rm -f "$1"/usr/lib/python3*/EXTERNALLY-MANAGED; ln -sf python3 "$1/usr/bin/python"'
     run(
         *("mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", f"--include={packages}"),
         '--aptopt=Acquire::Check-Valid-Until "false"',  # a mirror may be some days behind
-        *(f"--customize-hook={trust}; {usual}", suite, archive, f"deb {_mirror()} {suite} main"),
+        *(
+            f"--customize-hook={trust}; {usual}; {logs}",
+            suite,
+            archive,
+            f"deb {_mirror()} {suite} main",
+        ),
     )
 
 

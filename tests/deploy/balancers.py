@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import shutil
 import signal
 import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import NamedTuple
 
 import httpx
 
@@ -24,6 +32,7 @@ from tests.waiting import wait_until
 MISSING = "this test needs {}: apt-get install --no-install-recommends nginx-light haproxy"
 
 Change = Callable[[str], str]
+Start = Callable[..., AbstractContextManager["Balancer"]]
 
 
 @dataclass
@@ -33,6 +42,8 @@ class Balancer:
     process: subprocess.Popen[bytes]
     port: int
     log: Path
+    grpc_port: int
+    metrics_port: int
 
     @property
     def url(self) -> str:
@@ -52,52 +63,70 @@ def swap(text: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
-def with_replicas(text: str, ports: Sequence[int]) -> str:
+def with_replicas(text: str, ports: Sequence[int], grpc: Sequence[int] = ()) -> str:
     """Other addresses for the three of the shipped file."""
-    for number, port in enumerate(ports, 1):
-        text = swap(text, f"10.0.0.{number}:", f"127.0.0.1:{port}#")
-    return re.sub(r"#800[01]", "", text)
+    for number, (port, other) in enumerate(zip(ports, grpc or ports, strict=True), 1):
+        text = swap(text, f"10.0.0.{number}:8000", f"127.0.0.1:{port}")
+        text = swap(text, f"10.0.0.{number}:8001", f"127.0.0.1:{other}")
+    each = dict(zip(ports, grpc or ports, strict=True)).items()
+    of_http = "\n    ".join(f'"127.0.0.1:{port}" 127.0.0.1:{other};' for port, other in each)
+    return text.replace('"~^(?<address>.+):\\d+$" $address:8001;', of_http)
 
 
 @contextmanager
-def nginx(ports: Sequence[int], folder: Path, change: Change = str) -> Iterator[Balancer]:
+def nginx(
+    ports: Sequence[int], folder: Path, change: Change = str, *, grpc: Sequence[int] = ()
+) -> Iterator[Balancer]:
     """The shipped configuration with other addresses, ports and paths, and `change` on top."""
-    port, folder = free_port(), folder / "nginx"
-    folder.mkdir(parents=True)
-    shutil.copy(ROOT / "deploy/nginx/sticky.conf", folder)
-    upstreams = (ROOT / "deploy/nginx/upstreams.conf").read_text()
-    (folder / "upstreams.conf").write_text(change(with_replicas(upstreams, ports)))
-    text = (ROOT / "deploy/nginx/nginx.conf").read_text()
-    for old, new in (
-        ("/run/", f"{folder}/"),
-        ("/var/log/nginx/", f"{folder}/"),
-        ("listen 80;", f"listen 127.0.0.1:{port};"),
-        ("listen 8001 ", f"listen 127.0.0.1:{free_port()} "),
-    ):
-        text = swap(text, old, new)
-    file = folder / "nginx.conf"
-    file.write_text(text)
-    command = [program("nginx"), "-c", str(file), "-e", str(folder / "start.log")]
-    with running([*command, "-g", "daemon off;"], port, folder / "access.json") as started:
-        yield started
+    started, folder = Ports(free_port(), free_port(), free_port()), folder / "nginx"
+    shutil.copytree(ROOT / "deploy/nginx", folder)
+    for file in folder.iterdir():
+        text = file.read_text()
+        if file.name == "upstreams.conf":
+            text = with_replicas(text, ports, grpc)
+        if file.name == "nginx.conf":
+            for old, new in (
+                ("/run/", f"{folder}/"),
+                ("/var/log/nginx/", f"{folder}/"),
+                ("listen 80;", f"listen 127.0.0.1:{started.http};"),
+                ("listen 8001 ", f"listen 127.0.0.1:{started.grpc} "),
+            ):
+                text = swap(text, old, new)
+        file.write_text(change(text))
+    command = [program("nginx"), "-c", str(folder / "nginx.conf"), "-e", str(folder / "start.log")]
+    log = folder / "access.log"
+    with running([*command, "-g", "daemon off;"], started, log) as balancer:
+        yield balancer
 
 
 @contextmanager
-def haproxy(ports: Sequence[int], folder: Path, change: Change = str) -> Iterator[Balancer]:
+def haproxy(
+    ports: Sequence[int], folder: Path, change: Change = str, *, grpc: Sequence[int] = ()
+) -> Iterator[Balancer]:
     """The shipped configuration with other addresses and ports, and `change` on top."""
-    port, folder = free_port(), folder / "haproxy"
+    started, folder = Ports(free_port(), free_port(), free_port()), folder / "haproxy"
     folder.mkdir(parents=True)
-    text = with_replicas((ROOT / "deploy/haproxy/haproxy.cfg").read_text(), ports)
-    text = swap(text, "bind :80\n", f"bind 127.0.0.1:{port}\n")
-    text = swap(text, "bind :8001 ", f"bind 127.0.0.1:{free_port()} ")
+    text = with_replicas((ROOT / "deploy/haproxy/haproxy.cfg").read_text(), ports, grpc)
+    text = swap(text, "bind :80\n", f"bind 127.0.0.1:{started.http}\n")
+    text = swap(text, "bind :8001 ", f"bind 127.0.0.1:{started.grpc} ")
+    text = swap(text, "bind :8404\n", f"bind 127.0.0.1:{started.metrics}\n")
     file = folder / "haproxy.cfg"
     file.write_text(change(text))
-    with running([program("haproxy"), "-db", "-f", str(file)], port, folder / "log") as started:
-        yield started
+    command = [program("haproxy"), "-db", "-f", str(file)]
+    with running(command, started, folder / "log") as balancer:
+        yield balancer
+
+
+class Ports(NamedTuple):
+    """Where a balancer listens."""
+
+    http: int
+    grpc: int
+    metrics: int
 
 
 @contextmanager
-def running(command: Sequence[str], port: int, log: Path) -> Iterator[Balancer]:
+def running(command: Sequence[str], ports: Ports, log: Path) -> Iterator[Balancer]:
     """Start a balancer in the foreground, wait for it, and end it."""
     printed = log.parent / "printed"
     with (log if log.name == "log" else printed).open("wb") as out, printed.open("ab") as errors:
@@ -108,14 +137,14 @@ def running(command: Sequence[str], port: int, log: Path) -> Iterator[Balancer]:
             assert process.poll() is None, printed.read_text()
             try:
                 # Nobody behind it needs to answer this one.
-                response = httpx.get(f"http://127.0.0.1:{port}/metrics")
+                response = httpx.get(f"http://127.0.0.1:{ports.http}/metrics")
             except httpx.TransportError:
                 return False
             assert response.status_code == 404
             return True
 
         wait_until(answers)
-        yield Balancer(process, port, log)
+        yield Balancer(process, ports.http, log, ports.grpc, ports.metrics)
     finally:
         end(process)
 
@@ -125,6 +154,7 @@ class Fleet:
 
     def __init__(self, models: Path, folder: Path) -> None:
         self.ports = [free_port() for _ in range(3)]
+        self.grpc_ports = [free_port() for _ in range(3)]
         self.replicas: dict[int, Cohort] = {}
         self._models, self._folder = models, folder
         self._open: dict[int, ExitStack] = {}
@@ -139,6 +169,7 @@ class Fleet:
                 self._models,
                 folder,
                 port=self.ports[number],
+                grpc_port=self.grpc_ports[number],
                 drain_notice_seconds=1.5,
                 admin_token="secret",
             )
@@ -238,3 +269,16 @@ async def calling(port: int, bodies: dict[str, bytes]) -> AsyncIterator[Calls]:
             yield calls
         finally:
             calls.over.set()
+
+
+@contextmanager
+def answering(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+    """Somebody who answers as `handler` does; the port."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
