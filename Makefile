@@ -9,7 +9,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test coverage lint types lock conformance fuzz-models mutants simulate soak chaos incidents fuzz bench packages up down roll containers
+.PHONY: help serve test coverage lint types lock conformance fuzz-models mutants simulate soak chaos incidents recorded fuzz bench packages up down roll containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -70,6 +70,9 @@ chaos: $(VENV)/dev.stamp packages  ## Try the faults of tests/chaos for longer t
 
 incidents: $(VENV)/dev.stamp packages  ## Live through every incident of tests/incidents again; the tests do with a sample (ARGS="-k hung")
 	@INCIDENTS=all $(VENV)/bin/python -m pytest -q tests/incidents $(ARGS)
+
+recorded: $(VENV)/dev.stamp packages  ## Fire alerts on purpose, and write what the series did as promtool's cases
+	@INCIDENTS=all INCIDENTS_RECORD=1 $(VENV)/bin/python -m pytest -q tests/incidents/test_alerts.py
 
 fuzz: $(VENV)/dev.stamp  ## Send mutated bytes to all that reads a caller's (ARGS="--seconds 600", ARGS="--replay FILE")
 	@$(VENV)/bin/python -m tests.fuzz $(ARGS)

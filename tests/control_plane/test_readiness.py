@@ -89,6 +89,21 @@ def test_a_model_that_loads_when_it_is_asked_for_serves() -> None:
     assert make(registry).readiness().ready
 
 
+def test_what_serves_is_told_of_models_that_were_tried_and_not_unloaded() -> None:
+    """So that alerts need not know of first loads, of operators, or of models that rest."""
+    registry = make_registry(
+        {
+            "good": [make_entry(1, ControlledEngine()), make_entry(2, reason="broken")],
+            "bad": [make_entry(1, reason="broken")],
+            "resting": [make_entry(1, reason=RESTING)],
+            "unloaded": [make_entry(1, reason=UNLOADED)],
+        }
+    )
+    assert registry.serving == {"good": True, "bad": False, "resting": True}
+    registry.settled = False
+    assert registry.serving == {}
+
+
 def test_a_version_that_is_held_back_is_named() -> None:
     """It is no problem: who names it gets it. Callers read of models they may see only."""
     entries = [make_entry(1, ControlledEngine()), make_entry(2, ControlledEngine([X, Z]))]

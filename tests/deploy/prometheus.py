@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -117,6 +118,18 @@ def configuration(
 
 
 RULES = sorted((DEPLOY / "prometheus" / "rules").glob("*.yml"))
+
+
+def hurried_rules(folder: Path) -> list[Path]:
+    """A copy of our rules whose alerts fire at once, and whose budgets look 6 s back."""
+    copies = folder / "rules"
+    copies.mkdir()
+    for path in RULES:
+        text = re.sub(r"^( +for:) .*$", r"\1 0s", path.read_text(), flags=re.MULTILINE)
+        if path.name == "budgets.yml":
+            text = re.sub(r"\[\d+[mhd]\]", "[6s]", text)
+        (copies / path.name).write_text(text)
+    return sorted(copies.iterdir())
 
 
 @contextmanager
