@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.errors import MODEL_NAME, ConfigInvalid, did_you_mean, quoted
+from app.webhooks import check_addresses
 
 PREFIX = "COHORT_"
 
@@ -250,6 +251,16 @@ class Settings(BaseSettings):
         description="The bearer token for /metrics.",
         json_schema_extra={"default": "unset: /metrics is open"},
     )
+    webhooks: Annotated[SecretStr | None, AfterValidator(check_addresses)] = Field(
+        None,
+        description="The addresses that are told of rollbacks and ramps, separated by commas.",
+        json_schema_extra={"default": "unset: nobody is told"},
+    )
+    webhook_secret_file: Path | None = Field(
+        None,
+        description="The file of the secret that signs them, read for each.",
+        json_schema_extra={"default": "none; needed with COHORT_WEBHOOKS"},
+    )
     tls_cert: Path | None = Field(
         None,
         description="The file of the server's certificate, in PEM; makes HTTP and gRPC speak TLS.",
@@ -322,6 +333,7 @@ def _incomplete(settings: Settings) -> dict[str, str]:
         ("tls_key", "tls_cert"),
         ("tls_client_ca", "tls_cert"),
         ("tls_cert", "tls_key"),
+        ("webhooks", "webhook_secret_file"),
     ):
         if getattr(settings, given) is not None and getattr(settings, needed) is None:
             missing[needed] = f"is needed with {variable(given)}"

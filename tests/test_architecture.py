@@ -29,7 +29,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"audit", "open_inference"}),
     frozenset({"access_log", "auth", "refusals", "request_ids", "data_plane", "control_plane"}),
     frozenset({"metrics"}),
-    frozenset({"callers", "rollouts", "tls"}),
+    frozenset({"callers", "rollouts", "tls", "webhooks"}),
     frozenset({"registry"}),
     frozenset({"inspection", "repository"}),
     frozenset({"profiling", "scheduling"}),
@@ -61,6 +61,7 @@ OWNERS: Mapping[str, frozenset[str]] = {
     "grpc_health": frozenset({"rpc", "main"}),
     "grpc_reflection": frozenset({"rpc", "main"}),
     "prometheus_client": frozenset({"metrics"}),
+    "httpx": frozenset({"webhooks"}),
 }
 
 LONGEST_MODULE = 400  # lines

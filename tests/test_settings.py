@@ -73,6 +73,8 @@ def test_defaults_are_the_contract() -> None:
         "jwt_issuer": None,
         "jwt_audience": None,
         "metrics_key": None,
+        "webhooks": None,
+        "webhook_secret_file": None,
         "tls_cert": None,
         "tls_key": None,
         "tls_client_ca": None,

@@ -22,9 +22,10 @@ from app.control_plane import ControlPlane, ProcessHealth
 from app.data_plane import DataPlane, MemoryBudget
 from app.inspection import Inspected, InspectionLimits, Inspector
 from app.main.model_loader import ModelLoader
+from app.main.notifications import make_webhooks, notification_of
 from app.main.registry_log import log_ready, log_registry_event
 from app.main.resources import available_connections, share_connections
-from app.metrics import KeyMetrics, Metrics, RolloutMetrics, TlsMetrics
+from app.metrics import KeyMetrics, Metrics, RolloutMetrics, TlsMetrics, WebhookMetrics
 from app.registry import (
     PACE_INTERVAL_SECONDS,
     ModelEntry,
@@ -103,6 +104,7 @@ class Service:
             certified=certified,
             metrics_key=_secret(settings.metrics_key),
         )
+        self.webhooks = make_webhooks(settings)
         self.scheduler = Scheduler({"cpu": cores()})
         self.memory = MemoryBudget(
             available_memory() // 4 if settings.memory_mb is None else settings.memory_mb * 2**20
@@ -129,6 +131,7 @@ class Service:
             if self.key_watchers
             else None,
             tls=None if self.tls is None else TlsMetrics(self.tls, self.handshakes.failed),
+            webhooks=None if self.webhooks is None else WebhookMetrics(self.webhooks),
             log_lines_dropped=log_lines_dropped,
         )
         self.inspector = Inspector(
@@ -237,6 +240,8 @@ class Service:
                 ),
                 *(tasks.create_task(self._watch(look)) for look in self._looks),
             ]
+            if self.webhooks is not None:
+                background.append(tasks.create_task(self._repeat(self.webhooks.run, 1.0)))
             stack.callback(lambda: [task.cancel() for task in background])  # no more loading
             stack.callback(self.data_plane.close)  # first: no new requests
             yield
@@ -316,6 +321,8 @@ class Service:
     def _on_rollout_event(self, event: RolloutEvent) -> None:
         self.metrics.rollouts.observe(event)
         log_event(event)
+        if self.webhooks is not None and (notification := notification_of(event)) is not None:
+            self.webhooks.send(notification)
 
     def _on_registry_event(self, event: RegistryEvent) -> None:
         match event:

@@ -5,6 +5,7 @@ from app.metrics.keys import KeyMetrics
 from app.metrics.metrics import Metrics, VersionMetrics
 from app.metrics.rollouts import RolloutMetrics
 from app.metrics.tls import TlsMetrics
+from app.metrics.webhooks import WebhookMetrics
 
 __all__ = [
     "DURATION_BUCKETS",
@@ -14,4 +15,5 @@ __all__ = [
     "RolloutMetrics",
     "TlsMetrics",
     "VersionMetrics",
+    "WebhookMetrics",
 ]

@@ -35,6 +35,7 @@ from app.metrics.histogram import (
 from app.metrics.keys import KeyMetrics
 from app.metrics.rollouts import RolloutMetrics
 from app.metrics.tls import TlsMetrics
+from app.metrics.webhooks import WebhookMetrics
 from app.registry import RESTING, ModelEntry, State
 from app.repository import ModelConfig
 from app.scheduling import TROUBLES
@@ -123,6 +124,7 @@ class Metrics(Collector):
         does; called at each scrape.
     troubles: Returns the kinds of trouble that the process is in; called at each scrape.
     keys: The metrics of callers' keys; None where callers need none.
+    webhooks: The metrics of notifications; None where nobody is told.
     tls: The metrics of the certificate; None without TLS.
     log_lines_dropped: Returns how many log lines were not written; called at each scrape.
     """
@@ -140,6 +142,7 @@ class Metrics(Collector):
         folder_scan_seconds: Callable[[], float] = float,
         troubles: Callable[[], Collection[str]] = tuple,
         keys: KeyMetrics | None = None,
+        webhooks: WebhookMetrics | None = None,
         tls: TlsMetrics | None = None,
         log_lines_dropped: Callable[[], int] = int,
     ) -> None:
@@ -152,7 +155,7 @@ class Metrics(Collector):
         self._folder_problems = folder_problems
         self._folder_scan_seconds = folder_scan_seconds
         self._troubles = troubles
-        self._more = [one for one in (keys, tls) if one is not None]
+        self._more = [one for one in (keys, tls, webhooks) if one is not None]
         self._log_lines_dropped = log_lines_dropped
         self._versions: dict[Labels, VersionMetrics] = {}
         self.loop_lag = Histogram(DURATION_BUCKETS)

@@ -17,6 +17,7 @@ class RolledBack(NamedTuple):
     reason: The limit that was broken, "operator" or "unreadable".
     detail: The reason as a sentence.
     decided_here: Whether this process decided it, or read it from the state folder.
+    incident: Names it, alike in processes that decide it at once; default "".
     """
 
     model: str
@@ -26,6 +27,7 @@ class RolledBack(NamedTuple):
     reason: str
     detail: str
     decided_here: bool
+    incident: str = ""
 
 
 class Restored(NamedTuple):

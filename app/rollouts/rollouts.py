@@ -280,10 +280,10 @@ class Rollouts:
 
     def _decide(self, live: LiveRollout, decision: Decision) -> None:
         key = live.rollout.model, decision.version
-        self.pending_records[key] = decision
-        self.pending_clears.pop(key, None)
         live.apply_decisions({**live.decisions, decision.version: decision})
         self._report(live, decision, decided_here=True)
+        self.pending_records[key] = decision
+        self.pending_clears.pop(key, None)
 
     def _clear(self, live: LiveRollout, versions: frozenset[int]) -> None:
         model = live.rollout.model
@@ -313,5 +313,12 @@ class Rollouts:
                     decision.reason,
                     decision.detail,
                     decided_here,
+                    self._incident(rollout.model, decision.version),
                 )
             )
+
+    def _incident(self, model: str, version: int) -> str:
+        """Names the rollback of a version after those before it were cleared."""
+        ended = set(self._recorded.cleared.get(model, ()))
+        ended |= {one.digest for (name, _), one in self.pending_clears.items() if name == model}
+        return ".".join([model, str(version), *sorted(ended)])

@@ -211,7 +211,6 @@ def test_check_reads_the_rollouts(models: Path) -> None:
     file.write_text("mlp: {variants: {a: {version: 1, wieght: 1}}}")
     shown = run("check", "--models", str(models), "--rollouts", str(file), "--no-open")
     assert "mlp.variants.a: unknown key 'wieght'" in shown.output
-    assert "mlp.variants.a.weight: is missing" in shown.output
     file.write_text("mlp: {variants: {a: {version: 1, weight: 1}}}")
     assert run("check", "--models", str(models), "--no-open").exit_code == 0
 

@@ -41,7 +41,9 @@ TARGETS: dict[tuple[str, str, str], str] = {
     for target in panel["targets"]
 }
 MODELS = ("digits", "iris", "slow")
-ELSEWHERE = ("api_key", "tls_", "haproxy_", "nginx_")  # the fleet has none of these
+ELSEWHERE = (  # the fleet has none of these
+    *("api_key", "tls_", "haproxy_", "nginx_", "rollout_ramp", "webhook_"),
+)
 BALANCERS = re.compile("balancer|service:fail")
 COUNT = 40  # requests one by one, to each replica
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Iterator
 from math import sqrt
@@ -14,11 +15,13 @@ import httpx
 import pytest
 
 from app.rpc import inference_pb2 as messages
+from app.webhooks import sign
 from tests.bundled import digits_test_split
 from tests.e2e.broken_digits import copy_digits, save_broken
 from tests.e2e.load import Outcome, encode, send, under_load
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.e2e.scrape import Scrape
+from tests.test_webhooks import Receiver
 from tests.waiting import until, wait_until
 
 TOKEN = {"authorization": "Bearer secret"}
@@ -44,7 +47,7 @@ def write(folder: Path, rollout: str) -> None:
     temporary.replace(folder / "rollouts.yaml")
 
 
-def serve(folder: Path, *, ready: bool = True, grpc_port: int = 0) -> Any:
+def serve(folder: Path, *, ready: bool = True, grpc_port: int = 0, **settings: Any) -> Any:
     """A replica; those of one folder share the state."""
     return cohort(
         folder / "models",
@@ -53,6 +56,7 @@ def serve(folder: Path, *, ready: bool = True, grpc_port: int = 0) -> Any:
         rollouts=folder / "rollouts.yaml",
         admin_token="secret",
         grpc_port=grpc_port,
+        **settings,
     )
 
 
@@ -301,3 +305,34 @@ def test_admin_routes_need_the_token(folder: Path) -> None:
         assert (refused.status_code, refused.json()["code"]) == (400, "InvalidInput")
         missing = httpx.post(f"{address}/iris/clear", headers=TOKEN)
         assert missing.status_code == 404
+
+
+async def test_a_ramp_goes_up_until_it_is_rolled_back_and_a_receiver_is_told(folder: Path) -> None:
+    """Each step by the server, with a signed notification; the rollback takes all of it away."""
+    write(folder, "variants: {stable: {version: 1, weight: 100}, "
+                  "canary: {version: 2, ramp: [20%, 40%, 60%], soak_minutes: [0.01, 0.01, 60]}}, "
+                  "guard: {max_error_rate_increase: 0.5}")  # fmt: skip
+    receiver = Receiver(200)
+    secret = folder / "secret"
+    secret.write_text("signed-by-this\n")
+    with serve(folder, webhooks=receiver.url, webhook_secret_file=secret) as server:
+        async with under_load(server.url, endless()):
+            await until(lambda: canary(server)["share"] == 0.6)
+            assert shown(server)["ramp"]["step"] == 3
+            httpx.post(f"{server.url}/admin/rollouts/digits/rollback/canary", headers=TOKEN)
+            assert (canary(server)["share"], shown(server)["ramp"]["state"]) == (0, "rolled back")
+        await until(lambda: len(receiver.got) == 3)
+        scrape = Scrape(server.url)
+        assert scrape.value("webhook_notifications_total", outcome="delivered") == 3
+        assert scrape.value("rollout_ramp_step") == 0
+    receiver.close()
+    said = [json.loads(body) for _, body in receiver.got]
+    assert [one["type"] for one in said] == ["rollout.ramp_step"] * 2 + ["rollout.rolled_back"]
+    assert [one["data"].get("percent") for one in said] == [40, 60, None]
+    assert said[2]["data"]["reason"] == "operator"
+    headers, body = receiver.got[0]
+    stamp = headers["webhook-timestamp"]
+    assert headers["webhook-signature"] == sign(
+        "signed-by-this", headers["webhook-id"], stamp, body
+    )
+    assert "token-in" not in server.logged

@@ -1,0 +1,67 @@
+"""Which events an operator is told of, and in which words."""
+
+from __future__ import annotations
+
+import socket
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+
+from app.rollouts import RampMoved, RolledBack, RolloutEvent
+from app.settings import Settings
+from app.webhooks import Notification, Webhooks, split_addresses
+
+
+def make_webhooks(settings: Settings) -> Webhooks | None:
+    """What tells the receivers in the settings; None where there are none."""
+    if settings.webhooks is None or settings.webhook_secret_file is None:
+        return None
+    urls = split_addresses(settings.webhooks.get_secret_value())
+    return Webhooks(urls, partial(_read_secret, settings.webhook_secret_file))
+
+
+def _read_secret(path: Path) -> str:
+    return path.read_text().strip()
+
+
+def notification_of(event: RolloutEvent) -> Notification | None:
+    """What to say of an event; None where there is nothing, or another process says it."""
+    match event:
+        case RolledBack(decided_here=True):
+            return Notification(
+                _id("rolled_back", event.incident),
+                "rollout.rolled_back",
+                {
+                    "model": event.model,
+                    "version": str(event.version),
+                    "variants": list(event.variants),
+                    "shadow_stopped": event.shadow,
+                    "reason": event.reason,
+                    "detail": event.detail,
+                    "replica": socket.gethostname(),
+                },
+            )
+        case RampMoved(decided_here=True):
+            over = event.step == event.steps
+            kind = "ramp_step"
+            if over:
+                kind = "ramp_promoted" if event.percent == 100 else "ramp_finished"
+            return Notification(
+                _id(kind, event.model, event.run, event.step),
+                f"rollout.{kind}",
+                {
+                    "model": event.model,
+                    "version": str(event.version),
+                    "variant": event.variant,
+                    "percent": event.percent,
+                    "step": min(event.step + 1, event.steps),
+                    "steps": event.steps,
+                    "replica": socket.gethostname(),
+                },
+            )
+    return None
+
+
+def _id(*parts: object) -> str:
+    told = "\0".join(map(str, parts))
+    return f"msg_{blake2b(told.encode(), digest_size=16).hexdigest()}"

@@ -1,0 +1,217 @@
+"""Notifications, sent to real receivers: good ones, slow ones, dead ones and failing ones."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from app.webhooks import Notification, Retrying, Webhooks, sign, split_addresses
+from tests.e2e.processes import free_port
+from tests.waiting import PATIENCE, until
+
+SECRET = "a-secret-of-the-operator"
+QUICK = Retrying(first_pause=0.01, longest_pause=0.02, most_waiting=3)
+
+
+class Receiver:
+    """A web server that takes notifications, and answers with `statuses`, the last one for ever.
+
+    A status of 0: it never answers.
+    """
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses = list(statuses)
+        self.got: list[tuple[dict[str, str], bytes]] = []
+        self.released = threading.Event()
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                receiver.got.append((headers, body))
+                status = receiver.statuses[0]
+                if len(receiver.statuses) > 1:
+                    receiver.statuses.pop(0)
+                if status == 0:
+                    receiver.released.wait(PATIENCE)
+                    status = 503
+                self.send_response(status)
+                self.send_header("location", "http://127.0.0.1:1/elsewhere")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.name = f"127.0.0.1:{self._server.server_address[1]}"
+        self.url = f"http://user:pass@{self.name}/token-in-path?q=token-in-query"
+
+    @property
+    def ids(self) -> list[str]:
+        return [headers["webhook-id"] for headers, _ in self.got]
+
+    def close(self) -> None:
+        self.released.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def receivers() -> Iterator[list[Receiver]]:
+    """Receivers that are closed at the end."""
+    made: list[Receiver] = []
+    yield made
+    for one in made:
+        one.close()
+
+
+@asynccontextmanager
+async def sending(*urls: str, retrying: Retrying = QUICK) -> AsyncIterator[Webhooks]:
+    """Webhooks at work."""
+    webhooks = Webhooks(urls, lambda: SECRET, retrying=retrying)
+    task = asyncio.create_task(webhooks.run())
+    yield webhooks
+    task.cancel()
+    await asyncio.wait({task})
+
+
+def note(identifier: str = "msg_1") -> Notification:
+    return Notification(identifier, "rollout.rolled_back", {"model": "digits"})
+
+
+def receiver(receivers: list[Receiver], *statuses: int) -> Receiver:
+    receivers.append(Receiver(*statuses))
+    return receivers[-1]
+
+
+async def test_a_notification_is_signed_as_the_standard_says(receivers: list[Receiver]) -> None:
+    """Over id, time and body, so that a receiver can tell who sent it and when."""
+    good = receiver(receivers, 204)
+    async with sending(good.url) as webhooks:
+        webhooks.send(note())
+        await until(lambda: webhooks.outcomes[good.name, "delivered"] == 1)
+    ((headers, body),) = good.got
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    wanted = base64.b64encode(hmac.digest(SECRET.encode(), signed, hashlib.sha256)).decode()
+    assert hmac.compare_digest(headers["webhook-signature"], f"v1,{wanted}")
+    assert abs(time.time() - int(headers["webhook-timestamp"])) < PATIENCE
+    said: dict[str, Any] = json.loads(body)
+    assert (said["type"], said["data"]) == ("rollout.rolled_back", {"model": "digits"})
+
+
+def test_the_example_of_the_standard_is_signed_alike() -> None:
+    """https://github.com/standard-webhooks/standard-webhooks: a secret in base64."""
+    signature = sign(
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        "1614265330",
+        b'{"test": 2432232314}',
+    )
+    assert signature == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+@pytest.mark.parametrize("statuses", [(500, 503, 200), (429, 408, 200)])
+async def test_a_receiver_that_fails_is_tried_again(
+    receivers: list[Receiver], statuses: tuple[int, ...]
+) -> None:
+    """With the same id, and with a signature of that moment; in order."""
+    failing = receiver(receivers, *statuses)
+    async with sending(failing.url) as webhooks:
+        webhooks.send(note("msg_1"))
+        webhooks.send(note("msg_2"))
+        await until(lambda: webhooks.outcomes[failing.name, "delivered"] == 2)
+    assert failing.ids == ["msg_1"] * 3 + ["msg_2"]
+
+
+@pytest.mark.parametrize(
+    "text", ["nonsense", "ftp://a", "http://:8", "http://a:x", "http://a b", "https://a,,https://b"]
+)
+def test_an_address_that_is_none_is_refused_and_not_shown(text: str) -> None:
+    """It may hold a secret."""
+    with pytest.raises(ValueError, match=r"number [12] is not") as refused:
+        split_addresses(text)
+    assert text not in str(refused.value)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 302])
+async def test_a_receiver_that_refuses_is_not_tried_again(
+    receivers: list[Receiver], status: int
+) -> None:
+    """It says that it never will take it; what comes after is sent. No redirect is followed."""
+    refusing = receiver(receivers, status, 200)
+    async with sending(refusing.url) as webhooks:
+        webhooks.send(note("msg_1"))
+        webhooks.send(note("msg_2"))
+        await until(lambda: webhooks.outcomes[refusing.name, "delivered"] == 1)
+    assert refusing.ids == ["msg_1", "msg_2"]
+    assert webhooks.outcomes[refusing.name, "failed"] == 1
+
+
+async def test_a_dead_or_slow_receiver_holds_up_nobody_else(receivers: list[Receiver]) -> None:
+    """Neither the others, nor who sends; what is too many or too old is counted."""
+    slow, good = receiver(receivers, 0), receiver(receivers, 200)
+    dead = f"127.0.0.1:{free_port()}"
+    retrying = Retrying(0.2, 0.01, 0.02, give_up_after=0.5, most_waiting=3)
+    async with sending(slow.url, f"http://{dead}/", good.url, retrying=retrying) as webhooks:
+        for number in range(3):
+            webhooks.send(note(f"msg_{number}"))
+        await until(lambda: webhooks.outcomes[good.name, "delivered"] == 3)
+        for number in range(3, 6):
+            webhooks.send(note(f"msg_{number}"))
+        assert all(count <= 3 for count in webhooks.waiting.values())
+        assert webhooks.outcomes[slow.name, "dropped"] >= 2
+        await until(lambda: webhooks.outcomes[good.name, "delivered"] == 6)
+        await until(lambda: not any(webhooks.waiting.values()))
+    assert good.ids == [f"msg_{number}" for number in range(6)]
+    for name in (slow.name, dead):
+        assert not webhooks.outcomes[name, "delivered"]
+        assert webhooks.outcomes[name, "failed"] + webhooks.outcomes[name, "dropped"] == 6
+
+
+async def test_no_log_line_holds_a_secret(
+    receivers: list[Receiver], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither what is signed with, nor what the address holds, whatever fails."""
+    failing = receiver(receivers, 500, 400)
+    with capture_logs() as logged, caplog.at_level("DEBUG"):
+        async with sending(failing.url) as webhooks:
+            webhooks.send(note())
+            await until(lambda: webhooks.outcomes[failing.name, "failed"] == 1)
+    assert [line["event"] for line in logged] == [
+        "webhook failed, trying again",
+        "webhook not delivered",
+    ]
+    for secret in (SECRET, "token-in", "user:pass"):
+        assert secret not in f"{logged} {caplog.text}"
+
+
+async def test_a_secret_that_is_not_there_yet_is_waited_for(
+    receivers: list[Receiver], tmp_path: Path
+) -> None:
+    """It is read anew for each request, so that it may be changed."""
+    good, file = receiver(receivers, 200), tmp_path / "secret"
+    webhooks = Webhooks([good.url], file.read_text, retrying=QUICK)
+    task = asyncio.create_task(webhooks.run())
+    webhooks.send(note())
+    file.write_text(SECRET)
+    await until(lambda: webhooks.outcomes[good.name, "delivered"] == 1)
+    task.cancel()
+    await asyncio.wait({task})
+    headers, body = good.got[0]
+    assert headers["webhook-signature"] == sign(SECRET, "msg_1", headers["webhook-timestamp"], body)
