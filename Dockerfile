@@ -4,18 +4,19 @@
 #   docker build --tag cohort:cpu --build-arg RUNTIME=cpu .
 #
 #   RUNTIME     gpu: ONNX Runtime for CUDA with CUDA 13 and cuDNN 9 beside it; cpu: the lean one
-#   BASE_IMAGE  Python 3.11 or newer on Debian; the image is as new as it is
+#   BASE_IMAGE  Python 3.11 or newer on Debian; the image is as new as it is. A release names it by digest
+#   REVISION    the commit, for the image's labels
 #
 # Models are baked in from models/, or mounted over them: --volume /srv/models:/models:ro
 
 ARG BASE_IMAGE=python:3.11-slim
 ARG RUNTIME=gpu
 
-# --- What compiles and installs. None of it is in the image.
+# --- What compiles and installs, then what is needed to serve. Only that is in the image.
 
 # Who builds names the tag.
 # hadolint ignore=DL3006
-FROM ${BASE_IMAGE} AS build
+FROM ${BASE_IMAGE} AS dependencies
 # The locale and strip are as new as the base is.
 # hadolint ignore=DL3008
 RUN apt-get update \
@@ -36,21 +37,25 @@ RUN --mount=type=cache,target=/root/.cache/uv \
     if [ "${RUNTIME}" = gpu ]; then cuda=requirements/cuda.txt; fi \
     && /setup/bin/uv pip sync --require-hashes --python /opt/cohort/bin/python \
         "requirements/${RUNTIME}.txt" ${cuda:+"${cuda}"}
+RUN --mount=type=bind,source=deploy/containers/trim-packages.sh,target=/trim.sh \
+    sh /trim.sh /opt/cohort
+
+# --- Cohort by itself, to be laid over that environment.
+
+FROM dependencies AS application
 COPY app app
 COPY pyproject.toml README.md LICENSE ./
-COPY deploy/containers/*.sh deploy/containers/
 RUN --mount=type=cache,target=/root/.cache/uv \
-    /setup/bin/uv pip install --no-deps --python /opt/cohort/bin/python \
+    /setup/bin/uv pip install --no-deps --python /opt/cohort/bin/python --prefix /application \
         --build-constraints requirements/setup.txt . \
-    && sh deploy/containers/trim-packages.sh /opt/cohort
+    && rm -f /application/.lock \
+    && /opt/cohort/bin/python -m compileall -q /application
 
 # --- The base without what serving does not need.
 
 # hadolint ignore=DL3006
 FROM ${BASE_IMAGE} AS root
-COPY --from=build /locale /usr/lib/locale
-COPY --from=build /opt/cohort /opt/cohort
-COPY models /models
+COPY --from=dependencies /locale /usr/lib/locale
 RUN --mount=type=bind,source=deploy/containers/trim-root.sh,target=/trim.sh \
     groupadd --gid 10001 cohort \
     && useradd --no-log-init --uid 10001 --gid cohort --home-dir /var/lib/cohort --shell /usr/sbin/nologin cohort \
@@ -58,11 +63,14 @@ RUN --mount=type=bind,source=deploy/containers/trim-root.sh,target=/trim.sh \
     && install --directory --owner cohort --group cohort /var/lib/cohort /var/cache/cohort \
     && mkdir --parents /etc/cohort
 
-# --- The image: one layer.
+# --- The image: a layer for what changes with the base, with the locks, with the examples, with the code.
 
 FROM scratch AS image
 # hadolint ignore=DL3067
 COPY --from=root / /
+COPY --from=dependencies /opt/cohort /opt/cohort
+COPY models /models
+COPY --from=application /application /opt/cohort
 ENV PATH=/opt/cohort/bin:/usr/local/bin:/usr/bin:/bin \
     LANG=en_US.UTF-8 \
     PYTHONDONTWRITEBYTECODE=1 \

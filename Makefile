@@ -9,7 +9,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test coverage lint types lock conformance fuzz-models mutants simulate soak chaos incidents recorded fuzz bench packages up down roll containers
+.PHONY: help serve test coverage lint types lock conformance fuzz-models mutants simulate soak chaos incidents recorded fuzz bench packages up down roll sbom containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -95,6 +95,7 @@ types: $(VENV)/dev.stamp  ## Check types, strictly
 # What docker-compose.yml takes its values from.
 ENV_FILE ?= .env
 STACK = docker compose --env-file $(ENV_FILE)
+up roll: export REVISION ?= $(or $(shell git describe --always --dirty --abbrev=40 --match= 2>/dev/null),unknown)
 
 up: $(ENV_FILE)  ## Build the image, and bring up replicas behind nginx, under Prometheus and Grafana (docs/deploy.md)
 	@$(STACK) up --detach --build --wait
@@ -102,6 +103,14 @@ up: $(ENV_FILE)  ## Build the image, and bring up replicas behind nginx, under P
 
 down: $(ENV_FILE)  ## Take all of that down; what was decided and measured stays in volumes
 	@$(STACK) down
+
+# The environment itself is not asked: it has what tests need, too.
+sbom: .venv-release/release.stamp  ## List what RUNTIME is made of, from its lock file: build/sbom-RUNTIME.json (CycloneDX)
+	@mkdir -p build
+	@cat requirements/$(RUNTIME).txt $(if $(filter gpu,$(RUNTIME)),requirements/cuda.txt) \
+		| .venv-release/bin/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application \
+			--output-reproducible --output-format JSON --output-file build/sbom-$(RUNTIME).json -
+	@echo "cohort: wrote build/sbom-$(RUNTIME).json"
 
 roll: $(ENV_FILE)  ## Replace the replicas of `make up` one at a time, after a change of settings or code
 	@$(STACK) build --quiet cohort
@@ -111,9 +120,9 @@ $(ENV_FILE):
 	@sed "s/^GRAFANA_PASSWORD=.*/GRAFANA_PASSWORD=$$(od -An -N12 -tx1 /dev/urandom | tr -d ' \n')/" .env.example >$@
 	@echo "cohort: wrote $@, with a password for Grafana's user admin"
 
-containers: $(VENV)/dev.stamp  ## Try the image and the whole stack under load, from nothing, in a Docker engine of its own (root)
+containers: $(VENV)/dev.stamp  ## Try the image and the whole stack under load, from nothing, in a Docker engine of its own (root; ARGS="--rolls 20")
 	@deploy/packages.sh dockerd:docker.io mmdebstrap:mmdebstrap
-	@$(VENV)/bin/python -m deploy.containers
+	@$(VENV)/bin/python -m deploy.containers $(ARGS)
 
 # The programs that tests/deploy and tests/chaos run; fuse3 brings the library of mfusepy.
 packages:
@@ -128,8 +137,8 @@ COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --generate-hashes
 	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
 lock: | $(UV)  ## Write requirements/*.txt again after a change of pyproject.toml (UPGRADE=1: newer versions)
-	@echo "cohort: locking setup, clients, dev, gpu, cuda, cpu and openvino into requirements/"
-	@for group in setup clients; do \
+	@echo "cohort: locking setup, clients, release, dev, gpu, cuda, cpu and openvino into requirements/"
+	@for group in setup clients release; do \
 		$(UV) pip compile --group $$group --quiet --universal --generate-hashes --no-emit-index-url \
 			--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) \
 			-o requirements/$$group.txt || exit 1; \
@@ -170,6 +179,12 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 .venv-clients/clients.stamp: requirements/clients.txt | .venv-clients/bin/python
 	@echo "cohort: installing KServe's client into $(@D) (about 75 MB to fetch the first time)"
 	@$(INSTALL) requirements/clients.txt
+	@touch $@
+
+# What writes the list of components.
+.venv-release/release.stamp: requirements/release.txt | .venv-release/bin/python
+	@echo "cohort: installing the CycloneDX tool into $(@D) (about 10 MB to fetch the first time)"
+	@$(INSTALL) requirements/release.txt
 	@touch $@
 
 .PRECIOUS: %/bin/python

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import gzip
+import hashlib
 import json
 import os
 import shutil
 import signal
 import socket
+import tarfile
 import tempfile
 import time
 import urllib.parse
@@ -31,21 +35,25 @@ def say(text: str) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(prog="make containers")
+    parser.add_argument("--rolls", type=int, default=1, help="how often all replicas are replaced")
+    rolls = parser.parse_args().rolls
     signal.signal(signal.SIGALRM, too_long)
     signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(SystemExit(143)))
-    signal.alarm(LIMIT_SECONDS)
+    signal.alarm(LIMIT_SECONDS + 60 * rolls)
     with tempfile.TemporaryDirectory(prefix="cohort-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o755)  # for the users in the containers
         with engine(folder) as docker:
             build(docker, folder)
             size = check_image(docker)
-            summary = asyncio.run(check_stack(docker, folder))
+            check_layers(docker, folder)
+            summary = asyncio.run(check_stack(docker, folder, rolls))
     say(f"done: image {size}; {summary}")
 
 
 def too_long(*_: object) -> None:
-    raise SystemExit(f"cohort: not done after {LIMIT_SECONDS} s")
+    raise SystemExit("cohort: not done in time")
 
 
 def build(docker: Engine, folder: Path) -> None:
@@ -61,10 +69,7 @@ def build(docker: Engine, folder: Path) -> None:
     take_in(docker, balancer, "localhost/nginx", 'CMD ["/usr/sbin/nginx", "-g", "daemon off;"]')
 
     say("building the CPU image")
-    revision = run("git", "-C", ROOT, "rev-parse", "HEAD").strip()
-    arguments = {"BASE_IMAGE": BASE, "RUNTIME": "cpu", "REVISION": revision}
-    flags = [p for k, v in arguments.items() for p in ("--build-arg", f"{k}={v}")]
-    docker.build(IMAGE, *flags, ROOT)
+    docker.build(IMAGE, *build_flags("built"), ROOT)
 
     say("building stand-ins for Prometheus, Alertmanager and Grafana")
     file = HERE / "standins.Dockerfile"
@@ -73,6 +78,11 @@ def build(docker: Engine, folder: Path) -> None:
             *(f"localhost/{name}", "--build-arg", f"BASE_IMAGE={BASE}", "--target", name),
             *("--file", file, HERE),
         )
+
+
+def build_flags(revision: str) -> list[str]:
+    arguments = {"BASE_IMAGE": BASE, "RUNTIME": "cpu", "REVISION": revision}
+    return [part for key, value in arguments.items() for part in ("--build-arg", f"{key}={value}")]
 
 
 def check_image(docker: Engine) -> str:
@@ -105,8 +115,42 @@ def check_image(docker: Engine) -> str:
     return size
 
 
-async def check_stack(docker: Engine, folder: Path) -> str:
-    """All of docker-compose.yml, loaded, with a replica killed and all replaced."""
+def check_layers(docker: Engine, folder: Path) -> None:
+    """What a change of one line in the code ships to who has the image: its own layer."""
+    changed = folder / "changed"
+    for name in ("app", "models", "requirements", "deploy/containers"):
+        shutil.copytree(ROOT / name, changed / name)
+    for name in (".dockerignore", "Dockerfile", "LICENSE", "README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, changed / name)
+    with (changed / "app/__init__.py").open("a") as code:
+        code.write("CHANGED = True\n")
+    docker.build(f"{IMAGE}-changed", *build_flags("changed"), changed)
+    before, after = (layers(docker, folder, tag) for tag in (IMAGE, f"{IMAGE}-changed"))
+    shipped = sum(size for name, size in after.items() if name not in before)
+    say(
+        f"compressed, layers have {', '.join(f'{size / 1e6:.1f}' for size in after.values())} MB; "
+        f"a change of one line ships {shipped / 1e6:.2f} MB"
+    )
+    expect("a change of one line ships under 2 MB", str(0 < shipped < 2e6), "True")
+    docker("rmi", f"{IMAGE}-changed")
+
+
+def layers(docker: Engine, folder: Path, tag: str) -> dict[str, int]:
+    """The layers of an image from the lowest on, by their digests, with their sizes as sent."""
+    archive = folder / "image.tar"
+    docker("save", "--output", archive, tag)
+    sizes = {}
+    with tarfile.open(archive) as saved:
+        (manifest,) = json.load(saved.extractfile("manifest.json"))  # type: ignore[arg-type]
+        for name in manifest["Layers"]:
+            content = saved.extractfile(name).read()  # type: ignore[union-attr]
+            sizes[hashlib.sha256(content).hexdigest()] = len(gzip.compress(content, 6))
+    archive.unlink()
+    return sizes
+
+
+async def check_stack(docker: Engine, folder: Path, rolls: int) -> str:
+    """All of docker-compose.yml, loaded, with a replica killed and all replaced, so many times."""
     ports = {
         name: free_port() for name in ("HTTP", "GRPC", "PROMETHEUS", "ALERTMANAGER", "GRAFANA")
     }
@@ -147,11 +191,17 @@ async def check_stack(docker: Engine, folder: Path) -> str:
             await asyncio.to_thread(docker.wait_for, first[0], ".State.Health.Status", "healthy")
             expect("restarts of the one killed", docker.inspect(first[0], ".RestartCount"), "1")
             say(f"it is back; {told(load)}; make roll")
-            rolled = time.time()
-            await make("roll")
+            for number in range(rolls):
+                rolled = time.time()
+                await make("roll")
+                say(f"make roll, {number + 1} of {rolls}; {told(load)}")
             second = await asyncio.to_thread(replicas)
             expect("replicas that stayed", str(set(first) & set(second)), "set()")
             expect("replicas", str(len(second)), "2")
+            revision = run("git", "-C", ROOT, "rev-parse", "HEAD").strip()
+            label = 'index .Config.Labels "org.opencontainers.image.revision"'
+            built = docker.inspect(second[0], label)
+            expect("the revision in its labels", built.removesuffix("-dirty"), revision)
             say(f"all replaced; {told(load)}")
             await scraped(ports["PROMETHEUS"], 2, since=rolled)
         say(f"Prometheus scrapes the new ones; {told(load)}; make down")

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Take out of an image's root what serving does not need: what installs or builds, what describes,
-# and the parts of Python nobody imports. The image is then copied whole into an empty one, so that
+# and the parts of Python nobody imports. What is left is then copied into an empty image, so that
 # what is taken out here is not in a layer below either. Run by the Dockerfile, in the image.
 set -eu
 
