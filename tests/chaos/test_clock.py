@@ -15,7 +15,7 @@ from tests.callers.issuing import AUDIENCE, ISSUER, claims, jwks, token
 from tests.chaos.callers import Callers, callers, put
 from tests.chaos.lengths import LONG
 from tests.e2e.processes import Cohort, cohort
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has libfaketime")
 
@@ -50,19 +50,20 @@ class Skewed:
         sent = {"authorization": f"Bearer {self.token}"}
         body = {"inputs": {"x": [[1, 2, 3]]}}
         url = f"{self.server.url}/models/times/versions/1/predict"
-        return httpx.post(url, headers=sent, json=body).status_code
+        return httpx.post(url, headers=sent, json=body, timeout=PATIENCE).status_code
 
     def new(self) -> dict[str, object]:
         """What the rollout says of its variant `new`."""
         url = f"{self.server.url}/models/times"
-        rollout = httpx.get(url, headers=KEY).raise_for_status().json()["rollout"]
+        rollout = httpx.get(url, headers=KEY, timeout=PATIENCE).raise_for_status().json()["rollout"]
         found: list[dict[str, object]] = rollout["variants"]
         return next(one for one in found if one["name"] == "new")
 
     def admin(self, action: str) -> None:
         """Roll back or clear the variant `new`."""
         url = f"{self.server.url}/admin/rollouts/times/{action}/new"
-        assert httpx.post(url, headers=ADMIN).raise_for_status().json()["saved"]
+        answer = httpx.post(url, headers=ADMIN, timeout=PATIENCE)
+        assert answer.raise_for_status().json()["saved"]
 
 
 def on_clock(clock: Path) -> Sequence[str]:

@@ -16,7 +16,7 @@ from random import SystemRandom
 
 import httpx
 
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "models"
@@ -44,7 +44,7 @@ class Cohort:
 
     def get(self, path: str) -> httpx.Response:
         """Ask for `path` on a connection of its own."""
-        return httpx.get(self.url + path, verify=self.trust)
+        return httpx.get(self.url + path, verify=self.trust, timeout=PATIENCE)
 
     def stop(self, *, kill: int = signal.SIGTERM, timeout: float = 60) -> int:
         """Send the signal, wait, and give the exit status."""

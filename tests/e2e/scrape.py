@@ -5,12 +5,14 @@ from __future__ import annotations
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.waiting import PATIENCE
+
 
 class Scrape:
     """The samples of one scrape."""
 
     def __init__(self, url: str) -> None:
-        text = httpx.get(f"{url}/metrics").raise_for_status().text
+        text = httpx.get(f"{url}/metrics", timeout=PATIENCE).raise_for_status().text
         self.samples = [
             sample for family in text_string_to_metric_families(text) for sample in family.samples
         ]

@@ -558,7 +558,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     """A slow model, a quick one, and one that gives back what it gets."""
     folder = tmp_path_factory.mktemp("guards")
     onnx_models.save(onnx_models.slow(nodes=3000), folder / "models/slow/1/model.onnx")
-    (folder / "models/slow/config.yaml").write_text("timeout_ms: 600000\n")
+    (folder / "models/slow/config.yaml").write_text("timeout_ms: 600000\nload_timeout_s: 600\n")
     onnx_models.save(onnx_models.mlp(), folder / "models/mlp/1/model.onnx")
     onnx_models.save(onnx_models.identity("FP32", ["N"]), folder / "models/echo/1/model.onnx")
     with cohort(
