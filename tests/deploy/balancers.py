@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -152,11 +152,11 @@ def running(command: Sequence[str], ports: Ports, log: Path) -> Iterator[Balance
 class Fleet:
     """Three replicas of the same models, each on a port of its own for as long as it lives."""
 
-    def __init__(self, models: Path, folder: Path) -> None:
+    def __init__(self, models: Path, folder: Path, **settings: Any) -> None:
         self.ports = [free_port() for _ in range(3)]
         self.grpc_ports = [free_port() for _ in range(3)]
         self.replicas: dict[int, Cohort] = {}
-        self._models, self._folder = models, folder
+        self._models, self._folder, self._settings = models, folder, settings
         self._open: dict[int, ExitStack] = {}
 
     def start(self, number: int) -> None:
@@ -172,6 +172,7 @@ class Fleet:
                 grpc_port=self.grpc_ports[number],
                 drain_notice_seconds=1.5,
                 admin_token="secret",
+                **self._settings,
             )
         )
 
@@ -192,9 +193,9 @@ class Fleet:
 
 
 @contextmanager
-def fleet(models: Path, folder: Path) -> Iterator[Fleet]:
-    """Three replicas, ready."""
-    started = Fleet(models, folder)
+def fleet(models: Path, folder: Path, **settings: Any) -> Iterator[Fleet]:
+    """Three replicas, ready; `settings` are those of `cohort`."""
+    started = Fleet(models, folder, **settings)
     try:
         for number in range(3):
             started.start(number)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from math import inf
 from time import monotonic
 
 import numpy as np
@@ -52,9 +53,9 @@ class Heard:
         """How many who asked `moment` or later were answered."""
         return sum(one.asked >= moment for one in self.answers)
 
-    def waited(self, share: float, *, since: float) -> float:
-        """The seconds that this share of those waited at most who asked `since` then."""
-        seconds = sorted(one.seconds for one in self.answers if one.asked >= since)
+    def waited(self, share: float, since: float = 0, until: float = inf) -> float:
+        """The seconds that this share of those waited at most who asked between these moments."""
+        seconds = sorted(one.seconds for one in self.answers if since <= one.asked < until)
         return seconds[int(share * (len(seconds) - 1))]
 
 
