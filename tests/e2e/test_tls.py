@@ -44,7 +44,7 @@ def server(ca: trustme.CA, files: Mapping[str, Path], tmp_path: Path) -> Iterato
     trust = trusting(ca, tmp_path)
     models = tmp_path / "models"
     models.mkdir()
-    settings: dict[str, Any] = {**files, "grpc_port": free_port()}
+    settings: dict[str, Any] = {**files, "grpc_port": free_port(), "allow_empty": True}
     with cohort(models, tmp_path, ready=False, trust=trust, **settings) as started:
         yield started
 
