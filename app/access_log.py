@@ -20,10 +20,10 @@ from app.errors import printable
 LONGEST_PATH = 200
 """Characters of a path that a log line shows; headers have many more."""
 
-FLUSH_SECONDS = 0.05
+FLUSH_SECONDS = 0.2
 """How long a line waits for others. The thread is woken once for all of them."""
 
-MAX_WAITING = 1000
+MAX_WAITING = 4000
 """Lines that wait for others at most; then they go at once."""
 
 CALLER_LEFT = 499
