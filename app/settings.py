@@ -300,7 +300,7 @@ class Settings(BaseSettings):
         ge=0,
         le=86400,
         description="Seconds without a sign of life from the event loop, after which a parent "
-        "process kills the server; 0: no such process. Under systemd, WatchdogSec decides.",
+        "process kills the server; 0: no such process, as under systemd, whose WatchdogSec counts.",
     )
 
 
