@@ -1,154 +1,267 @@
-"""What rollouts cost those who have none, and what a shadow costs callers.
+"""How often the guard of a rollout is wrong, and how soon it is right, on simulated traffic.
 
-    python -m benchmarks.rollouts [ROUNDS]
+    python -m benchmarks.rollouts            2,000 runs of each kind of traffic, on all cores
+    python -m benchmarks.rollouts --write    and write the table into docs/guide/rollout.md
 
-Two servers stand side by side and are asked in turn, the order turning with each round, so that
-what the machine does beside hits both. Ratios are medians of the rounds' ratios.
-
-- A tiny model without a rollout, beside a rollouts.yaml that names another model, against no file
-  at all: requests per second of eight callers, and CPU per request by the kernel's own count.
-  Target: within 2 % on both.
-- digits, callers arriving by a Poisson process, with a shadow that sees every answer, against the
-  same rollout without one: the callers' p99. Target: at most 1.1 times.
+Every outcome takes the way of a served one: `RolloutEvidence.admit` says whether it counts, and
+evidence is judged each second. Four requests of the baseline come with each of the canary, whose
+error rate may be one percentage point above the baseline's.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-import shutil
-import statistics
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+import argparse
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from math import sqrt
 from pathlib import Path
-from typing import TypeVar
+from random import Random
+from statistics import NormalDist, median
+from typing import NamedTuple
 
-import httpx
-from rich.console import Console
-from rich.table import Table
+from app.rollouts.evidence import RolloutEvidence
+from app.rollouts.rollout import Rollout, Variant
+from app.rollouts.sequential_test import Guard
 
-from benchmarks.client import load
-from tests import onnx_models
-from tests.e2e.processes import MODELS, ROOT, Cohort, cohort
+GUARD = Guard(max_error_rate_increase=0.01)
+ROLLOUT = Rollout("m", {"a": Variant("a", 1, 4), "b": Variant("b", 2, 1)}, "a")
+RATIO = 4
+REQUESTS = 2000
+GUIDE = Path("docs/guide/rollout.md")
+TABLE = re.compile(r"(?<=<!-- benchmarks.rollouts -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
-T = TypeVar("T")
 
-ROUNDS = 8
-SECONDS = 2.0
-RATE = 300
-CALLERS = 8
+class Asked(NamedTuple):
+    """One outcome: when, of which variant, of which caller, and whether it is a failure."""
 
-STABLE = "digits: {variants: {stable: {version: 1, weight: 100}}}\n"
-SHADOWED = STABLE.replace("}}}", "}}, shadow: {version: 2, sample: 1.0}}")
+    at: float
+    variant: str
+    caller: int
+    bad: bool
+
+
+Rate = Callable[[str, float], float]
+"""The error rate of a variant, at a time in seconds."""
+
+Traffic = Callable[[Random, Rate], Iterator[list[Asked]]]
+"""Gives outcomes in groups whose times may overlap by some seconds, without end."""
+
+
+def constant(baseline: float, canary: float) -> Rate:
+    """Rates that stay."""
+    return lambda variant, at: baseline if variant == "a" else canary
+
+
+def together(increase: float) -> Rate:
+    """Both fail three requests in ten for two seconds in thirty, the canary more by `increase`."""
+
+    def rate(variant: str, at: float) -> float:
+        common = 0.3 if at % 30 < 2 else 0.005
+        return common + (increase if variant == "b" else 0.0)
+
+    return rate
+
+
+def visits(random: Random) -> Iterator[tuple[float, str, int]]:
+    """Arrivals of callers, twenty in a second, each on a variant by chance."""
+    at = 0.0
+    for caller in range(10**9):
+        at += random.expovariate(20.0)
+        yield at, "b" if random.random() < 1 / (1 + RATIO) else "a", caller
+
+
+def independent(random: Random, rate: Rate) -> Iterator[list[Asked]]:
+    """Requests of a caller each, which fail by themselves."""
+    for at, variant, caller in visits(random):
+        yield [Asked(at, variant, caller, random.random() < rate(variant, at))]
+
+
+def batches(size: int) -> Traffic:
+    """Runs of so many requests, of a caller each, which fail together."""
+
+    def traffic(random: Random, rate: Rate) -> Iterator[list[Asked]]:
+        for at, variant, caller in visits(random):
+            bad = random.random() < rate(variant, at)
+            yield [Asked(at, variant, caller * size + one, bad) for one in range(size)]
+
+    return traffic
+
+
+def callers(size: int) -> Traffic:
+    """Callers of so many requests, 0.2 s apart, all of which fail or none."""
+
+    def traffic(random: Random, rate: Rate) -> Iterator[list[Asked]]:
+        for at, variant, caller in visits(random):
+            bad = random.random() < rate(variant, at)
+            yield [Asked(at + one * 0.2, variant, caller, bad) for one in range(size)]
+
+    return traffic
+
+
+def retries(random: Random, rate: Rate) -> Iterator[list[Asked]]:
+    """A request that fails is sent twice more, after 0.2 s and 0.6 s, and fails again."""
+    for at, variant, caller in visits(random):
+        bad = random.random() < rate(variant, at)
+        times = (0.0, 0.2, 0.6) if bad else (0.0,)
+        yield [Asked(at + later, variant, caller, bad) for later in times]
+
+
+def sticky(random: Random, rate: Rate) -> Iterator[list[Asked]]:
+    """400 callers that stay on a variant; some of them always fail, on either side."""
+    share = 0.02
+    bad = {caller for caller in range(400) if random.random() < share}
+    at = 0.0
+    while True:
+        at += random.expovariate(20.0)
+        caller = random.randrange(400)
+        variant = "b" if caller % (1 + RATIO) == 0 else "a"
+        if caller in bad:
+            continue  # it fails on the other side as well, and is no evidence: tests/rollouts
+        yield [Asked(at, variant, caller, random.random() < rate(variant, at))]
+
+
+class Case(NamedTuple):
+    """A kind of traffic; `healthy` requests of the canary, which do not fail, come first."""
+
+    name: str
+    traffic: Traffic
+    rate: Rate
+    requests: int = REQUESTS
+    healthy: int = 0
+
+
+def rolled_back_after(case: Case, seed: int) -> int | None:
+    """How many requests of the canary a rollback took; None if there was none."""
+    random = Random(seed)
+    evidence = RolloutEvidence(ROLLOUT, GUARD)
+    waiting: list[Asked] = []
+    seen, second = -case.healthy, 1.0
+
+    def rate(variant: str, at: float) -> float:
+        return case.rate("a" if seen < 0 else variant, at)
+
+    for group in case.traffic(random, rate):
+        waiting += group
+        while group[0].at >= second:
+            due = sorted(one for one in waiting if one.at < second)
+            waiting = [one for one in waiting if one.at >= second]
+            for at, variant, caller, bad in due:
+                seen += variant == "b"
+                if evidence.admit(variant, caller, at, bad=bad):
+                    evidence.count_outcome(variant, bad=bad, now=at)
+            if evidence.judge(()):
+                return seen
+            second += 1.0
+        if seen >= case.requests:
+            return None
+    return None
+
+
+WITHIN, AT = constant(0.01, 0.01), constant(0.01, 0.02)
+
+
+def false_alarms() -> list[tuple[str, Case, Case]]:
+    """Kinds of traffic: with a canary as good as the baseline, and with one at the limit."""
+    kinds: list[tuple[str, Traffic]] = [
+        ("each request by itself", independent),
+        *((f"runs of {size} that fail together", batches(size)) for size in (4, 8, 16)),
+        *((f"callers whose {size} requests all fail", callers(size)) for size in (4, 8, 16)),
+        ("failures that are tried three times", retries),
+        ("sticky callers, 2 % of whom always fail", sticky),
+    ]
+    rows = []
+    for name, one in kinds:
+        number = re.search(r"4|8|16", name)
+        requests = max(REQUESTS, 500 * int(number[0])) if number else REQUESTS
+        rows.append((name, Case(name, one, WITHIN, requests), Case(name, one, AT, requests)))
+    both = "both fail 30 % for 2 s in 30"
+    within, at = (Case(both, independent, together(increase)) for increase in (0.0, 0.01))
+    rows.append((both, within, at))
+    return rows
+
+
+def power() -> list[tuple[str, Case, float, float]]:
+    """Canaries beyond the limit, with both rates."""
+    return [
+        (f"{canary:.1%} against {baseline:.1%}{after}",
+         Case("", independent, constant(baseline, canary), requests, healthy), baseline, canary)
+        for baseline, canary, requests, healthy, after in (
+            (0.001, 1.0, 2000, 0, ""),
+            (0.01, 0.1, 2000, 0, ""),
+            (0.01, 0.04, 2000, 0, ""),
+            (0.001, 0.03, 4000, 0, ""),
+            (0.001, 0.03, 4000, 200_000, ", after 200,000 good ones"),
+        )
+    ]  # fmt: skip
+
+
+def fixed_n(baseline: float, canary: float, wanted: float = 0.5) -> int:
+    """Requests of the canary from which a z-test, made once, finds it with this probability."""
+    normal = NormalDist()
+    edge = baseline + 0.01
+    for requests in range(1, 100_000):
+        null = sqrt(edge * (1 - edge) / requests + baseline * (1 - baseline) / requests / RATIO)
+        true = sqrt(canary * (1 - canary) / requests + baseline * (1 - baseline) / requests / RATIO)
+        short = normal.inv_cdf(GUARD.confidence) * null - (canary - edge)
+        if short <= 0 and 1 - normal.cdf(short / max(true, 1e-9)) >= wanted:
+            return requests
+    raise ValueError(f"{canary} is not beyond {edge}")
+
+
+def _run(job: tuple[int, bool, int]) -> int | None:
+    place, first, seed = job
+    rows = false_alarms()
+    if place >= len(rows):
+        return rolled_back_after(power()[place - len(rows)][1], seed)
+    _, within, at = rows[place]
+    return rolled_back_after(within if first else at, seed)
+
+
+def table(runs: int, workers: int | None = None) -> str:
+    """Both tables, in Markdown."""
+    alarms, found = false_alarms(), power()
+    lines = ["| traffic | canary as good as the baseline | exactly at the limit |", "|---|---|---|"]
+    with ProcessPoolExecutor(workers) as pool:
+
+        def results(place: int, *, first: bool, runs: int) -> list[int | None]:
+            jobs = [(place, first, seed) for seed in range(runs)]
+            return list(pool.map(_run, jobs, chunksize=8))
+
+        for place, (name, *_) in enumerate(alarms):
+            shares = [
+                sum(one is not None for one in results(place, first=first, runs=runs)) / runs
+                for first in (True, False)
+            ]
+            lines.append(f"| {name} | {shares[0]:.1%} | {shares[1]:.1%} |")
+        lines += [
+            "",
+            "| canary's errors | rolled back | median requests | z-test made once, power 1/2 |",
+            "|---|---|---|---|",
+        ]
+        for place, (name, case, baseline, canary) in enumerate(found, len(alarms)):
+            times = results(place, first=True, runs=runs if not case.healthy else runs // 25)
+            late = [one if one is not None else case.requests for one in times]
+            early = sum(one < 0 for one in late) / len(late)
+            caught = sum(one is not None for one in times) / len(times) - early
+            lines.append(
+                f"| {name} | {caught:.1%} | {median(late):.0f} | {fixed_n(baseline, canary)} |"
+            )
+    return "\n".join([*lines, "", f"{runs} runs each."]) + "\n"
 
 
 def main() -> None:
-    """Run the rounds and print the tables."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
-    console = Console(width=100)
-    with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
-        folder = Path(temporary)
-        models = folder / "models"
-        shutil.copytree(MODELS / "digits", models / "digits")
-        (models / "digits" / "config.yaml").write_text("versions: all\nproviders: [cpu]\n")
-        onnx_models.save(onnx_models.mlp(), models / "tiny" / "1" / "model.onnx")
-
-        def serve(name: str, rollouts: str) -> AbstractContextManager[Cohort]:
-            (folder / name).mkdir(exist_ok=True)
-            file = folder / name / "rollouts.yaml"
-            if rollouts:
-                file.write_text(rollouts)
-            return cohort(models, folder / name, rollouts=file)
-
-        found = []
-        for number in range(rounds):
-            texts = [("none", ""), ("named", STABLE)]
-            with ExitStack() as pair:  # new processes: one may be lucky with its memory
-                order = texts[::-1] if number % 2 else texts
-                servers = {name: pair.enter_context(serve(name, text)) for name, text in order}
-                found += _in_turn(_ask_tiny, servers["none"], servers["named"], 2)
-        console.print(_without_a_rollout(found))
-        named = stack.enter_context(serve("named", STABLE))
-        shadowed = stack.enter_context(serve("shadow", SHADOWED))
-        console.print(_beside_a_shadow(named, shadowed, rounds, folder))
-        seen = httpx.get(f"{shadowed.url}/models/digits").json()["rollout"]["shadow"]
-        console.print(f"shadow: {seen['compared']} compared, {seen['dropped']} dropped")
-
-
-def _ask_tiny(server: Cohort) -> tuple[float, float]:
-    body = json.dumps({"inputs": {"x": [[0.0] * 4]}}).encode()
-    host, port = server.url.removeprefix("http://").split(":")
-    before = _cpu(server)
-    address = (host, int(port))
-    heard = asyncio.run(load(address, "/models/tiny/predict", [body] * CALLERS, SECONDS / 2))
-    assert not heard.failures, heard.failures[0]
-    count = len(heard.seconds)
-    return count / SECONDS * 2, (_cpu(server) - before) / count * 1e6
-
-
-def _without_a_rollout(found: Sequence[tuple[tuple[float, float], tuple[float, float]]]) -> Table:
-    table = Table("tiny model", "no file", "a rollout of another model", "ratio")
-    for place, name in enumerate(("requests/s", "µs of CPU per request")):
-        ours = [one[place] for one, _ in found]
-        theirs = [other[place] for _, other in found]
-        ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
-        table.add_row(
-            name, *(f"{statistics.median(x):.1f}" for x in (ours, theirs)), f"{ratio:.3f}"
-        )
-    return table
-
-
-def _beside_a_shadow(alone: Cohort, shadowed: Cohort, rounds: int, folder: Path) -> Table:
-    body = json.dumps({"inputs": {"image": [[[[0.5] * 8] * 8]]}})
-    request = folder / "request.http"
-    request.write_text(
-        "POST /models/digits/predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-        f"content-length: {len(body)}\r\n\r\n{body}",
-        newline="",
-    )
-
-    def ask(server: Cohort) -> dict[str, float]:
-        port = server.url.rpartition(":")[2]
-        command = [sys.executable, "-m", "benchmarks.openloop"]
-        command += [port, str(request), str(RATE), str(SECONDS)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-        found: dict[str, float] = json.loads(done.stdout)
-        assert not found["failures"]
-        return found
-
-    found = _in_turn(ask, alone, shadowed, 2 * rounds)
-    table = Table(f"digits, {RATE}/s", "no shadow", "shadow of every answer", "ratio")
-    for name in ("p50", "p99", "p999"):
-        without = [one[name] * 1e3 for one, _ in found]
-        beside = [other[name] * 1e3 for _, other in found]
-        ratio = statistics.median(b / a for a, b in zip(without, beside, strict=True))
-        cells = (f"{statistics.median(x):.3f}" for x in (without, beside))
-        table.add_row(f"{name}, ms", *cells, f"{ratio:.3f}")
-    return table
-
-
-def _in_turn(
-    ask: Callable[[Cohort], T], one: Cohort, other: Cohort, rounds: int
-) -> list[tuple[T, T]]:
-    for server in (one, other):
-        ask(server)  # warm
-    found = []
-    for number in range(rounds):
-        if number % 2:
-            second = ask(other)
-            found.append((ask(one), second))
-        else:
-            found.append((ask(one), ask(other)))
-    return found
-
-
-def _cpu(server: Cohort) -> float:
-    """Seconds on a core so far, of all threads, in the kernel's nanoseconds."""
-    tasks = Path(f"/proc/{server.process.pid}/task").glob("*/schedstat")
-    return sum(int(one.read_text().split()[0]) for one in tasks) / 1e9
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--runs", type=int, default=2000)
+    parser.add_argument("--workers", type=int, default=None)
+    parser.add_argument("--write", action="store_true")
+    arguments = parser.parse_args()
+    text = table(arguments.runs, arguments.workers)
+    print(text)
+    if arguments.write:
+        guide = GUIDE.read_text()
+        GUIDE.write_text(TABLE.sub(lambda _: text, guide))
 
 
 if __name__ == "__main__":

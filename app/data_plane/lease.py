@@ -23,7 +23,7 @@ from app.errors import (
 )
 from app.metrics import VersionMetrics
 from app.registry import Cancellable, Engine
-from app.rollouts import LiveRollout
+from app.rollouts import ObservedRequest
 from app.tensors import Arrays, TensorSpec, check_inputs
 
 
@@ -59,12 +59,13 @@ class Lease:
     served: The version.
     limit: Counts the lease while it is open.
     variant: The rollout's variant that was chosen or pinned; default "": none.
-    rollout: The rollout that chose the version and observes the reply; default None: none did.
+    observed: Where the outcome is told to the rollout that chose the version; default None: none
+        did.
     priority: The request's, as `Batcher.submit` has it; default 0.
     """
 
     __slots__ = (
-        "_engine", "_limit", "_priority", "_rollout", "_started", "_ticket", "served", "variant",
+        "_engine", "_limit", "_observed", "_priority", "_started", "_ticket", "served", "variant",
     )  # fmt: skip
 
     def __init__(
@@ -72,7 +73,7 @@ class Lease:
         served: ServedVersion,
         limit: ConcurrencyLimit,
         variant: str = "",
-        rollout: LiveRollout | None = None,
+        observed: ObservedRequest | None = None,
         priority: int = 0,
     ) -> None:
         self._started = monotonic()
@@ -80,7 +81,7 @@ class Lease:
         self._limit = limit
         self._engine: Engine | None = served.engine
         self._ticket: Cancellable | None = None
-        self._rollout = rollout
+        self._observed = observed
         self.served = served
         self.variant = variant
         served.engine.leases.count += 1
@@ -122,15 +123,9 @@ class Lease:
             raise NotReady("this lease is closed")
         check_inputs(self.served.inputs, arrays)
         limit = engine.timeout if timeout is None else min(timeout, engine.timeout)
-        if self._rollout is not None:
-            reply = self._rollout.observe_reply(
-                self.variant,
-                int(self.version),
-                self.outputs,
-                arrays,
-                reply,
-                started=self._started,
-                tight_deadline=limit < engine.timeout,
+        if self._observed is not None:
+            reply = self._observed.submitted(
+                arrays, self.outputs, reply, tight_deadline=limit < engine.timeout
             )
         deadline = self._started + limit
         self._ticket = engine.submit(
@@ -216,7 +211,8 @@ class Lease:
         self._engine = None
         self._limit.leases -= 1
         counts = self.served.counts
-        seconds = monotonic() - self._started
+        now = monotonic()
+        seconds = now - self._started
         if error is None:
             counts.request(self.variant, "OK", seconds)
         else:
@@ -230,6 +226,8 @@ class Lease:
             elif isinstance(error, RunRefused):
                 counts.refuse_run(self.variant)
         engine.leases.release()
+        if self._observed is not None:
+            self._observed.close(error, now=now, seconds=seconds)
 
     def __enter__(self) -> Self:
         return self

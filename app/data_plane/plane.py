@@ -27,8 +27,11 @@ from app.metrics import Metrics
 from app.registry import Catalog, Readable, SeenRegistry, seconds_until_ready
 from app.rollouts import LiveRollout, Rollouts, Sticky
 
-KeyOf = Callable[[Sticky], str | None]
-"""Returns a request's value of the header or parameter that keeps its caller on a variant."""
+KeyOf = Callable[[Sticky | None], str | None]
+"""Returns a request's value of the header or parameter that keeps its caller on a variant.
+
+For None it returns what tells the request's connection from others.
+"""
 
 LONGEST_LOAD_SECONDS = 30.0
 """How long a request waits at most for a model that is loaded on demand."""
@@ -136,7 +139,7 @@ class DataPlane:
 
         model: The model's name; None: the default model, or the only one.
         version: The version that the request pins; default None: none.
-        key_of: Finds the caller's sticky key; called only where the rollout is sticky.
+        key_of: Tells callers apart; called only where the model has a rollout.
         label: The variant that the request pins; default None: none.
 
         Raises InvalidInput, ModelNotFound, NotFound, VersionNotFound, NotReady or Overloaded, and
@@ -146,20 +149,21 @@ class DataPlane:
         if self._served_from is not self._registry.catalog:
             self._forget()
         name = model if model is not None else self._unnamed_model or self._no_model()
-        variant, live = "", None
+        variant, caller, live = "", None, None
         try:
             self._check_open()
             self._limit.check(1, self._priority)
             if label is not None:
                 variant, version = label, self._find_labelled(name, label)
             elif version is None and (live := self._live.get(name)) is not None:
-                variant, version = self._choose(name, live, key_of)
+                variant, version, caller = self._choose(name, live, key_of)
             served = self._served.get((name, version)) or self._serve(name, version)
         except CohortError as error:
             if not isinstance(error, NotLoaded):
                 self.refused(name, error)
             raise
-        return Lease(served, self._limit, variant, live, self._priority)
+        observed = None if live is None else live.observe(variant, int(served.version), caller)
+        return Lease(served, self._limit, variant, observed, self._priority)
 
     async def pick_loaded(
         self, error: NotLoaded, pick: Callable[[], Lease], seconds: float | None
@@ -265,9 +269,13 @@ class DataPlane:
         self._served[name, version] = served
         return served
 
-    def _choose(self, name: str, live: LiveRollout, key_of: KeyOf | None) -> tuple[str, str]:
+    def _choose(
+        self, name: str, live: LiveRollout, key_of: KeyOf | None
+    ) -> tuple[str, str, int | None]:
+        """The variant, its version, and the caller: a hash of its sticky key or connection."""
         sticky = live.rollout.sticky
         key = None if sticky is None or key_of is None else key_of(sticky) or None
+        caller = key_of(None) if key is None and key_of is not None else key
         model = self._registry.model(name)
         chosen = live.choose(key, model.ready)
         if chosen.version not in model.ready:
@@ -278,7 +286,7 @@ class DataPlane:
                 "ready",
                 retry_after=seconds_until_ready([baseline] if baseline else [], monotonic()),
             )
-        return chosen.name, str(chosen.version)
+        return chosen.name, str(chosen.version), None if caller is None else hash(caller)
 
     def _find_labelled(self, name: str, label: str) -> str:
         self._registry.model(name)

@@ -118,6 +118,7 @@ class Service:
                 live=lambda: [live.rollout for live in self.rollouts.live.values()],
                 valid=lambda: self.rollout_watcher.valid,
                 state_problems=lambda: len(self.rollout_watcher.state_problems),
+                evidence=lambda: list(self.rollouts.evidence()),
             ),
             hot_requests=lambda: self.hot.answered,
             memory=lambda: (self.memory.used, self.memory.maximum),

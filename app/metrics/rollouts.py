@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from math import isfinite
+from math import isfinite, log
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -14,7 +14,7 @@ from prometheus_client.core import (
 )
 
 from app.metrics.histogram import VERSION_LABELS, Histogram, Labels
-from app.rollouts import Compared, Dropped, RolledBack, Rollout, RolloutEvent
+from app.rollouts import Compared, Dropped, LimitEvidence, RolledBack, Rollout, RolloutEvent
 
 DIFFERENCE_BUCKETS = (
     0.0,
@@ -41,6 +41,7 @@ class RolloutMetrics:
     valid: Returns whether the rollouts file is valid; called at each scrape.
     state_problems: Returns how many problems the state folder has; called at each scrape; default:
         none.
+    evidence: Gives the evidence as `Rollouts.evidence` does; called at each scrape; default: none.
     """
 
     def __init__(
@@ -49,10 +50,12 @@ class RolloutMetrics:
         live: Callable[[], Iterable[Rollout]],
         valid: Callable[[], bool],
         state_problems: Callable[[], int] = int,
+        evidence: Callable[[], Iterable[LimitEvidence]] = tuple,
     ) -> None:
         self._live = live
         self._valid = valid
         self._state_problems = state_problems
+        self._evidence = evidence
         self._rollbacks: Counter[Labels] = Counter()
         self._compared: Counter[Labels] = Counter()
         self._dropped: Counter[Labels] = Counter()
@@ -113,6 +116,7 @@ class RolloutMetrics:
         )
         state.add_metric((), self._state_problems())
         yield from (weight, step, valid, state)
+        yield from _evidence_families(list(self._evidence()))
         yield _counter(
             "rollout_rollbacks",
             "Variants that this process rolled back; without a variant, shadows.",
@@ -141,6 +145,37 @@ class RolloutMetrics:
             for labels, histogram in list(histograms.items()):
                 histogram.add_to(differences, labels)
             yield differences
+
+
+def _evidence_families(found: Iterable[LimitEvidence]) -> Iterator[Metric]:
+    """Gauges, because evidence begins anew with a version or an edit of its limit."""
+    labels = (*VERSION_LABELS, "variant", "limit")
+    value = GaugeMetricFamily(
+        "rollout_evidence_log10",
+        "The evidence that a variant is beyond a limit, as log10 of its e-value.",
+        labels=labels,
+    )
+    threshold = GaugeMetricFamily(
+        "rollout_evidence_threshold_log10",
+        "The log10 of the e-value at which the limit counts as broken.",
+        labels=labels,
+    )
+    requests = GaugeMetricFamily(
+        "rollout_evidence_requests", "Requests that are evidence.", labels=(*labels, "side")
+    )
+    bad = GaugeMetricFamily(
+        "rollout_evidence_bad_requests",
+        "Those of them that failed, were slow or disagreed.",
+        labels=(*labels, "side"),
+    )
+    for model, (version, variant, limit), stream, log_threshold in found:
+        of = (model, str(version), variant, limit)
+        value.add_metric(of, stream.evidence.log_e / log(10))
+        threshold.add_metric(of, log_threshold / log(10))
+        for side, counts in (("variant", stream.variant), ("baseline", stream.baseline)):
+            requests.add_metric((*of, side), counts.total)
+            bad.add_metric((*of, side), counts.bad)
+    yield from (value, threshold, requests, bad)
 
 
 def _observe(histograms: dict[Labels, Histogram], of: Labels, value: float | None) -> None:

@@ -132,7 +132,10 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
     except CohortError as error:
         plane.refused(route.model, error)
         raise
-    key_of = partial(find_key, request.headers, call)
+
+    def key_of(sticky: Sticky | None) -> str | None:
+        return str(request.client) if sticky is None else find_key(request.headers, call, sticky)
+
     pick = partial(plane.pick, call.model, call.version, key_of=key_of, label=call.label)
     timeout = call.timeout
     try:

@@ -1,9 +1,11 @@
 """Which version answers a caller, what is learned from its responses, and what is decided.
 
-`rollout`, `choosing`, `sequential_test`, `latency` and `evidence` are pure. `config` reads what the
-operator wants, `decisions` keeps what the server decided. `live` is one model's rollout at work,
-with copies of requests in `shadow` and `side_queue`; `rollouts` holds those of a process. `watcher`
-follows the file and the state folder, and has the guard judge about once a second.
+`rollout`, `choosing`, `sequential_test`, `units`, `latency` and `evidence` are pure. `config` reads
+what the operator wants, `decisions` keeps what the server decided. `live` is one model's rollout at
+work: `observed` requests tell it what their callers got, `checks` runs failed ones on the other
+side, and `shadow` has copies run and compared, both through `side_queue`. `rollouts` holds those of
+a process. `watcher` follows the file and the state folder, and has the guard judge about once a
+second.
 """
 
 from app.rollouts.config import RolloutConfig, load_rollouts, parse_rollouts
@@ -18,8 +20,9 @@ from app.rollouts.events import (
     RolloutObserver,
 )
 from app.rollouts.live import LiveRollout
+from app.rollouts.observed import ObservedRequest
 from app.rollouts.rollout import Rollout, Shadow, Sticky, Variant
-from app.rollouts.rollouts import OPERATOR, Rollouts
+from app.rollouts.rollouts import OPERATOR, LimitEvidence, Rollouts
 from app.rollouts.sequential_test import Guard
 from app.rollouts.side_queue import CatalogSource
 from app.rollouts.watcher import RolloutWatcher, log_event
@@ -33,7 +36,9 @@ __all__ = [
     "Decisions",
     "Dropped",
     "Guard",
+    "LimitEvidence",
     "LiveRollout",
+    "ObservedRequest",
     "RampMoved",
     "Recorded",
     "Restored",

@@ -8,8 +8,9 @@ from typing import Any
 
 from app.rollouts.evidence import VariantEvidence
 from app.rollouts.live import LiveRollout
-from app.rollouts.sequential_test import Evidence, Guard, threshold_of
+from app.rollouts.sequential_test import Guard, threshold_of
 from app.rollouts.shadow import ShadowRunner
+from app.rollouts.units import OutcomeStream
 
 
 def describe_rollout(live: LiveRollout, ready: Collection[int]) -> dict[str, Any]:
@@ -63,26 +64,27 @@ def _describe_variant_evidence(seen: VariantEvidence, guard: Guard) -> dict[str,
     described: dict[str, Any] = {}
     if guard.max_error_rate_increase is not None:
         described["errors"] = {
-            **_describe_evidence(seen.errors.evidence, guard, baseline=True),
+            **_describe_evidence(seen.errors, guard, baseline=True),
             "failed_on_both": seen.failed_on_both,
         }
     if guard.max_latency_ratio is not None:
-        described["latency"] = _describe_evidence(seen.slow.evidence, guard, baseline=True)
+        described["latency"] = _describe_evidence(seen.slow, guard, baseline=True)
     return described
 
 
-def _describe_evidence(evidence: Evidence, guard: Guard, *, baseline: bool) -> dict[str, Any]:
+def _describe_evidence(stream: OutcomeStream, guard: Guard, *, baseline: bool) -> dict[str, Any]:
+    evidence, variant = stream.evidence, stream.variant
     described: dict[str, Any] = {
-        "requests": evidence.variant.total,
-        "bad": evidence.variant.bad,
-        "rate": round(evidence.variant.rate, 6),
+        "requests": variant.total,
+        "bad": variant.bad,
+        "rate": round(variant.rate, 6),
         "log_e": round(evidence.log_e, 4),
         "threshold": round(threshold_of(evidence, guard), 4),
     }
     if baseline:
-        described["baseline_requests"] = evidence.baseline.total
-        described["baseline_bad"] = evidence.baseline.bad
-        described["baseline_rate"] = round(evidence.baseline.rate, 6)
+        described["baseline_requests"] = stream.baseline.total
+        described["baseline_bad"] = stream.baseline.bad
+        described["baseline_rate"] = round(stream.baseline.rate, 6)
     return described
 
 
@@ -109,7 +111,7 @@ def _describe_shadow(runner: ShadowRunner, live: LiveRollout) -> dict[str, Any]:
         },
     }
     if guard.max_disagreement is not None:
-        described["evidence"] = _describe_evidence(runner.evidence, guard, baseline=False)
+        described["evidence"] = _describe_evidence(runner.disagreement, guard, baseline=False)
     return described
 
 

@@ -8,49 +8,18 @@ from app.rollouts.latency import Latency
 from app.rollouts.rollout import Rollout
 from app.rollouts.sequential_test import (
     SLOW_SHARE,
-    Counts,
-    Evidence,
     Guard,
     Reason,
     Verdict,
     judge,
-    renew,
-    weigh_two_samples,
 )
+from app.rollouts.units import Callers, OutcomeStream
 
 MIN_BASELINE_REQUESTS = 100
 """Responses of the baseline from which its p95 is estimated."""
 
-
-class OutcomeStream:
-    """Outcomes of the baseline and of a variant: the evidence, and outcomes not yet added to it.
-
-    evidence: The evidence from the outcomes weighed so far.
-    """
-
-    __slots__ = ("_baseline", "_variant", "evidence")
-
-    def __init__(self) -> None:
-        self._baseline = [0, 0]  # all, bad: counted for every request, so without an object each
-        self._variant = [0, 0]
-        self.evidence = Evidence()
-
-    def count(self, *, baseline: bool, bad: bool) -> None:
-        """Count one outcome of the baseline, or else of the variant."""
-        counts = self._baseline if baseline else self._variant
-        counts[0] += 1
-        counts[1] += bad
-
-    def weigh(self, increase: float) -> None:
-        """Add the new outcomes to the evidence, once there are some of both sides.
-
-        increase: How much larger the variant's rate may be, 0 to 1.
-        """
-        if self._baseline[0] and self._variant[0]:
-            baseline, variant = Counts(*self._baseline), Counts(*self._variant)
-            evidence = renew(self.evidence)
-            self.evidence = weigh_two_samples(evidence, baseline, variant, increase)
-            self._baseline, self._variant = [0, 0], [0, 0]
+WARM_UP_REQUESTS = 100
+"""The first requests of a variant, whose latency is no evidence: caches are cold."""
 
 
 class VariantEvidence:
@@ -61,27 +30,35 @@ class VariantEvidence:
 
     errors: Requests that failed.
     slow: Requests that were slow.
+    answered: How many requests the variant answered or failed, whether they count or not.
     failed_on_both: The number of requests that failed on the baseline and on the variant, which are
         not evidence.
     """
 
-    __slots__ = ("errors", "failed_on_both", "slow")
+    __slots__ = ("answered", "errors", "failed_on_both", "slow")
 
     def __init__(self) -> None:
         self.errors = OutcomeStream()
         self.slow = OutcomeStream()
+        self.answered = 0
         self.failed_on_both = 0
+
+    def streams(self, guard: Guard) -> dict[Reason, OutcomeStream]:
+        """The streams whose limits are set."""
+        streams: dict[Reason, OutcomeStream] = {}
+        if guard.max_error_rate_increase is not None:
+            streams["errors"] = self.errors
+        if guard.max_latency_ratio is not None:
+            streams["latency"] = self.slow
+        return streams
 
     def judge(self, guard: Guard) -> Verdict | None:
         """Add the new outcomes to the evidence; return a verdict where a limit is broken."""
-        evidence: dict[Reason, Evidence] = {}
         if guard.max_error_rate_increase is not None:
             self.errors.weigh(guard.max_error_rate_increase)
-            evidence["errors"] = self.errors.evidence
         if guard.max_latency_ratio is not None:
             self.slow.weigh(SLOW_SHARE)
-            evidence["latency"] = self.slow.evidence
-        return judge(evidence, guard)
+        return judge(self.streams(guard), guard)
 
 
 class RolloutEvidence:
@@ -101,6 +78,7 @@ class RolloutEvidence:
         self._rollout = rollout
         self._guard = guard
         self._latency = Latency()
+        self._callers = Callers()
 
     def follow(self, rollout: Rollout) -> None:
         """Replace the rollout. A candidate keeps its evidence until its version changes."""
@@ -117,20 +95,34 @@ class RolloutEvidence:
         for name in self._rollout.candidates_of(version):
             self.candidates[name] = VariantEvidence()
 
-    def count_outcome(self, variant: str, *, bad: bool) -> None:
+    def admit(self, variant: str, caller: object, now: float, *, bad: bool) -> bool:
+        """Whether an outcome of `variant` counts, as `Callers` has it; each one is asked about.
+
+        caller: What tells the caller from others; None: not known, and it counts.
+        now: When it was answered, in seconds on the monotonic clock.
+        """
+        if (evidence := self.candidates.get(variant)) is not None:
+            evidence.answered += 1
+        return caller is None or self._callers.admit((caller, variant), now, bad=bad)
+
+    def count_outcome(self, variant: str, *, bad: bool, now: float) -> None:
         """Count a request that `variant` answered, or failed to answer if `bad`."""
         baseline = variant == self._rollout.baseline
         for evidence in self._concerned(variant):
-            evidence.errors.count(baseline=baseline, bad=bad)
+            evidence.errors.count(baseline=baseline, bad=bad, now=now)
 
-    def count_latency(self, variant: str, seconds: float) -> None:
-        """Count how long `variant` took, from arrival to reply."""
+    def count_latency(self, variant: str, seconds: float, *, now: float) -> None:
+        """Count how long `variant` took, from arrival to reply; not while a candidate warms up."""
         baseline = variant == self._rollout.baseline
         if baseline:
             self._latency.add(seconds)
-        if self.slow_from is not None:
-            for evidence in self._concerned(variant):
-                evidence.slow.count(baseline=baseline, bad=seconds > self.slow_from)
+        for evidence in self._concerned(variant):
+            if self.slow_from is not None and self.is_timed(evidence):
+                evidence.slow.count(baseline=baseline, bad=seconds > self.slow_from, now=now)
+
+    def is_timed(self, evidence: VariantEvidence) -> bool:
+        """Whether latencies count in the evidence by now."""
+        return self.slow_from is not None and evidence.answered > WARM_UP_REQUESTS
 
     def _concerned(self, variant: str) -> Collection[VariantEvidence]:
         """The evidence that an outcome of `variant` counts in: the baseline's in all of it."""

@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Collection, Mapping
 from functools import partial
-from time import monotonic
+from typing import NamedTuple
 
-from app.batching import Outputs, Reply
-from app.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput
+from app.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    InferenceFailed,
+    InvalidInput,
+    NotReady,
+    Overloaded,
+    TooLarge,
+)
+from app.rollouts.checks import FailureChecks
 from app.rollouts.config import RolloutConfig
 from app.rollouts.decisions import Decision
 from app.rollouts.events import RolloutObserver
 from app.rollouts.evidence import RolloutEvidence, VariantEvidence
+from app.rollouts.observed import CallerOutcome, ObservedRequest
 from app.rollouts.rollout import Rollout, Variant
-from app.rollouts.sequential_test import Verdict
+from app.rollouts.sequential_test import Reason, Verdict
 from app.rollouts.shadow import ShadowRunner
-from app.rollouts.side_queue import CatalogSource, SideQueue
-from app.tensors import Arrays, TensorSpec
+from app.rollouts.side_queue import CatalogSource
+from app.rollouts.units import OutcomeStream, Unit
 
-MAX_PENDING_CHECKS = 16
-"""Failed requests that may wait to be checked on a version; further ones are not checked."""
+
+class EvidenceLabels(NamedTuple):
+    """Whose evidence it is, and about which limit; a shadow's has no variant."""
+
+    version: int
+    variant: str
+    limit: Reason
 
 
 class LiveRollout:
     """The rollout of one model, the decisions about it, and the evidence.
 
     A request that failed on one side, baseline or variant, is run on the other after its response.
-    An input that fails on both is the caller's mistake, and is evidence against neither. So a
-    sticky caller that sends invalid inputs cannot have its variant rolled back, nor hide the
-    variant's failures behind the baseline's.
+    An input that fails on both, for whatever reason, is evidence against neither. So a sticky
+    caller that sends such inputs cannot have its variant rolled back, nor hide the variant's
+    failures behind the baseline's.
 
     rollout: The operator's rollout with the server's decisions applied.
     decisions: The decisions in force, by version.
@@ -53,7 +68,7 @@ class LiveRollout:
         self.shadow: ShadowRunner | None = None
         self._catalog = catalog
         self._observe = observe
-        self._side_queues: dict[int, SideQueue] = {}
+        self._checks = FailureChecks(config.rollout.model, catalog)
         self._follow_shadow()
 
     def configure(self, config: RolloutConfig) -> None:
@@ -71,8 +86,7 @@ class LiveRollout:
                 self.shadow.forget_evidence()
         else:
             self.evidence.follow(config.rollout)
-        for version in self._side_queues.keys() - config.rollout.versions:
-            self._side_queues.pop(version).close()
+        self._checks.keep(config.rollout.versions)
         self._apply()
         self._follow_shadow()
 
@@ -113,8 +127,7 @@ class LiveRollout:
 
     def close(self) -> None:
         """Cancel all copies that wait."""
-        for side_queue in self._side_queues.values():
-            side_queue.close()
+        self._checks.keep(())
         if self.shadow is not None:
             self.shadow.close()
 
@@ -128,95 +141,66 @@ class LiveRollout:
             self.ramp_requests += 1
         return variant
 
-    def observe_reply(
-        self,
-        variant: str,
-        version: int,
-        specs: Sequence[TensorSpec],
-        arrays: Arrays,
-        reply: Reply,
-        *,
-        started: float,
-        tight_deadline: bool,
-    ) -> Reply:
-        """Wrap the reply to a request whose variant the rollout chose, to count its outcome.
+    def observe(self, variant: str, version: int, caller: object = None) -> ObservedRequest:
+        """Follow a request that the rollout chose `variant` and its `version` for.
 
-        Requests rejected before queuing and cancelled ones never call it, and are no evidence.
-
-        variant: The variant that was chosen.
-        version: Its version.
-        specs: The specs of the outputs, in the model's order.
-        arrays: The request's inputs by name.
-        reply: Called first, with the outputs or the error.
-        started: When the request arrived, in seconds on the monotonic clock.
-        tight_deadline: Whether the caller gave less time than the model's own timeout; then an
-            exceeded deadline is not evidence.
+        caller: What tells its caller from others; default None: not known.
         """
+        return ObservedRequest(variant, version, caller, self.count)
 
-        def replied(outputs: Outputs | None, error: CohortError | None) -> None:
-            seconds = monotonic() - started
-            reply(outputs, error)
-            if outputs is None:
-                self._failed(variant, arrays, error, seconds, tight_deadline=tight_deadline)
-                return
-            self.evidence.count_outcome(variant, bad=False)
-            self.evidence.count_latency(variant, seconds)
-            shadow = self.shadow
-            if (
-                shadow is not None
-                and shadow.version != version  # it would agree with itself
-                and self.rollout.samples_shadow()
-            ):
-                shadow.offer(arrays, specs, outputs)
-
-        return replied
-
-    def _failed(
-        self,
-        variant: str,
-        arrays: Arrays,
-        error: CohortError | None,
-        seconds: float,
-        *,
-        tight_deadline: bool,
-    ) -> None:
-        if isinstance(error, DeadlineExceeded):
-            if not tight_deadline:
-                self.evidence.count_outcome(variant, bad=True)
-                self.evidence.count_latency(variant, seconds)
-        elif isinstance(error, InferenceFailed) and not error.blames_input:
-            self.evidence.count_outcome(variant, bad=True)
-        elif isinstance(error, InferenceFailed | InvalidInput):
-            if variant == self.rollout.baseline:
-                for name in self.rollout.candidates:
-                    self._check(name, arrays, failed_on_baseline=True)
-            elif variant in self.rollout.candidates:
-                self._check(variant, arrays, failed_on_baseline=False)
-
-    def _check(self, candidate: str, arrays: Arrays, *, failed_on_baseline: bool) -> None:
-        """Run an input that failed on one side on the other, before it counts."""
-        rollout = self.rollout
-        if rollout.variants[candidate].rolled_back:
+    def count(self, outcome: CallerOutcome) -> None:
+        """Count what the caller of a request got, and copy the request where that is wanted."""
+        variant, now = outcome.variant, outcome.now
+        if not _is_evidence(outcome):
             return
-        other = rollout.variants[candidate if failed_on_baseline else rollout.baseline]
-        evidence = self.evidence.candidates[candidate]
-        count = partial(_count_checked, evidence, failed_on_baseline)
-        try:
-            self._side_queue(other.version).submit(arrays, count)
-        except InvalidInput as error:
-            count(None, error)
-        except CohortError:
-            return  # no room, or the other version is not ready
+        bad = outcome.error is not None
+        if self.evidence.admit(variant, outcome.caller, now, bad=bad):
+            if not bad:
+                self.evidence.count_outcome(variant, bad=False, now=now)
+                self.evidence.count_latency(variant, outcome.seconds, now=now)
+            elif isinstance(outcome.error, InferenceFailed) and outcome.error.device_lost:
+                self.evidence.count_outcome(variant, bad=True, now=now)  # no side runs any more
+            else:
+                self._count_failure(outcome)
+        shadow = self.shadow
+        if (
+            not bad
+            and outcome.outputs is not None
+            and shadow is not None
+            and shadow.version != outcome.version  # it would agree with itself
+            and self.rollout.samples_shadow()
+        ):
+            shadow.offer(outcome.arrays, outcome.specs, outcome.outputs)
 
-    def _side_queue(self, version: int) -> SideQueue:
-        if version not in self._side_queues:
-            model = self.rollout.model
-            self._side_queues[version] = SideQueue(
-                self._catalog, model, version, max_requests=MAX_PENDING_CHECKS, shadow=False
-            )
-        return self._side_queues[version]
+    def _count_failure(self, outcome: CallerOutcome) -> None:
+        """Have the other side try the input before the failure counts."""
+        rollout = self.rollout
+        baseline = outcome.variant == rollout.baseline
+        for name in rollout.candidates:
+            if rollout.variants[name].rolled_back or not (baseline or name == outcome.variant):
+                continue
+            evidence = self.evidence.candidates[name]
+            streams = [evidence.errors]
+            if isinstance(outcome.error, DeadlineExceeded) and self.evidence.is_timed(evidence):
+                streams.append(evidence.slow)
+            units = [(one, one.hold(baseline=baseline, now=outcome.now)) for one in streams]
+            other = rollout.variants[name if baseline else rollout.baseline]
+            self._checks.check(outcome, other.version, partial(_settle, evidence, units))
 
     # -- the guard
+
+    def streams(self) -> list[tuple[EvidenceLabels, OutcomeStream]]:
+        """The evidence for each limit that is set."""
+        guard, variants = self.config.guard, self.rollout.variants
+        found = [
+            (EvidenceLabels(variants[name].version, name, limit), stream)
+            for name, evidence in self.evidence.candidates.items()
+            for limit, stream in evidence.streams(guard).items()
+        ]
+        shadow = self.shadow
+        if shadow is not None and guard.max_disagreement is not None:
+            found.append((EvidenceLabels(shadow.version, "", "disagreement"), shadow.disagreement))
+        return found
 
     def judge(self) -> dict[int, Verdict]:
         """Judge all variants and the shadow; return a verdict for each version that broke a limit.
@@ -234,14 +218,22 @@ class LiveRollout:
         return broken
 
 
-def _count_checked(
-    evidence: VariantEvidence,
-    failed_on_baseline: bool,
-    answer: Arrays | None,
-    error: CohortError | None,
+def _is_evidence(outcome: CallerOutcome) -> bool:
+    """Whether what the caller got says something about the version."""
+    match outcome.error:
+        case Cancelled() | asyncio.CancelledError() | NotReady() | Overloaded():
+            return False
+        case DeadlineExceeded():
+            return not outcome.tight_deadline
+        case InvalidInput() if outcome.outputs is not None:
+            return isinstance(outcome.error, TooLarge)  # else asked for what the model has not
+    return True
+
+
+def _settle(
+    evidence: VariantEvidence, units: Collection[tuple[OutcomeStream, Unit]], fails: bool | None
 ) -> None:
     """Count a failure that the other side answered; a failure on both sides is not evidence."""
-    if answer is None and not isinstance(error, InferenceFailed | InvalidInput):
-        return
-    evidence.failed_on_both += answer is None
-    evidence.errors.count(baseline=failed_on_baseline, bad=answer is not None)
+    evidence.failed_on_both += fails is True
+    for stream, unit in units:
+        stream.settle(unit, bad=fails is False)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.errors import InvalidInput, NotFound, did_you_mean, quoted
 from app.registry import NOT_FAILED, State
@@ -12,9 +12,11 @@ from app.rollouts.config import RolloutConfig
 from app.rollouts.decisions import UNREADABLE, Decision, DecisionKey, Recorded
 from app.rollouts.description import describe_rollout
 from app.rollouts.events import Restored, RolledBack, RolloutObserver
-from app.rollouts.live import LiveRollout
+from app.rollouts.live import EvidenceLabels, LiveRollout
 from app.rollouts.ramps import RampId, Ramps
+from app.rollouts.sequential_test import threshold_of
 from app.rollouts.side_queue import CatalogSource
+from app.rollouts.units import OutcomeStream
 
 OPERATOR = "operator"
 """The reason of a rollback by an operator."""
@@ -23,6 +25,18 @@ UNKNOWN = "unknown"
 """The reason while it is not known what was decided."""
 
 NOTHING_RECORDED = Recorded({}, {}, ())
+
+
+class LimitEvidence(NamedTuple):
+    """The evidence about one limit of a model's rollout, for metrics.
+
+    threshold: The log of the e-value at which the limit counts as broken.
+    """
+
+    model: str
+    labels: EvidenceLabels
+    stream: OutcomeStream
+    threshold: float
 
 
 class Rollouts:
@@ -85,6 +99,13 @@ class Rollouts:
         pending = any(name == model for name, _ in [*self.pending_records, *self.pending_clears])
         described = describe_rollout(live, self._ready(model))
         return {**described, "ramp": self.ramps.describe(live), "saved": not pending}
+
+    def evidence(self) -> Iterator[LimitEvidence]:
+        """The evidence for each limit that is set."""
+        for model, live in list(self.live.items()):  # a scrape's thread may be here
+            guard = live.config.guard
+            for labels, stream in live.streams():
+                yield LimitEvidence(model, labels, stream, threshold_of(stream.evidence, guard))
 
     def examples(self, model: str) -> list[dict[str, Any]]:
         """The last requests on which the shadow disagreed, in plain values. Raises NotFound."""

@@ -1,25 +1,30 @@
 """Judge a variant from evidence: pure, and valid however often one looks.
 
-Each limit is about a Bernoulli stream (a request failed or not, was slow or not, disagreed or not)
-and is tested by an e-process: the wealth of a bet against "the variant keeps within its limit",
-which is not expected to grow while that is true. By Ville's inequality it ever exceeds 1/alpha with
-probability at most alpha, so a look after every request costs nothing. Alpha is 1 - confidence,
-split evenly among the limits that are set.
+Each limit is about a rate (of requests that fail, are slow, or disagree) and is tested by an
+e-process: the wealth of a bet against "the variant keeps within its limit", which is not expected
+to grow while that is true. By Ville's inequality it ever exceeds 1/alpha with probability at most
+alpha, so a look after every request costs nothing. Alpha is 1 - confidence, split evenly among the
+limits that are set. What is weighed are the units of `app.rollouts.units`.
 
-Two streams (error rates of variant and baseline): Turner, Ly & Grünwald, "Generic e-variables for
-exact sequential k-sample tests that allow for optional stopping" (2021, arXiv:2106.02693), section
-2: for a block of n_a and n_b outcomes, the likelihood of an alternative against that of its
-projection on the null, where the null is convex, has expectation at most 1. The alternative is
-estimated from earlier blocks only. One stream: the same with the limit in place of the baseline;
-see Ramdas, Grünwald, Vovk & Shafer, "Game-theoretic statistics and safe anytime-valid inference"
-(2023).
+Two rates (of variant and baseline): Turner, Ly & Grünwald, "Generic e-variables for exact
+sequential k-sample tests that allow for optional stopping" (2021, arXiv:2106.02693), section 2: for
+a block of n_a and n_b outcomes, the likelihood of an alternative against that of its projection on
+the null, where the null is convex, has expectation at most 1. The alternative is estimated from
+earlier blocks only. One rate: the same with the limit in place of the baseline; see Ramdas,
+Grünwald, Vovk & Shafer, "Game-theoretic statistics and safe anytime-valid inference" (2023).
+
+A change after a long good past: a bet that has lost is given up for a new one, as in an e-detector
+(Shin, Ramdas & Rinaldo, "E-detectors: a nonparametric framework for sequential change detection",
+2023, arXiv:2203.03532). Half of alpha is for the first bet, the other half for each RESTARTS that
+follow (docs/decisions/0028).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import exp, inf, log, log1p, pi
-from typing import Literal
+from math import exp, inf, log, log1p
+from typing import Literal, Protocol
 
 Reason = Literal["errors", "latency", "disagreement"]
 
@@ -29,11 +34,18 @@ SLOW_SHARE = 0.05
 Slow is slower than max_latency_ratio times the baseline's p95.
 """
 
-ALTERNATIVES = (1.6, 2.2, 4.0)
+ALTERNATIVES = (1.5, 2.5, 8.0)
 """The bet is spread over variants with this many times the rate that their limit allows."""
 
-RESTART_BELOW = -3.0
+RESTART_BELOW = -1.5
 """The log of the wealth below which a bet is given up and a new one starts in its place."""
+
+RESTARTS = 24
+"""The bets after the first that share the second half of the false-alarm budget.
+
+Exactly at a limit, where bets last the shortest for a variant that keeps within it, they see about
+10,000 units; each further 24 bets may spend another half of the budget.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +59,11 @@ class Guard:
     max_latency_ratio: The latency above which a request counts as slow, as a multiple of the
         baseline's p95, 1 or more.
     max_disagreement: The share of copies on which the shadow may disagree, 0 to 1.
-    min_requests: Requests of the variant before any verdict; default 200. The test is valid without
-        it, but the first requests, with cold caches, are not typical.
-    confidence: A variant that keeps within all limits is ever rolled back with a probability of at
-        most 1 - confidence; default 0.95: one good variant in twenty, the usual level of a test.
+    min_requests: Requests of the variant that count before a verdict on latency or disagreement;
+        default 200. The test is valid without it, and a verdict on errors does not wait for it.
+    confidence: A variant that keeps within all limits is rolled back with a probability of at most
+        1 - confidence, by its first bet and the RESTARTS that follow; default 0.95: one good
+        variant in twenty, the usual level of a test.
     """
 
     max_error_rate_increase: float | None = None
@@ -70,14 +83,14 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Outcomes of a stream.
+    """Outcomes, or units of them.
 
     total: How many there are; default 0.
-    bad: How many of them are bad; default 0.
+    bad: How many of them are bad, of units the sum of their bad shares; default 0.
     """
 
-    total: int = 0
-    bad: int = 0
+    total: float = 0
+    bad: float = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(self.total + other.total, self.bad + other.bad)
@@ -90,10 +103,10 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The evidence so far: the counts, and the log of each bet's wealth.
+    """The evidence so far: the units, and the log of each bet's wealth.
 
-    baseline: The baseline's outcomes; empty for a stream without one.
-    variant: The variant's outcomes.
+    baseline: The baseline's units; empty for a stream without one.
+    variant: The variant's units.
     log_wealths: For each of `ALTERNATIVES`; the mean of the wealths is the e-process.
     restarts: The number of e-processes that were given up before this one.
     """
@@ -107,9 +120,8 @@ class Evidence:
     def log_e(self) -> float:
         """The log of the e-process: the evidence against the variant, 0 at the start."""
         highest = max(self.log_wealths)
-        return highest + log(
-            sum(exp(one - highest) for one in self.log_wealths) / len(self.log_wealths)
-        )
+        mean = sum(exp(one - highest) for one in self.log_wealths) / len(self.log_wealths)
+        return highest + log(mean)
 
 
 def weigh_two_samples(
@@ -142,11 +154,10 @@ def weigh_one_sample(evidence: Evidence, variant: Counts, limit: float) -> Evide
 
 
 def renew(evidence: Evidence) -> Evidence:
-    """Start a new bet where the present one is all but lost.
+    """Start a new bet where the present one has lost.
 
-    A bet against a variant that was good for a day has lost nearly all its wealth; the variant
-    would have to be bad for hours to win it back. The first bet has nine tenths of the false-alarm
-    budget, and those that follow 6/pi² times 1, 1/4, 1/9, ... of the rest: together all of it.
+    A bet against a variant that was good for a day would have lost nearly all its wealth; the
+    variant would have to be bad for hours to win it back.
     """
     if evidence.log_e >= RESTART_BELOW:
         return evidence
@@ -155,29 +166,48 @@ def renew(evidence: Evidence) -> Evidence:
 
 def threshold_of(evidence: Evidence, guard: Guard) -> float:
     """The log of the wealth at which this bet, with its part of the false-alarm budget, is won."""
-    if not evidence.restarts:
-        return guard.threshold - log(0.9)
-    return guard.threshold + log(10 * pi * pi / 6 * evidence.restarts**2)
+    part = 0.5 if evidence.restarts == 0 else 0.5 / RESTARTS
+    return guard.threshold - log(part)
+
+
+class Judged(Protocol):
+    """What is judged: the evidence, and the outcomes that it comes from."""
+
+    @property
+    def evidence(self) -> Evidence:
+        """The evidence so far."""
+
+    @property
+    def baseline(self) -> Counts:
+        """The baseline's outcomes; empty for a stream without one."""
+
+    @property
+    def variant(self) -> Counts:
+        """The variant's outcomes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A limit was broken, as `evidence` shows."""
+    """A limit was broken, as the outcomes of the variant and the baseline show."""
 
     reason: Reason
-    evidence: Evidence
+    variant: Counts
+    baseline: Counts
 
     def __str__(self) -> str:
-        seen = self.evidence
-        against = f" against {seen.baseline.rate:.2%}" if seen.baseline.total else ""
-        return f"{self.reason}: {seen.variant.rate:.2%} of {seen.variant.total} requests{against}"
+        against = f" against {self.baseline.rate:.2%}" if self.baseline.total else ""
+        return f"{self.reason}: {self.variant.rate:.2%} of {self.variant.total} requests{against}"
 
 
-def judge(evidence: dict[Reason, Evidence], guard: Guard) -> Verdict | None:
-    """Say which limit a variant broke; None while the evidence is not enough."""
-    for reason, seen in evidence.items():
-        if seen.variant.total >= guard.min_requests and seen.log_e >= threshold_of(seen, guard):
-            return Verdict(reason, seen)
+def judge(streams: Mapping[Reason, Judged], guard: Guard) -> Verdict | None:
+    """Say which limit a variant broke; None while the evidence is not enough.
+
+    Errors are judged from the first request on: a variant that fails needs few.
+    """
+    for reason, seen in streams.items():
+        enough = reason == "errors" or seen.variant.total >= guard.min_requests
+        if enough and seen.evidence.log_e >= threshold_of(seen.evidence, guard):
+            return Verdict(reason, seen.variant, seen.baseline)
     return None
 
 
@@ -206,18 +236,24 @@ def _block(baseline: Counts, variant: Counts, low: float, high: float, increase:
     )
 
 
-def _project(n_low: int, low: float, n_high: int, high: float, increase: float) -> float:
+def _project(n_low: float, low: float, n_high: float, high: float, increase: float) -> float:
     """The baseline's rate at the point of the null nearest to (`low`, `high`), by KL divergence.
 
     Nearest is on the null's edge, where the variant is exactly `increase` worse. The divergence is
-    convex along that edge: bisect on its slope.
+    convex along that edge: Newton on its slope, and bisection where that leaves the bracket.
     """
     left, right = max(low, 1e-9), max(min(high - increase, 1 - increase - 1e-9), 1e-9)
+    middle = (left + right) / 2
     for _ in range(40):
-        middle = (left + right) / 2
         up = middle + increase
-        slope = n_low * (middle - low) / (middle * (1 - middle)) + n_high * (up - high) / (
-            up * (1 - up)
-        )
+        spread, spread_up = middle * (1 - middle), up * (1 - up)
+        off, off_up = (middle - low) / spread, (up - high) / spread_up
+        slope = n_low * off + n_high * off_up
         left, right = (left, middle) if slope > 0 else (middle, right)
-    return (left + right) / 2
+        steep = n_low * (1 - off * (1 - 2 * middle)) / spread
+        steep += n_high * (1 - off_up * (1 - 2 * up)) / spread_up
+        newton = middle - slope / steep if steep > 0 else left
+        before, middle = middle, newton if left < newton < right else (left + right) / 2
+        if abs(middle - before) < 1e-12:
+            break
+    return middle

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 from app.batching import Outputs
@@ -15,15 +16,12 @@ from app.rollouts.events import Compared, Dropped, RolloutObserver
 from app.rollouts.examples import ShadowExample
 from app.rollouts.rollout import Shadow
 from app.rollouts.sequential_test import (
-    Counts,
-    Evidence,
     Guard,
     Verdict,
     judge,
-    renew,
-    weigh_one_sample,
 )
 from app.rollouts.side_queue import CatalogSource, SideQueue
+from app.rollouts.units import OutcomeStream
 from app.tensors import Array, Arrays, TensorSpec, by_name
 
 QUEUE_SIZE = 64
@@ -52,6 +50,7 @@ class ShadowRunner:
     disagreed: Those of them whose outputs disagreed, or that failed.
     failed: Those of them that failed.
     dropped: The number of copies that found no room in the queue or no idle slot in time.
+    disagreement: The evidence: copies on which the shadow disagreed, or that failed.
 
     model: The model's name.
     shadow: Its version and sample; `configure` changes all but the version.
@@ -69,8 +68,7 @@ class ShadowRunner:
         self.model, self.shadow = model, shadow
         self.compared = self.disagreed = self.dropped = self.failed = 0
         self.outputs: dict[str, OutputSummary] = {}
-        self.evidence = Evidence()
-        self._unweighed = Counts()
+        self.disagreement = OutcomeStream()
         self._examples: deque[ShadowExample] = deque(maxlen=shadow.keep_examples)
         self._side_queue = SideQueue(
             catalog, model, shadow.version, max_requests=QUEUE_SIZE, shadow=True
@@ -113,14 +111,12 @@ class ShadowRunner:
         """Weigh what was compared since the last call; return a verdict if the limit is broken."""
         if guard.max_disagreement is None:
             return None
-        new, self._unweighed = self._unweighed, Counts()
-        if new.total:
-            self.evidence = weigh_one_sample(renew(self.evidence), new, guard.max_disagreement)
-        return judge({"disagreement": self.evidence}, guard)
+        self.disagreement.weigh_alone(guard.max_disagreement)
+        return judge({"disagreement": self.disagreement}, guard)
 
     def forget_evidence(self) -> None:
         """Judge anew from here on; counters and examples stay."""
-        self.evidence, self._unweighed = Evidence(), Counts()
+        self.disagreement = OutcomeStream()
 
     def examples(self) -> list[dict[str, Any]]:
         """The last requests on which the shadow disagreed, in plain values, newest first."""
@@ -180,7 +176,7 @@ class ShadowRunner:
         disagrees = shadow is None or any(one.disagrees for one in outputs)
         self.compared += 1
         self.disagreed += disagrees
-        self._unweighed += Counts(1, int(disagrees))
+        self.disagreement.count(baseline=False, bad=disagrees, now=monotonic())
         for one in outputs:
             summary = self.outputs.setdefault(one.output, OutputSummary())
             summary.disagreements += one.disagrees

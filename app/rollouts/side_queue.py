@@ -14,7 +14,7 @@ COPY_TIMEOUT_SECONDS = 10.0
 """How long a copy may wait for an idle slot: unloading a version waits for its copies."""
 
 MAX_WAITING_BYTES = 64 * 2**20
-"""The size of all inputs in one side queue at most."""
+"""The size of all inputs in one side queue at most, unless there is only one request."""
 
 CatalogSource = Callable[[], Catalog]
 """Returns the catalog as it is now."""
@@ -53,7 +53,7 @@ class SideQueue:
         specs = engine.outputs
         check_inputs(engine.inputs, arrays)
         size = sum([array.nbytes for array in arrays.values()])
-        if self._bytes + size > MAX_WAITING_BYTES:
+        if self._bytes and self._bytes + size > MAX_WAITING_BYTES:
             raise Overloaded("the copies that wait take too much memory")
         queue = self._open(engine)
 

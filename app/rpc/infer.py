@@ -58,6 +58,7 @@ class InferCalls:
         metadata: Callable[[], CallMetadata] = tuple,
         models: frozenset[str] | None = None,
         *,
+        peer: Callable[[], str] = str,
         hold: MemoryHold,
         trace: Trace | None = None,
         priority: int = 0,
@@ -69,6 +70,7 @@ class InferCalls:
         remaining: Returns the seconds until the call's deadline; None where it has none.
         metadata: Returns the call's metadata, which may hold a sticky key; default none.
         models: The models that the caller may see; default None: all of them.
+        peer: Returns what tells the call's connection from others; default: nothing does.
         hold: Takes what the tensors need, beside the message.
         trace: Is told of the lease; default None: nobody is.
         priority: The caller's; default 0.
@@ -84,7 +86,9 @@ class InferCalls:
             plane.refused(model, error)
             raise
 
-        def key_of(sticky: Sticky) -> str | None:
+        def key_of(sticky: Sticky | None) -> str | None:
+            if sticky is None:
+                return peer()
             return sticky_key(sticky, partial(find_metadata, metadata()), request.parameters)
 
         def encode(outputs: Outputs) -> bytes:

@@ -156,6 +156,7 @@ class RpcServer:
             metadata,
             models,
             trace=trace,
+            peer=context.peer,
             hold=hold,
             priority=priority,
             streamed=streamed,

@@ -182,10 +182,15 @@ async def test_bad_inputs_alone_roll_nothing_back(folder: Path) -> None:
         bad = next(user for user, variant in found.items() if variant == "canary")
         requests = [encode(PATH, body, {"x-user": bad}) for body in (*failing, *refused)] * 150
         requests += [encode(PATH, fine[0], {"x-user": user}) for user in users] * 20
-        load = await send(server.url, iter(requests), callers=4)
-        await until(lambda: canary(server)["evidence"]["errors"]["requests"] > 100)
+
+        def judged() -> bool:
+            seen = canary(server)["evidence"]["errors"]
+            return bool(seen["requests"] > 20 and seen["failed_on_both"] > 1)
+
+        async with under_load(server.url, itertools.cycle(requests)) as load:
+            await until(judged)
         after = canary(server)
-    assert load.by(lambda one: str(one.status))["200"] == 20 * len(users)
+    assert load.by(lambda one: str(one.status))["200"] > 0
     assert not after["rolled_back"]
     assert after["evidence"]["errors"]["bad"] == 0
     assert after["evidence"]["errors"]["failed_on_both"] > 0

@@ -12,6 +12,7 @@ from app.batching import Outputs
 from app.errors import CohortError
 from app.registry import Catalog, State
 from app.rollouts import LiveRollout, RolloutEvent, parse_rollouts
+from app.rollouts.units import SLOT_SECONDS
 from app.tensors import Arrays, TensorSpec
 from tests.engines import ControlledEngine, ControlledQueue, make_catalog, make_entry
 from tests.waiting import PATIENCE
@@ -67,6 +68,7 @@ class LiveRig:
         }
         self.states = dict.fromkeys(self.engines, State.READY)
         self.events = Events()
+        self.now = 0.0
         self.live = LiveRollout(self.config(text), self.catalog, self.events.observe)
 
     @staticmethod
@@ -100,24 +102,25 @@ class LiveRig:
         *,
         times: int = 1,
         tight_deadline: bool = False,
-        started: float = 0.0,
+        seconds: float = 0.0,
+        caller: object = None,
         reply: Callable[[Outputs | None, CohortError | None], None] = lambda outputs, error: None,
+        unwritten: Exception | None = None,
     ) -> None:
-        """Reply to requests that `variant` was chosen for."""
+        """Reply to requests that `variant` was chosen for, one after the other.
+
+        unwritten: What writing the response failed with; default None: nothing.
+        """
         version = self.live.rollout.variants[variant].version
         for _ in range(times):
-            self.live.observe_reply(
-                variant,
-                version,
-                [OUTPUT],
-                inputs(),
-                reply,
-                started=started,
-                tight_deadline=tight_deadline,
-            )(outputs, error)
+            self.now += SLOT_SECONDS * 1.5  # a unit of its own
+            observed = self.live.observe(variant, version, caller)
+            replied = observed.submitted(inputs(), [OUTPUT], reply, tight_deadline=tight_deadline)
+            replied(outputs, error)
+            observed.close(error or unwritten, now=self.now, seconds=seconds)
 
-    def weighed(self, candidate: str = "canary") -> tuple[int, int, int, int]:
+    def weighed(self, candidate: str = "canary") -> tuple[float, float, float, float]:
         """Errors by now: all and bad of the baseline, all and bad of the candidate."""
         self.live.judge()
-        seen = self.live.evidence.candidates[candidate].errors.evidence
+        seen = self.live.evidence.candidates[candidate].errors
         return (seen.baseline.total, seen.baseline.bad, seen.variant.total, seen.variant.bad)

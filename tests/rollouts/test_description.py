@@ -44,9 +44,9 @@ def test_evidence_comes_with_the_baselines_and_the_threshold() -> None:
     rig.respond("canary", scores(), times=2)
     assert rig.weighed() == (3, 0, 2, 0)
     errors = described(rig)["variants"][1]["evidence"]["errors"]
-    seen = rig.live.evidence.candidates["canary"].errors.evidence
+    seen = rig.live.evidence.candidates["canary"].errors
     assert errors["threshold"] == pytest.approx(
-        threshold_of(seen, rig.live.config.guard), abs=0.00005, rel=0
+        threshold_of(seen.evidence, rig.live.config.guard), abs=0.00005, rel=0
     )
     assert (errors["requests"], errors["baseline_requests"], errors["failed_on_both"]) == (2, 3, 0)
 

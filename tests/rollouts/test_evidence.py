@@ -9,11 +9,12 @@ import pytest
 from app.rollouts import Guard, Rollout, Variant
 from app.rollouts.evidence import (
     MIN_BASELINE_REQUESTS,
-    OutcomeStream,
+    WARM_UP_REQUESTS,
     RolloutEvidence,
     VariantEvidence,
 )
 from app.rollouts.sequential_test import Counts, Evidence, Verdict, weigh_two_samples
+from app.rollouts.units import SLOT_SECONDS
 
 ROLLOUT = Rollout(
     "m",
@@ -28,12 +29,23 @@ ERRORS = Guard(max_error_rate_increase=0.01, min_requests=50)
 LATENCY = Guard(max_latency_ratio=2.0, min_requests=50)
 
 
+class Slots:
+    """Gives each outcome a time of its own."""
+
+    now = 0.0
+
+    def next(self) -> float:
+        self.now += SLOT_SECONDS * 1.5
+        return self.now
+
+
+slots = Slots()
+
+
 def count(evidence: RolloutEvidence, variant: str, good: int, bad: int = 0) -> None:
-    """Count outcomes of a variant."""
-    for _ in range(good):
-        evidence.count_outcome(variant, bad=False)
-    for _ in range(bad):
-        evidence.count_outcome(variant, bad=True)
+    """Count outcomes of a variant, each a unit."""
+    for number in range(good + bad):
+        evidence.count_outcome(variant, bad=number >= good, now=slots.next())
 
 
 def reasons(broken: dict[int, Verdict]) -> dict[int, str]:
@@ -43,29 +55,12 @@ def reasons(broken: dict[int, Verdict]) -> dict[int, str]:
 
 def errors(evidence: RolloutEvidence, name: str) -> tuple[Counts, Counts]:
     """What is weighed of the baseline and of a candidate."""
-    weighed = evidence.candidates[name].errors.evidence
+    weighed = evidence.candidates[name].errors
+    assert (weighed.evidence.baseline, weighed.evidence.variant) in (
+        (weighed.baseline, weighed.variant),
+        (Counts(), Counts()),
+    )
     return weighed.baseline, weighed.variant
-
-
-def test_outcomes_of_one_side_wait_for_the_other() -> None:
-    """Then both are one block; what was weighed is not weighed again."""
-    stream = OutcomeStream()
-    for bad in (False, True, True):
-        stream.count(baseline=True, bad=bad)
-    stream.weigh(0.01)
-    assert stream.evidence.baseline == Counts()
-    stream.count(baseline=False, bad=True)
-    for _ in range(2):
-        stream.weigh(0.01)
-        assert (stream.evidence.baseline, stream.evidence.variant) == (Counts(3, 2), Counts(1, 1))
-
-
-def test_outcomes_of_a_candidate_alone_wait_as_well() -> None:
-    """A canary without a baseline beside it is not judged."""
-    stream = OutcomeStream()
-    stream.count(baseline=False, bad=True)
-    stream.weigh(0.01)
-    assert stream.evidence.variant == Counts()
 
 
 def test_the_baselines_outcomes_count_for_everyone_a_candidates_for_itself() -> None:
@@ -94,11 +89,11 @@ def test_the_candidate_that_fails_more_often_is_told_with_its_reason() -> None:
     assert evidence.judge(()) == {}
 
 
-def test_no_verdict_comes_before_min_requests_of_the_candidate() -> None:
-    """Many of the baseline do not make up for them."""
+def test_few_failures_of_the_candidate_are_enough_where_the_baseline_has_none() -> None:
+    """`min_requests` is for latency and disagreement."""
     evidence = RolloutEvidence(ROLLOUT, ERRORS)
     count(evidence, "stable", 500)
-    count(evidence, "canary", 0, 49)
+    count(evidence, "canary", 0, 2)
     assert evidence.judge(()) == {}
     count(evidence, "stable", 1)
     count(evidence, "canary", 0, 1)
@@ -111,7 +106,7 @@ def test_without_a_limit_nothing_is_weighed() -> None:
     count(evidence, "stable", 200)
     count(evidence, "canary", 0, 200)
     assert evidence.judge(()) == {}
-    assert errors(evidence, "canary") == (Counts(), Counts())
+    assert evidence.candidates["canary"].errors.evidence == Evidence()
 
 
 @pytest.mark.parametrize("versions", [(2,), (2, 3)])
@@ -136,15 +131,24 @@ def test_a_candidate_of_the_baselines_version_is_not_judged() -> None:
 # -- latency
 
 
+def warmed_up() -> RolloutEvidence:
+    """Evidence against candidates that are beyond their first requests."""
+    evidence = RolloutEvidence(ROLLOUT, LATENCY)
+    for variant in ("canary", "other"):
+        for _ in range(WARM_UP_REQUESTS + 1):
+            assert evidence.admit(variant, None, slots.next(), bad=False)
+    return evidence
+
+
 def answer(evidence: RolloutEvidence, variant: str, seconds: float, times: int) -> None:
     """Count so many requests of one latency."""
     for _ in range(times):
-        evidence.count_latency(variant, seconds)
+        evidence.count_latency(variant, seconds, now=slots.next())
 
 
 def test_slow_is_relative_to_the_baselines_p95_once_that_means_something() -> None:
     """Not before the baseline has answered often enough, and fixed between two looks."""
-    evidence = RolloutEvidence(ROLLOUT, LATENCY)
+    evidence = warmed_up()
     answer(evidence, "stable", 0.01, MIN_BASELINE_REQUESTS - 1)
     answer(evidence, "canary", 1.0, 500)
     evidence.judge(())
@@ -155,12 +159,12 @@ def test_slow_is_relative_to_the_baselines_p95_once_that_means_something() -> No
     assert evidence.slow_from == pytest.approx(0.02, rel=0.06)
     answer(evidence, "stable", 1.0, 500)
     assert evidence.slow_from == pytest.approx(0.02, rel=0.06)
-    assert evidence.candidates["canary"].slow.evidence.variant == Counts()
+    assert evidence.candidates["canary"].slow.variant == Counts()
 
 
 def test_a_candidate_that_is_slow_more_often_is_told() -> None:
     """Beyond the limit counts as slow, at the limit does not."""
-    evidence = RolloutEvidence(ROLLOUT, LATENCY)
+    evidence = warmed_up()
     answer(evidence, "stable", 0.01, 200)
     evidence.judge(())
     limit = evidence.slow_from
@@ -169,29 +173,54 @@ def test_a_candidate_that_is_slow_more_often_is_told() -> None:
     answer(evidence, "canary", limit * 1.01, 100)
     answer(evidence, "other", limit, 100)
     assert reasons(evidence.judge(())) == {2: "latency"}
-    assert evidence.candidates["other"].slow.evidence.variant == Counts(100, 0)
+    assert evidence.candidates["other"].slow.variant == Counts(100, 0)
 
 
 def test_what_makes_everybody_slow_speaks_against_nobody() -> None:
     """The baseline is slow as often."""
-    evidence = RolloutEvidence(ROLLOUT, LATENCY)
+    evidence = warmed_up()
     answer(evidence, "stable", 0.01, 200)
     evidence.judge(())
     for name in ROLLOUT.variants:
         answer(evidence, name, 1.0, 200)
     assert evidence.judge(()) == {}
-    assert evidence.candidates["canary"].slow.evidence.baseline == Counts(200, 200)
+    assert evidence.candidates["canary"].slow.baseline == Counts(200, 200)
 
 
 def test_a_candidate_may_be_slow_five_percent_more_often() -> None:
     """So the same block is weighed."""
     evidence = VariantEvidence()
     for number in range(100):
-        evidence.slow.count(baseline=True, bad=number < 5)
-        evidence.slow.count(baseline=False, bad=number < 40)
+        evidence.slow.count(baseline=True, bad=number < 5, now=slots.next())
+        evidence.slow.count(baseline=False, bad=number < 40, now=slots.next())
     evidence.judge(LATENCY)
     expected = weigh_two_samples(Evidence(), Counts(100, 5), Counts(100, 40), 0.05)
     assert evidence.slow.evidence == expected
+
+
+def test_the_first_requests_of_a_candidate_are_slow_with_impunity() -> None:
+    """Nor does the baseline's latency count for it meanwhile: both are of the same time."""
+    evidence = RolloutEvidence(ROLLOUT, LATENCY)
+    answer(evidence, "stable", 0.01, 200)
+    evidence.judge(())
+    for number in range(WARM_UP_REQUESTS + 5):
+        evidence.admit("canary", None, slots.next(), bad=False)
+        answer(evidence, "canary", 1.0, 1)
+        answer(evidence, "stable", 0.01, 1)
+        evidence.judge(())
+        after = max(number + 1 - WARM_UP_REQUESTS, 0)
+        slow = evidence.candidates["canary"].slow
+        assert (slow.baseline, slow.variant) == (Counts(after, 0), Counts(after, after))
+
+
+def test_a_caller_counts_in_each_variant_by_itself() -> None:
+    """And for each request it is told whether it counts."""
+    evidence = RolloutEvidence(ROLLOUT, ERRORS)
+    asked = [(variant, 7, number * 0.1) for number in range(3) for variant in ("stable", "canary")]
+    admitted = [evidence.admit(*one, bad=False) for one in asked]
+    assert admitted == [True, True, False, False, False, False]
+    assert evidence.candidates["canary"].answered == 3
+    assert evidence.admit("canary", 8, 0.3, bad=True)
 
 
 def test_without_a_limit_on_latency_nothing_is_slow() -> None:

@@ -2,45 +2,75 @@
 
 from __future__ import annotations
 
-from time import monotonic
+import asyncio
 
+import numpy as np
 import pytest
 
 from app.batching import Outputs
 from app.errors import (
+    Cancelled,
     CohortError,
     DeadlineExceeded,
     InferenceFailed,
     InvalidInput,
     NotReady,
     Overloaded,
+    RunRefused,
+    TooLarge,
 )
 from app.registry import State
 from app.rollouts import Decision
-from app.rollouts.evidence import MIN_BASELINE_REQUESTS
-from app.rollouts.live import MAX_PENDING_CHECKS
-from tests.rollouts.engines import LiveRig, scores
+from app.rollouts.checks import MAX_PENDING_CHECKS
+from app.rollouts.evidence import MIN_BASELINE_REQUESTS, WARM_UP_REQUESTS
+from app.rollouts.observed import CallerOutcome, ObservedRequest
+from app.rollouts.sequential_test import Counts
+from tests.rollouts.engines import OUTPUT, LiveRig, inputs, scores
+from tests.waiting import until
 
 HALVES = "variants: {stable: {version: 1, weight: 1}, canary: {version: 2, weight: 1}}"
 ERRORS = "guard: {max_error_rate_increase: 0.01, min_requests: 50}"
 LATENCY = "guard: {max_latency_ratio: 2, min_requests: 50}"
 
 BAD_INPUT = InferenceFailed("index out of range")
-BROKEN = InferenceFailed("out of memory", blames_input=False)
+BROKEN = InferenceFailed("the device is gone", blames_input=False, device_lost=True)
+MEMORY = InferenceFailed("out of memory", blames_input=False)
+LATE = DeadlineExceeded(1.0)
 
 
-def test_the_caller_is_answered_before_its_outcome_is_counted() -> None:
-    """Exactly once, with the outputs or the error."""
-    rig = LiveRig(f"{HALVES}, {ERRORS}")
-    calls: list[tuple[Outputs | None, CohortError | None, int]] = []
-    outputs = scores()
-    rig.respond(
-        "canary",
-        error=BAD_INPUT,
-        reply=lambda *of: calls.append((*of, rig.copies(1))),
-    )
-    rig.respond("canary", outputs, reply=lambda *of: calls.append((*of, rig.copies(1))))
-    assert calls == [(None, BAD_INPUT, 0), (outputs, None, 1)]
+@pytest.mark.parametrize("error", [BAD_INPUT, None])
+def test_the_caller_is_answered_before_the_outcome_is_told(error: CohortError | None) -> None:
+    """Where the reply closes the lease, and where that comes later; once."""
+    said: list[object] = []
+    for at_once in (True, False):
+        observed = ObservedRequest("canary", 2, None, said.append)
+
+        def close() -> None:
+            observed.close(error, now=3.0, seconds=1.0)  # noqa: B023 - called in this iteration
+
+        def reply(outputs: Outputs | None, error: CohortError | None) -> None:
+            if at_once:  # noqa: B023
+                close()
+            said.append("answered")
+
+        replied = observed.submitted(inputs(), [OUTPUT], reply, tight_deadline=False)
+        replied(None if error else scores(), error)
+        if not at_once:
+            close()
+    assert said[0] == said[2] == "answered"
+    assert len(said) == 4
+    for outcome in said[1::2]:
+        assert isinstance(outcome, CallerOutcome)
+        assert (outcome.error, outcome.outputs is None) == (error, error is not None)
+
+
+def test_a_request_that_never_ran_is_told_of_nowhere() -> None:
+    """It was rejected, or its caller left before."""
+    said: list[object] = []
+    observed = ObservedRequest("canary", 2, None, said.append)
+    observed.submitted(inputs(), [OUTPUT], lambda *_: None, tight_deadline=False)
+    observed.close(DeadlineExceeded(1.0), now=1.0, seconds=1.0)
+    assert said == []
 
 
 def test_successes_count_on_their_side() -> None:
@@ -51,52 +81,55 @@ def test_successes_count_on_their_side() -> None:
     assert rig.weighed() == (3, 0, 2, 0)
 
 
-@pytest.mark.parametrize("error", [BROKEN, DeadlineExceeded(1.0)])
 @pytest.mark.parametrize("variant", ["stable", "canary"])
-def test_failures_that_do_not_blame_the_input_count_at_once(
-    variant: str, error: CohortError
-) -> None:
-    """They are not checked on the other side."""
+def test_a_lost_device_counts_at_once(variant: str) -> None:
+    """It is not checked on the other side, where it fails everything as well."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("stable", scores())
     rig.respond("canary", scores())
-    rig.respond(variant, error=error)
+    rig.respond(variant, error=BROKEN)
     assert rig.weighed() == ((2, 1, 1, 0) if variant == "stable" else (1, 0, 2, 1))
     assert not any(engine.side_queues for engine in rig.engines.values())
 
 
-@pytest.mark.parametrize("error", [NotReady("closed"), Overloaded("full"), None])
-def test_other_errors_are_not_evidence(error: CohortError | None) -> None:
+@pytest.mark.parametrize(
+    "error", [NotReady("closed"), Overloaded("full"), Cancelled("left"), asyncio.CancelledError()]
+)
+def test_other_errors_are_not_evidence(error: Exception) -> None:
     """The version did not run the input."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("stable", scores())
     rig.respond("canary", scores())
-    rig.respond("canary", error=error)
+    rig.respond("canary", scores(), unwritten=error)
     assert rig.weighed() == (1, 0, 1, 0)
+    assert not any(engine.side_queues for engine in rig.engines.values())
 
 
 def test_a_tight_deadline_is_not_evidence() -> None:
-    """Neither of errors nor of latency."""
+    """Neither of errors nor of latency; the model's own timeout is, once the other side answers."""
     rig = LiveRig(f"{HALVES}, {LATENCY}")
     for variant in ("stable", "canary"):
-        rig.respond(variant, scores(), times=MIN_BASELINE_REQUESTS, started=monotonic())
+        rig.respond(variant, scores(), times=WARM_UP_REQUESTS)
     rig.live.judge()
+    rig.respond("canary", error=LATE, tight_deadline=True)
+    assert rig.copies(1) == 0
+    rig.respond("canary", error=LATE)
     rig.respond("stable", scores())
-    rig.respond("canary", error=DeadlineExceeded(1.0), tight_deadline=True)
+    rig.queue(1).answer_all(scores())
     rig.live.judge()
-    assert rig.live.evidence.candidates["canary"].slow.evidence.variant.total == 0
-    rig.respond("canary", error=DeadlineExceeded(1.0))
-    rig.live.judge()
-    assert rig.live.evidence.candidates["canary"].slow.evidence.variant.bad == 1
+    slow = rig.live.evidence.candidates["canary"].slow
+    assert (slow.baseline, slow.variant) == (Counts(1, 0), Counts(1, 1))
 
 
-@pytest.mark.parametrize("error", [BAD_INPUT, InvalidInput("no such index")])
+@pytest.mark.parametrize(
+    "error", [BAD_INPUT, InvalidInput("its outputs are too large"), RunRefused("no"), MEMORY, LATE]
+)
 @pytest.mark.parametrize(
     ("variant", "other", "counted"),
     [("canary", 1, (1, 0, 2, 1)), ("stable", 2, (2, 1, 1, 0))],
 )
 def test_an_input_that_fails_on_one_side_only_counts_against_it(
-    variant: str, other: int, counted: tuple[int, ...], error: CohortError
+    variant: str, other: int, counted: tuple[float, ...], error: CohortError
 ) -> None:
     """Once the other side has answered it."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
@@ -124,8 +157,70 @@ def test_an_input_that_fails_on_both_sides_is_not_evidence(
     rig.respond("canary", scores())
     rig.respond(variant, error=BAD_INPUT)
     rig.queue(2 if variant == "stable" else 1).answer_all(error=error)
-    assert rig.weighed() == ((2, 0, 1, 0) if variant == "stable" else (1, 0, 2, 0))
+    assert rig.weighed() == (1, 0, 1, 0)
     assert rig.live.evidence.candidates["canary"].failed_on_both == 1
+
+
+def test_an_input_that_is_late_on_both_sides_is_not_evidence() -> None:
+    """A copy that is late says nothing about any other failure."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+    rig.respond("canary", error=LATE)
+    rig.queue(1).answer_all(error=LATE)
+    assert rig.live.evidence.candidates["canary"].failed_on_both == 1
+    assert rig.weighed() == (0, 0, 0, 0)
+
+
+NAN = InferenceFailed("output 'y' has NaN", blames_input=False)
+NANS: Outputs = [np.full((1, 3), np.nan, np.float32)]
+
+
+@pytest.mark.parametrize(("answer", "counted"), [(scores(), 2), (NANS, 1)])
+@pytest.mark.parametrize("unwritten", [NAN, ZeroDivisionError()])
+def test_an_answer_that_could_not_be_written_is_a_failure(
+    answer: Outputs, counted: int, unwritten: Exception
+) -> None:
+    """The caller got an error, unless the other side's answer cannot be written either."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+    rig.respond("stable", scores())
+    rig.respond("canary", scores())
+    rig.respond("canary", NANS, unwritten=unwritten)
+    rig.queue(1).answer_all(answer)
+    assert rig.weighed() == (1, 0, counted, counted - 1)
+
+
+async def test_a_large_answer_that_could_not_be_written_is_compared_on_a_thread() -> None:
+    """Looking for NaN in it takes a while."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+    large: Outputs = [np.full((1, 300_000), np.nan, np.float32)]
+    rig.respond("canary", large, unwritten=NAN)
+    rig.queue(1).answer_all(large)
+    evidence = rig.live.evidence.candidates["canary"]
+    assert evidence.failed_on_both == 0
+    await until(lambda: evidence.failed_on_both == 1)
+
+
+@pytest.mark.parametrize(("rows", "counted"), [(1, 1), (2, 0)])
+def test_an_answer_too_large_to_send_is_compared_by_its_size(rows: int, counted: int) -> None:
+    """A canary whose answers grew fails its callers; one that answers as the baseline does not."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+    rig.respond("stable", scores())
+    rig.respond("canary", scores(), unwritten=InvalidInput("the model has no classes"))
+    assert rig.copies(1) == 0
+    large: Outputs = [np.zeros((2, 3), np.float32)]
+    rig.respond("canary", large, unwritten=TooLarge("too many bytes"))
+    rig.queue(1).answer_all(large if rows == 2 else scores())
+    assert rig.weighed() == (1, 0, counted, counted)
+
+
+def test_a_caller_counts_once_in_a_while() -> None:
+    """So does its failure, and only that is checked; callers that are not known count always."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+    rig.respond("stable", scores(), times=5, caller=1)
+    rig.respond("canary", error=BAD_INPUT, times=5, caller=2)
+    rig.respond("canary", scores(), times=3)
+    assert rig.copies(1) == 1
+    rig.queue(1).answer_all(scores())
+    assert rig.weighed() == (1, 0, 4, 1)
 
 
 @pytest.mark.parametrize("error", [NotReady("closed"), Overloaded("full"), DeadlineExceeded(1.0)])
@@ -175,12 +270,13 @@ def test_a_failure_of_the_baseline_is_checked_on_every_serving_candidate() -> No
 def test_a_failure_of_a_removed_variant_is_ignored() -> None:
     """Its reply comes after the edit."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
-    wrapped = rig.live.observe_reply(
-        "canary", 2, [], {}, lambda *_: None, started=0.0, tight_deadline=False
-    )
-    rig.configure("variants: {stable: {version: 1, weight: 1}}")
-    wrapped(None, BAD_INPUT)
-    wrapped(scores(), None)
+    for outputs, error in ((None, BAD_INPUT), (scores(), None)):
+        rig.configure(f"{HALVES}, {ERRORS}")
+        observed = rig.live.observe("canary", 2)
+        replied = observed.submitted({}, [], lambda *_: None, tight_deadline=False)
+        rig.configure("variants: {stable: {version: 1, weight: 1}}")
+        replied(outputs, error)
+        observed.close(error, now=1.0, seconds=0.0)
     assert not any(engine.side_queues for engine in rig.engines.values())
 
 
@@ -191,12 +287,12 @@ def test_a_failing_candidate_gets_one_verdict() -> None:
     """By version; once it is rolled back it is not judged."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("stable", scores(), times=200)
-    rig.respond("canary", error=BROKEN, times=49)
+    rig.respond("canary", error=BROKEN, times=2)
     assert rig.live.judge() == {}
     rig.respond("stable", scores())
     rig.respond("canary", error=BROKEN)
     (verdict,) = rig.live.judge().values()
-    assert verdict.reason == "errors"
+    assert str(verdict) == "errors: 100.00% of 3 requests against 0.00%"
     rig.live.apply_decisions({2: Decision(2, "errors")})
     rig.respond("stable", scores(), times=100)
     rig.respond("canary", error=BROKEN, times=100)
@@ -204,13 +300,16 @@ def test_a_failing_candidate_gets_one_verdict() -> None:
 
 
 def test_latency_is_from_arrival_to_reply() -> None:
-    """A canary that takes longer than twice the baseline's p95."""
+    """A canary that takes longer than twice the baseline's p95; its first requests do not count."""
     rig = LiveRig(f"{HALVES}, {LATENCY}")
-    now = monotonic()
-    rig.respond("stable", scores(), times=MIN_BASELINE_REQUESTS, started=now - 10)
+    rig.respond("stable", scores(), times=MIN_BASELINE_REQUESTS, seconds=10)
     assert rig.live.judge() == {}
-    rig.respond("stable", scores(), times=200, started=now - 10)
-    rig.respond("canary", scores(), times=200, started=now - 100)
+    rig.respond("canary", scores(), times=WARM_UP_REQUESTS, seconds=100)
+    rig.respond("stable", scores(), times=200, seconds=10)
+    assert rig.live.judge() == {}
+    rig.respond("canary", scores(), times=200, seconds=100)
+    assert rig.live.judge() == {}
+    rig.respond("stable", scores(), times=100, seconds=10)
     assert {version: one.reason for version, one in rig.live.judge().items()} == {2: "latency"}
 
 

@@ -71,7 +71,7 @@ def test_requests_that_failed_or_reached_the_shadows_version_are_not_copied() ->
         "shadow: {version: 3}"
     )
     one.respond("canary", scores())
-    one.respond("stable", error=InferenceFailed("no", blames_input=False))
+    one.respond("stable", error=InferenceFailed("no", device_lost=True))
     assert one.copies(3) == 0
 
 
@@ -148,8 +148,9 @@ def fail(one: LiveRig, times: int) -> None:
 def test_a_disagreeing_shadow_gets_one_verdict_after_min_requests() -> None:
     """Once it is stopped, nothing is copied."""
     one = rig(rest=f", {GUARD}")
-    fail(one, 19)
-    assert one.live.judge() == {}
+    for _ in range(19):  # each judged by itself, and so a unit
+        fail(one, 1)
+        assert one.live.judge() == {}
     fail(one, 1)
     assert {version: verdict.reason for version, verdict in one.live.judge().items()} == {
         3: "disagreement"
@@ -168,7 +169,7 @@ def test_each_comparison_is_weighed_once() -> None:
         assert one.live.judge() == {}
     runner = one.live.shadow
     assert runner is not None
-    assert (runner.evidence.variant.total, runner.evidence.variant.bad) == (5, 5)
+    assert (runner.disagreement.variant.total, runner.disagreement.variant.bad) == (5, 5)
 
 
 def test_without_a_limit_nothing_is_judged() -> None:
@@ -188,7 +189,7 @@ def test_a_changed_guard_forgets_the_evidence_and_not_the_counters() -> None:
     runner = one.live.shadow
     assert runner is not None
     assert one.live.judge() == {}
-    assert (runner.evidence.variant.total, runner.compared) == (0, 20)
+    assert (runner.disagreement.variant.total, runner.compared) == (0, 20)
 
 
 def test_a_restored_shadow_starts_anew() -> None:

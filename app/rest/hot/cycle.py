@@ -258,11 +258,12 @@ class HotCycle:
         )
         return lease
 
-    def _key_of(self, sticky: Sticky) -> str | None:
-        call = self._call
+    def _key_of(self, sticky: Sticky | None) -> str | None:
+        if sticky is None:
+            return str(id(self.protocol))
         if self.request_id and sticky.header == REQUEST_ID:
             return self.request_id.decode()  # it is not among the headers
-        return None if call is None else find_key(self.head.headers, call, sticky)
+        return None if self._call is None else find_key(self.head.headers, self._call, sticky)
 
     def _decode_on_thread(self, body: bytes) -> None:
         """Read a large body on the codec thread; choosing the version stays on the loop."""
