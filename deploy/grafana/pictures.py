@@ -131,7 +131,10 @@ def main() -> None:
     """Serve, ask, draw."""
     mpl.use("agg")
     FOLDER.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, fleet(Path(folder), seconds=1) as running:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        fleet(Path(folder), seconds=1, error_limit=0.1) as running,
+    ):
         asyncio.run(load(running))
         end = time.time()
         for board in BOARDS:

@@ -20,7 +20,7 @@ from tests.bundled import digits_test_split, iris_test_split
 from tests.deploy.prometheus import RULES, Prometheus, configuration, prometheus
 from tests.e2e.broken_digits import copy_digits, save_broken, slow
 from tests.e2e.load import Outcome, encode, send
-from tests.e2e.processes import MODELS, Cohort, cohort
+from tests.e2e.processes import MODELS, Cohort, cohort, free_port
 
 TOKEN = {"authorization": "Bearer secret"}
 
@@ -28,13 +28,14 @@ ROLLOUTS = """
 digits:
   variants: {stable: {version: 1, weight: 2}, canary: {version: 3, weight: 1}}
   shadow: {version: 4, sample: 1}
+  guard: {max_error_rate_increase: $LIMIT, max_disagreement: 1, confidence: 0.999999}
 slow:
   variants: {a: {version: 1, weight: 1}, b: {version: 2, weight: 1}}
 """
 
 
-def put_models(folder: Path) -> None:
-    """Good, failing, wrong, slow and unreadable ones."""
+def put_models(folder: Path, *, error_limit: float) -> None:
+    """Good, failing, wrong, slow and unreadable ones, and how callers are split among them."""
     models = folder / "models"
     copy_digits(models)  # 1 and 2
     save_broken(models, "raises", version=3)
@@ -50,7 +51,8 @@ def put_models(folder: Path) -> None:
         "objective_ms: 1\n"
     )
     (models / "iris" / "config.yaml").write_text("providers: [cuda, cpu]\n")
-    (folder / "rollouts.yaml").write_text(ROLLOUTS)
+    (folder / "rollouts.yaml").write_text(ROLLOUTS.replace("$LIMIT", str(error_limit)))
+    (folder / "secret").write_text("signed-by-this")
 
 
 IMAGES = digits_test_split()[0][:64]
@@ -169,10 +171,18 @@ class Fleet:
 
 
 @contextmanager
-def fleet(folder: Path, *, seconds: float = 0.5) -> Iterator[Fleet]:
-    """Two replicas that share rollouts and state, scraped every so many `seconds`."""
-    put_models(folder)
-    settings: dict[str, Any] = {"rollouts": folder / "rollouts.yaml", "admin_token": "secret"}
+def fleet(folder: Path, *, seconds: float = 0.5, error_limit: float = 0.9) -> Iterator[Fleet]:
+    """Two replicas that share rollouts and state, scraped every so many `seconds`.
+
+    The canary of digits fails for every fourth request; `error_limit` is the guard's for it.
+    """
+    put_models(folder, error_limit=error_limit)
+    settings: dict[str, Any] = {
+        "rollouts": folder / "rollouts.yaml",
+        "admin_token": "secret",
+        "webhooks": f"http://127.0.0.1:{free_port()}",  # nobody is there
+        "webhook_secret_file": folder / "secret",
+    }
     models = folder / "models"
     with (
         cohort(models, folder, ready=False, **settings) as one,

@@ -28,6 +28,11 @@ def error_share(labels: str, *, by: str = "") -> str:
     return f"({errors} or {all_of_them} * 0) / {all_of_them}"
 
 
+def evidence(metric: str) -> str:
+    """A count of the guard's evidence, of all replicas chosen."""
+    return f"sum by (variant, version, limit, side) ({metric}{{{OF_MODEL}}})"
+
+
 RATIO = (
     f"{quantile(DURATION, VARIANTS, by='variant')}"
     f" / on () group_left () {quantile(DURATION, OF_BASELINE)}"
@@ -42,7 +47,7 @@ ROLLOUT = Board(
     [
         Panel(
             "Requests",
-            "The evidence: how many each variant answered in the time shown.",
+            "How many each variant answered in the time shown.",
             [Query(counted("model_inference_total", VARIANTS, by="variant, version"))],
             kind="table",
             width=8,
@@ -60,6 +65,38 @@ ROLLOUT = Board(
             "Rolled back",
             "Decided by the replicas since they started; no variant: the shadow was stopped.",
             [Query(f"sum by (variant, version, reason) (rollout_rollbacks_total{{{OF_MODEL}}})")],
+            kind="table",
+            width=8,
+            decimals=0,
+        ),
+        Panel(
+            "Guard: evidence against each limit",
+            "As a share of what rolls back, both logarithms, in the replica where it is the most: "
+            "each judges by its own. At 1 the variant is rolled back; no variant: the shadow.",
+            [
+                Query(
+                    "max by (variant, version, limit) "
+                    f"(rollout_evidence_log10{{{OF_MODEL}}}"
+                    f" / rollout_evidence_threshold_log10{{{OF_MODEL}}})",
+                    "{{variant}} {{version}} {{limit}}",
+                )
+            ],
+            width=8,
+            decimals=2,
+            thresholds=(1,),
+        ),
+        Panel(
+            "Guard: requests that are evidence",
+            "By limit, of the variant and of the baseline beside it; empty without a guard.",
+            [Query(evidence("rollout_evidence_requests"))],
+            kind="table",
+            width=8,
+            decimals=0,
+        ),
+        Panel(
+            "Guard: bad ones among them",
+            "Those that failed, were slow or disagreed.",
+            [Query(evidence("rollout_evidence_bad_requests"))],
             kind="table",
             width=8,
             decimals=0,
