@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from importlib.metadata import version as distribution_version
 from time import monotonic
 
@@ -11,7 +11,7 @@ from app.control_plane.reading import NO_READY_VERSION, ModelReader, Readiness
 from app.control_plane.shared_work import Shared
 from app.errors import MOST_LISTED, NotFound, NotReady, quoted, quoted_names
 from app.metrics import Metrics
-from app.registry import Catalog, Registry, SeenRegistry, seconds_until_ready
+from app.registry import Registry, SeenRegistry, seconds_until_ready
 from app.rollouts import Rollouts
 from app.scheduling import Trouble
 
@@ -101,7 +101,7 @@ class ControlPlane(ModelReader):
         if unavailable := self._registry.unavailable:
             return Readiness(False, f"{NO_READY_VERSION}: {', '.join(unavailable)}")
         if self._registry.serves_nothing and not self._allow_empty:
-            return Readiness(False, _why_nothing_serves(self._registry.catalog))
+            return Readiness(False, _why_nothing_serves(self._registry.serving))
         return Readiness(not self.opening, self.opening)
 
     def liveness(self) -> Readiness:
@@ -194,10 +194,10 @@ class ControlPlane(ModelReader):
         return await self._metrics_texts.get(self._metrics.content_type(accept), accept)
 
 
-def _why_nothing_serves(catalog: Catalog) -> str:
-    if not catalog:
+def _why_nothing_serves(wanted: Collection[str]) -> str:
+    if not wanted:
         return "there is no model to serve"
-    return f"{NO_READY_VERSION}: {quoted_names(catalog)}"
+    return f"{NO_READY_VERSION}: {quoted_names(wanted)}"
 
 
 class SeenModels(ModelReader):

@@ -35,6 +35,7 @@ HEALTH_PATHS = frozenset(
 """Answered for any host: balancers and orchestrators ask by address."""
 
 _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]*")
+_NO_PATH = re.compile(rb"[^/?]*://[^/?#]*([?#].*)?", re.DOTALL)
 _PORT = re.compile(r":[0-9]*$")
 
 
@@ -57,6 +58,8 @@ class HeadRules:
         """
         if version not in VERSIONS:
             raise InvalidInput(f"this server speaks HTTP/1.1, not HTTP/{version}")
+        if target[:1] != b"/" and _NO_PATH.fullmatch(target):
+            raise InvalidInput(f"the request target has no path, got {_shown(target)}")
         names = [name for name, _ in headers]
         if len(set(names)) < len(names):
             for name in ONCE:

@@ -237,6 +237,15 @@ def test_percent_encoding_reaches_no_page(server: Cohort, path: str) -> None:
     assert codes(exchange(server.url, [sent * 2])) == ["NotFound", "NotFound", "OK"]
 
 
+@pytest.mark.parametrize("target", ["http://evil?/x", "http://evil", "http://?", "x://y?http://z/"])
+def test_a_target_without_a_path_is_refused(server: Cohort, target: str) -> None:
+    """With one line in the log, and no traceback."""
+    before = len(server.logged)
+    assert codes(exchange(server.url, [send(target, b"", method="GET")]))[0] == "InvalidInput"
+    assert "Traceback" not in server.logged[before:]
+    assert '"failed"' not in server.logged[before:]
+
+
 # -- hosts and origins
 
 OURS = ("models.example", "models.example:80", "Models.Example:9000", "local:8000")

@@ -232,7 +232,7 @@ def test_a_token_operates_where_its_entry_does(guarded: Guarded) -> None:
         assert call_grpc(guarded.server, "RepositoryModelLoad", load, sent)[0] == code
         read = httpx.get(f"{url}/metrics", headers=headers).status_code
         assert (read == httpx.codes.OK) == (status == httpx.codes.OK)
-    wait_until(lambda: guarded.server.logged.count('"admin": "ops"') == 2)
+    wait_until(lambda: guarded.server.logged.count('"caller": "ops"') == 2)
     metrics = httpx.get(f"{url}/metrics", headers={"x-api-key": "key-of-metrics"})
     assert 'api_key_requests_total{key="alice"}' in metrics.text
     assert "api_keys_config_valid 1.0" in metrics.text
@@ -344,12 +344,20 @@ def test_a_key_that_is_rotated_out_opens_nothing(edited: Guarded) -> None:
 
 
 def test_without_a_readable_file_of_keys_no_token_gets_in(tmp_path: Path) -> None:
-    """The process is not ready, and tokens are told to try again; keys are known."""
+    """The process is not ready, nor its port for gRPC open, and tokens are told to try again.
+
+    Keys are known.
+    """
     shutil.copytree(MODELS / "iris", tmp_path / "models" / "iris")
     jwks_file = tmp_path / "other.json"
     with serving(tmp_path, ready=False, jwks=jwks_file) as guarded:
         guarded.server.wait_for("/health/ready", 503)
-        assert guarded.codes(token()) == {"NotReady"}
+        assert {guarded.code(api, token()) for api in ("hot", "ordinary", "v1", "v2")} == {
+            "NotReady"
+        }
+        host, _, port = guarded.server.grpc.partition(":")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, int(port)))
         wait_until(lambda: guarded.code("hot", "key-of-both") != "NotReady")
         guarded.write(jwks_file, jwks())
         guarded.server.wait_for("/health/ready")

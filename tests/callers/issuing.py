@@ -63,9 +63,9 @@ def jwks(*keys: dict[str, Any]) -> str:
 
 
 def claims(**changes: object) -> dict[str, Any]:
-    """What a good token says for ten minutes, with changes; None leaves a claim out."""
+    """What a good token says for some hours, with changes; None leaves a claim out."""
     now = int(time.time())
-    good = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "exp": now + 600, "iat": now}
+    good = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "exp": now + 20_000, "iat": now}
     return {name: value for name, value in {**good, **changes}.items() if value is not None}
 
 

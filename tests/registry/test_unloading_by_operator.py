@@ -52,13 +52,15 @@ async def test_an_unloaded_model_stays_out_until_it_is_loaded(
 async def test_an_unloaded_model_has_not_gone_dark(
     disk: RegistryOnDisk, plane: ControlPlane
 ) -> None:
-    """The replica is ready and healthy while it is out, and while it is being loaded again."""
+    """The replica is ready and healthy while it is out, and once it is loaded again."""
     disk.put(1)
     await disk.reconcile()
     plane.unload("m")
     assert plane.readiness().ready
     assert plane.health()["status"] == "healthy"
     disk.registry.reload_model("m")
+    assert "without a ready version: 'm'" in plane.readiness().reason
+    await disk.reconcile()
     assert plane.readiness().ready
 
 
