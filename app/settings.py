@@ -258,7 +258,7 @@ class Settings(BaseSettings):
     )
     webhook_secret_file: Path | None = Field(
         None,
-        description="The file of the secret that signs them, read for each.",
+        description="The file of the secret that signs them, read again when it changes.",
         json_schema_extra={"default": "none; needed with COHORT_WEBHOOKS"},
     )
     tls_cert: Path | None = Field(

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("cohort")
 
-SECRET_PREFIX = "whsec_"  # noqa: S105 - what a secret begins with that is written in base64
-
 TRY_AGAIN = frozenset({408, 425, 429})
 """Of the responses below 500 that are no success, those that may be another one later."""
 
@@ -97,11 +95,8 @@ class Notification:
         return json.dumps({"type": self.kind, "timestamp": at, "data": self.data}).encode()
 
 
-def sign(secret: str, identifier: str, timestamp: str, body: bytes) -> str:
+def sign(key: bytes, identifier: str, timestamp: str, body: bytes) -> str:
     """The value of `webhook-signature`: HMAC-SHA256 of id, timestamp and body."""
-    key = secret.encode()
-    if secret.startswith(SECRET_PREFIX):
-        key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
     signed = f"{identifier}.{timestamp}.".encode() + body
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
@@ -122,15 +117,15 @@ class Webhooks:
     outcomes: How many notifications were "delivered", "failed" or "dropped", by receiver and that.
 
     urls: The receivers' addresses.
-    secret: Returns the secret; called on a thread before each request. May raise OSError.
+    key: Returns what to sign with; called on the event loop before each request.
     retrying: How long each is tried.
     """
 
     def __init__(
-        self, urls: Sequence[str], secret: Callable[[], str], *, retrying: Retrying = PATIENT
+        self, urls: Sequence[str], key: Callable[[], bytes], *, retrying: Retrying = PATIENT
     ) -> None:
         self.outcomes: Counter[tuple[str, str]] = Counter()
-        self._secret = secret
+        self._key = key
         self._retrying = retrying
         self._receivers = [_Receiver(url, urlsplit(url).netloc.rpartition("@")[2]) for url in urls]
         for receiver in self._receivers:
@@ -216,12 +211,11 @@ class Webhooks:
         timestamp = str(int(time.time()))
         try:
             async with asyncio.timeout(self._retrying.timeout):
-                secret = await asyncio.to_thread(self._secret)
                 headers = {
                     "content-type": "application/json",
                     "webhook-id": identifier,
                     "webhook-timestamp": timestamp,
-                    "webhook-signature": sign(secret, identifier, timestamp, body),
+                    "webhook-signature": sign(self._key(), identifier, timestamp, body),
                 }
                 async with client.stream(
                     "POST", receiver.url, content=body, headers=headers

@@ -29,7 +29,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"audit", "open_inference"}),
     frozenset({"access_log", "auth", "refusals", "request_ids", "data_plane", "control_plane"}),
     frozenset({"metrics"}),
-    frozenset({"callers", "rollouts", "tls", "webhooks"}),
+    frozenset({"callers", "rollouts", "tls", "webhook_secret", "webhooks"}),
     frozenset({"registry"}),
     frozenset({"inspection", "repository"}),
     frozenset({"profiling", "scheduling"}),

@@ -9,19 +9,26 @@ import hmac
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from os import mkfifo, utime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from structlog.testing import capture_logs
 
+from app.main.notifications import make_webhooks
+from app.repository import ConfigProblems
+from app.settings import Settings
+from app.webhook_secret import SecretFile, decode_secret
 from app.webhooks import Notification, Retrying, Webhooks, sign, split_addresses
 from tests.e2e.processes import free_port
 from tests.waiting import PATIENCE, until
 
+ROOT = Path(__file__).parent.parent
 SECRET = "a-secret-of-the-operator"
 QUICK = Retrying(first_pause=0.01, longest_pause=0.02, most_waiting=3)
 
@@ -84,7 +91,7 @@ def receivers() -> Iterator[list[Receiver]]:
 @asynccontextmanager
 async def sending(*urls: str, retrying: Retrying = QUICK) -> AsyncIterator[Webhooks]:
     """Webhooks at work."""
-    webhooks = Webhooks(urls, lambda: SECRET, retrying=retrying)
+    webhooks = Webhooks(urls, lambda: decode_secret(SECRET), retrying=retrying)
     task = asyncio.create_task(webhooks.run())
     yield webhooks
     task.cancel()
@@ -118,12 +125,35 @@ async def test_a_notification_is_signed_as_the_standard_says(receivers: list[Rec
 def test_the_example_of_the_standard_is_signed_alike() -> None:
     """https://github.com/standard-webhooks/standard-webhooks: a secret in base64."""
     signature = sign(
-        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        decode_secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
         "msg_p5jXN8AQM9LWM0D4loKWxJek",
         "1614265330",
         b'{"test": 2432232314}',
     )
     assert signature == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+@pytest.mark.parametrize("text", [f"{SECRET}\n", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"])
+def test_the_guide_tells_receivers_how_to_verify(text: str) -> None:
+    """By a function that takes the secret as the file has it, and no other secret or time."""
+    page = (ROOT / "docs/guide/rollout.md").read_text()
+    code = next(part for part in page.split("```") if "def verify(" in part)
+    guide: dict[str, Any] = {}
+    exec(code.removeprefix("python\n"), guide)
+    now, body = int(time.time()), note().body()
+
+    def signed_at(stamp: int) -> dict[str, str]:
+        signature = sign(decode_secret(text), "msg_1", str(stamp), body)
+        return {
+            "webhook-id": "msg_1",
+            "webhook-timestamp": str(stamp),
+            "webhook-signature": f"v1,b3RoZXI= {signature}",
+        }
+
+    assert guide["verify"](signed_at(now), body, text)
+    assert not guide["verify"](signed_at(now - 400), body, text)
+    assert not guide["verify"](signed_at(now), body + b" ", text)
+    assert not guide["verify"](signed_at(now), body, "another")
 
 
 @pytest.mark.parametrize("statuses", [(500, 503, 200), (429, 408, 200)])
@@ -201,17 +231,37 @@ async def test_no_log_line_holds_a_secret(
         assert secret not in f"{logged} {caplog.text}"
 
 
-async def test_a_secret_that_is_not_there_yet_is_waited_for(
-    receivers: list[Receiver], tmp_path: Path
+async def test_a_secret_that_changes_signs_from_then_on(tmp_path: Path) -> None:
+    """One that breaks is told, and what was last good goes on signing."""
+    file = tmp_path / "secret"
+    file.write_text(f"{SECRET}\n")
+    secret = SecretFile(file)
+    for text, key in (("another", b"another"), ("", b"another"), ("whsec_AQID\n", b"\1\2\3")):
+        file.write_text(text)
+        utime(file, (1, len(text)))  # long enough ago for nobody to be writing it
+        await secret.check_file()
+        assert secret.key == key
+        assert bool(secret.problems) == (not text)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda file: None, "is missing"),
+        (mkfifo, "it is not a file"),
+        (lambda file: file.mkdir(), "Is a directory|not a file"),
+        (lambda file: file.write_text(" \n"), "has no secret"),
+        (lambda file: file.write_text("whsec_"), "has no secret"),
+        (lambda file: file.write_text("whsec_!!!"), "not in base64"),
+        (lambda file: file.write_bytes(b"\xff\xfe"), "not UTF-8"),
+        (lambda file: file.write_text("a" * 10**6), "larger than"),
+    ],
+)
+def test_a_secret_that_is_none_ends_the_start(
+    tmp_path: Path, make: Callable[[Path], object], said: str
 ) -> None:
-    """It is read anew for each request, so that it may be changed."""
-    good, file = receiver(receivers, 200), tmp_path / "secret"
-    webhooks = Webhooks([good.url], file.read_text, retrying=QUICK)
-    task = asyncio.create_task(webhooks.run())
-    webhooks.send(note())
-    file.write_text(SECRET)
-    await until(lambda: webhooks.outcomes[good.name, "delivered"] == 1)
-    task.cancel()
-    await asyncio.wait({task})
-    headers, body = good.got[0]
-    assert headers["webhook-signature"] == sign(SECRET, "msg_1", headers["webhook-timestamp"], body)
+    """With the file and the setting in a sentence; a pipe holds up nobody; none signs as empty."""
+    file = tmp_path / "secret"
+    make(file)
+    with pytest.raises(ConfigProblems, match=f"^secret: COHORT_WEBHOOK_SECRET_FILE: .*({said})"):
+        make_webhooks(Settings(webhooks=SecretStr("http://127.0.0.1:9"), webhook_secret_file=file))

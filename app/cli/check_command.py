@@ -54,6 +54,7 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
         *_keys(settings, snapshot),
         *_jwks(settings),
         *_certificates(settings),
+        *_webhook_secret(settings),
     ]
     named = _named(settings, snapshot, problems)
     console = Console(width=None if sys.stdout.isatty() else options.WIDTH)
@@ -123,6 +124,20 @@ def _jwks(settings: Settings) -> Iterator[Problem]:
 
     try:
         load_jwks(settings.jwks)
+    except ConfigProblems as error:
+        yield from error.problems
+
+
+def _webhook_secret(settings: Settings) -> Iterator[Problem]:
+    """What is wrong with the file of the secret that signs notifications."""
+    from app.repository import ConfigProblems
+
+    if settings.webhooks is None or settings.webhook_secret_file is None:
+        return
+    from app.webhook_secret import load_secret
+
+    try:
+        load_secret(settings.webhook_secret_file)
     except ConfigProblems as error:
         yield from error.problems
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import socket
-from functools import partial
 from hashlib import blake2b
-from pathlib import Path
 
 from app.rollouts import RampMoved, RolledBack, RolloutEvent
 from app.settings import Settings
+from app.webhook_secret import SecretFile
 from app.webhooks import Notification, Webhooks, split_addresses
 
 
-def make_webhooks(settings: Settings) -> Webhooks | None:
-    """What tells the receivers in the settings; None where there are none."""
+def make_webhooks(settings: Settings) -> tuple[Webhooks | None, SecretFile | None]:
+    """What tells the receivers in the settings, and signs that; None where there are none.
+
+    Raises ConfigProblems where there is no secret to sign with.
+    """
     if settings.webhooks is None or settings.webhook_secret_file is None:
-        return None
+        return None, None
+    secret = SecretFile(settings.webhook_secret_file)
     urls = split_addresses(settings.webhooks.get_secret_value())
-    return Webhooks(urls, partial(_read_secret, settings.webhook_secret_file))
-
-
-def _read_secret(path: Path) -> str:
-    return path.read_text().strip()
+    return Webhooks(urls, lambda: secret.key), secret
 
 
 def notification_of(event: RolloutEvent) -> Notification | None:

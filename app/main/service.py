@@ -104,7 +104,7 @@ class Service:
             certified=certified,
             metrics_key=_secret(settings.metrics_key),
         )
-        self.webhooks = make_webhooks(settings)
+        self.webhooks, self.webhook_secret = make_webhooks(settings)
         self.scheduler = Scheduler({"cpu": cores()})
         self.memory = MemoryBudget(
             available_memory() // 4 if settings.memory_mb is None else settings.memory_mb * 2**20
@@ -202,6 +202,8 @@ class Service:
         ]
         if self.tls is not None:
             self._looks.append(self.tls.check_files)
+        if self.webhook_secret is not None:
+            self._looks.append(self.webhook_secret.check_file)
         self._wake_watches: list[Callable[[], None]] = []
 
     def look_at_files(self) -> None:
@@ -315,7 +317,8 @@ class Service:
         rollouts = self.rollout_watcher.problems(settled=self.registry.settled)
         keys = [problem for watcher in self.key_watchers for problem in watcher.problems]
         tls = [] if self.tls is None else self.tls.problems
-        return [*self.model_loader.problems, *rollouts, *keys, *tls]
+        secret = [] if self.webhook_secret is None else self.webhook_secret.problems
+        return [*self.model_loader.problems, *rollouts, *keys, *tls, *secret]
 
     # -- events
 

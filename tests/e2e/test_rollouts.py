@@ -338,6 +338,6 @@ async def test_a_ramp_goes_up_until_it_is_rolled_back_and_a_receiver_is_told(fol
     headers, body = receiver.got[0]
     stamp = headers["webhook-timestamp"]
     assert headers["webhook-signature"] == sign(
-        "signed-by-this", headers["webhook-id"], stamp, body
+        b"signed-by-this", headers["webhook-id"], stamp, body
     )
     assert "token-in" not in server.logged
