@@ -92,6 +92,8 @@ METAVARS: Mapping[str, str] = {
     "log_format": "json|console",
     "log_level": "debug|info|warning|error",
     "access_log": "true|false",
+    "allow_empty": "true|false",
+    "webhook_secret_file": "FILE",
 }
 
 
