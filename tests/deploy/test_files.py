@@ -147,7 +147,7 @@ def test_nginx_takes_the_replicas_of_compose(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "deploy/nginx", folder)
     text = (ROOT / "deploy/containers/upstreams.conf").read_text()
     older = re.sub(r"server cohort:(\d+) resolve", r"server 127.0.0.1:\1", text)
-    assert older.count("127.0.0.1:800") == 5
+    assert older.count("127.0.0.1:800") == 7
     (folder / "upstreams.conf").write_text(older)
     file = folder / "nginx.conf"
     text = re.sub(r"listen (\d+)", r"listen 127.0.0.1:\1", file.read_text())

@@ -1,0 +1,121 @@
+"""The shipped nginx in front of stand-ins that are as slow as a test wants them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+from grpc import aio
+
+from tests.deploy.balancers import answering, nginx
+from tests.e2e.processes import free_port
+from tests.waiting import until
+
+GRPC = "/inference.GRPCInferenceService"
+
+
+@dataclass
+class StandIns:
+    """Three replicas that are ready, and hold predictions of `slow` until they are let go."""
+
+    ports: list[int] = field(default_factory=list)
+    grpc_ports: list[int] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    let_go: threading.Event = field(default_factory=threading.Event)
+
+
+@asynccontextmanager
+async def stand_ins() -> AsyncIterator[StandIns]:
+    """Start them."""
+    started = StandIns()
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            started.asked.append(self.path)
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            if "slow" in self.path:
+                started.let_go.wait()
+            self.send_response(200)
+            self.send_header("content-length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        do_POST = do_GET  # noqa: N815 - the name is http.server's
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    class Rpc(grpc.GenericRpcHandler):
+        def service(self, details: grpc.HandlerCallDetails) -> Any:
+            method = details.method
+
+            async def one(_: bytes, __: object) -> bytes:
+                started.asked.append(method)
+                if method.endswith("/ModelInfer"):
+                    await until(started.let_go.is_set)
+                return b""
+
+            async def many(requests: AsyncIterator[bytes], _: object) -> AsyncIterator[bytes]:
+                async for request in requests:
+                    yield request
+
+            if method.endswith("/ModelStreamInfer"):
+                return grpc.stream_stream_rpc_method_handler(many)
+            return grpc.unary_unary_rpc_method_handler(one)
+
+    async with AsyncExitStack() as stack:
+        for _ in range(3):
+            started.ports.append(stack.enter_context(answering(Answer)))
+            server, port = aio.server(), free_port()
+            server.add_generic_rpc_handlers((Rpc(),))
+            server.add_insecure_port(f"127.0.0.1:{port}")
+            await server.start()
+            stack.push_async_callback(server.stop, None)
+            started.grpc_ports.append(port)
+        stack.callback(started.let_go.set)  # before anybody waits for them to end
+        yield started
+
+
+async def test_a_slow_model_takes_no_replica_out(tmp_path: Path) -> None:
+    """Four predictions that take longer than a first try has: all else is answered meanwhile."""
+    async with AsyncExitStack() as stack:
+        replicas = await stack.enter_async_context(stand_ins())
+        balancer = stack.enter_context(nginx(replicas.ports, tmp_path, grpc=replicas.grpc_ports))
+        stack.callback(replicas.let_go.set)
+        http = await stack.enter_async_context(httpx.AsyncClient(base_url=balancer.url, timeout=60))
+        channel = await stack.enter_async_context(
+            aio.insecure_channel(
+                f"127.0.0.1:{balancer.grpc_port}", options=[("grpc.enable_retries", 0)]
+            )
+        )
+        infer: Any = channel.unary_unary(f"{GRPC}/ModelInfer")
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        predictions = [
+            tasks.create_task(http.post("/models/slow/predict", content=b"{}")) for _ in range(4)
+        ]
+        inferences = [tasks.create_task(_wait(infer(b""))) for _ in range(4)]
+        slow = ("/models/slow/predict", f"{GRPC}/ModelInfer")
+        await until(lambda: min(map(replicas.asked.count, slow)) >= 8)  # each one twice
+        for _ in range(6):
+            for path in ("/admin/models/iris/load", "/models/iris/predict", "/v2/health/live"):
+                assert (await http.post(path, content=b"{}")).status_code == 200, path
+            for method in ("ServerLive", "ModelReady", "RepositoryModelLoad"):
+                call: Any = channel.unary_unary(f"{GRPC}/{method}")
+                assert await call(b"") == b"", method
+            stream: Any = channel.stream_stream(f"{GRPC}/ModelStreamInfer")
+            assert [message async for message in stream(iter([b"1", b"2"]))] == [b"1", b"2"]
+        replicas.let_go.set()
+        assert {answer.status_code for answer in await asyncio.gather(*predictions)} == {200}
+        assert set(await asyncio.gather(*inferences)) == {b""}
+
+
+async def _wait(call: Any) -> bytes:
+    return bytes(await call)
