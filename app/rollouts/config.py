@@ -21,7 +21,7 @@ from app.repository import (
     show,
     validate_tree,
 )
-from app.rollouts.ramp import Ramp
+from app.rollouts.ramp import MOST_STEPS, Ramp
 from app.rollouts.rollout import Rollout, Shadow, Sticky, Variant
 from app.rollouts.sequential_test import Guard
 
@@ -40,8 +40,6 @@ VARIANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # https://www.rfc-editor.org/rfc/rfc9110#name-tokens
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
-
-MOST_STEPS = 100
 
 PERCENT = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,6})?) ?%")
 

@@ -25,7 +25,7 @@ from uuid import uuid4
 
 from app.errors import MODEL_NAME
 from app.kept_files import read_small
-from app.rollouts.ramp import RampKey, RampProgress, RecordedRamps
+from app.rollouts.ramp import MOST_STEPS, RampKey, RampProgress, RecordedRamps
 
 FOLDER = "rollouts"
 RECORD_NAME = re.compile(r"([1-9][0-9]{0,17})\.json")
@@ -41,6 +41,12 @@ KEPT = 64
 
 And as many of its ramps.
 """
+
+MOST_RUNS = 10**9
+"""Of a ramp; a record of more is not believed."""
+
+LONGEST_SOAKED = 1e10
+"""In seconds, some centuries; a record of more is not believed."""
 
 RECORD_FORMAT = 1
 """Raised when what a record says changes its meaning; one without a number is of the first."""
@@ -267,8 +273,10 @@ def _read_progress(path: Path) -> RampProgress:
     if written["format"] != RECORD_FORMAT:
         raise _OtherFormat
     run, step, soaked = (written[key] for key in RampProgress._fields)
-    if not (type(run) is type(step) is int and isinstance(soaked, int | float) and step >= 0):
+    if not (type(run) is type(step) is int and type(soaked) in {int, float}):
         raise TypeError
+    if not (1 <= run <= MOST_RUNS and 0 <= step <= MOST_STEPS and 0 <= soaked <= LONGEST_SOAKED):
+        raise ValueError  # also what JSON calls NaN and Infinity
     return RampProgress(run, step, float(soaked))
 
 

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+MOST_STEPS = 100
+"""Of one ramp."""
+
 KEEP_SECONDS = 30.0
 """How much more soak time there must be before it is recorded; a restart may lose as much."""
 
@@ -36,6 +39,10 @@ class Ramp:
         if progress.step >= len(self.steps) or progress.soaked < self.soak[progress.step]:
             return None
         return RampProgress(progress.run, progress.step + 1, 0.0)
+
+    def believe(self, recorded: RampProgress) -> RampProgress:
+        """What is recorded, or a new run where the ramp has no such step."""
+        return recorded if recorded.step <= len(self.steps) else recorded.restarted()
 
 
 class RampProgress(NamedTuple):

@@ -102,16 +102,17 @@ class Ramps:
         written: What this process has just recorded there.
         """
         for model, run in self._runs.items():
+            one, before = live[model], run.progress
+            ramp = one.config.rollout.ramp
             there = recorded.get(model, {}).get(run.key)
-            before = run.progress
+            if there is not None and ramp is not None:
+                there = ramp.believe(there)
             run.progress = max(before, there or before)
             if run.progress.is_worth_recording(there):
                 self.pending.setdefault((model, run.key), run.progress)
             if run.progress[:2] == before[:2]:
                 continue
-            one = live[model]
             one.apply_step(run.progress.step)
-            ramp = one.config.rollout.ramp
             if ramp is not None and run.progress.step > before.step:
                 self._observe(
                     RampMoved(

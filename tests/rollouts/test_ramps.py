@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from itertools import count
+from math import inf, nan
 from pathlib import Path
 from shutil import rmtree
 
@@ -227,7 +229,18 @@ async def test_a_ramp_that_was_taken_out_begins_anew(tmp_path: Path) -> None:
     assert replica.share == 1
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"format": 2}', '{"format": 1, "run": 1, "step": -1}'])
+def record_of(run: object = 1, step: object = 1, soaked: object = 0) -> str:
+    return json.dumps({"format": 1, "run": run, "step": step, "soaked": soaked})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{}", '{"format": 2}', record_of(step=-1), record_of(step=10**9)),
+        *(record_of(run=0), record_of(run=10**30), record_of(step=True), record_of(soaked="60")),
+        *(record_of(soaked=seconds) for seconds in (inf, -inf, nan, -1, 10**400, 1e300)),
+    ],
+)
 async def test_a_record_that_cannot_be_read_moves_nothing_up(tmp_path: Path, text: str) -> None:
     """It is told; a start is at the first step."""
     replica = Replica(tmp_path)
@@ -240,3 +253,16 @@ async def test_a_record_that_cannot_be_read_moves_nothing_up(tmp_path: Path, tex
     assert "how far the ramp is" in later.watcher.state_problems[0]
     await later.watcher.sync()
     assert later.share == 1
+
+
+async def test_a_step_that_the_ramp_does_not_have_begins_it_anew(tmp_path: Path) -> None:
+    """It gives nobody to the variant, and is shown as the first; from there it goes up as ever."""
+    replica = Replica(tmp_path)
+    await replica.edit(RAMP.replace("3]}", "3], auto_promote: true}"))
+    await replica.serve(60)
+    (record,) = (tmp_path / "state/rollouts/m").glob("*.ramp")
+    record.write_text(record_of(step=50))
+    await replica.serve(1)
+    assert (replica.share, replica.shown["step"]) == (1, 1)
+    await replica.serve(60)
+    assert (replica.share, replica.shown["step"]) == (5, 2)

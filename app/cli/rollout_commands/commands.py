@@ -335,7 +335,9 @@ def _progress(settings: Settings, file: RolloutsFile, model: str) -> RampProgres
         ramps = DecisionStore(settings.state).read().ramps.get(model, {})
     except OSError:
         return FIRST_STEP  # `_decisions` says it
-    return ramps.get(file.configs[model].rollout.ramp_key, FIRST_STEP)
+    rollout = file.configs[model].rollout
+    progress = ramps.get(rollout.ramp_key, FIRST_STEP)
+    return progress if rollout.ramp is None else rollout.ramp.believe(progress)
 
 
 def _rollout_of(file: RolloutsFile, model: str) -> Rollout:
