@@ -453,3 +453,34 @@ def test_a_path_is_no_model(workspace: Workspace, name: str) -> None:
     assert result.exit_code == 1
     assert "not found in" in result.output
     assert workspace.file.read_text() == FILE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["canary=5%", "canary=6%"], "canary is given twice"),
+        (["canary=5", "--version", "canary=2", "--version", "canary=1"], "canary is given twice"),
+        (["canary=\u0663%"], "must be a finite number"),
+        (["canary=1_0%"], "must be a finite number"),
+    ],
+)
+def test_what_can_be_read_in_two_ways_is_refused(
+    workspace: Workspace, arguments: list[str], said: str
+) -> None:
+    """Two numbers for one variant, and digits of other scripts."""
+    result = workspace.run("set", "digits", *arguments)
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.replace("│", "").split())
+    assert workspace.file.read_text() == FILE
+
+
+@pytest.mark.parametrize("more", [[], ["--version", "canary=2"]])
+def test_a_first_rollout_by_shares_says_what_to_type(workspace: Workspace, more: list[str]) -> None:
+    """In full; typed so, it is taken."""
+    (workspace.folder / "models/mine/1").mkdir(parents=True)
+    (workspace.folder / "models/mine/2").mkdir()
+    said = workspace.refused("set", "mine", "canary=5%", *more)
+    typed = " ".join(said.split()).partition("cohort rollout ")[2]
+    assert typed == "set mine stable=95% canary=5% --version stable=1 --version canary=2"
+    workspace.done(*typed.split())
+    assert workspace.weights("mine") == {"stable": 95, "canary": 5}

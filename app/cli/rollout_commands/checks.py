@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 import rich_click as click
@@ -42,6 +43,22 @@ def check_version(settings: Settings, model: str, name: str, version: int) -> No
     names = (one.name for one in folder.iterdir() if one.is_dir())
     there = [int(one) for one in names if one.isascii() and one.isdecimal()]
     fail(f"version {version} of {name} not found in {folder}{available(there)}")
+
+
+def check_first(model: str, shares: Mapping[str, float], versions: Mapping[str, int]) -> None:
+    """Exit unless a model's first rollout names all variants, by shares in percent and versions."""
+    rest = 100 - sum(shares.values())
+    if rest < 0 or (shares.keys() <= versions.keys() and rest <= 1e-9):
+        return  # complete, or too much: that is told by its sum
+    wanted = {**({"stable": rest} if rest > 0 else {}), **shares}
+    words = [f"{name}={share:g}%" for name, share in wanted.items()]
+    words += [
+        f"--version {name}={versions.get(name, place)}" for place, name in enumerate(wanted, 1)
+    ]
+    fail(
+        f"{model} has no rollout: its first names all variants and their versions, "
+        f"such as: cohort rollout set {model} {' '.join(words)}"
+    )
 
 
 def check_highest(settings: Settings, model: str, version: int) -> None:

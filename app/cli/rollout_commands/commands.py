@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from math import isfinite, nan
 from typing import TYPE_CHECKING, NoReturn
 
 import rich_click as click
 
 from app.cli import options
-from app.cli.rollout_commands.checks import check_highest, check_model, check_version, fail
+from app.cli.rollout_commands.arguments import parse_pairs, parse_version, parse_weight
+from app.cli.rollout_commands.checks import (
+    check_first,
+    check_highest,
+    check_model,
+    check_version,
+    fail,
+)
+from app.cli.rollout_commands.recorded import read_decisions, read_progress
 
 if TYPE_CHECKING:
     from app.cli.rollout_commands.yaml_edit import RolloutsFile
-    from app.rollouts import Decision, Rollout
-    from app.rollouts.ramp import RampProgress
+    from app.rollouts import Rollout
     from app.settings import Settings
 
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
@@ -56,7 +62,7 @@ def status_(context: click.RichContext, /, model: str | None, url: str | None, *
     from app.cli.rollout_commands.live_evidence import EvidenceUnavailable, fetch_evidence
 
     file = _read(settings)
-    decisions = _decisions(settings)
+    decisions = read_decisions(settings)
     if model is not None and model not in file.configs:
         _no_rollout(file, model)
     if not file.configs:
@@ -69,7 +75,7 @@ def status_(context: click.RichContext, /, model: str | None, url: str | None, *
             except EvidenceUnavailable as error:
                 fail(str(error))
         show_status(
-            file.configs[name], decisions.get(name, {}), _progress(settings, file, name), live
+            file.configs[name], decisions.get(name, {}), read_progress(settings, file, name), live
         )
 
 
@@ -105,12 +111,12 @@ def set_(
       cohort rollout set digits canary=1 --version canary=2     a new variant
       cohort rollout set digits stable=99 canary=1 --version stable=1 --version canary=2
     """
-    pairs = _pairs(weights)
-    given = {name: _weight(text.removesuffix("%")) for name, text in pairs}
-    percents = [text.endswith("%") for _, text in pairs]
+    pairs = parse_pairs(weights)
+    given = {name: parse_weight(text.removesuffix("%")) for name, text in pairs.items()}
+    percents = [text.endswith("%") for text in pairs.values()]
     if any(percents) and not all(percents):
         raise click.BadParameter("weights must all have a percent sign, or none")
-    numbers = {name: _version(text) for name, text in _pairs(versions)}
+    numbers = {name: parse_version(text) for name, text in parse_pairs(versions).items()}
     settings = options.settings_from(context)
     from app.rollouts import Rollout, Variant
 
@@ -118,6 +124,8 @@ def set_(
     config = file.configs.get(model)
     if config is None:
         check_model(settings, file, model)
+        if any(percents):
+            check_first(model, given, numbers)
     ramp = config.rollout.ramp if config else None
     if ramp is not None and ramp.variant in given:
         fail(
@@ -172,7 +180,7 @@ def promote(
     file = _read(settings)
     before = _rollout_of(file, model)
     chosen = _variant_of(before, variant)
-    decisions = _decisions(settings, needed=True).get(model, {})
+    decisions = read_decisions(settings, needed=True).get(model, {})
     decided = decisions.get(before.variants[chosen].version)
     if decided is not None and chosen != before.baseline:
         fail(
@@ -228,7 +236,7 @@ def clear(context: click.RichContext, /, model: str, variant: str | None, **_: o
     from app.cli.rollout_commands.display import why
     from app.rollouts import DecisionStore
 
-    decided = _decisions(settings, needed=True).get(model, {})
+    decided = read_decisions(settings, needed=True).get(model, {})
     if variant is not None:
         before = _rollout_of(_read(settings), model)
         version = before.variants[_variant_of(before, variant)].version
@@ -272,8 +280,8 @@ def _edit(
         fail(str(error))
     for name, version in named.items():
         check_version(settings, model, name, version)
-    decisions = _decisions(settings).get(model, {})
-    step = _progress(settings, file, model).step if config is not None else 0
+    decisions = read_decisions(settings).get(model, {})
+    step = read_progress(settings, file, model).step if config is not None else 0
     show_change(before, wanted, decisions, step=step, ended=end)
     for version in sorted(wanted.versions):  # those that the file named before
         folder = settings.models / model
@@ -309,37 +317,6 @@ def _read(settings: Settings) -> RolloutsFile:
         fail("the rollouts file is invalid; nothing was changed")
 
 
-def _decisions(settings: Settings, *, needed: bool = False) -> Mapping[str, Mapping[int, Decision]]:
-    """Read what servers decided; if that fails, warn, or exit where it is `needed`."""
-    from app.rollouts import DecisionStore
-
-    try:
-        decisions, _, problems, _ = DecisionStore(settings.state).read()
-    except OSError as error:
-        sentence = f"{settings.state} cannot be read: {error.strerror}"
-        if needed:
-            fail(f"{sentence}, so it is not known what is rolled back")
-        click.echo(f"Warning: {sentence}", err=True)
-        return {}
-    for problem in problems:
-        click.echo(f"Warning: {problem}", err=True)
-    return decisions
-
-
-def _progress(settings: Settings, file: RolloutsFile, model: str) -> RampProgress:
-    """How far the ramp of a model is; at its first step where nothing is known of it."""
-    from app.rollouts import DecisionStore
-    from app.rollouts.ramp import FIRST_STEP
-
-    try:
-        ramps = DecisionStore(settings.state).read().ramps.get(model, {})
-    except OSError:
-        return FIRST_STEP  # `_decisions` says it
-    rollout = file.configs[model].rollout
-    progress = ramps.get(rollout.ramp_key, FIRST_STEP)
-    return progress if rollout.ramp is None else rollout.ramp.believe(progress)
-
-
 def _rollout_of(file: RolloutsFile, model: str) -> Rollout:
     if model not in file.configs:
         _no_rollout(file, model)
@@ -363,29 +340,3 @@ def _no_variant(model: str, name: str, known: Collection[str], more: str = "") -
 
     there = did_you_mean(name, known)
     fail(f"variant {quoted(name)} of model {quoted(model)} not found{there}{more}")
-
-
-def _pairs(texts: tuple[str, ...]) -> list[tuple[str, str]]:
-    pairs = []
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not (name and equals and value):
-            raise click.BadParameter(f"must be VARIANT=NUMBER, got {text!r}")
-        pairs.append((name, value))
-    return pairs
-
-
-def _weight(text: str) -> float:
-    try:
-        weight = float(text)
-    except ValueError:
-        weight = nan
-    if not isfinite(weight):
-        raise click.BadParameter(f"a weight must be a finite number, got {text!r}")
-    return weight
-
-
-def _version(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
-        raise click.BadParameter(f"a version must be a positive integer, got {text!r}")
-    return int(text)

@@ -1,0 +1,49 @@
+"""What servers recorded in the state folder, as a command reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from app.cli.rollout_commands.checks import fail
+
+if TYPE_CHECKING:
+    from app.cli.rollout_commands.yaml_edit import RolloutsFile
+    from app.rollouts import Decision
+    from app.rollouts.ramp import RampProgress
+    from app.settings import Settings
+
+
+def read_decisions(
+    settings: Settings, *, needed: bool = False
+) -> Mapping[str, Mapping[int, Decision]]:
+    """Read what servers decided; if that fails, warn, or exit where it is `needed`."""
+    from app.rollouts import DecisionStore
+
+    try:
+        decisions, _, problems, _ = DecisionStore(settings.state).read()
+    except OSError as error:
+        sentence = f"{settings.state} cannot be read: {error.strerror}"
+        if needed:
+            fail(f"{sentence}, so it is not known what is rolled back")
+        click.echo(f"Warning: {sentence}", err=True)
+        return {}
+    for problem in problems:
+        click.echo(f"Warning: {problem}", err=True)
+    return decisions
+
+
+def read_progress(settings: Settings, file: RolloutsFile, model: str) -> RampProgress:
+    """How far the ramp of a model is; at its first step where nothing is known of it."""
+    from app.rollouts import DecisionStore
+    from app.rollouts.ramp import FIRST_STEP
+
+    try:
+        ramps = DecisionStore(settings.state).read().ramps.get(model, {})
+    except OSError:
+        return FIRST_STEP  # `read_decisions` says it
+    rollout = file.configs[model].rollout
+    progress = ramps.get(rollout.ramp_key, FIRST_STEP)
+    return progress if rollout.ramp is None else rollout.ramp.believe(progress)
