@@ -12,13 +12,14 @@ import os
 import select
 import signal
 import socket
-import sys
+from contextlib import suppress
 from time import monotonic
 
 LATE_SECONDS = 1.0
 """Who was itself held up for so long, by a paused container, cannot tell how the server did."""
 
 PR_SET_PDEATHSIG = 1
+STDERR = 2
 
 
 def supervise(seconds: float, *, log_format: str) -> None:
@@ -37,6 +38,7 @@ def supervise(seconds: float, *, log_format: str) -> None:
     os.environ["WATCHDOG_USEC"] = str(int(seconds * 1e6))
     os.environ["WATCHDOG_PID"] = str(os.getpid())
     listener.close()
+    os.setpgid(0, 0)  # what a terminal, or kill, sends to the group comes once, by the parent
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it has ended meanwhile
         raise SystemExit(1)
@@ -60,9 +62,8 @@ class _Supervisor:
             end.setblocking(False)
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, self._forward)
-        for number in (signal.SIGINT, signal.SIGHUP):  # which a terminal sends to the child, too
-            signal.signal(number, signal.SIG_IGN if os.isatty(0) else self._forward)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._forward)
         while (status := self._reaped()) is None:
             wait = min(max(0.0, self._due - monotonic()), self._seconds)
             expected = monotonic() + wait
@@ -100,8 +101,15 @@ class _Supervisor:
             self._due = monotonic() + self._seconds
 
     def _kill(self) -> None:
-        text = f"no sign of life for {self._seconds:g} s: killing the server"
-        line = json.dumps({"event": text, "level": "critical", "pid": self._child})
-        print(line if self._log_format == "json" else text, file=sys.stderr, flush=True)  # noqa: T201
-        self._due = float("inf")
         os.kill(self._child, signal.SIGKILL)
+        self._due = float("inf")
+        text = f"no sign of life for {self._seconds:g} s: killed the server"
+        line = json.dumps({"event": text, "level": "critical", "pid": self._child})
+        _say(line if self._log_format == "json" else text)
+
+
+def _say(line: str) -> None:
+    """Write a line to standard error, unless nobody reads it: then it is lost."""
+    with suppress(OSError):
+        if select.select([], [STDERR], [], 0)[1]:  # a pipe then takes PIPE_BUF bytes at once
+            os.write(STDERR, line.encode() + b"\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def test_a_server_that_hangs_is_killed_and_one_that_stops_is_not(tmp_path: Path)
         assert server.process.wait(PATIENCE) == 128 + signal.SIGKILL
         assert not Path(f"/proc/{child}").exists()
         assert json.loads(server.logged.splitlines()[-1])["event"] == (
-            "no sign of life for 2 s: killing the server"
+            "no sign of life for 2 s: killed the server"
         )
 
 
@@ -52,3 +53,34 @@ def test_a_server_does_not_outlive_its_parent(tmp_path: Path) -> None:
         child = child_of(server)
         server.stop(kill=signal.SIGKILL)
         wait_until(lambda: not Path(f"/proc/{child}").exists())
+
+
+def test_a_server_that_hangs_is_killed_though_nobody_reads_its_log(tmp_path: Path) -> None:
+    """Where standard error is a pipe that is full, the line is lost, and nothing else."""
+    (tmp_path / "models").mkdir()
+    reading, writing = os.pipe()
+    with (
+        os.fdopen(reading, "rb"),
+        cohort(
+            tmp_path / "models", tmp_path, allow_empty=1, watchdog_seconds=WATCHDOG, stderr=writing
+        ) as server,
+    ):
+        os.kill(child_of(server), signal.SIGSTOP)
+        os.set_blocking(writing, False)
+        with suppress(BlockingIOError):
+            while os.write(writing, b"x" * 4096):
+                pass
+        os.set_blocking(writing, True)  # for the server, too
+        os.close(writing)
+        assert server.process.wait(PATIENCE) == 128 + signal.SIGKILL
+
+
+def test_a_signal_to_the_process_group_is_one_signal(tmp_path: Path) -> None:
+    """It reaches the server by its parent alone, and is not taken for a second one."""
+    (tmp_path / "models").mkdir()
+    with cohort(
+        tmp_path / "models", tmp_path, allow_empty=1, watchdog_seconds=60, under=["setsid"]
+    ) as server:
+        os.killpg(server.process.pid, signal.SIGTERM)
+        assert server.process.wait(PATIENCE) == 0
+        assert "second signal" not in server.logged
