@@ -68,9 +68,7 @@ def with_replicas(text: str, ports: Sequence[int], grpc: Sequence[int] = ()) -> 
     for number, (port, other) in enumerate(zip(ports, grpc or ports, strict=True), 1):
         text = swap(text, f"10.0.0.{number}:8000", f"127.0.0.1:{port}")
         text = swap(text, f"10.0.0.{number}:8001", f"127.0.0.1:{other}")
-    each = dict(zip(ports, grpc or ports, strict=True)).items()
-    of_http = "\n    ".join(f'"127.0.0.1:{port}" 127.0.0.1:{other};' for port, other in each)
-    return text.replace('"~^(?<address>.+):\\d+$" $address:8001;', of_http)
+    return text
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import grpc
 import httpx
 from grpc import aio
 
-from tests.deploy.balancers import answering, nginx
+from tests.deploy.balancers import answering, close, nginx
 from tests.e2e.processes import free_port
 from tests.waiting import until
 
@@ -43,7 +43,7 @@ async def stand_ins() -> AsyncIterator[StandIns]:
             self.rfile.read(int(self.headers.get("content-length", 0)))
             if "slow" in self.path:
                 started.let_go.wait()
-            self.send_response(200)
+            self.send_response(504 if "late" in self.path else 200 if self.headers["host"] else 400)
             self.send_header("content-length", "2")
             self.end_headers()
             self.wfile.write(b"{}")
@@ -119,3 +119,30 @@ async def test_a_slow_model_takes_no_replica_out(tmp_path: Path) -> None:
 
 async def _wait(call: Any) -> bytes:
     return bytes(await call)
+
+
+async def test_the_replicas_own_504_is_not_asked_again(tmp_path: Path) -> None:
+    """Its time was over: callers get that status and code, and the request has run once."""
+    async with stand_ins() as replicas:
+        with nginx(replicas.ports, tmp_path) as balancer:
+            answer = await _ask(balancer.port, b"POST /models/late/predict HTTP/1.1\r\nhost: x")
+    assert b" 504 " in answer.splitlines()[0]
+    assert b'"code":"DeadlineExceeded"' in answer
+    assert replicas.asked.count("/models/late/predict") == 1
+
+
+async def test_a_caller_who_names_no_host_is_answered(tmp_path: Path) -> None:
+    """HTTP/1.0 asks for none; a replica, over HTTP/1.1, does."""
+    async with stand_ins() as replicas:
+        with nginx(replicas.ports, tmp_path) as balancer:
+            answer = await _ask(balancer.port, b"GET /v2/health/live HTTP/1.0")
+    assert b" 200 " in answer.splitlines()[0]
+
+
+async def _ask(port: int, head: bytes) -> bytes:
+    """Everything that is answered to a request without a body."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(head + b"\r\nconnection: close\r\n\r\n")
+    answer = await reader.read()
+    await close(writer)
+    return answer
