@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from shutil import rmtree
+from threading import Thread
 
 import pytest
 from click.testing import CliRunner, Result
@@ -46,6 +50,7 @@ class Workspace:
         self.folder = folder
         for model, version in [("digits", 1), ("digits", 2), ("iris", 1), ("iris", 2)]:
             (folder / "models" / model / str(version)).mkdir(parents=True)
+        (folder / "state").mkdir()
         self.file.write_text(FILE)
 
     def run(self, *arguments: str) -> Result:
@@ -297,7 +302,7 @@ def test_status_shows_evidence_with_the_limit_it_is_held_against(
 ) -> None:
     """Both are logarithms, and "rolled back" stands once."""
     seen = {"rate": 0.04, "requests": 900, "log_e": -2.1, "threshold": 4.2}
-    canary = {"name": "canary", "version": 2, "ready": True}
+    canary = {"name": "canary", "version": 2, "ready": True, "share": 0.01}
     live = {
         "variants": [{**canary, "evidence": {"errors": seen | BASELINE}}],
         "shadow": None,
@@ -432,6 +437,7 @@ def test_what_rests_on_decisions_stops_where_they_cannot_be_read(
     workspace: Workspace, command: tuple[str, ...]
 ) -> None:
     """Else a version that was rolled back would be promoted."""
+    (workspace.folder / "state").rmdir()
     (workspace.folder / "state").symlink_to("state")  # a link that leads nowhere but to itself
     result = workspace.run(*command)
     assert result.exit_code == 1
@@ -484,3 +490,55 @@ def test_a_first_rollout_by_shares_says_what_to_type(workspace: Workspace, more:
     assert typed == "set mine stable=95% canary=5% --version stable=1 --version canary=2"
     workspace.done(*typed.split())
     assert workspace.weights("mine") == {"stable": 95, "canary": 5}
+
+
+@pytest.mark.parametrize("command", [("promote", "digits", "canary"), ("clear", "digits")])
+def test_without_a_state_folder_it_is_not_known_what_is_rolled_back(
+    workspace: Workspace, command: tuple[str, ...]
+) -> None:
+    """So nothing is promoted, nothing is said to be clear, and status warns."""
+    (workspace.folder / "state").rmdir()
+    said = " ".join(workspace.refused(*command).split())
+    assert "no state folder at" in said
+    assert "Set COHORT_STATE or --state" in said
+    assert "no state folder at" in " ".join(workspace.done("status").split())
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """The address of a server that has rolled back the canary of every model."""
+    common = {"reason": "errors", "detail": "4 % of 900", "at": "2026", "evidence": {}}
+    stable = {"name": "stable", "version": "1", "share": 1.0, "ready": True, "rolled_back": False}
+    canary = {"name": "canary", "version": "2", "share": 0.0, "ready": True, "rolled_back": True}
+    variants = [stable | common, canary | common]
+    body = json.dumps({"rollout": {"variants": variants, "shadow": None, "ramp": None}}).encode()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
+        Thread(target=serving.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{serving.server_address[1]}"
+        serving.shutdown()
+
+
+def test_a_server_is_believed_before_a_folder_of_this_machine(
+    workspace: Workspace, server: str
+) -> None:
+    """Its shares are shown, what it rolled back is not promoted, and the difference is told."""
+    said = workspace.done("status", "digits", "--url", server)
+    assert "rolled back: 4 % of 900" in said
+    assert "99     │ 100 %" in said
+    refused = workspace.refused("promote", "digits", "canary", "--url", server)
+    assert "version 2 of digits is rolled back" in refused
+    for output in (said, workspace.refused("clear", "digits", "--url", server)):
+        assert "is it the servers' folder? Set COHORT_STATE or --state" in " ".join(output.split())
+    workspace.state.record("digits", Decision.now(2, "errors", "4 % of 900"))
+    assert "Warning" not in workspace.done("status", "digits", "--url", server)
+    assert "Cleared" in workspace.done("clear", "digits", "--url", server)

@@ -17,7 +17,7 @@ from app.cli.rollout_commands.checks import (
     check_version,
     fail,
 )
-from app.cli.rollout_commands.recorded import read_decisions, read_progress
+from app.cli.rollout_commands.recorded import no_folder, read_decisions, read_ramp_progress
 
 if TYPE_CHECKING:
     from app.cli.rollout_commands.yaml_edit import RolloutsFile
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from app.settings import Settings
 
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
+
+ASK = click.option("--url", metavar="URL", help="A server to ask what is rolled back.")
 
 NONE_NAMED: Mapping[str, int] = {}
 
@@ -48,7 +50,7 @@ def rollout() -> None:
 
 @rollout.command("status", cls=EDITS)
 @click.argument("model", required=False)
-@click.option("--url", metavar="URL", help="A server whose evidence to show.")
+@click.option("--url", metavar="URL", help="A server to ask: what it does, and its evidence.")
 @click.pass_context
 def status_(context: click.RichContext, /, model: str | None, url: str | None, **_: object) -> None:
     """Show variants, shares, rollbacks, shadow and guard of MODEL or of all models.
@@ -59,24 +61,28 @@ def status_(context: click.RichContext, /, model: str | None, url: str | None, *
     """
     settings = options.settings_from(context)
     from app.cli.rollout_commands.display import show_status
-    from app.cli.rollout_commands.live_evidence import EvidenceUnavailable, fetch_evidence
+    from app.cli.rollout_commands.live_evidence import ask, differences, progress_of, rolled_back
 
     file = _read(settings)
     decisions = read_decisions(settings)
     if model is not None and model not in file.configs:
         _no_rollout(file, model)
+    if url is None and (sentence := no_folder(settings)):
+        click.echo(f"Warning: {sentence}, or --url", err=True)
     if not file.configs:
         click.echo(f"No rollouts in {settings.rollouts}.")
     for name in [model] if model else file.configs:
-        live = None
-        if url is not None:
-            try:
-                live = fetch_evidence(url, name)
-            except EvidenceUnavailable as error:
-                fail(str(error))
-        show_status(
-            file.configs[name], decisions.get(name, {}), read_progress(settings, file, name), live
-        )
+        config, recorded = file.configs[name], decisions.get(name, {})
+        if url is None:
+            show_status(config, recorded, read_ramp_progress(settings, file, name), None)
+            continue
+        live = ask(url, name)
+        for sentence in differences(url, live, config.rollout, settings.state, recorded):
+            click.echo(f"Warning: {sentence}.", err=True)
+        progress = progress_of(live)
+        if config.rollout.ramp is not None:
+            progress = config.rollout.ramp.believe(progress)
+        show_status(config, rolled_back(live), progress, live)
 
 
 @rollout.command("set", cls=EDITS)
@@ -157,11 +163,19 @@ def set_(
 @rollout.command(cls=EDITS)
 @click.argument("model")
 @click.argument("variant")
+@ASK
 @click.option("--end", is_flag=True, help="Remove MODEL's rollout from the file.")
 @DRY_RUN
 @click.pass_context
 def promote(
-    context: click.RichContext, /, model: str, variant: str, end: bool, dry_run: bool, **_: object
+    context: click.RichContext,
+    /,
+    model: str,
+    variant: str,
+    url: str | None,
+    end: bool,
+    dry_run: bool,
+    **_: object,
 ) -> None:
     """Send all of MODEL's traffic to VARIANT, which becomes the baseline and the only variant.
 
@@ -176,17 +190,23 @@ def promote(
     """
     settings = options.settings_from(context)
     from app.cli.rollout_commands.display import why
+    from app.cli.rollout_commands.live_evidence import ask, differences, rolled_back
 
     file = _read(settings)
     before = _rollout_of(file, model)
     chosen = _variant_of(before, variant)
-    decisions = read_decisions(settings, needed=True).get(model, {})
+    live = None if url is None else ask(url, model)
+    recorded = read_decisions(settings, needed=live is None).get(model, {})
+    decisions = recorded if live is None else rolled_back(live)
     decided = decisions.get(before.variants[chosen].version)
     if decided is not None and chosen != before.baseline:
         fail(
             f"version {decided.version} of {model} is rolled back ({why(decided)}); to promote it "
             f"anyway, first run: cohort rollout clear {model} {chosen}"
         )
+    if url is not None and live is not None:
+        for sentence in differences(url, live, before, settings.state, recorded):
+            fail(sentence)
     version = before.variants[chosen].version
     if end:
         check_highest(settings, model, version)
@@ -222,8 +242,11 @@ def abort(
 @rollout.command(cls=EDITS)
 @click.argument("model")
 @click.argument("variant", required=False)
+@ASK
 @click.pass_context
-def clear(context: click.RichContext, /, model: str, variant: str | None, **_: object) -> None:
+def clear(
+    context: click.RichContext, /, model: str, variant: str | None, url: str | None, **_: object
+) -> None:
     """End the rollback of VARIANT, or all of MODEL's: it serves again, and is judged anew.
 
     Edits the state folder, which must be the one that the servers use: see --state.
@@ -234,16 +257,24 @@ def clear(context: click.RichContext, /, model: str, variant: str | None, **_: o
     """
     settings = options.settings_from(context)
     from app.cli.rollout_commands.display import why
+    from app.cli.rollout_commands.live_evidence import ask, differences
     from app.rollouts import DecisionStore
 
-    decided = read_decisions(settings, needed=True).get(model, {})
+    decided = recorded = read_decisions(settings, needed=True).get(model, {})
     if variant is not None:
         before = _rollout_of(_read(settings), model)
         version = before.variants[_variant_of(before, variant)].version
         decided = {version: decided[version]} if version in decided else {}
+    if url is not None:
+        before = _rollout_of(_read(settings), model)
+        live = ask(url, model)
+        for sentence in differences(url, live, before, settings.state, recorded):
+            fail(sentence)
     if not decided:
         what = f"{model} {variant}" if variant else model
-        click.echo(f"Nothing to clear: no rollback of {what} in {settings.state}.")
+        click.echo(
+            f"Nothing to clear: no rollback of {what} in {settings.state}; --url asks a server."
+        )
     for version, decision in decided.items():
         try:
             DecisionStore(settings.state).clear(model, version)
@@ -281,7 +312,7 @@ def _edit(
     for name, version in named.items():
         check_version(settings, model, name, version)
     decisions = read_decisions(settings).get(model, {})
-    step = read_progress(settings, file, model).step if config is not None else 0
+    step = read_ramp_progress(settings, file, model).step if config is not None else 0
     show_change(before, wanted, decisions, step=step, ended=end)
     for version in sorted(wanted.versions):  # those that the file named before
         folder = settings.models / model

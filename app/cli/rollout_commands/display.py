@@ -24,18 +24,21 @@ def show_status(
     """Print a table of the variants, then stickiness, shadow and guard.
 
     `decisions` are by version; `progress` is the ramp's; `live` is the rollout as a server
-    describes it, for its evidence.
+    describes it, for its evidence and the shares that callers have there.
     """
     console = _console()
     rollout = config.rollout.at_step(progress.step).with_decisions(decisions)
     table = Table("variant", "version", "weight", "share", "", header_style="bold")
-    for (name, variant), share in zip(
-        rollout.variants.items(), rollout.shares().values(), strict=True
-    ):
+    shares = rollout.shares()
+    if live is not None:
+        shares |= {one["name"]: one["share"] for one in live["variants"]}
+    for name, variant in rollout.variants.items():
         note = Text("baseline" if name == rollout.baseline else "")
         if variant.rolled_back:
             note = Text(f"rolled back: {why(decisions[variant.version])}", "red")
-        table.add_row(name, str(variant.version), f"{variant.weight:g}", percent(share), note)
+        table.add_row(
+            name, str(variant.version), f"{variant.weight:g}", percent(shares[name]), note
+        )
     console.print(Text(rollout.model, "bold"))
     console.print(table)
     for line in [

@@ -30,12 +30,24 @@ def read_decisions(
             fail(f"{sentence}, so it is not known what is rolled back")
         click.echo(f"Warning: {sentence}", err=True)
         return {}
+    if needed and (sentence := no_folder(settings)):
+        fail(sentence)
     for problem in problems:
         click.echo(f"Warning: {problem}", err=True)
     return decisions
 
 
-def read_progress(settings: Settings, file: RolloutsFile, model: str) -> RampProgress:
+def no_folder(settings: Settings) -> str:
+    """A sentence where there is no state folder, so that nothing is known; else empty."""
+    if settings.state.is_dir():
+        return ""
+    return (
+        f"no state folder at {settings.state}, so it is not known what is rolled back; is it the "
+        "servers'? Set COHORT_STATE or --state"
+    )
+
+
+def read_ramp_progress(settings: Settings, file: RolloutsFile, model: str) -> RampProgress:
     """How far the ramp of a model is; at its first step where nothing is known of it."""
     from app.rollouts import DecisionStore
     from app.rollouts.ramp import FIRST_STEP
