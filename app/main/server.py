@@ -207,8 +207,12 @@ class Server(uvicorn.Server):
         plane.opening = "the port for gRPC is not open yet"
         while plane.readiness().reason != plane.opening:  # noqa: ASYNC110 - it has many causes
             await asyncio.sleep(OPENING_SECONDS)
-        self._rpc = await start_rpc(self._service)
-        plane.opening = ""
+        try:
+            self._rpc = await start_rpc(self._service)
+        except SystemExit:  # out of a task it would tear down the loop
+            self._service.failed = self.should_exit = True
+        else:
+            plane.opening = ""
 
     async def _give_signs_of_life(self) -> None:
         """Say what `systemctl status` shows, and that the process needs no restart while so."""

@@ -21,6 +21,7 @@ from app.rpc import inference_pb2 as messages
 from tests.e2e.processes import MODELS, Cohort, cohort, free_port
 from tests.e2e.scrape import Scrape
 from tests.rpc.client import SERVICE, Client, connected, raw_request, told
+from tests.waiting import PATIENCE
 
 SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
 IRIS = {"features": np.array([[5.1, 3.5, 1.4, 0.2]], "f4")}
@@ -195,6 +196,19 @@ def test_a_port_in_use_is_told_in_one_line(iris: Path, tmp_path: Path) -> None:
         "choose another port with --grpc-port or COHORT_GRPC_PORT"
     ) in str(caught.value)
     assert "Traceback" not in str(caught.value)
+
+
+def test_a_port_taken_meanwhile_is_told_in_one_line(iris: Path, tmp_path: Path) -> None:
+    """Free when the process began, in use when its models were ready: it ends with status 1."""
+    port = free_port()
+    aside = iris.rename(tmp_path / "aside")
+    iris.mkdir()
+    with cohort(iris, tmp_path, ready=False, grpc_port=port, inspection_seconds=0) as server:
+        with socket.create_server(("127.0.0.1", port)):
+            (aside / "iris").rename(iris / "iris")
+            assert server.process.wait(PATIENCE) == 1
+        assert server.logged.count(f"cannot listen on 127.0.0.1:{port}: ") == 1
+        assert "Traceback" not in server.logged
 
 
 def test_where_http_cannot_start_grpc_ends_quietly(iris: Path, tmp_path: Path) -> None:
