@@ -215,7 +215,6 @@ def test_where_http_cannot_start_grpc_ends_quietly(iris: Path, tmp_path: Path) -
     """The one error told is HTTP's."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        taken.listen()
         port = taken.getsockname()[1]
         with (
             pytest.raises(AssertionError, match="the server ended") as caught,
