@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -68,7 +69,13 @@ def with_replicas(text: str, ports: Sequence[int], grpc: Sequence[int] = ()) -> 
     for number, (port, other) in enumerate(zip(ports, grpc or ports, strict=True), 1):
         text = swap(text, f"10.0.0.{number}:8000", f"127.0.0.1:{port}")
         text = swap(text, f"10.0.0.{number}:8001", f"127.0.0.1:{other}")
-    return text
+    seen: set[str] = set()
+    kept = []
+    for line in text.splitlines(keepends=True):  # one replica may stand for all, but in a map once
+        if not (re.fullmatch(r" *127[\d.:]+ 127[\d.:]+;\n", line) and line in seen):
+            kept.append(line)
+        seen.add(line)
+    return "".join(kept)
 
 
 @contextmanager
