@@ -5,14 +5,14 @@ Read when the server starts, and again when the file has changed; signing never 
 
 from __future__ import annotations
 
-import asyncio
 import base64
+from functools import partial
 from pathlib import Path
 
 import structlog
 
 from app.kept_files import read_small
-from app.repository import ConfigProblems, Problem, file_stamp, log_problems, settled_stamp
+from app.repository import ConfigProblems, FollowedFiles, Problem
 
 log = structlog.get_logger("cohort")
 
@@ -63,26 +63,18 @@ class SecretFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._stamp = file_stamp(path)
-        self._problems: tuple[Problem, ...] = ()
+        self._file = FollowedFiles(
+            [path], partial(load_secret, path), log=log, invalid="webhook secret invalid", seen=True
+        )
         self.key = load_secret(path)
 
     @property
     def problems(self) -> list[str]:
         """What is wrong with the file, in sentences."""
-        return [str(problem) for problem in self._problems]
+        return [str(problem) for problem in self._file.problems]
 
     async def check_file(self) -> None:
         """Follow the file, if it has changed and is no longer being written."""
-        stamp = await settled_stamp(self._path, self._stamp)
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
-        try:
-            self.key = await asyncio.to_thread(load_secret, self._path)
-        except ConfigProblems as error:
-            self._problems = error.problems
-            log_problems(log, "webhook secret invalid", error.problems, keeps_previous=True)
-            return
-        self._problems = ()
-        log.info("webhook secret read", file=self._path.name)
+        if (key := await self._file.check()) is not None:
+            self.key = key
+            log.info("webhook secret read", file=self._path.name)

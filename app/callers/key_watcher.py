@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sized
+from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import structlog
 
-from app.repository import NEVER_SEEN, ConfigProblems, Problem, log_problems, settled_stamp
+from app.repository import FollowedFiles
 
 log = structlog.get_logger("cohort")
 
@@ -35,43 +35,34 @@ class KeyWatcher(Generic[Keys]):
     ) -> None:
         self._path = path
         self._title = title
-        self._load = load
         self._follow = follow
         self._initialized = False
-        self._stamp_seen = NEVER_SEEN
-        self._problems: tuple[Problem, ...] = ()
+        self._file = FollowedFiles(
+            [path], partial(load, path), log=log, invalid=f"{title} file invalid"
+        )
 
     @property
     def valid(self) -> bool:
         """Whether the file could be read the last time it had changed."""
-        return not self._problems
+        return self._file.valid
 
     @property
     def problems(self) -> list[str]:
         """What is wrong with the file, in sentences."""
-        return [str(problem) for problem in self._problems]
+        return [str(problem) for problem in self._file.problems]
 
     @property
     def unready(self) -> str:
         """Why no caller can be told from another yet; empty once the file has been read."""
         if self._initialized or self.valid:
             return ""
-        return f"the file of {self._title} is invalid: {self._problems[0]}"
+        return f"the file of {self._title} is invalid: {self._file.problems[0]}"
 
     async def check_file(self) -> None:
         """Follow the file, if it has changed and is no longer being written."""
-        stamp = await settled_stamp(self._path, self._stamp_seen)
-        if stamp == self._stamp_seen:
+        keys = await self._file.check(keeps_previous=self._initialized)
+        if keys is None:
             return
-        self._stamp_seen = stamp
-        try:
-            keys = await asyncio.to_thread(self._load, self._path)
-        except ConfigProblems as error:
-            self._problems = error.problems
-            event = f"{self._title} file invalid"
-            log_problems(log, event, error.problems, keeps_previous=self._initialized)
-            return
-        self._problems = ()
         self._initialized = True
         self._follow(keys)
         event = f"{self._title} read"

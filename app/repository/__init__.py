@@ -5,9 +5,11 @@ problems of a config are reported at once. The policies are fields of `ModelConf
 they govern declare them, so that every option is declared once. `stamp_files` tells whether a
 version's files are still those of a snapshot. `read_manifest` reads what `cohort publish` wrote
 beside a version. The YAML reader is for other files of an operator's, too:
-`parse_yaml` and `validate_tree` make dataclasses of them, or raise `ConfigProblems`.
+`parse_yaml` and `validate_tree` make dataclasses of them, or raise `ConfigProblems`, and
+`FollowedFiles` reads them again once they have changed.
 """
 
+from app.repository.followed_files import FollowedFiles
 from app.repository.manifest import Example, Manifest, dump_manifest, read_manifest, verify_digests
 from app.repository.model_config import (
     ModelConfig,
@@ -36,6 +38,7 @@ __all__ = [
     "QUIET_SECONDS",
     "ConfigProblems",
     "Example",
+    "FollowedFiles",
     "Found",
     "FoundModel",
     "Manifest",

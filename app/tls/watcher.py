@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
+from functools import partial
 
 import structlog
 
-from app.repository import ConfigProblems, Problem, file_stamp, log_problems, settled_stamp
+from app.repository import FollowedFiles
 from app.tls.files import TlsFiles, load_tls
 
 log = structlog.get_logger("cohort.tls")
@@ -23,39 +23,29 @@ class TlsWatcher:
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
-        self._stamps = [file_stamp(path) for path in files.all]
-        self._problems: tuple[Problem, ...] = ()
+        self._followed = FollowedFiles(
+            files.all, partial(load_tls, files), log=log, invalid="certificates invalid", seen=True
+        )
         self.current = load_tls(files)
         self._log_read()
 
     @property
     def valid(self) -> bool:
         """Whether the files could be read the last time one had changed."""
-        return not self._problems
+        return self._followed.valid
 
     @property
     def problems(self) -> list[str]:
         """What is wrong with the files, in sentences; that the certificate has expired, too."""
         untimely = self.current.untimely(datetime.now(UTC))
         mine = [f"{self._files.certificate.name}: {untimely}"] if untimely else []
-        return [*(str(problem) for problem in self._problems), *mine]
+        return [*(str(problem) for problem in self._followed.problems), *mine]
 
     async def check_files(self) -> None:
         """Follow the files, if one has changed and none is being written."""
-        paths = self._files.all
-        seen = zip(paths, self._stamps, strict=True)
-        stamps = list(await asyncio.gather(*(settled_stamp(path, stamp) for path, stamp in seen)))
-        if stamps == self._stamps:
-            return
-        self._stamps = stamps
-        try:
-            self.current = await asyncio.to_thread(load_tls, self._files)
-        except ConfigProblems as error:
-            self._problems = error.problems
-            log_problems(log, "certificates invalid", error.problems, keeps_previous=True)
-            return
-        self._problems = ()
-        self._log_read()
+        if (tls := await self._followed.check()) is not None:
+            self.current = tls
+            self._log_read()
 
     def _log_read(self) -> None:
         name, expires = self._files.certificate.name, self.current.expires
