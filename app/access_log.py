@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from time import monotonic, time
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import orjson
 
@@ -28,6 +28,22 @@ MAX_WAITING = 4000
 
 CALLER_LEFT = 499
 """The status of a request that nobody waited for any more, as nginx has it."""
+
+
+class Answering(Protocol):
+    """What answered a request: a lease."""
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+
+    @property
+    def version(self) -> str:
+        """The version, in digits."""
+
+    @property
+    def variant(self) -> str:
+        """The rollout's variant; "": none."""
 
 
 class Facts(NamedTuple):
@@ -48,6 +64,21 @@ class Facts(NamedTuple):
     version: str = ""
     variant: str = ""
     caller: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        method: str,
+        path: str,
+        result: int | str,
+        answering: Answering | None,
+        caller: str,
+    ) -> Facts:
+        """The facts of a request; `answering` is None where nothing answered it."""
+        if answering is None:
+            return cls(method, path, result, caller=caller)
+        one = answering
+        return cls(method, path, result, one.model, one.version, one.variant, caller)
 
 
 Answered: TypeAlias = tuple[float, float, int, str | bytes, Facts]

@@ -7,8 +7,10 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 
 def path_for(folder: Path, form: int, key: Mapping[str, str]) -> Path:
@@ -35,6 +37,23 @@ def read_small(path: Path, most: int) -> str:
     if len(content) > most:
         raise ValueError(f"it is larger than {most} bytes")
     return content.decode()
+
+
+@contextmanager
+def written_beside(path: Path, text: str) -> Iterator[Path]:
+    """Write a new file beside `path`, through to the disk, and give it, to take the place of that.
+
+    What is left of it is deleted at the end. Raises OSError.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        with temporary.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, text: str) -> None:

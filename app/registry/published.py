@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from time import monotonic
 
 from app.errors import NotReady, VersionNotFound, quoted
@@ -93,17 +93,22 @@ class PublishedCatalog:
 
         Models that an operator unloaded are left out, and all of them while `settled` is False.
         """
-        return {
-            name: bool(model.ready) or self._unloaded.get(name) == RESTING
-            for name, model in self.catalog.items()
-            if self.settled and self._unloaded.get(name) != UNLOADED
-        }
+        return dict(self._each_serving())
+
+    def _each_serving(self) -> Iterator[tuple[str, bool]]:
+        for name, model in self.catalog.items():
+            if self.settled and self._unloaded.get(name) != UNLOADED:
+                yield name, bool(model.ready) or self._unloaded.get(name) == RESTING
 
     @property
     def serves_nothing(self) -> bool:
         """Whether no model serves, and that is not because an operator unloaded all there are."""
-        serving = self.serving
-        return not any(serving.values()) and (bool(serving) or not self.catalog)
+        wanted = False
+        for _, serves in self._each_serving():  # probes ask, and the first that serves will do
+            if serves:
+                return False
+            wanted = True
+        return wanted or not self.catalog
 
     # -- for the registry
 

@@ -28,7 +28,7 @@ from app.repository.snapshot import (
     Snapshot,
     scan,
 )
-from app.repository.stamps import NEVER_SEEN, file_stamp, settled_stamp
+from app.repository.stamps import NEVER_SEEN, settled_stamp
 from app.repository.version_files import stamp_files
 from app.repository.yaml_files import ConfigProblems, Problem, log_problems, parse_yaml, read_text
 
@@ -50,7 +50,6 @@ __all__ = [
     "VersionPolicy",
     "WarmUp",
     "dump_manifest",
-    "file_stamp",
     "invalid",
     "load_model_config",
     "log_problems",

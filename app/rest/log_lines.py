@@ -67,16 +67,8 @@ class LogLines:
 
 
 def _facts(scope: Scope, status: int) -> Facts:
-    lease = scope.get(LEASE)
-    return Facts(
-        scope["method"][:LONGEST_PATH],
-        scope["path"][: LONGEST_PATH + 1],
-        status,
-        "" if lease is None else lease.model,
-        "" if lease is None else lease.version,
-        "" if lease is None else lease.variant,
-        scope.get(CALLER, ""),
-    )
+    method, path = scope["method"][:LONGEST_PATH], scope["path"][: LONGEST_PATH + 1]
+    return Facts.of(method, path, status, scope.get(LEASE), scope.get(CALLER, ""))
 
 
 def _log_admin(scope: Scope, status: int) -> None:

@@ -21,10 +21,9 @@ from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 from app.errors import MODEL_NAME
-from app.kept_files import read_small
+from app.kept_files import read_small, written_beside
 from app.rollouts.ramp import MOST_STEPS, RampKey, RampProgress, RecordedRamps
 
 FOLDER = "rollouts"
@@ -219,15 +218,8 @@ def _now() -> str:
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        with temporary.open("x", encoding="utf-8") as file:
-            json.dump(content, file)
-            file.flush()
-            os.fsync(file.fileno())
+    with written_beside(path, json.dumps(content)) as temporary:
         temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _paths_in(folder: Path, most: int) -> list[Path]:

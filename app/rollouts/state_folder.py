@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from uuid import uuid4
 
-from app.kept_files import read_small
+from app.kept_files import read_small, written_beside
 
 MARK = "rollouts/.id"
 """The file that tells this folder from any other: 32 hexadecimal digits."""
@@ -75,17 +75,10 @@ class StateFolder:
         """Give the folder a mark, unless another process was first; return the one it has."""
         path = self._path / MARK
         path.parent.mkdir(exist_ok=True)
-        temporary = path.with_name(f".id-{uuid4().hex}")
-        try:
-            with temporary.open("x", encoding="utf-8") as file:
-                file.write(f"{mark}\n")
-                file.flush()
-                os.fsync(file.fileno())
+        with written_beside(path, f"{mark}\n") as temporary:
             try:
                 os.link(temporary, path)  # of processes that start together, one is the first
             except OSError:  # a torn mark is there, or the file system has no links
                 if not self._read_mark():
                     temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
         return self._read_mark()

@@ -73,16 +73,7 @@ class Trace:
             )
         if self._access_log is None:
             return
-        lease = self.lease
-        facts = Facts(
-            self._method,
-            "",
-            code.name,
-            "" if lease is None else lease.model,
-            "" if lease is None else lease.version,
-            "" if lease is None else lease.variant,
-            self.caller,
-        )
+        facts = Facts.of(self._method, "", code.name, self.lease, self.caller)
         self._access_log.add((monotonic(), self._began, size, self.request_id, facts))
 
 
