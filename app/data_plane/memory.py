@@ -71,6 +71,10 @@ class MemoryHold:
         self._budget.check(count)
         self.set(self.size + count)
 
+    def add_up_to(self, size: int) -> None:
+        """Hold `size` bytes, more than now. Raises Overloaded, holding what it did before."""
+        self.add(size - self.size)
+
     def set(self, size: int) -> None:
         """Hold `size` bytes, whether there is room or not; 0 gives all of them back."""
         budget = self._budget

@@ -90,6 +90,7 @@ class HotCycle:
     message_event = _NO_EVENT
     _parts: list[bytes | bytearray] | None = None
     _size = 0
+    _uncounted_until = SMALL_BYTES  # the size at which the budget is next told of the body
     _body = b""  # the whole body, while earlier requests are answered
     _call: Call | None = None
     lease: Lease | None = None
@@ -110,7 +111,7 @@ class HotCycle:
         parts = self._parts
         if self._size > self.protocol.hot.max_body:
             self.break_off(too_large(self.protocol.hot.max_body))
-        elif self._size > SMALL_BYTES and not self._hold_body(self._size):
+        elif self._size > self._uncounted_until and not self._hold_body(self._size):
             pass
         elif parts is None:
             self._parts = [part]
@@ -134,20 +135,19 @@ class HotCycle:
 
     def _hold_body(self, size: int) -> bool:
         """Count the bytes of the body; refuse the request, and return False, without room."""
-        hold = self._its_memory()
         try:
-            hold.add(size - hold.size)
+            self._its_memory().add_up_to(size)
         except Overloaded as error:
             self.head.plane.refused(self.head.route.model, error)
             self.break_off(error)
             return False
+        self._uncounted_until = size + SMALL_BYTES  # a body may come in chunks of one byte
         return True
 
     def arrive(self, body: bytes) -> None:
         """Go on with the whole body, or keep it until all earlier requests are answered."""
         self.more_body = False
-        whole_at_once = self._memory is None  # else its parts were counted as they came
-        if whole_at_once and len(body) > SMALL_BYTES and not self._hold_body(len(body)):
+        if len(body) > self._uncounted_until and not self._hold_body(len(body)):
             return
         if not self.at_front:
             self._body = body
