@@ -20,6 +20,7 @@ def serve_models(context: click.RichContext, /, **_: object) -> None:
     and exits with 0. Ctrl-C does not wait; a second signal ends it at once. SIGHUP, where it does
     not come from a terminal that closes, has all files looked at now.
     """
+    _end_at_once()
     _open_standard_streams()
     if hasattr(signal, "SIGHUP") and not os.isatty(0):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server takes it
@@ -29,6 +30,16 @@ def serve_models(context: click.RichContext, /, **_: object) -> None:
     from app.main import serve
 
     serve(settings)
+
+
+def _end_at_once() -> None:
+    """Let a signal to stop end the process with 0: there is nothing to finish yet.
+
+    Until the server takes signals it takes a second, in which what it needs is imported. An
+    exception would not do: what initialises a library may turn it into another one.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(0))
 
 
 def _open_standard_streams() -> None:

@@ -64,6 +64,7 @@ class _Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._forward)
+        signal.signal(signal.SIGTSTP, self._suspend)
         while (status := self._reaped()) is None:
             wait = min(max(0.0, self._due - monotonic()), self._seconds)
             expected = monotonic() + wait
@@ -78,6 +79,19 @@ class _Supervisor:
 
     def _forward(self, number: int, _: object) -> None:
         os.kill(self._child, number)
+
+    def _suspend(self, number: int, _: object) -> None:
+        """Stop the child and this process, as Ctrl-Z asks, until this one is told to go on.
+
+        The kernel ignores the signal where there is nobody who would, as without a terminal.
+        """
+        os.kill(self._child, signal.SIGSTOP)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        signal.signal(number, self._suspend)
+        os.kill(self._child, signal.SIGCONT)
+        if self._due < float("inf"):
+            self._due = monotonic() + self._seconds
 
     def _reaped(self) -> int | None:
         """Reap who has ended, as process 1 has to; the child's status where it is among them."""

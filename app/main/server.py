@@ -64,6 +64,8 @@ def _serve(settings: Settings, writer: logs.LogWriter) -> None:
             log.error("cannot start", reason=str(problem))  # noqa: TRY400 - the reason suffices
         raise SystemExit(1) from None
     service: Service = app.state.service
+    for number in (signal.SIGTERM, signal.SIGINT):  # before and after `Server` takes them
+        signal.signal(number, lambda *_: _exit(int(service.failed)))
     config = uvicorn.Config(
         app,
         host=settings.host,

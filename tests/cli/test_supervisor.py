@@ -7,6 +7,7 @@ import os
 import signal
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from tests.e2e.processes import Cohort, cohort
@@ -17,7 +18,11 @@ WATCHDOG = 2.0
 
 def child_of(server: Cohort) -> int:
     """The process that serves."""
-    pid = server.process.pid
+    return only_child(server.process.pid)
+
+
+def only_child(pid: int) -> int:
+    """The process that another one has started."""
     return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
 
 
@@ -84,3 +89,29 @@ def test_a_signal_to_the_process_group_is_one_signal(tmp_path: Path) -> None:
         os.killpg(server.process.pid, signal.SIGTERM)
         assert server.process.wait(PATIENCE) == 0
         assert "second signal" not in server.logged
+
+
+def test_ctrl_z_stops_the_server_until_it_is_told_to_go_on(tmp_path: Path) -> None:
+    """A terminal sends the signal to the parent's group alone, and the server served on."""
+    (tmp_path / "models").mkdir()
+    # As a job of a shell, which could have it go on.
+    shell = ["bash", "-c", 'set -m; "$@" & wait -f $!', "bash"]
+    with cohort(
+        tmp_path / "models", tmp_path, allow_empty=1, watchdog_seconds=WATCHDOG, under=shell
+    ) as job:
+        parent = only_child(job.process.pid)
+        child = only_child(parent)
+        os.killpg(parent, signal.SIGTSTP)
+        wait_until(lambda: state_of(parent) == state_of(child) == "T")
+        stopped = monotonic()
+        wait_until(lambda: monotonic() > stopped + WATCHDOG + 0.1)
+        os.killpg(parent, signal.SIGCONT)
+        job.wait_for("/health/ready")
+        os.killpg(parent, signal.SIGTERM)
+        assert job.process.wait(PATIENCE) == 0
+        assert "no sign of life" not in job.logged
+
+
+def state_of(pid: int) -> str:
+    """ "T": the process is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -10,8 +11,10 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.e2e.processes import MODELS, ROOT, cohort
+from tests.waiting import PATIENCE, wait_until
 
 
 def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
@@ -38,6 +41,45 @@ def test_ctrl_c_stops_at_once_and_exits_0(tmp_path: Path) -> None:
     with cohort(MODELS, tmp_path, drain_notice_seconds=60) as server:
         assert httpx.get(server.url + "/health/live").is_success
         assert server.stop(kill=signal.SIGINT, timeout=30) == 0, server.logged
+
+
+def takes(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal."""
+    (mask,) = re.findall(r"SigCgt:\s(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
+def has(pid: int, library: str) -> bool:
+    """Whether a process has loaded a library."""
+    return library in Path(f"/proc/{pid}/maps").read_text()
+
+
+@pytest.mark.parametrize("watchdog", [0, 10])
+@pytest.mark.parametrize("library", ["", "onnxruntime_pybind11"])
+def test_a_start_that_is_stopped_exits_0(tmp_path: Path, library: str, watchdog: int) -> None:
+    """It takes a second to import what serves, and the signal ended that by its default: 143."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app", "serve", "--port", "0", "--grpc-port", "0"],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "COHORT_MODELS": str(MODELS),
+            "COHORT_WATCHDOG_SECONDS": str(watchdog),
+            "COHORT_STATE": str(tmp_path / "state"),
+            "COHORT_CACHE": str(tmp_path / "cache"),
+        },
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    pid = process.pid
+    wait_until(lambda: takes(pid, signal.SIGTERM))
+    if library:
+        children = Path(f"/proc/{pid}/task/{pid}/children")
+        server = int(wait_until(children.read_text)) if watchdog else pid
+        wait_until(lambda: has(server, library))
+    process.send_signal(signal.SIGTERM)
+    _, logged = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, "Traceback" in logged) == (0, False), logged
 
 
 def test_the_start_up_table_shows_models_and_why_they_fell_back(tmp_path: Path) -> None:
