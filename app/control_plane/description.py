@@ -9,6 +9,7 @@ from typing import Any
 
 from app.profiling import ProfileResult
 from app.registry import NOT_FAILED, Catalog, ModelEntry, State, VersionEntry
+from app.repository import ModelConfig
 from app.scheduling import INLINE_SECONDS
 from app.tensors import Arrays, TensorSpec
 
@@ -82,16 +83,18 @@ def describe_model(entry: ModelEntry) -> Description:
     return {
         "name": entry.name,
         "default_version": None if default is None else str(default.number),
-        "versions": [
-            {
-                "version": str(one.number),
-                "state": one.state.value,
-                "reason": one.reason,
-                "retry_in_seconds": _retry_in(one),
-                "held_back": entry.held_back.get(one.number, ""),
-            }
-            for one in entry.versions.values()
-        ],
+        "versions": [_describe_state(one, entry) for one in entry.versions.values()],
+    }
+
+
+def _describe_state(entry: VersionEntry, model: ModelEntry) -> Description:
+    return {
+        "version": str(entry.number),
+        "state": entry.state.value,
+        "reason": entry.reason,
+        "retry_in_seconds": _retry_in(entry),
+        "held_back": model.held_back.get(entry.number, ""),
+        "objective_ms": (entry.source.config or ModelConfig()).objective_ms,
     }
 
 
@@ -100,15 +103,9 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
 
     `held_back` says why only requests that name the version, and rollouts, reach it;
     `retry_in_seconds` when one that failed is loaded again, null: when its files change.
-    `timeout_ms` and `max_queue_delay_ms` are in milliseconds.
+    `objective_ms`, null without one, `timeout_ms` and `max_queue_delay_ms` are in milliseconds.
     """
-    result: Description = {
-        "version": str(entry.number),
-        "state": entry.state.value,
-        "reason": entry.reason,
-        "retry_in_seconds": _retry_in(entry),
-        "held_back": model.held_back.get(entry.number, ""),
-    }
+    result = _describe_state(entry, model)
     engine = entry.engine
     if engine is None:
         return result

@@ -131,6 +131,7 @@ class ControlPlane(ModelReader):
             "models": self.states(),
             "problems": problems,
             "held_back": describe_held_back(catalog),
+            "rolled_back": self._rollouts.rolled_back(catalog),
             "uptime_seconds": round(monotonic() - self._started, 3),
             "version": VERSION,
         }
@@ -232,4 +233,5 @@ class SeenModels(ModelReader):
             "models": self.states(),
             "problems": [],
             "held_back": describe_held_back(self._seen.catalog),
+            "rolled_back": self._rollouts.rolled_back(self._seen.catalog),
         }

@@ -100,6 +100,16 @@ class Rollouts:
         described = describe_rollout(live, self._ready(model))
         return {**described, "ramp": self.ramps.describe(live), "saved": not pending}
 
+    def rolled_back(self, models: Collection[str]) -> dict[str, str]:
+        """Why versions of these models receive no traffic, by model and version."""
+        return {
+            f"{model}/{version}": decision.detail or decision.reason
+            for model, live in self.live.items()
+            if model in models
+            for version, decision in live.decisions.items()
+            if version in live.config.rollout.versions
+        }
+
     def evidence(self) -> Iterator[LimitEvidence]:
         """The evidence for each limit that is set."""
         for model, live in list(self.live.items()):  # a scrape's thread may be here

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import structlog
 
@@ -23,7 +23,8 @@ from app.rollouts.decisions import (
 from app.rollouts.events import RampMoved, Restored, RolledBack, RolloutEvent
 from app.rollouts.ramp import RampProgress
 from app.rollouts.ramps import RampId
-from app.rollouts.rollouts import Rollouts
+from app.rollouts.rollouts import OPERATOR, Rollouts
+from app.rollouts.sequential_test import Reason
 from app.rollouts.state_folder import REPLACED, StateFolder
 
 log = structlog.get_logger("cohort")
@@ -275,10 +276,11 @@ def _decided_at(decision: Decision) -> float:
 
 
 def log_event(event: RolloutEvent) -> None:
-    """Log what happened to a variant."""
+    """Log what happened to a variant: a warning where nobody asked for it, with what to do."""
     match event:
         case RolledBack(model, version, variants, shadow, reason, detail, decided_here):
-            log.error(
+            tell = log.info if reason == OPERATOR else log.warning
+            tell(
                 "rolled back",
                 model=model,
                 version=version,
@@ -287,6 +289,7 @@ def log_event(event: RolloutEvent) -> None:
                 reason=reason,
                 detail=detail,
                 decided_here=decided_here,
+                **({"to_do": _to_do(model, variants)} if reason in get_args(Reason) else {}),
             )
         case Restored(model, version, variants):
             log.info("rollback ended", model=model, version=version, variants=list(variants))
@@ -301,3 +304,11 @@ def log_event(event: RolloutEvent) -> None:
                 steps=steps,
                 decided_here=decided_here,
             )
+
+
+def _to_do(model: str, variants: Sequence[str]) -> str:
+    clear = " ".join(["cohort rollout clear", model, *variants[:1]])
+    return (
+        "nothing is urgent, the baseline serves: publish a corrected version under a new number; "
+        f"or, if this one was not the cause: {clear}"
+    )

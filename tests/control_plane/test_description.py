@@ -19,7 +19,7 @@ from tests.engines import ControlledEngine, make_catalog, make_entry, make_regis
 from tests.fakes import make_metrics
 from tests.planes import make_control_plane, make_rollouts
 
-SOUND = {"retry_in_seconds": None, "held_back": ""}
+SOUND = {"retry_in_seconds": None, "held_back": "", "objective_ms": None}
 """What is said of a version beside its state, where nothing is to be said."""
 
 

@@ -151,6 +151,8 @@ async def test_rolling_back_and_clearing_are_saved_at_once(rollout: Setup) -> No
     description = await rollout.plane.roll_back("m", "new")
     assert description == rollout.plane.rollout("m")
     assert rollout.rolled_back() == {"stable": False, "new": True}
+    assert rollout.plane.health()["rolled_back"] == {"m/2": "by an operator"}
+    assert rollout.plane.seen_by(frozenset({"n"})).health()["rolled_back"] == {}
     assert rollout.saves == 1
     await rollout.plane.clear("m", "new")
     assert rollout.rolled_back() == {"stable": False, "new": False}

@@ -71,6 +71,13 @@ def shown(server: Cohort) -> dict[str, Any]:
     return rollout
 
 
+def events(server: Cohort, name: str) -> list[dict[str, Any]]:
+    """The lines of the log that say so."""
+    lines = server.logged.splitlines(keepends=True)
+    found = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [line for line in found if line["event"] == name]
+
+
 def canary(server: Cohort) -> dict[str, Any]:
     """One of its variants."""
     return next(one for one in shown(server)["variants"] if one["name"] == "canary")
@@ -222,7 +229,11 @@ async def test_a_bad_canary_is_rolled_back_under_load(folder: Path, how: str) ->
         counted = Scrape(server.url).by("rollout_rollbacks_total", "reason", variant="canary")
         assert counted == {REASONS[how]: 1}
         assert Scrape(server.url).by("rollout_weight", "variant")["canary"] == 0
-        wait_until(lambda: '"event": "rolled back"' in server.logged)
+        logged = wait_until(lambda: events(server, "rolled back"))[0]
+        assert (logged["level"], logged["reason"]) == ("warning", REASONS[how])
+        assert "requests" in logged["detail"]
+        assert logged["to_do"].endswith("cohort rollout clear digits canary")
+        assert server.get("/health").json()["rolled_back"] == {"digits/3": logged["detail"]}
         assert shown(server)["shadow"] is None or shown(server)["shadow"]["stopped"]
     with serve(folder) as again:
         assert canary(again)["rolled_back"]

@@ -142,6 +142,8 @@ def test_a_model_was_slow_on_purpose(shop: Scene) -> None:
         config.write_text("objective_ms: 0.001\n")
         metric = "model_latency_objective_seconds"
         shop.watched.wait_for(f'{metric}{{model="slow"}} == 1e-6')
+        (version,) = shop.replica.server.get("/models/slow").json()["versions"]
+        assert version["objective_ms"] == 0.001
         shop.watched.wait_for('instance_model:slow_requests:sum{model="slow"} == 0')
 
         def fires() -> bool:

@@ -35,7 +35,7 @@ MORE_MEMORY = 48 << 20
 MORE_THREADS, MORE_DESCRIPTORS, MORE_TASKS = 4, 8, 4
 """Executors and gRPC start theirs when they are first needed."""
 
-OURS_TO_SAY = {"version unavailable", "rolled back", "state folder problem"}
+OURS_TO_SAY = {"version unavailable", "state folder problem"}
 """The errors that may be logged: what the operator broke."""
 
 
