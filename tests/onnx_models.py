@@ -105,6 +105,16 @@ def times(factor: float) -> onnx.ModelProto:
     )
 
 
+def repeated(times: int) -> onnx.ModelProto:
+    """`x` FP32 [N, 3] → `y` FP32 [N, 3 * times]: the row that often."""
+    return _model(
+        [helper.make_node("Tile", ["x", "repeats"], ["y"])],
+        [_tensor("x", "FP32", ["N", 3])],
+        [_tensor("y", "FP32", ["N", 3 * times])],
+        [_weight("repeats", np.array([1, times], "i8"))],
+    )
+
+
 def untouched(datatype: str, shape: Shape = ("N", 3)) -> onnx.ModelProto:
     """`x` → `x` without a node, for datatypes that Identity does not take."""
     tensor = _tensor("x", datatype, shape)
@@ -370,6 +380,15 @@ def variable_length(*, words: int = 50, width: int = 6, seed: int = 0) -> onnx.M
             _weight("one", np.array([1], "i8")),
             _weight("at_least", np.float32(1)),
         ],
+    )
+
+
+def uncounted() -> onnx.ModelProto:
+    """`n` INT64 [N, 1] → `y` FP32 [N, 1] = n, as `loop`, at once."""
+    return _model(
+        [helper.make_node("Cast", ["n"], ["y"], to=TensorProto.FLOAT)],
+        [_tensor("n", "INT64", ["N", 1])],
+        [_tensor("y", "FP32", ["N", 1])],
     )
 
 

@@ -80,7 +80,12 @@ def test_what_another_replica_tells_is_not_told_twice(event: RolloutEvent) -> No
 
 def test_an_id_is_the_same_for_the_same_move_only() -> None:
     """Of two replicas that tell the same, a receiver leaves out the second."""
-    events: list[RolloutEvent] = [ROLLED_BACK, ROLLED_BACK._replace(incident="m.2.a"), ramp(1), ramp(2)]
+    events: list[RolloutEvent] = [
+        ROLLED_BACK,
+        ROLLED_BACK._replace(incident="m.2.a"),
+        ramp(1),
+        ramp(2),
+    ]
     events += [ramp(1, run="next"), ramp(3), ramp(3, 100)]
     ids = [told.id for event in [*events, *events] if (told := notification_of(event))]
     assert len(set(ids)) == len(events)
