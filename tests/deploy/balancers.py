@@ -20,6 +20,7 @@ from contextlib import (
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from threading import Thread
 from typing import Any, NamedTuple
 
@@ -285,6 +286,30 @@ def answering(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
         thread.start()
         try:
             yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def saying(answer: bytes, port: int = 0) -> Iterator[int]:
+    """Somebody who says `answer` to whatever is asked, and closes the connection; the port."""
+
+    class Say(BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):  # whoever asked may not listen to the end
+                self.request.recv(65536)
+                self.request.sendall(answer)
+
+    class Server(ThreadingTCPServer):
+        allow_reuse_address = True
+        daemon_threads = True
+
+    with Server(("127.0.0.1", port), Say) as server:
+        thread = Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield server.server_address[1]
         finally:
             server.shutdown()
             thread.join()

@@ -30,6 +30,7 @@ from tests.deploy.balancers import (
     fleet,
     haproxy,
     nginx,
+    saying,
 )
 from tests.e2e.processes import free_port
 from tests.rpc.client import Client
@@ -218,3 +219,23 @@ async def test_a_balancer_speaks_tls(start: Start, replicas: Fleet, tmp_path: Pa
         async with aio.secure_channel(f"127.0.0.1:{grpcs}", credentials) as channel:
             x = np.asarray(X[:1], np.float32)
             assert (await Client(channel).infer("mlp", {"x": x})).keys()
+
+
+CUT = [
+    b"content-length: 100\r\n\r\n{}",
+    b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n",
+]
+
+
+@both
+@pytest.mark.parametrize("rest", CUT, ids=["by length", "in chunks"])
+def test_a_body_that_ends_too_early_is_no_whole_answer(
+    start: Start, rest: bytes, tmp_path: Path
+) -> None:
+    """What has begun cannot be asked again: the caller's connection breaks, too."""
+    with (
+        saying(b"HTTP/1.1 200 OK\r\n" + rest) as port,
+        start([port] * 3, tmp_path) as balancer,
+        pytest.raises(httpx.RemoteProtocolError),
+    ):
+        httpx.post(balancer.url + "/predict", content=b"{}")

@@ -41,6 +41,9 @@ async def stand_ins() -> AsyncIterator[StandIns]:
         def do_GET(self) -> None:
             started.asked.append(self.path)
             self.rfile.read(int(self.headers.get("content-length", 0)))
+            if "deadly" in self.path:
+                self.close_connection = True
+                return
             if "slow" in self.path:
                 started.let_go.wait()
             self.send_response(504 if "late" in self.path else 200 if self.headers["host"] else 400)
@@ -129,6 +132,16 @@ async def test_the_replicas_own_504_is_not_asked_again(tmp_path: Path) -> None:
     assert b" 504 " in answer.splitlines()[0]
     assert b'"code":"DeadlineExceeded"' in answer
     assert replicas.asked.count("/models/late/predict") == 1
+
+
+async def test_what_kills_replicas_is_asked_five_times(tmp_path: Path) -> None:
+    """Of three, then of one that is ready, and of one more; it was asked thirteen times."""
+    async with stand_ins() as replicas:
+        with nginx(replicas.ports, tmp_path) as balancer:
+            answer = await _ask(balancer.port, b"POST /deadly/predict HTTP/1.1\r\nhost: x")
+    assert b" 503 " in answer.splitlines()[0]
+    assert b'"code":"NotReady"' in answer
+    assert replicas.asked.count("/deadly/predict") == 5
 
 
 async def test_a_caller_who_names_no_host_is_answered(tmp_path: Path) -> None:

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from socketserver import BaseRequestHandler, ThreadingTCPServer
 from threading import Event, Thread
 
-from tests.deploy.balancers import Fleet
+from tests.deploy.balancers import Fleet, saying
 from tests.e2e.processes import cohort
 
 Fault = Callable[[Fleet, Path], AbstractContextManager[None]]
@@ -80,22 +79,9 @@ def not_ready(fleet: Fleet, folder: Path) -> Iterator[None]:
 def garbage(answer: bytes, fleet: Fleet, folder: Path) -> Iterator[None]:
     """Something else is on its ports, and says `answer` to all."""
 
-    class Say(BaseRequestHandler):
-        def handle(self) -> None:
-            self.request.recv(65536)
-            self.request.sendall(answer)
-
-    class Server(ThreadingTCPServer):
-        allow_reuse_address = True
-        daemon_threads = True
-
     with dead(fleet, folder), ExitStack() as stack:
         for port in (fleet.ports[0], fleet.grpc_ports[0]):
-            server = stack.enter_context(Server(("127.0.0.1", port), Say))
-            thread = Thread(target=server.serve_forever, args=(0.05,))
-            thread.start()
-            stack.callback(thread.join)
-            stack.callback(server.shutdown)
+            stack.enter_context(saying(answer, port))
         yield
 
 
@@ -106,5 +92,6 @@ FAULTS: dict[str, Fault] = {
     "not ready": not_ready,
     "no answer": partial(garbage, b""),
     "garbage for headers": partial(garbage, b"HTTP/1.1 200 OK\r\n\x00\xff: junk\r\n\r\n{}"),
+    "headers without end": partial(garbage, b"HTTP/1.1 200 OK\r\nx: " + b"x" * 2**20),
     "garbage": partial(garbage, b"\x15\x03\x01\x00\x02\x02\x46"),
 }

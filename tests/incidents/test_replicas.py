@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
+import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager
+from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic
 
 import pytest
+import trustme
+from cryptography import x509
 
 from tests import onnx_models
-from tests.deploy.balancers import Fleet, Start, fleet, haproxy, nginx
+from tests.certificates import issue, trusting
+from tests.deploy.balancers import Balancer, Fleet, Start, fleet, haproxy, nginx
+from tests.e2e.processes import ROOT
 from tests.incidents.callers import calling
 from tests.incidents.conftest import ALL
 from tests.incidents.faults import FAULTS, Fault
@@ -29,7 +37,7 @@ CASES = [
     pytest.param(start, fault, marks=() if (of, name) == SAMPLE else LONG, id=f"{of} {name}")
     for of, start in (("nginx", nginx), ("HAProxy", haproxy))
     for name, fault in FAULTS.items()
-    # nginx takes it for an answer of HTTP/0.9, and passes it on: docs/guide/load-balancer.md
+    # nginx takes it for an answer of HTTP/0.9, and passes it on, unless over TLS: below
     if (of, name) != ("nginx", "garbage")
 ]
 
@@ -54,6 +62,40 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def ca() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def tls_replicas(ca: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Three that speak TLS, all under the name `cohort`."""
+    folder = tmp_path_factory.mktemp("fleet")
+    files = {"tls_cert": folder / "tls.crt", "tls_key": folder / "tls.key"}
+    names = x509.DNSName("cohort"), x509.IPAddress(ip_address("127.0.0.1"))
+    for file, pem in zip(files.values(), issue(ca, *names), strict=True):
+        file.write_bytes(pem)
+    with fleet(put_model(folder), folder, trust=trusting(ca, folder), **files) as started:
+        yield started
+
+
+@pytest.fixture
+def tls_nginx(ca: trustme.CA, tmp_path: Path) -> Start:
+    """The shipped nginx after the command that stands in the shipped file for TLS."""
+    trusted = tmp_path / "replicas-ca.crt"
+    ca.cert_pem.write_to_path(trusted)
+    shipped = (ROOT / "deploy/nginx/replicas-tls.conf").read_text()
+    (script,) = re.findall(r"sed -i -E '(.+)' nginx.conf alive.conf", shipped)
+
+    def with_tls(text: str) -> str:
+        sed = subprocess.run(
+            ["sed", "-E", script], input=text, capture_output=True, text=True, check=True
+        )
+        return sed.stdout.replace("/etc/nginx/replicas-ca.crt", str(trusted))
+
+    return partial(nginx, change=with_tls)
+
+
 @asynccontextmanager
 async def beside_the_loop(context: AbstractContextManager[None]) -> AsyncIterator[None]:
     """Enter and leave it on a thread, so that callers go on."""
@@ -73,16 +115,33 @@ async def test_one_replica_of_three_hung(
     request fails, and who asks from a second later on waits for less than two.
     """
     with start(replicas.ports, tmp_path, grpc=replicas.grpc_ports) as balancer:
-        async with calling(balancer, pace=PACE) as heard:
-            await until(lambda: len(heard.answers) > PACE)
-            async with beside_the_loop(fault(replicas, tmp_path / "fault")):
-                at = monotonic()
-                await until(lambda: heard.asked_since(at) > 2 * PACE * SECONDS)
-                over = monotonic()
+        await nobody_fails(balancer, fault, replicas, tmp_path / "fault")
+
+
+async def nobody_fails(balancer: Balancer, fault: Fault, replicas: Fleet, folder: Path) -> None:
+    """Who asks while one replica has a fault is answered, and from a second later on soon."""
+    async with calling(balancer, pace=PACE) as heard:
+        await until(lambda: len(heard.answers) > PACE)
+        async with beside_the_loop(fault(replicas, folder)):
+            at = monotonic()
+            await until(lambda: heard.asked_since(at) > 2 * PACE * SECONDS)
+            over = monotonic()
     waited = heard.waited(0.99, at + 1, over)
     print(f"{len(heard.answers)} requests, 99 % within {waited:.3f} s")  # noqa: T201 - to be read
     assert heard.failures == Counter()
     assert waited < 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["garbage", "hung", "dead"])
+async def test_bytes_that_are_no_http_were_passed_on(
+    name: str, tls_replicas: Fleet, tls_nginx: Start, tmp_path: Path
+) -> None:
+    """nginx takes them for an answer of HTTP/0.9. Now there is a file with which it believes only
+    who has the replicas' certificate, and one that hangs or is killed costs nobody an answer there.
+    """
+    with tls_nginx(tls_replicas.ports, tmp_path, grpc=tls_replicas.grpc_ports) as balancer:
+        await nobody_fails(balancer, FAULTS[name], tls_replicas, tmp_path / "fault")
 
 
 @pytest.mark.long
