@@ -128,15 +128,23 @@ def json_lines(requests: Iterable[Answered]) -> str:
     """The lines of requests, each a JSON object with the keys of all other lines."""
     to_wall_clock = time() - monotonic()
     lines = []
+    stamp, about, stamp_of, about_of = "", "", -1, None
     for ended, began, size, request_id, facts in requests:
-        at = ended + to_wall_clock
-        second = int(at)
+        millisecond = int((ended + to_wall_clock) * 1000)
+        if millisecond != stamp_of:
+            stamp_of, stamp = millisecond, _stamp(millisecond)
+        if facts is not about_of:
+            about_of, about = facts, _about(facts)
         lines.append(
-            f'{{"timestamp":"{_second(second)}.{int((at - second) * 1e6):06d}Z",'
-            f'"ms":{(ended - began) * 1e3:.3f},"bytes":{size},'
-            f"{_id(request_id) if request_id else ''}{_about(facts)}\n"
+            f'{stamp}"ms":{(ended - began) * 1e3:.3f},"bytes":{size},'
+            f"{_id(request_id) if request_id else ''}{about}\n"
         )
     return "".join(lines)
+
+
+def _stamp(millisecond: int) -> str:
+    second, rest = divmod(millisecond, 1000)
+    return f'{{"timestamp":"{_second(second)}.{rest:03d}Z",'
 
 
 @lru_cache(4)

@@ -1,6 +1,9 @@
 """Two checkouts of Cohort side by side on the small model: does a change cost the hot path?
 
     python -m benchmarks.checkouts OTHER_CHECKOUT [--rounds N]
+    python -m benchmarks.checkouts . --setting COHORT_ACCESS_LOG=true
+
+The second holds a setting against its default.
 
 Both serve the benchmark's MLP in processes of their own and are loaded in turn, the order turning
 with each round, so that what else the machine does hits both. Reported are medians over the rounds,
@@ -14,7 +17,7 @@ import os
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,21 +38,25 @@ from benchmarks.workloads import WORKLOADS, Workload
 @click.option("--connections", default=64, show_default=True, help="How many callers.")
 @click.option("--rounds", default=8, show_default=True, help="Turns that each checkout gets.")
 @click.option("--seconds", default=3.0, show_default=True, help="Length of a round.")
-def main(other: Path, model: str, connections: int, rounds: int, seconds: float) -> None:
+@click.option("--setting", "settings", multiple=True, help="NAME=VALUE for this checkout alone.")
+def main(
+    other: Path, model: str, connections: int, rounds: int, seconds: float, settings: Sequence[str]
+) -> None:
     """Measure this checkout against OTHER."""
     if problem := load.missing():
         raise click.ClickException(problem)
     workload = next(one for one in WORKLOADS if one.name == model)
-    places = {"this": ROOT, "other": other.resolve()}
+    own = dict(one.split("=", 1) for one in settings)
+    servers = {"this": _from("this", ROOT, own), "other": _from("other", other.resolve(), {})}
     running = {}
     try:
-        for name, folder in places.items():
-            running[name] = launch(_from(name, folder), workload, model_folder(workload))
+        for name, server in servers.items():
+            running[name] = launch(server, workload, model_folder(workload))
             running[name].wait()
             wrk(running[name], connections, 1)  # warm
-        found: dict[str, list[Round]] = {name: [] for name in places}
+        found: dict[str, list[Round]] = {name: [] for name in servers}
         for number in range(rounds):
-            order = list(places) if number % 2 else list(places)[::-1]
+            order = list(servers) if number % 2 else list(servers)[::-1]
             for name in order:
                 found[name].append(wrk(running[name], connections, seconds))
     finally:
@@ -58,12 +65,13 @@ def main(other: Path, model: str, connections: int, rounds: int, seconds: float)
     Console(width=100).print(_table(workload, connections, found["this"], found["other"]))
 
 
-def _from(name: str, folder: Path) -> Server:
-    """Cohort as it is in another folder."""
+def _from(name: str, folder: Path, settings: Mapping[str, str]) -> Server:
+    """Cohort as it is in another folder, with settings besides the benchmark's own."""
     cohort = SERVERS["cohort"]
 
     def start(workload: Workload, models: Path, port: int, run: Path) -> Start:
-        return replace(cohort.start(workload, models, port, run), folder=folder)
+        began = cohort.start(workload, models, port, run)
+        return replace(began, folder=folder, environment={**began.environment, **settings})
 
     return replace(cohort, name=f"cohort-{name}", start=start)
 

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from datetime import datetime
 from io import StringIO
 
 import pytest
@@ -168,6 +169,18 @@ def test_a_line_of_a_request_says_what_is_known_and_no_more() -> None:
     del line["timestamp"], line["event"], line["logger"], line["level"]
     expected = {"method": "GET", "path": "/x\\n", "status": 404}
     assert line == {"ms": 500.0, "bytes": 7, "request_id": 'a"b', **expected}
+
+
+def test_each_line_has_its_own_time_and_facts() -> None:
+    """What the line before had is used again only where it is the same."""
+    found, missing = Facts("POST", "/predict", 200, "m", "1"), Facts("GET", "/x", 404)
+    asked = [(at, at, 7, b"", facts) for at in (1.0, 1.0004, 61.5, 61.5)
+             for facts in (found, missing, missing)]  # fmt: skip
+    lines = [json.loads(line) for line in json_lines(asked).splitlines()]
+    assert [line["status"] for line in lines] == [200, 404, 404] * 4
+    times = [datetime.fromisoformat(line["timestamp"]).timestamp() for line in lines]
+    since = [at - times[0] for at in times]
+    assert since == pytest.approx([0.0] * 6 + [60.5] * 6, abs=0.0021)
 
 
 def test_lines_of_requests_for_people_are_text(capsys: pytest.CaptureFixture[str]) -> None:

@@ -119,6 +119,22 @@ def test_an_answered_request_leaves_one_line(
     }
 
 
+def test_requests_of_one_connection_leave_lines_of_their_own(server: Cohort) -> None:
+    """Callers, paths and answers in turn, the same ones again after others."""
+    asked = [(WEB, "/predict"), (OPS, "/predict"), (OPS, "/models/iris/predict"), ("none", "/x")]
+    with httpx.Client(base_url=server.url) as client:
+        for number, (key, path) in enumerate(asked * 2):
+            sent = {"x-request-id": f"turn-{number}", "x-api-key": key}
+            client.post(path, json={**PREDICT, "model": "iris"}, headers=sent)
+            client.post(path, json={"model": "iris", "inputs": {"features": [["a"]]}}, headers=sent)
+    expected = [("web", 200), ("ops", 200), ("ops", 200), (None, 401)] * 2
+    for number, ((_, path), (caller, status)) in enumerate(zip(asked * 2, expected, strict=True)):
+        lines = lines_of(server, f"turn-{number}", count=2)
+        assert {line["path"] for line in lines} == {path}
+        assert {line.get("caller") for line in lines} == {caller}
+        assert sorted(line["status"] for line in lines) == [status, max(status, 400)]
+
+
 def test_calls_and_messages_of_streams_leave_one_line_each(server: Cohort) -> None:
     """With the code they end with."""
     message = infer_message()

@@ -32,6 +32,8 @@ class LoggedProtocol(HotProtocol):
     def __init__(self, hot: Hot, access_log: AccessLog, *args: Any, **kwargs: Any) -> None:
         super().__init__(hot, *args, **kwargs)
         self._access_log = access_log
+        self._facts = Facts("", "", 0)  # of the request before, and of most that follow
+        self._follow_from: object = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """As without a log."""
@@ -59,16 +61,18 @@ class LoggedProtocol(HotProtocol):
         HotProtocol._queue(self, cycle)
 
     def _log(self, cycle: HotCycle, status: int, size: int) -> None:
-        head, lease, served = cycle.head, cycle.lease, cycle.served
+        head, lease, served, variant = cycle.head, cycle.lease, cycle.served, ""
         if lease is not None:
-            served = lease.served
-        facts = Facts(
-            "" if head.route is NOWHERE else "POST",
-            head.url[: LONGEST_PATH + 1],  # a longer one is not kept for its line
-            status,
-            "" if served is None else served.model,
-            "" if served is None else served.version,
-            "" if lease is None else lease.variant,
-            "" if head.caller is None else head.caller.name,
-        )
-        self._access_log.add((monotonic(), cycle.began, size, cycle.request_id, facts))
+            served, variant = lease.served, lease.variant
+        if (follow_from := (head, served, variant, status)) != self._follow_from:
+            self._follow_from = follow_from
+            self._facts = Facts(
+                "" if head.route is NOWHERE else "POST",
+                head.url[: LONGEST_PATH + 1],  # a longer one is not kept for its line
+                status,
+                "" if served is None else served.model,
+                "" if served is None else served.version,
+                variant,
+                "" if head.caller is None else head.caller.name,
+            )
+        self._access_log.add((monotonic(), cycle.began, size, cycle.request_id, self._facts))
