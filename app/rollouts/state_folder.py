@@ -25,7 +25,8 @@ class StateFolder:
     """Tells when the folder is lost: gone, emptied, or another one in its place.
 
     It is given a mark when it is first used, and is known by that from then on. One that is gone is
-    not made again, because that would hide the loss; one that has no mark gets the former one's.
+    not made again, because that would hide the loss. One that has no mark gets the former one's
+    where it was emptied; else a new one, by which every process sees that it is another.
 
     path: The folder; it may be missing when the process starts.
     """
@@ -34,7 +35,6 @@ class StateFolder:
         self._path = path
         self._mark = ""
         self._known: tuple[int, int] | None = None  # the device and inode of the marked folder
-        self._replacing: tuple[int, int] | None = None  # of one that took its place
 
     def look(self) -> str:
         """Look at the folder, and mark it; return what is wrong in a sentence, or "".
@@ -49,14 +49,14 @@ class StateFolder:
             self._mark = mark or self._write_mark(uuid4().hex)
             self._known = here
             return ""
-        if mark == self._mark and here != self._replacing:
-            self._known, self._replacing = here, None
+        if mark == self._mark:
+            self._known = here
             return ""
         if not mark:
-            self._write_mark(self._mark)
-            if here == self._known:
+            emptied = here == self._known
+            mark = self._write_mark(self._mark if emptied else uuid4().hex)
+            if mark == self._mark:
                 return EMPTIED
-        self._replacing = here
         return REPLACED
 
     def _inode(self) -> tuple[int, int]:

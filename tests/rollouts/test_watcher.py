@@ -304,18 +304,30 @@ async def test_a_folder_that_was_emptied_gets_its_decisions_again(
 async def test_another_folder_in_its_place_is_told_until_it_is_gone_again(
     decided: Replica, tmp_path: Path
 ) -> None:
-    """As where a mount is missing, or another lies over it; decisions are safe in both."""
+    """As where a mount is missing, or another lies over it; decisions are safe in both.
+
+    Every replica that knew the former one tells it, not only the first to look.
+    """
+    other = Replica(tmp_path)
+    await other.watcher.check_file()
+    await other.watcher.sync()
     (tmp_path / "state").rename(tmp_path / "away")
     (tmp_path / "state").mkdir()
     for _ in range(3):
-        await decided.watcher.step()
-        assert decided.out == ["b"]
-        assert "another one than before" in decided.watcher.problems(settled=False)[0]
+        for one in (decided, other):
+            await one.watcher.step()
+            assert one.out == ["b"]
+            assert "another one than before" in one.watcher.problems(settled=False)[0]
     assert decided.state.read().decisions["m"].keys() == {2}
+    later = Replica(tmp_path)
+    await later.watcher.check_file()
+    await later.watcher.sync()
+    assert (later.out, list(later.watcher.state_problems)) == (["b"], [])
     (tmp_path / "state").rename(tmp_path / "other")
     (tmp_path / "away").rename(tmp_path / "state")
-    await decided.watcher.step()
-    assert not decided.watcher.state_problems
+    for one in (decided, other):
+        await one.watcher.step()
+        assert not one.watcher.state_problems
 
 
 async def test_a_folder_that_a_restarted_replica_made_anew_learns_what_is_known(
