@@ -2,10 +2,11 @@
 
     python -m benchmarks.rollouts            2,000 runs of each kind of traffic, on all cores
     python -m benchmarks.rollouts --write    and write the table into docs/guide/rollout.md
+    python -m benchmarks.rollouts --write --only sticky    rows that match, the others as they stand
 
-Every outcome takes the way of a served one: `RolloutEvidence.admit` says whether it counts, and
-evidence is judged each second. Four requests of the baseline come with each of the canary, whose
-error rate may be one percentage point above the baseline's.
+Every outcome takes the way of a served one: `LiveRollout.count` decides whether it counts, has the
+other version try what failed, and judges each second. Four requests of the baseline come with each
+of the canary, whose error rate may be one percentage point above the baseline's.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from math import sqrt
 from pathlib import Path
 from random import Random
 from statistics import NormalDist, median
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
-from app.rollouts.evidence import RolloutEvidence
-from app.rollouts.rollout import Rollout, Variant
+from app.errors import InferenceFailed
+from app.registry import State
+from app.rollouts import LiveRollout, Rollout, RolloutConfig, Variant
+from app.rollouts.observed import CallerOutcome
 from app.rollouts.sequential_test import Guard
 
 GUARD = Guard(max_error_rate_increase=0.01)
@@ -33,12 +37,16 @@ TABLE = re.compile(r"(?<=<!-- benchmarks.rollouts -->\n).*?(?=<!-- end -->)", re
 
 
 class Asked(NamedTuple):
-    """One outcome: when, of which variant, of which caller, and whether it is a failure."""
+    """One outcome: when, of which variant, of which caller, and whether it is a failure.
+
+    on_both: Whether the other version fails on that input as well.
+    """
 
     at: float
     variant: str
     caller: int
     bad: bool
+    on_both: bool = False
 
 
 Rate = Callable[[str, float], float]
@@ -59,6 +67,15 @@ def together(increase: float) -> Rate:
     def rate(variant: str, at: float) -> float:
         common = 0.3 if at % 30 < 2 else 0.005
         return common + (increase if variant == "b" else 0.0)
+
+    return rate
+
+
+def degrading(increase: float) -> Rate:
+    """From 0.5 % to 20 % in the first three minutes, for good; the canary more by `increase`."""
+
+    def rate(variant: str, at: float) -> float:
+        return 0.005 + 0.195 * min(at / 180, 1) + (increase if variant == "b" else 0.0)
 
     return rate
 
@@ -108,17 +125,20 @@ def retries(random: Random, rate: Rate) -> Iterator[list[Asked]]:
 
 
 def sticky(random: Random, rate: Rate) -> Iterator[list[Asked]]:
-    """400 callers that stay on a variant; some of them always fail, on either side."""
-    share = 0.02
-    bad = {caller for caller in range(400) if random.random() < share}
+    """400 callers that stay on a variant by their keys; every request of 2 % of them fails.
+
+    What such a caller sends fails on either version. Those of the others fail at `rate`.
+    """
+    names = [f"{random.random()}" for _ in range(400)]
+    variants = [ROLLOUT.choose(name, {1, 2}).name for name in names]
+    bad = {caller for caller in range(400) if random.random() < 0.02}
     at = 0.0
     while True:
         at += random.expovariate(20.0)
         caller = random.randrange(400)
-        variant = "b" if caller % (1 + RATIO) == 0 else "a"
-        if caller in bad:
-            continue  # it fails on the other side as well, and is no evidence: tests/rollouts
-        yield [Asked(at, variant, caller, random.random() < rate(variant, at))]
+        variant, always = variants[caller], caller in bad
+        failed = always or random.random() < rate(variant, at)
+        yield [Asked(at, variant, caller, failed, always)]
 
 
 class Case(NamedTuple):
@@ -131,10 +151,47 @@ class Case(NamedTuple):
     healthy: int = 0
 
 
+class Replays:
+    """A rollout in use, whose versions answer what fails on one side only, or nothing."""
+
+    def __init__(self) -> None:
+        versions = {
+            number: SimpleNamespace(state=State.READY, engine=cast("Any", self))
+            for number in ROLLOUT.versions
+        }
+        catalog: Any = {ROLLOUT.model: SimpleNamespace(versions=versions)}
+        self.live = LiveRollout(RolloutConfig(ROLLOUT, GUARD), lambda: catalog, print)
+        self.inputs = self.outputs = ()
+        self.leases = SimpleNamespace(count=0, release=lambda: None)
+        self._on_both = False
+
+    def count(self, one: Asked) -> None:
+        """Tell the rollout of an outcome."""
+        self._on_both = one.on_both
+        version = ROLLOUT.variants[one.variant].version
+        error = InferenceFailed("it fails") if one.bad else None
+        self.live.count(
+            CallerOutcome(
+                one.variant, version, one.caller, {}, (), None, error, False, one.at, 0.001
+            )
+        )  # fmt: skip
+
+    def side_queue(self, **_: object) -> Replays:
+        """Where the other version tries what failed."""
+        return self
+
+    def submit(self, inputs: object, reply: Callable[..., None], **_: object) -> None:
+        """Try it at once."""
+        reply(*((None, InferenceFailed("it fails")) if self._on_both else ([], None)))
+
+    def close(self) -> None:
+        """Nothing waits."""
+
+
 def rolled_back_after(case: Case, seed: int) -> int | None:
     """How many requests of the canary a rollback took; None if there was none."""
     random = Random(seed)
-    evidence = RolloutEvidence(ROLLOUT, GUARD)
+    replays = Replays()
     waiting: list[Asked] = []
     seen, second = -case.healthy, 1.0
 
@@ -146,11 +203,10 @@ def rolled_back_after(case: Case, seed: int) -> int | None:
         while group[0].at >= second:
             due = sorted(one for one in waiting if one.at < second)
             waiting = [one for one in waiting if one.at >= second]
-            for at, variant, caller, bad in due:
-                seen += variant == "b"
-                if evidence.admit(variant, caller, at, bad=bad):
-                    evidence.count_outcome(variant, bad=bad, now=at)
-            if evidence.judge(()):
+            for one in due:
+                seen += one.variant == "b"
+                replays.count(one)
+            if replays.live.judge():
                 return seen
             second += 1.0
         if seen >= case.requests:
@@ -168,16 +224,19 @@ def false_alarms() -> list[tuple[str, Case, Case]]:
         *((f"runs of {size} that fail together", batches(size)) for size in (4, 8, 16)),
         *((f"callers whose {size} requests all fail", callers(size)) for size in (4, 8, 16)),
         ("failures that are tried three times", retries),
-        ("sticky callers, 2 % of whom always fail", sticky),
+        ("sticky callers, 2 % of whom always fail, on either version", sticky),
     ]
     rows = []
     for name, one in kinds:
         number = re.search(r"4|8|16", name)
         requests = max(REQUESTS, 500 * int(number[0])) if number else REQUESTS
         rows.append((name, Case(name, one, WITHIN, requests), Case(name, one, AT, requests)))
-    both = "both fail 30 % for 2 s in 30"
-    within, at = (Case(both, independent, together(increase)) for increase in (0.0, 0.01))
-    rows.append((both, within, at))
+    for name, both in (
+        ("both fail 30 % for 2 s in 30", together),
+        ("both go from 0.5 % to 20 % in three minutes, and stay", degrading),
+    ):
+        within, at = (Case(name, independent, both(increase)) for increase in (0.0, 0.01))
+        rows.append((name, within, at))
     return rows
 
 
@@ -218,9 +277,17 @@ def _run(job: tuple[int, bool, int]) -> int | None:
     return rolled_back_after(within if first else at, seed)
 
 
-def table(runs: int, workers: int | None = None) -> str:
-    """Both tables, in Markdown."""
+def table(runs: int, workers: int | None = None, *, kept: str = "", only: str = "") -> str:
+    """Both tables, in Markdown.
+
+    kept: The tables so far, for rows whose names do not match `only`.
+    """
     alarms, found = false_alarms(), power()
+    before = {line.split(" | ")[0]: line for line in kept.splitlines()}
+
+    def keep(name: str) -> str | None:
+        return None if re.search(only, name) else before.get(f"| {name}")
+
     lines = ["| traffic | canary as good as the baseline | exactly at the limit |", "|---|---|---|"]
     with ProcessPoolExecutor(workers) as pool:
 
@@ -229,24 +296,27 @@ def table(runs: int, workers: int | None = None) -> str:
             return list(pool.map(_run, jobs, chunksize=8))
 
         for place, (name, *_) in enumerate(alarms):
-            shares = [
-                sum(one is not None for one in results(place, first=first, runs=runs)) / runs
-                for first in (True, False)
-            ]
-            lines.append(f"| {name} | {shares[0]:.1%} | {shares[1]:.1%} |")
+            if (line := keep(name)) is None:
+                shares = [
+                    sum(one is not None for one in results(place, first=first, runs=runs)) / runs
+                    for first in (True, False)
+                ]
+                line = f"| {name} | {shares[0]:.1%} | {shares[1]:.1%} |"
+            lines.append(line)
         lines += [
             "",
             "| canary's errors | rolled back | median requests | z-test made once, power 1/2 |",
             "|---|---|---|---|",
         ]
         for place, (name, case, baseline, canary) in enumerate(found, len(alarms)):
-            times = results(place, first=True, runs=runs if not case.healthy else runs // 25)
-            late = [one if one is not None else case.requests for one in times]
-            early = sum(one < 0 for one in late) / len(late)
-            caught = sum(one is not None for one in times) / len(times) - early
-            lines.append(
-                f"| {name} | {caught:.1%} | {median(late):.0f} | {fixed_n(baseline, canary)} |"
-            )
+            if (line := keep(name)) is None:
+                times = results(place, first=True, runs=runs if not case.healthy else runs // 25)
+                late = [one if one is not None else case.requests for one in times]
+                early = sum(one < 0 for one in late) / len(late)
+                caught = sum(one is not None for one in times) / len(times) - early
+                fixed = fixed_n(baseline, canary)
+                line = f"| {name} | {caught:.1%} | {median(late):.0f} | {fixed} |"
+            lines.append(line)
     return "\n".join([*lines, "", f"{runs} runs each; the last row {runs // 25}."]) + "\n"
 
 
@@ -256,12 +326,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--workers", type=int, default=None)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--only", default="", metavar="REGEX", help="keep the other rows")
     arguments = parser.parse_args()
-    text = table(arguments.runs, arguments.workers)
+    found = TABLE.search(GUIDE.read_text())
+    kept = "" if found is None else found[0]
+    text = table(arguments.runs, arguments.workers, kept=kept, only=arguments.only)
     print(text)
     if arguments.write:
-        guide = GUIDE.read_text()
-        GUIDE.write_text(TABLE.sub(lambda _: text, guide))
+        GUIDE.write_text(TABLE.sub(lambda _: text, GUIDE.read_text()))
 
 
 if __name__ == "__main__":
