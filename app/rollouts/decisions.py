@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.errors import MODEL_NAME
+from app.errors import MODEL_NAME, printable
 from app.kept_files import read_small, written_beside
 from app.rollouts.ramp import MOST_STEPS, RampKey, RampProgress, RecordedRamps
 
@@ -46,6 +46,9 @@ MOST_RUNS = 10**9
 
 LONGEST_SOAKED = 1e10
 """In seconds, some centuries; a record of more is not believed."""
+
+LONGEST_NAME = 200
+"""Characters of who cleared a decision, as a log line shows it."""
 
 RECORD_FORMAT = 1
 """Raised when what a record says changes its meaning; one without a number is of the first."""
@@ -92,6 +95,8 @@ DecisionKey = tuple[str, int]
 
 NO_RAMPS: RecordedRamps = {}
 
+NOT_SAID: Mapping[str, str] = {}
+
 
 class Recorded(NamedTuple):
     """What the state folder holds.
@@ -100,22 +105,31 @@ class Recorded(NamedTuple):
     cleared: The decisions that were ended.
     problems: What is wrong with the files, in sentences.
     ramps: How far ramps are; default none.
+    cleared_by: Who cleared decisions, by their digests; default none.
     """
 
     decisions: Decisions
     cleared: Cleared
     problems: Sequence[str]
     ramps: RecordedRamps = NO_RAMPS
+    cleared_by: Mapping[str, str] = NOT_SAID
 
 
 class DecisionStore:
-    """The decisions of all processes that share `folder`."""
+    """The decisions of all processes that share `folder`.
 
-    def __init__(self, folder: Path) -> None:
+    folder: The state folder; it may be missing.
+    by: Who clears decisions here, for the record; default "".
+    """
+
+    def __init__(self, folder: Path, *, by: str = "") -> None:
         self._folder = folder / FOLDER
+        self._by = by
 
-    def read(self) -> Recorded:
+    def read(self, known: Collection[str] = ()) -> Recorded:
         """Return what is recorded. A missing folder has nothing.
+
+        known: Digests of decisions, for which to read who cleared them; default none.
 
         Raises OSError where the folder cannot be read.
         """
@@ -123,6 +137,7 @@ class DecisionStore:
         cleared: dict[str, frozenset[str]] = {}
         ramps: dict[str, dict[RampKey, RampProgress]] = {}
         problems: list[str] = []
+        cleared_by: dict[str, str] = {}
         room = MAX_RECORDS
         for folder in _paths_in(self._folder, room):
             if not MODEL_NAME.fullmatch(folder.name):
@@ -137,6 +152,9 @@ class DecisionStore:
             )
             if ended:
                 cleared[folder.name] = ended
+            for path in paths:
+                if (name := CLEARED_NAME.fullmatch(path.name)) and name[2] in known:
+                    cleared_by[name[2]] = _read_who(path)
             found = {
                 decision.version: decision
                 for path in paths
@@ -146,7 +164,7 @@ class DecisionStore:
                 decisions[folder.name] = found
             if progress := _read_ramps(paths, problems):
                 ramps[folder.name] = progress
-        return Recorded(decisions, cleared, problems, ramps)
+        return Recorded(decisions, cleared, problems, ramps, cleared_by)
 
     def record(self, model: str, decision: Decision) -> None:
         """Write a decision, unless it was cleared; an earlier one about the same version stays.
@@ -171,7 +189,7 @@ class DecisionStore:
                 self.move_ramp(model, key, progress.restarted())
         for decision in {_read_record(path, []), known}:
             if decision is not None:
-                content = {"cleared": _now(), **asdict(decision)}
+                content = {"cleared": _now(), "by": self._by, **asdict(decision)}
                 _write(self._cleared_path(model, decision), content)
         path.unlink(missing_ok=True)
         _remove_oldest(path.parent, CLEARED_NAME)
@@ -294,6 +312,16 @@ def _read_record(path: Path, problems: list[str]) -> Decision | None:
         f"version {version} stays rolled back until it is cleared"
     )
     return Decision(version, UNREADABLE, "its record cannot be read", _written_at(path))
+
+
+def _read_who(path: Path) -> str:
+    """Who cleared a decision, and when; "" where the record does not say."""
+    try:
+        written = json.loads(read_small(path, MAX_RECORD_BYTES))
+        by, at = str(written["by"]), str(written["cleared"])
+    except (OSError, *_INVALID):
+        return ""
+    return printable(f"{by}, {at}", LONGEST_NAME) if by else ""
 
 
 def _written_at(path: Path) -> str:

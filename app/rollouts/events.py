@@ -34,11 +34,14 @@ class Restored(NamedTuple):
     """A decision about a version ended: an operator cleared it, or it left the rollout.
 
     variants: The variants of the version that receive traffic again.
+    by: Who cleared it and when, as another process recorded it; default "": this one did, or it is
+        not known.
     """
 
     model: str
     version: int
     variants: Sequence[str]
+    by: str = ""
 
 
 class RampMoved(NamedTuple):

@@ -300,9 +300,9 @@ class Rollouts:
         for version in sorted(valid.keys() - before.keys()):
             self._report(live, valid[version], decided_here=False)
         for version in sorted(before.keys() - valid.keys()):
-            self._observe(
-                Restored(live.rollout.model, version, live.rollout.candidates_of(version))
-            )
+            by = self._recorded.cleared_by.get(before[version].digest, "")
+            names = live.rollout.candidates_of(version)
+            self._observe(Restored(live.rollout.model, version, names, by))
 
     def close(self) -> None:
         """Cancel all copies that wait."""

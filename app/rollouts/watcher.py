@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import socket
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, get_args
@@ -65,7 +66,7 @@ class RolloutWatcher:
     def __init__(self, path: Path, state: Path, rollouts: Rollouts) -> None:
         self.initialized = False
         self._path = path
-        self._store = DecisionStore(state)
+        self._store = DecisionStore(state, by=f"replica {socket.gethostname()}")
         self._folder = StateFolder(state)
         self._rollouts = rollouts
         self._stamp_seen = NEVER_SEEN
@@ -160,11 +161,14 @@ class RolloutWatcher:
     async def _exchange(self) -> None:
         rollouts = self._rollouts
         ramps = dict(rollouts.ramps.pending)
+        lives = rollouts.live.values()
+        known = {decision.digest for live in lives for decision in live.decisions.values()}
         done = await asyncio.to_thread(
             self._sync,
             dict(rollouts.pending_records),
             dict(rollouts.pending_clears),
             ramps,
+            known,
             needed=bool(rollouts.pinned),
         )
         for key, decision in done.saved.items():
@@ -203,6 +207,7 @@ class RolloutWatcher:
         records: Mapping[DecisionKey, Decision],
         clears: Mapping[DecisionKey, Decision],
         ramps: Mapping[RampId, RampProgress],
+        known: Collection[str],
         *,
         needed: bool,
     ) -> _SyncResult:
@@ -241,7 +246,7 @@ class RolloutWatcher:
                     f"the step of a ramp cannot be written to the state folder: {error.strerror}"
                 )
         try:
-            recorded = self._store.read()
+            recorded = self._store.read(known)
         except OSError as error:
             problems.append(f"the state folder cannot be read: {error.strerror}")
             return _SyncResult(saved, ended, moved, None, tuple(problems))
@@ -291,8 +296,9 @@ def log_event(event: RolloutEvent) -> None:
                 decided_here=decided_here,
                 **({"to_do": _to_do(model, variants)} if reason in get_args(Reason) else {}),
             )
-        case Restored(model, version, variants):
-            log.info("rollback ended", model=model, version=version, variants=list(variants))
+        case Restored(model, version, variants, by):
+            who = {"cleared_by": by} if by else {}
+            log.info("rollback ended", model=model, version=version, variants=list(variants), **who)
         case RampMoved(model, version, variant, step, steps, percent, _, decided_here):
             log.info(
                 "ramp finished" if step == steps else "ramp took a step",

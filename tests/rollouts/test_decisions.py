@@ -30,7 +30,7 @@ def test_a_decision_is_read_by_every_process_until_it_is_cleared(
     state.record("digits", Decision.now(3, "operator", ""))
     state.record("iris", Decision.now(7, "latency", ""))
     other = DecisionStore(tmp_path / "state")
-    decisions, _, problems, _ = other.read()
+    decisions, _, problems, *_ = other.read()
     assert decisions["digits"][2] == CANARY
     assert {model: set(one) for model, one in decisions.items()} == {"digits": {2, 3}, "iris": {7}}
     other.clear("digits", 2)
@@ -38,6 +38,28 @@ def test_a_decision_is_read_by_every_process_until_it_is_cleared(
     other.clear("iris", 8)
     assert {model: set(one) for model, one in state.read()[0].items()} == {"digits": {3}}
     assert not problems
+
+
+def test_a_clear_is_recorded_with_who_made_it(state: DecisionStore, tmp_path: Path) -> None:
+    """As text of one line; one that does not say, or cannot be read, is a clear all the same."""
+    for version, by in ((2, "alice on a-machine"), (3, "a\nb"), (4, ""), (5, "torn"), (6, "x")):
+        state.record("digits", Decision.now(version, "errors", ""))
+        DecisionStore(tmp_path / "state", by=by).clear("digits", version)
+    digests = {
+        path.name.split(".")[0]: path.name.split(".")[1]
+        for path in (tmp_path / "state").rglob("*.cleared")
+    }
+    (torn,) = (tmp_path / "state").rglob("5.*.cleared")
+    torn.write_text("{")
+    recorded = state.read({digests[one] for one in "2345"})
+    assert recorded.cleared["digits"] == {*digests.values()}
+    said = {version: recorded.cleared_by.get(digest) for version, digest in digests.items()}
+    first, second = said.pop("2"), said.pop("3")
+    assert first
+    assert first.startswith("alice on a-machine, 20")
+    assert second
+    assert second.startswith("a\\nb, 20")
+    assert said == {"4": "", "5": "", "6": None}
 
 
 def test_without_a_folder_nothing_is_decided(state: DecisionStore) -> None:
@@ -80,9 +102,10 @@ def test_a_broken_file_keeps_its_version_out_and_is_told(
     folder.mkdir(parents=True)
     (folder / "2.json").write_bytes(text.encode("latin-1"))
     state.record("digits", Decision.now(3, "errors", ""))
-    decisions, _, (problem,), _ = state.read()
-    assert decisions["digits"][2].reason == "unreadable"
-    assert decisions["digits"][3].reason == "errors"
+    recorded = state.read()
+    (problem,) = recorded.problems
+    assert recorded.decisions["digits"][2].reason == "unreadable"
+    assert recorded.decisions["digits"][3].reason == "errors"
     assert "digits/2.json" in problem
     state.clear("digits", 2)
     assert state.read().problems == []

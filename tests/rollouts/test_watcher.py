@@ -10,9 +10,10 @@ from shutil import rmtree
 from threading import Event
 
 import pytest
+from structlog.testing import capture_logs
 
-from app.rollouts import Decision, DecisionStore, Rollouts
-from app.rollouts.watcher import RolloutWatcher
+from app.rollouts import Decision, DecisionStore, RolloutEvent, Rollouts
+from app.rollouts.watcher import RolloutWatcher, log_event
 from tests.waiting import PATIENCE, until
 
 TWO = "m: {variants: {a: {version: 1, weight: 1}, b: {version: 2, weight: 1}}}"
@@ -25,7 +26,8 @@ class Replica:
     def __init__(self, folder: Path) -> None:
         self.file = folder / "rollouts.yaml"
         self.state = DecisionStore(folder / "state")
-        self.rollouts = Rollouts(catalog=dict, observe=lambda _: None)
+        self.events: list[RolloutEvent] = []
+        self.rollouts = Rollouts(catalog=dict, observe=self.events.append)
         self.watcher = RolloutWatcher(self.file, folder / "state", self.rollouts)
 
     def write(self, text: str) -> None:
@@ -363,6 +365,21 @@ async def test_what_was_cleared_while_the_folder_was_away_is_cleared_for_all(
         await one.watcher.step()
     assert (decided.out, other.out) == ([], [])
     assert decided.state.read().decisions == {}
+
+
+async def test_a_clear_in_the_folder_is_logged_with_who_made_it(
+    decided: Replica, tmp_path: Path
+) -> None:
+    """As `cohort rollout clear` makes one: no request to a server tells of it."""
+    DecisionStore(tmp_path / "state", by="alice on a-machine").clear("m", 2)
+    decided.events.clear()
+    await decided.watcher.step()
+    (event,) = decided.events
+    with capture_logs() as logged:
+        log_event(event)
+    (line,) = logged
+    assert line["cleared_by"].startswith("alice on a-machine, 20")
+    assert (line["event"], line["variants"], line["version"]) == ("rollback ended", ["b"], 2)
 
 
 async def test_a_torn_record_is_mended_by_who_knows_it(decided: Replica, tmp_path: Path) -> None:
