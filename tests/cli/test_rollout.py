@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from shutil import rmtree
+from socket import gethostname
 from threading import Thread
+from typing import NamedTuple
 
 import pytest
 from click.testing import CliRunner, Result
@@ -53,13 +56,14 @@ class Workspace:
         (folder / "state").mkdir()
         self.file.write_text(FILE)
 
-    def run(self, *arguments: str) -> Result:
+    def run(self, *arguments: str, **variables: str) -> Result:
         environment: dict[str, str | None] = {
             name: None for name in os.environ if name.startswith("COHORT_")
         }
         environment |= {
             "COHORT_MODELS": str(self.folder / "models"),
             "COHORT_STATE": str(self.folder / "state"),
+            **variables,
         }
         arguments = ("rollout", *arguments)
         return CliRunner().invoke(cli, arguments, env=environment, prog_name="cohort")
@@ -270,8 +274,12 @@ def test_clear_ends_rollbacks_in_the_state_folder_only(workspace: Workspace) -> 
     for version in (2, 3):
         workspace.state.record("digits", Decision.now(version, "errors", "4 % of 900"))
     assert "Nothing to clear" in workspace.done("clear", "digits", "stable")
+    decision = workspace.state.read().decisions["digits"][2]
     said = workspace.done("clear", "digits", "canary")
     assert "rollback of version 2 of digits (4 % of 900, since " in said
+    ((digest, who),) = workspace.state.read({decision.digest}).cleared_by.items()
+    assert digest == decision.digest
+    assert re.fullmatch(rf".* on {re.escape(gethostname())}, 20\S+", who)
     assert set(workspace.state.read()[0]["digits"]) == {3}
     workspace.done("clear", "digits")
     assert workspace.state.read()[0] == {}
@@ -300,19 +308,26 @@ def test_status_shows_variants_and_what_was_decided(workspace: Workspace) -> Non
 def test_status_shows_evidence_with_the_limit_it_is_held_against(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Both are logarithms, and "rolled back" stands once."""
+    """Both are logarithms; where `min_requests` is not reached, with how many are missing."""
     seen = {"rate": 0.04, "requests": 900, "log_e": -2.1, "threshold": 4.2}
     canary = {"name": "canary", "version": 2, "ready": True, "share": 0.01}
+    few = {**seen, "requests": 120}
+    evidence = {"errors": few | BASELINE, "latency": few | BASELINE}
+    shadow = {"compared": 300, "disagreed": 0, "failed": 0, "dropped": 0, "evidence": seen}
     live = {
-        "variants": [{**canary, "evidence": {"errors": seen | BASELINE}}],
-        "shadow": None,
+        "variants": [{**canary, "evidence": evidence}],
+        "shadow": shadow,
+        "guard": {"min_requests": 300},
     }
     show_status(parse_rollouts(FILE, "rollouts.yaml")["digits"], {}, FIRST_STEP, live)
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Live")]
-    assert line == (
-        "Live: canary, errors: 4.00% of 900 requests against 1.00% of 5000; "
-        "log evidence -2.1 (rolled back at 4.2)"
-    )
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Live")]
+    said = "4.00% of 120 requests against 1.00% of 5000; log evidence -2.1 (rolled back at 4.2"
+    assert lines == [
+        f"Live: canary, errors: {said})",
+        f"Live: canary, latency: {said}, after 180 more requests at the earliest)",
+        "Live: shadow, 300 compared, 0 disagreed, 0 failed, 0 dropped",
+        "Live: shadow, disagreement: 4.00% of 900 requests; log evidence -2.1 (rolled back at 4.2)",
+    ]
 
 
 BASELINE = {"baseline_rate": 0.01, "baseline_requests": 5000}
@@ -504,18 +519,32 @@ def test_without_a_state_folder_it_is_not_known_what_is_rolled_back(
     assert "no state folder at" in " ".join(workspace.done("status").split())
 
 
+class Stub(NamedTuple):
+    """A server's address, the keys that it takes (all, where there are none), and those it got."""
+
+    url: str
+    takes: list[str]
+    got: list[str | None]
+
+
 @pytest.fixture
-def server() -> Iterator[str]:
-    """The address of a server that has rolled back the canary of every model."""
+def server() -> Iterator[Stub]:
+    """A server that has rolled back the canary of every model."""
     common = {"reason": "errors", "detail": "4 % of 900", "at": "2026", "evidence": {}}
     stable = {"name": "stable", "version": "1", "share": 1.0, "ready": True, "rolled_back": False}
     canary = {"name": "canary", "version": "2", "share": 0.0, "ready": True, "rolled_back": True}
     variants = [stable | common, canary | common]
-    body = json.dumps({"rollout": {"variants": variants, "shadow": None, "ramp": None}}).encode()
+    guard = {"min_requests": 200}
+    rollout = {"variants": variants, "shadow": None, "ramp": None, "guard": guard}
+    body = json.dumps({"rollout": rollout}).encode()
+    takes: list[str] = []
+    got: list[str | None] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
+            got.append(self.headers["authorization"])
+            known = not takes or got[-1] in [f"Bearer {key}" for key in takes]
+            self.send_response(200 if known else 401)
             self.end_headers()
             self.wfile.write(body)
 
@@ -524,21 +553,44 @@ def server() -> Iterator[str]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
         Thread(target=serving.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{serving.server_address[1]}"
+        yield Stub(f"http://127.0.0.1:{serving.server_address[1]}", takes, got)
         serving.shutdown()
 
 
 def test_a_server_is_believed_before_a_folder_of_this_machine(
-    workspace: Workspace, server: str
+    workspace: Workspace, server: Stub
 ) -> None:
     """Its shares are shown, what it rolled back is not promoted, and the difference is told."""
-    said = workspace.done("status", "digits", "--url", server)
+    said = workspace.done("status", "digits", "--url", server.url)
     assert "rolled back: 4 % of 900" in said
     assert "99     │ 100 %" in said
-    refused = workspace.refused("promote", "digits", "canary", "--url", server)
+    refused = workspace.refused("promote", "digits", "canary", "--url", server.url)
     assert "version 2 of digits is rolled back" in refused
-    for output in (said, workspace.refused("clear", "digits", "--url", server)):
+    for output in (said, workspace.refused("clear", "digits", "--url", server.url)):
         assert "is it the servers' folder? Set COHORT_STATE or --state" in " ".join(output.split())
     workspace.state.record("digits", Decision.now(2, "errors", "4 % of 900"))
-    assert "Warning" not in workspace.done("status", "digits", "--url", server)
-    assert "Cleared" in workspace.done("clear", "digits", "--url", server)
+    assert "Warning" not in workspace.done("status", "digits", "--url", server.url)
+    assert "Cleared" in workspace.done("clear", "digits", "--url", server.url)
+
+
+@pytest.mark.parametrize(
+    "command", [("status", "digits"), ("promote", "digits", "stable"), ("clear", "digits")]
+)
+def test_a_server_that_asks_for_keys_is_sent_one(
+    workspace: Workspace, server: Stub, command: tuple[str, ...]
+) -> None:
+    """From an option or the environment; without one the sentence says where it belongs."""
+    workspace.state.record("digits", Decision.now(2, "errors", "4 % of 900"))
+    server.takes.append("a-key")
+    asked = (*command, "--url", server.url)
+    for refused in (workspace.run(*asked), workspace.run(*asked, COHORT_API_KEY="other")):
+        assert refused.exit_code == 1
+        assert "responded 401" in refused.output
+        assert "COHORT_API_KEY" in refused.output
+    done = workspace.run(*asked, COHORT_API_KEY="a-key")
+    assert done.exit_code == 0, done.output
+    assert "is not a setting" not in done.output
+    workspace.file.write_text(FILE)
+    workspace.state.record("digits", Decision.now(2, "errors", "again"))
+    workspace.done(*asked, "--api-key", "a-key")
+    assert server.got == [None, "Bearer other", "Bearer a-key", "Bearer a-key"]

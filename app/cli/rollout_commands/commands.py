@@ -17,7 +17,12 @@ from app.cli.rollout_commands.checks import (
     check_version,
     fail,
 )
-from app.cli.rollout_commands.recorded import no_folder, read_decisions, read_ramp_progress
+from app.cli.rollout_commands.recorded import (
+    no_folder,
+    read_decisions,
+    read_ramp_progress,
+    user_here,
+)
 
 if TYPE_CHECKING:
     from app.cli.rollout_commands.yaml_edit import RolloutsFile
@@ -27,6 +32,14 @@ if TYPE_CHECKING:
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
 
 ASK = click.option("--url", metavar="URL", help="A server to ask what is rolled back.")
+
+KEY = click.option(
+    "--api-key",
+    metavar="KEY",
+    envvar="COHORT_API_KEY",
+    show_envvar=True,
+    help="What the server at --url knows a caller by, if it asks for keys.",
+)
 
 NONE_NAMED: Mapping[str, int] = {}
 
@@ -51,8 +64,16 @@ def rollout() -> None:
 @rollout.command("status", cls=EDITS)
 @click.argument("model", required=False)
 @click.option("--url", metavar="URL", help="A server to ask: what it does, and its evidence.")
+@KEY
 @click.pass_context
-def status_(context: click.RichContext, /, model: str | None, url: str | None, **_: object) -> None:
+def status_(
+    context: click.RichContext,
+    /,
+    model: str | None,
+    url: str | None,
+    api_key: str | None,
+    **_: object,
+) -> None:
     """Show variants, shares, rollbacks, shadow and guard of MODEL or of all models.
 
     \b
@@ -76,7 +97,7 @@ def status_(context: click.RichContext, /, model: str | None, url: str | None, *
         if url is None:
             show_status(config, recorded, read_ramp_progress(settings, file, name), None)
             continue
-        live = ask(url, name)
+        live = ask(url, name, api_key)
         for sentence in differences(url, live, config.rollout, settings.state, recorded):
             click.echo(f"Warning: {sentence}.", err=True)
         progress = progress_of(live)
@@ -164,6 +185,7 @@ def set_(
 @click.argument("model")
 @click.argument("variant")
 @ASK
+@KEY
 @click.option("--end", is_flag=True, help="Remove MODEL's rollout from the file.")
 @DRY_RUN
 @click.pass_context
@@ -173,6 +195,7 @@ def promote(
     model: str,
     variant: str,
     url: str | None,
+    api_key: str | None,
     end: bool,
     dry_run: bool,
     **_: object,
@@ -195,7 +218,7 @@ def promote(
     file = _read(settings)
     before = _rollout_of(file, model)
     chosen = _variant_of(before, variant)
-    live = None if url is None else ask(url, model)
+    live = None if url is None else ask(url, model, api_key)
     recorded = read_decisions(settings, needed=live is None).get(model, {})
     decisions = recorded if live is None else rolled_back(live)
     decided = decisions.get(before.variants[chosen].version)
@@ -243,13 +266,21 @@ def abort(
 @click.argument("model")
 @click.argument("variant", required=False)
 @ASK
+@KEY
 @click.pass_context
 def clear(
-    context: click.RichContext, /, model: str, variant: str | None, url: str | None, **_: object
+    context: click.RichContext,
+    /,
+    model: str,
+    variant: str | None,
+    url: str | None,
+    api_key: str | None,
+    **_: object,
 ) -> None:
     """End the rollback of VARIANT, or all of MODEL's: it serves again, and is judged anew.
 
-    Edits the state folder, which must be the one that the servers use: see --state.
+    Edits the state folder, which must be the one that the servers use: see --state. The record of
+    the clear says who made it and when, and so does the log of each server.
 
     \b
       cohort rollout clear digits canary
@@ -267,7 +298,7 @@ def clear(
         decided = {version: decided[version]} if version in decided else {}
     if url is not None:
         before = _rollout_of(_read(settings), model)
-        live = ask(url, model)
+        live = ask(url, model, api_key)
         for sentence in differences(url, live, before, settings.state, recorded):
             fail(sentence)
     if not decided:
@@ -277,7 +308,7 @@ def clear(
         )
     for version, decision in decided.items():
         try:
-            DecisionStore(settings.state).clear(model, version)
+            DecisionStore(settings.state, by=user_here()).clear(model, version)
         except OSError as error:
             fail(f"{settings.state} cannot be written: {error.strerror}")
         click.echo(f"Cleared the rollback of version {version} of {model} ({why(decision)}).")

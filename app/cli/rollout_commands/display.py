@@ -97,12 +97,13 @@ def _steps(ramp: Ramp) -> str:
 
 def _live(live: Mapping[str, Any]) -> Iterator[str]:
     """The evidence of one server; each judges by its own."""
+    least = live["guard"]["min_requests"]
     for variant in live["variants"]:
         if not variant["ready"]:
             yield f"Live: version {variant['version']} ({variant['name']}) is not ready"
         for limit, seen in variant["evidence"].items():
             against = f" against {seen['baseline_rate']:.2%} of {seen['baseline_requests']}"
-            yield f"Live: {variant['name']}, {_seen(limit, seen, against)}"
+            yield f"Live: {variant['name']}, {_seen(limit, seen, against, least)}"
     shadow = live["shadow"]
     if shadow is not None:
         yield (
@@ -110,13 +111,15 @@ def _live(live: Mapping[str, Any]) -> Iterator[str]:
             f"{shadow['failed']} failed, {shadow['dropped']} dropped"
         )
         if (seen := shadow.get("evidence")) is not None:
-            yield f"Live: shadow, {_seen('disagreement', seen, '')}"
+            yield f"Live: shadow, {_seen('disagreement', seen, '', least)}"
 
 
-def _seen(limit: str, seen: Mapping[str, Any], against: str) -> str:
+def _seen(limit: str, seen: Mapping[str, Any], against: str, least: int) -> str:
+    short = 0 if limit == "errors" else least - seen["requests"]
+    later = f", after {int(short)} more requests at the earliest" if short > 0 else ""
     return (
         f"{limit}: {seen['rate']:.2%} of {seen['requests']} requests{against}; "
-        f"log evidence {seen['log_e']:.1f} (rolled back at {seen['threshold']:.1f})"
+        f"log evidence {seen['log_e']:.1f} (rolled back at {seen['threshold']:.1f}{later})"
     )
 
 

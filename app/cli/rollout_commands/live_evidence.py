@@ -8,7 +8,7 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from app.cli.rollout_commands.checks import fail
 
@@ -25,27 +25,35 @@ class EvidenceUnavailable(Exception):
     """A sentence on why a server gave no evidence."""
 
 
-def ask(url: str, model: str) -> dict[str, Any]:
+def ask(url: str, model: str, key: str | None) -> dict[str, Any]:
     """As `fetch_evidence`, but exits with its sentence."""
     try:
-        return fetch_evidence(url, model)
+        return fetch_evidence(url, model, key)
     except EvidenceUnavailable as error:
         fail(str(error))
 
 
-def fetch_evidence(url: str, model: str) -> dict[str, Any]:
+def fetch_evidence(url: str, model: str, key: str | None = None) -> dict[str, Any]:
     """Fetch the rollout of `model`, as the server at `url` describes it.
+
+    key: What the server knows a caller by; default None: it asks for none.
 
     Raises EvidenceUnavailable.
     """
     if not url.startswith(("http://", "https://")):
         raise EvidenceUnavailable(f"--url must start with http:// or https://, got {url!r}")
     try:
-        address = f"{url.rstrip('/')}/models/{quote(model)}"
-        with urlopen(address, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - http or https, see above
+        request = Request(f"{url.rstrip('/')}/models/{quote(model)}")  # noqa: S310 - http or https, see above
+        if key:
+            request.add_unredirected_header("authorization", f"Bearer {key}")
+        with urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
             described = json.load(response)
     except HTTPError as error:
-        raise EvidenceUnavailable(f"{url} responded {error.code} for model {model!r}") from None
+        error.close()
+        hint = "; does COHORT_API_KEY hold a key that it takes?" if error.code == 401 else ""
+        raise EvidenceUnavailable(
+            f"{url} responded {error.code} for model {model!r}{hint}"
+        ) from None
     except (URLError, HTTPException, OSError, ValueError) as error:
         raise EvidenceUnavailable(
             f"{url} cannot be reached: {getattr(error, 'reason', error)}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -23,7 +26,7 @@ def read_decisions(
     from app.rollouts import DecisionStore
 
     try:
-        decisions, _, problems, _ = DecisionStore(settings.state).read()
+        recorded = DecisionStore(settings.state).read()
     except OSError as error:
         sentence = f"{settings.state} cannot be read: {error.strerror}"
         if needed:
@@ -32,9 +35,9 @@ def read_decisions(
         return {}
     if needed and (sentence := no_folder(settings)):
         fail(sentence)
-    for problem in problems:
+    for problem in recorded.problems:
         click.echo(f"Warning: {problem}", err=True)
-    return decisions
+    return recorded.decisions
 
 
 def no_folder(settings: Settings) -> str:
@@ -59,3 +62,14 @@ def read_ramp_progress(settings: Settings, file: RolloutsFile, model: str) -> Ra
     rollout = file.configs[model].rollout
     progress = ramps.get(rollout.ramp_key, FIRST_STEP)
     return progress if rollout.ramp is None else rollout.ramp.believe(progress)
+
+
+def user_here() -> str:
+    """Who runs this command, and on which machine, for the record of a clear."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = f"user {os.getuid()}"
+    if before := os.environ.get("SUDO_USER"):
+        user = f"{before} as {user}"
+    return f"{user} on {socket.gethostname()}"
