@@ -8,11 +8,11 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from shutil import copytree
 
 import httpx
 
-from tests.e2e.broken_digits import copy_digits
-from tests.e2e.processes import ROOT, cohort
+from tests.e2e.processes import MODELS, ROOT, cohort
 
 PAGE = (ROOT / "docs/guide/rollout.md").read_text()
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
@@ -20,9 +20,10 @@ SERVE = "cohort serve\n"
 
 
 def test_the_guides_commands_work_from_the_first_to_the_last(tmp_path: Path) -> None:
-    """In their order, against a server that follows the same file and the same state."""
-    copy_digits(tmp_path / "models")
-    (tmp_path / "models/digits/config.yaml").write_text("providers: [cpu]\n")
+    """In their order, on the models as they are in a checkout, against a server that follows the
+    same file and the same state.
+    """
+    copytree(MODELS, tmp_path / "models")
     command = tmp_path / "bin" / "cohort"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m app "$@"\n')
