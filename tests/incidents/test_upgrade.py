@@ -51,11 +51,15 @@ class Replicas:
         self.running[place] = stack, stack.enter_context(self._replica(self.ports[place], old=old))
 
     def replace(self, place: int, *, old: bool) -> None:
-        """Stop the one there as an upgrade does, and start one of the other version."""
+        """Stop the one there, and start one of the other version."""
+        self.stop(place)
+        self.start(place, old=old)
+
+    def stop(self, place: int) -> None:
+        """Stop the one there as an upgrade does."""
         stack, replica = self.running.pop(place)
         with stack:
             assert replica.stop() == 0, replica.logged
-        self.start(place, old=old)
 
     def _replica(self, port: int, *, old: bool) -> AbstractContextManager[Cohort]:
         sources = self._old if old else ROOT
@@ -67,6 +71,7 @@ class Replicas:
             rollouts=self._folder / "rollouts.yaml",
             drain_notice_seconds=1.5,
             admin_token="secret",
+            inspection_seconds=0,
         )
 
     def ask(self, place: int, action: str) -> None:
@@ -86,22 +91,51 @@ class Replicas:
 
     def expect(self, *, rolled_back: bool) -> None:
         """Wait until all follow the decision; none finds anything wrong with what others wrote."""
-        wait_until(lambda: all(self.rolled_back(one) is rolled_back for one in range(3)))
+        wait_until(lambda: all(self.rolled_back(one) is rolled_back for one in self.running))
         for _, one in self.running.values():
             assert httpx.get(f"{one.url}/health").json()["problems"] == []
 
 
 @contextmanager
-def replicas(folder: Path, old: Path) -> Iterator[Replicas]:
-    """Three of the old version."""
+def replicas(folder: Path, old: Path, count: int = 3) -> Iterator[Replicas]:
+    """So many of the old version; the other places stay empty."""
+    copy_digits(folder / "models")
+    (folder / "rollouts.yaml").write_text(HALVES)
     started = Replicas(folder, old)
     try:
-        for place in range(3):
+        for place in range(count):
             started.start(place, old=True)
         yield started
     finally:
         for stack, _ in started.running.values():
             stack.close()
+
+
+async def test_cohort_was_upgraded_by_one_replica(tmp_path: Path, old_sources: Path) -> None:
+    """Old and new behind one balancer, over one state folder: no request fails while the old one
+    goes, and each follows what the other decides.
+    """
+    with (
+        replicas(tmp_path, old_sources, count=1) as fleet,
+        nginx(fleet.ports, tmp_path) as balancer,
+    ):
+        async with calling(balancer.port, {"digits": BODY}) as calls:
+            await asyncio.to_thread(upgrade_one, fleet)
+    assert not calls.failed
+    assert calls.versions["1"]
+
+
+def upgrade_one(fleet: Replicas) -> None:
+    """A new replica beside the old one, with decisions on both sides, and then in its place."""
+    fleet.ask(0, "rollback")  # by the old version, in its words
+    fleet.start(1, old=False)
+    fleet.expect(rolled_back=True)
+    fleet.ask(1, "clear")
+    fleet.expect(rolled_back=False)
+    fleet.ask(0, "rollback")
+    fleet.expect(rolled_back=True)
+    fleet.stop(0)
+    fleet.expect(rolled_back=True)
 
 
 @pytest.mark.long
@@ -111,8 +145,6 @@ async def test_cohort_was_upgraded_and_rolled_back_under_traffic(
     """Nobody had tried it. No request fails while each replica is replaced, by the new version and
     then by the old one again, and what one version decides the other one follows.
     """
-    copy_digits(tmp_path / "models")
-    (tmp_path / "rollouts.yaml").write_text(HALVES)
     with replicas(tmp_path, old_sources) as fleet, nginx(fleet.ports, tmp_path) as balancer:
         async with calling(balancer.port, {"digits": BODY}) as calls:
             await asyncio.to_thread(upgrade_and_return, fleet, calls)
