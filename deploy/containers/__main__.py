@@ -16,6 +16,7 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -184,7 +185,8 @@ async def check_stack(docker: Engine, folder: Path, rolls: int) -> str:
         say(f"all healthy in {up_in:.0f} s; sending predictions, 1 KB and 100 KB")
         async with traffic(ports["HTTP"]) as load:
             await scraped(ports["PROMETHEUS"], 2)
-            say(f"Prometheus scrapes both replicas; {told(load)}; killing one with SIGKILL")
+            await counted(ports["PROMETHEUS"], load.answered)
+            say(f"Prometheus scrapes both replicas and nginx; {told(load)}; killing one")
             first = await asyncio.to_thread(replicas)
             os.kill(int(docker.inspect(first[0], ".State.Pid")), signal.SIGKILL)
             await asyncio.sleep(2)
@@ -224,10 +226,22 @@ async def scraped(port: int, replicas: int, *, since: float = 0) -> None:
     """Wait until Prometheus has had predictions counted by so many, all started `since` then."""
     started = f'process_start_time_seconds{{job="cohort"}} > {since}'
     query = f"count(sum by (instance) (model_inference_total) > 0 and on (instance) {started})"
+    await found(port, query, lambda seen: seen == replicas)
+
+
+async def counted(port: int, answered: Mapping[int, int]) -> None:
+    """Wait until Prometheus has as many of nginx's answers as callers got by now."""
+    for status, number in list(answered.items()):
+        query = f'sum(nginx_http_responses_total{{job="balancer",code="{status // 100}xx"}})'
+        await found(port, query, number.__le__)
+
+
+async def found(port: int, query: str, wanted: Callable[[int], bool]) -> None:
+    """Wait until Prometheus's answer to a query is as wanted."""
     until = time.monotonic() + 90
-    while (seen := await asyncio.to_thread(ask, port, query)) != replicas:
+    while not wanted(seen := await asyncio.to_thread(ask, port, query)):
         if time.monotonic() > until:
-            raise SystemExit(f"cohort: Prometheus sees predictions of {seen} replicas")
+            raise SystemExit(f"cohort: Prometheus says {seen} to {query}")
         await asyncio.sleep(1)
 
 

@@ -129,6 +129,19 @@ def test_files_set_only_what_is_a_setting() -> None:
         assert found <= known, name
 
 
+def test_prometheus_finds_the_balancer(stack: dict[str, Any]) -> None:
+    """By the name and the port of its job `balancer`, at which nginx passes on what is counted."""
+    scraped = (ROOT / "deploy/prometheus/prometheus.yml").read_text()
+    name, port = re.findall(r"names: \[(balancer\S+)\]\n +type: A\n +port: (\d+)", scraped)[0]
+    assert name in stack["services"]["balancer"]["networks"]["default"]["aliases"]
+    conf = (ROOT / "deploy/containers/upstreams.conf").read_text()
+    assert f"listen {port};" in conf
+    script = (ROOT / "deploy/containers/count.sh").read_text()
+    for service in re.findall(rf"server (\w+):{port} resolve", conf):
+        assert service in stack["services"]
+        assert f"--port {port}" in script
+
+
 def test_mounted_files_are_there(stack: dict[str, Any]) -> None:
     """Whatever the stack mounts from the checkout exists in it."""
     sources = [
@@ -146,9 +159,10 @@ def test_nginx_takes_the_replicas_of_compose(tmp_path: Path) -> None:
     folder = tmp_path / "nginx"
     shutil.copytree(ROOT / "deploy/nginx", folder)
     text = (ROOT / "deploy/containers/upstreams.conf").read_text()
-    older = re.sub(r"server cohort:(\d+) resolve", r"server 127.0.0.1:\1", text)
-    assert older.count("127.0.0.1:800") == 7
-    (folder / "upstreams.conf").write_text(older)
+    older = re.sub(r"server (cohort|counter):(\d+) resolve", r"server 127.0.0.1:\2", text)
+    assert (older.count("127.0.0.1:800"), older.count("127.0.0.1:8404")) == (7, 1)
+    older = older.replace("/var/log/counted/", f"{folder}/counted-")
+    (folder / "upstreams.conf").write_text(older.replace("listen 8404", "listen 127.0.0.1:8404"))
     file = folder / "nginx.conf"
     text = re.sub(r"listen (\d+)", r"listen 127.0.0.1:\1", file.read_text())
     file.write_text(re.sub(r"/(run|var/log/nginx)/", f"{folder}/", text))
