@@ -78,6 +78,7 @@ def create_app(
         swagger_ui_parameters={"docExpansion": "list", "tryItOutEnabled": True},
     )
     app.state.service = service
+    app.include_router(health_router(service.control_plane))  # first: routes are tried in order
     app.include_router(predict_router(service.data_plane))
     app.include_router(v1_router(service.data_plane, service.control_plane))
     app.include_router(
@@ -86,7 +87,6 @@ def create_app(
         )
     )
     app.include_router(models_router(service.control_plane, authority=service.authority))
-    app.include_router(health_router(service.control_plane))
     app.include_router(admin_router(service.control_plane, authority=service.authority))
     install_error_handlers(app)
     install_openapi(app, service.control_plane, needs_key=service.authority.asks_callers)
