@@ -358,13 +358,9 @@ def default_in_words(name: str) -> str:
     return str(extra["default"]) if isinstance(extra, dict) else ""
 
 
-NOT_A_SERVERS = ("COHORT_API_KEY",)
-"""Variables that commands read which ask a server."""
-
-
 def unknown_variables(environ: Iterable[str]) -> list[str]:
     """Return a sentence for each `COHORT_*` variable that is not a setting, most often a typo."""
-    known = [*map(variable, Settings.model_fields), *NOT_A_SERVERS]
+    known = [*map(variable, Settings.model_fields), "COHORT_API_KEY"]  # commands read that
     return [
         f"{name} is not a setting{did_you_mean(name.upper(), known)}"
         for name in sorted(environ)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 import rich_click as click
@@ -11,6 +11,7 @@ from app.cli import options
 
 if TYPE_CHECKING:
     from app.cli.rollout_commands.yaml_edit import RolloutsFile
+    from app.rollouts import Rollout
     from app.settings import Settings
 
 
@@ -74,3 +75,45 @@ def check_highest(settings: Settings, model: str, version: int) -> None:
     if highest != version:
         why = f": {held_back[version]}" if version in held_back else ""
         fail(f"without a rollout, version {highest} of {model} would serve, not {version}{why}")
+
+
+def read_file(settings: Settings) -> RolloutsFile:
+    """Read the rollouts file, or exit with what is wrong with it."""
+    from app.cli.rollout_commands.yaml_edit import RolloutsFile
+    from app.repository import ConfigProblems
+
+    try:
+        return RolloutsFile.read(settings.rollouts)
+    except ConfigProblems as error:
+        for problem in error.problems:
+            click.echo(str(problem), err=True)
+        fail("the rollouts file is invalid; nothing was changed")
+
+
+def rollout_of(file: RolloutsFile, model: str) -> Rollout:
+    """The rollout of a model; exit where it has none."""
+    if model not in file.configs:
+        no_rollout(file, model)
+    return file.configs[model].rollout
+
+
+def variant_of(rollout: Rollout, variant: str) -> str:
+    """The name of a variant; exit where there is none."""
+    if variant not in rollout.variants:
+        no_variant(rollout.model, variant, rollout.variants)
+    return variant
+
+
+def no_rollout(file: RolloutsFile, model: str) -> NoReturn:
+    """Exit: a model has no rollout."""
+    from app.errors import did_you_mean, quoted
+
+    fail(f"model {quoted(model)} has no rollout{did_you_mean(model, file.configs)}")
+
+
+def no_variant(model: str, name: str, known: Collection[str], more: str = "") -> NoReturn:
+    """Exit: a variant is not there; `more` ends the sentence."""
+    from app.errors import did_you_mean, quoted
+
+    there = did_you_mean(name, known)
+    fail(f"variant {quoted(name)} of model {quoted(model)} not found{there}{more}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import rich_click as click
 
@@ -16,6 +16,11 @@ from app.cli.rollout_commands.checks import (
     check_model,
     check_version,
     fail,
+    no_rollout,
+    no_variant,
+    read_file,
+    rollout_of,
+    variant_of,
 )
 from app.cli.rollout_commands.recorded import (
     no_folder,
@@ -84,10 +89,10 @@ def status_(
     from app.cli.rollout_commands.display import show_status
     from app.cli.rollout_commands.live_evidence import ask, differences, progress_of, rolled_back
 
-    file = _read(settings)
+    file = read_file(settings)
     decisions = read_decisions(settings)
     if model is not None and model not in file.configs:
-        _no_rollout(file, model)
+        no_rollout(file, model)
     if url is None and (sentence := no_folder(settings)):
         click.echo(f"Warning: {sentence}, or --url", err=True)
     if not file.configs:
@@ -147,7 +152,7 @@ def set_(
     settings = options.settings_from(context)
     from app.rollouts import Rollout, Variant
 
-    file = _read(settings)
+    file = read_file(settings)
     config = file.configs.get(model)
     if config is None:
         check_model(settings, file, model)
@@ -166,7 +171,7 @@ def set_(
             variants[name] = Variant(name, version, given.get(name, known.weight))
         elif name not in numbers or name not in given:
             missing = f"--version {name}=NUMBER" if name in given else f"{name}=WEIGHT"
-            _no_variant(model, name, variants, f"; a new variant also needs {missing}")
+            no_variant(model, name, variants, f"; a new variant also needs {missing}")
         else:
             variants[name] = Variant(name, numbers[name], given[name])
     if config is not None:
@@ -215,9 +220,9 @@ def promote(
     from app.cli.rollout_commands.display import why
     from app.cli.rollout_commands.live_evidence import ask, differences, rolled_back
 
-    file = _read(settings)
-    before = _rollout_of(file, model)
-    chosen = _variant_of(before, variant)
+    file = read_file(settings)
+    before = rollout_of(file, model)
+    chosen = variant_of(before, variant)
     live = None if url is None else ask(url, model, api_key)
     recorded = read_decisions(settings, needed=live is None).get(model, {})
     decisions = recorded if live is None else rolled_back(live)
@@ -254,9 +259,9 @@ def abort(
       cohort rollout abort digits canary --dry-run
     """
     settings = options.settings_from(context)
-    file = _read(settings)
-    before = _rollout_of(file, model)
-    if variant is not None and _variant_of(before, variant) == before.baseline:
+    file = read_file(settings)
+    before = rollout_of(file, model)
+    if variant is not None and variant_of(before, variant) == before.baseline:
         fail(f"{variant} is the baseline of {model}: no other variant can take its callers")
     wanted = before.aborted([variant] if variant else before.candidates)
     _edit(settings, file, model, wanted, dry_run=dry_run)
@@ -293,11 +298,11 @@ def clear(
 
     decided = recorded = read_decisions(settings, needed=True).get(model, {})
     if variant is not None:
-        before = _rollout_of(_read(settings), model)
-        version = before.variants[_variant_of(before, variant)].version
+        before = rollout_of(read_file(settings), model)
+        version = before.variants[variant_of(before, variant)].version
         decided = {version: decided[version]} if version in decided else {}
     if url is not None:
-        before = _rollout_of(_read(settings), model)
+        before = rollout_of(read_file(settings), model)
         live = ask(url, model, api_key)
         for sentence in differences(url, live, before, settings.state, recorded):
             fail(sentence)
@@ -362,43 +367,3 @@ def _edit(
     except OSError as error:
         fail(f"{settings.rollouts} cannot be written: {error.strerror}")
     click.echo(f"Wrote {settings.rollouts}; servers that watch it apply it within seconds.")
-
-
-# -- problems
-
-
-def _read(settings: Settings) -> RolloutsFile:
-    from app.cli.rollout_commands.yaml_edit import RolloutsFile
-    from app.repository import ConfigProblems
-
-    try:
-        return RolloutsFile.read(settings.rollouts)
-    except ConfigProblems as error:
-        for problem in error.problems:
-            click.echo(str(problem), err=True)
-        fail("the rollouts file is invalid; nothing was changed")
-
-
-def _rollout_of(file: RolloutsFile, model: str) -> Rollout:
-    if model not in file.configs:
-        _no_rollout(file, model)
-    return file.configs[model].rollout
-
-
-def _variant_of(rollout: Rollout, variant: str) -> str:
-    if variant not in rollout.variants:
-        _no_variant(rollout.model, variant, rollout.variants)
-    return variant
-
-
-def _no_rollout(file: RolloutsFile, model: str) -> NoReturn:
-    from app.errors import did_you_mean, quoted
-
-    fail(f"model {quoted(model)} has no rollout{did_you_mean(model, file.configs)}")
-
-
-def _no_variant(model: str, name: str, known: Collection[str], more: str = "") -> NoReturn:
-    from app.errors import did_you_mean, quoted
-
-    there = did_you_mean(name, known)
-    fail(f"variant {quoted(name)} of model {quoted(model)} not found{there}{more}")
