@@ -170,7 +170,11 @@ async def test_a_receiver_that_fails_is_tried_again(
 
 
 @pytest.mark.parametrize(
-    "text", ["nonsense", "ftp://a", "http://:8", "http://a:x", "http://a b", "https://a,,https://b"]
+    "text",
+    [
+        *("nonsense", "ftp://a", "http://:8", "http://a:x", "http://a b", "https://a,,https://b"),
+        "http://a:0",
+    ],
 )
 def test_an_address_that_is_none_is_refused_and_not_shown(text: str) -> None:
     """It may hold a secret."""
@@ -214,6 +218,15 @@ async def test_a_dead_or_slow_receiver_holds_up_nobody_else(receivers: list[Rece
         assert webhooks.outcomes[name, "failed"] + webhooks.outcomes[name, "dropped"] == 6
 
 
+def test_what_waits_is_counted_by_receiver() -> None:
+    """Also before anything is sent. How long a receiver is tried stands in the guide."""
+    webhooks = Webhooks(["http://a/1", "http://a/2", "http://b:1"], lambda: b"key")
+    for number in range(2):
+        webhooks.send(note(f"msg_{number}"))
+    assert webhooks.waiting == {"a": 4, "b:1": 2}
+    assert Retrying() == Retrying(10.0, 1.0, 60.0, 3600.0, 256)
+
+
 async def test_no_log_line_holds_a_secret(
     receivers: list[Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -235,7 +248,11 @@ async def test_a_secret_that_changes_signs_from_then_on(tmp_path: Path) -> None:
     """One that breaks is told, and what was last good goes on signing."""
     file = tmp_path / "secret"
     file.write_text(f"{SECRET}\n")
+    utime(file, (1, 0))
     secret = SecretFile(file)
+    with capture_logs() as logged:
+        await secret.check_file()
+    assert logged == []
     for text, key in (("another", b"another"), ("", b"another"), ("whsec_AQID\n", b"\1\2\3")):
         file.write_text(text)
         utime(file, (1, len(text)))  # long enough ago for nobody to be writing it

@@ -36,7 +36,7 @@ class ControlPlane(ModelReader):
     loading_reason: Returns the reason why the first models are not loaded yet.
     unready: Returns what else keeps the process from being ready; empty where nothing does.
     troubles: Returns what is wrong with the process itself; default: nothing.
-    allow_empty: Whether the process may be ready while no model serves; default False.
+    allow_empty: Whether the process may be ready while no model serves.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ControlPlane(ModelReader):
         loading_reason: Callable[[], str],
         unready: Callable[[], str] = str,
         troubles: Callable[[], Sequence[Trouble]] = tuple,
-        allow_empty: bool = False,
+        allow_empty: bool,
     ) -> None:
         super().__init__(registry, metrics, rollouts)
         self._registry = registry

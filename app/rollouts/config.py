@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -169,14 +169,13 @@ def _contradictions(written: _Written) -> Iterator[tuple[str, str]]:
             elif variant.ramp is None and (variant.auto_promote or variant.soak_minutes != (60.0,)):
                 yield f"variants.{name}.ramp", "is missing: there is nothing to soak or promote"
             elif variant.ramp is not None:
-                yield from _ramp_contradictions(name, variant, written)
+                yield from _ramp_contradictions(name, variant, variant.ramp, written)
 
 
 def _ramp_contradictions(
-    name: str, variant: _WrittenVariant, written: _Written
+    name: str, variant: _WrittenVariant, steps: Sequence[float], written: _Written
 ) -> Iterator[tuple[str, str]]:
     guard, shadow, at = written.guard, written.shadow, f"variants.{name}"
-    steps = variant.ramp or ()
     others = [other for key, other in written.variants.items() if key != name]
     if variant.weight is not None:
         yield f"{at}.weight", "must be left out: the ramp sets the share"

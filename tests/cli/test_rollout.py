@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from app.cli import cli
 from app.cli.rollout_commands.display import show_status
+from app.cli.rollout_commands.live_evidence import progress_of
 from app.cli.rollout_commands.yaml_edit import RolloutsFile
 from app.errors import ConfigInvalid
 from app.rollouts import Decision, DecisionStore, parse_rollouts
@@ -221,6 +222,20 @@ def test_shares_that_cannot_be_are_refused(
 ) -> None:
     """With what they add up to."""
     assert problem in workspace.refused("set", "digits", *arguments)
+
+
+def test_first_shares_that_cannot_be_are_refused(workspace: Workspace) -> None:
+    """By what is wrong first: their sum, or the versions that they need."""
+    (workspace.folder / "models/roses/1").mkdir(parents=True)
+    more = workspace.refused("set", "roses", "a=150%", "--version", "a=1")
+    assert "must be 0 % to 100 % in all, got 150 %" in more
+    assert "such as: cohort rollout set roses a=100%" in workspace.refused("set", "roses", "a=100%")
+
+
+def test_a_model_that_only_the_file_knows_is_suggested(workspace: Workspace) -> None:
+    """Its folder may be on another machine."""
+    workspace.file.write_text(FILE + "tulips: {variants: {a: {version: 1, weight: 1}}}\n")
+    assert "did you mean 'tulips'" in workspace.refused("set", "tulip", "a=1", "--version", "a=1")
 
 
 def test_a_version_that_is_not_there_is_refused(workspace: Workspace) -> None:
@@ -516,7 +531,7 @@ def test_without_a_state_folder_it_is_not_known_what_is_rolled_back(
     said = " ".join(workspace.refused(*command).split())
     assert "no state folder at" in said
     assert "Set COHORT_STATE or --state" in said
-    assert "no state folder at" in " ".join(workspace.done("status").split())
+    assert "no state folder at" in " ".join(workspace.run("status").stderr.split())
 
 
 class Stub(NamedTuple):
@@ -561,16 +576,54 @@ def test_a_server_is_believed_before_a_folder_of_this_machine(
     workspace: Workspace, server: Stub
 ) -> None:
     """Its shares are shown, what it rolled back is not promoted, and the difference is told."""
-    said = workspace.done("status", "digits", "--url", server.url)
+    result = workspace.run("status", "digits", "--url", server.url)
+    assert "is it the servers' folder?" in " ".join(result.stderr.split())
+    said = result.output
     assert "rolled back: 4 % of 900" in said
     assert "99     │ 100 %" in said
     refused = workspace.refused("promote", "digits", "canary", "--url", server.url)
     assert "version 2 of digits is rolled back" in refused
-    for output in (said, workspace.refused("clear", "digits", "--url", server.url)):
+    for output in (
+        said,
+        workspace.refused("clear", "digits", "--url", server.url),
+        workspace.refused("promote", "digits", "stable", "--url", server.url),
+    ):
         assert "is it the servers' folder? Set COHORT_STATE or --state" in " ".join(output.split())
     workspace.state.record("digits", Decision.now(2, "errors", "4 % of 900"))
     assert "Warning" not in workspace.done("status", "digits", "--url", server.url)
     assert "Cleared" in workspace.done("clear", "digits", "--url", server.url)
+
+
+@pytest.mark.parametrize(
+    ("ramp", "progress"),
+    [
+        (None, (1, 0, 0.0)),
+        ({"state": "soaking", "step": 2, "steps": [1, 5], "soaked_seconds": 7.0}, (1, 1, 7.0)),
+        ({"state": "rolled back", "step": 1, "steps": [1, 5], "soaked_seconds": 0.0}, (1, 0, 0.0)),
+        ({"state": "finished", "step": 2, "steps": [1, 5], "soaked_seconds": 0.0}, (1, 2, 0.0)),
+        ({"state": "promoted", "step": 2, "steps": [1, 5], "soaked_seconds": 0.0}, (1, 2, 0.0)),
+    ],
+)
+def test_how_far_a_ramp_is_is_read_from_a_server(
+    ramp: dict[str, object] | None, progress: tuple[int, int, float]
+) -> None:
+    """Counted from 0 here, from 1 there; one that is over is past its last step."""
+    assert progress_of({"ramp": ramp}) == RampProgress(*progress)
+
+
+def test_a_clear_that_cannot_be_written_is_told(workspace: Workspace) -> None:
+    """Nothing is said to be cleared."""
+    (workspace.folder / "state/rollouts/digits/2.json").mkdir(parents=True)
+    refused = workspace.refused("clear", "digits")
+    assert "cannot be written" in refused
+    assert "Cleared" not in refused
+
+
+def test_a_rollout_of_a_model_that_is_not_on_disk_is_not_ended(workspace: Workspace) -> None:
+    """It is not known which version would serve."""
+    rmtree(workspace.folder / "models/digits")
+    said = workspace.refused("promote", "digits", "stable", "--end")
+    assert "digits cannot be read in" in said
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from app.tensors import TensorSpec
 from tests.engines import ControlledEngine, X, make_catalog, make_entry, make_registry
 from tests.fakes import make_metrics
 from tests.planes import make_control_plane
+from tests.waiting import PATIENCE
 
 Z = TensorSpec("z", "FP32", (None, 2))
 
@@ -36,7 +37,9 @@ def test_a_process_whose_models_serve_is_ready_and_healthy() -> None:
     assert health["model_loaded"]
     assert health["models"] == {"m": {"1": "READY"}}
     assert health["problems"] == []
-    assert health["uptime_seconds"] >= 0
+    uptime = health["uptime_seconds"]
+    assert 0 <= uptime <= PATIENCE
+    assert uptime == round(uptime, 3)
 
 
 def test_a_failed_version_degrades_health_while_another_one_serves() -> None:

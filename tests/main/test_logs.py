@@ -6,19 +6,21 @@ import asyncio
 import json
 import logging
 import os
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 import structlog
 from structlog.typing import EventDict
 
-from app.access_log import AccessLog, Facts, json_lines
+from app.access_log import MAX_WAITING, AccessLog, Facts, json_lines
 from app.main import logs
 from app.main.logs import LogWriter
 from tests.pipes import fill
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 
 @pytest.fixture(autouse=True)
@@ -181,6 +183,47 @@ def test_each_line_has_its_own_time_and_facts() -> None:
     times = [datetime.fromisoformat(line["timestamp"]).timestamp() for line in lines]
     since = [at - times[0] for at in times]
     assert since == pytest.approx([0.0] * 6 + [60.5] * 6, abs=0.0021)
+
+
+def test_a_line_is_of_the_time_of_its_answer() -> None:
+    """As a clock on the wall has it."""
+    now = time.monotonic()
+    for ago in (0.0, 5000.0):
+        line = json.loads(json_lines([(now - ago, now - ago, 7, b"", Facts("GET", "/x", 404))]))
+        said = datetime.fromisoformat(line["timestamp"]).timestamp()
+        assert abs(time.time() - ago - said) < PATIENCE
+
+
+@pytest.mark.parametrize("text", ['a"b', "a\\b", "plain", 'both\\"'])
+def test_any_request_id_is_valid_json(text: str) -> None:
+    """It is the caller's."""
+    line = json.loads(json_lines([(1.0, 1.0, 7, text, Facts("GET", "/x", 404))]))
+    assert line["request_id"] == text
+
+
+def test_facts_are_those_of_what_answered() -> None:
+    """Where nothing did, there is no model."""
+    lease = SimpleNamespace(model="m", version="2", variant="canary")
+    assert Facts.of("POST", "/predict", 200, lease, "web") == Facts(
+        "POST", "/predict", 200, "m", "2", "canary", "web"
+    )
+    assert Facts.of("POST", "/predict", 404, None, "") == Facts("POST", "/predict", 404)
+
+
+async def test_lines_go_together_after_a_while_or_once_they_are_many() -> None:
+    """The thread that writes them is woken once for all."""
+    written: list[int] = []
+    access_log = AccessLog(lambda lines: written.append(len(lines)))
+    answered = (1.0, 0.5, 10, b"", Facts("POST", b"/predict", 200))
+    for _ in range(MAX_WAITING):
+        assert written == []
+        access_log.add(answered)
+    assert written == [MAX_WAITING]
+    for _ in range(3):
+        access_log.add(answered)
+    assert written == [MAX_WAITING]
+    await until(lambda: len(written) > 1)
+    assert written == [MAX_WAITING, 3]
 
 
 def test_lines_of_requests_for_people_are_text(capsys: pytest.CaptureFixture[str]) -> None:

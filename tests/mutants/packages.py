@@ -16,7 +16,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "app/rest/hot": ("tests/rest/hot",),
     "app/webhooks.py": ("tests/test_webhooks.py",),
     "app/webhook_secret.py": ("tests/test_webhooks.py",),
-    "app/main/notifications.py": ("tests/main/test_notifications.py",),
+    "app/main/notifications.py": ("tests/main/test_notifications.py", "tests/test_webhooks.py"),
     "app/access_log.py": ("tests/main/test_logs.py", "tests/main/test_request_lines.py"),
     "app/control_plane": ("tests/control_plane",),
     "app/cli/rollout_commands": ("tests/cli/test_rollout.py",),

@@ -125,6 +125,13 @@ def test_a_ramp_is_read_with_its_soak_times() -> None:
         assert rollout.rollout.variants["b"].weight == 0
 
 
+def test_all_weight_may_be_a_ramps() -> None:
+    """Only variants that nobody could ever be sent to are a mistake."""
+    text = ramped("ramp: [5%]").replace("weight: 1", "weight: 0")
+    rollout = parse_rollouts(text, "rollouts.yaml")["m"].rollout
+    assert rollout.at_step(0).shares() == {"a": 0.95, "b": 0.05}
+
+
 def ramped(keys: str, more: str = "guard: {max_error_rate_increase: 0.01}") -> str:
     """A rollout whose second variant has these keys."""
     variants = f"{{a: {{version: 1, weight: 1}}, b: {{version: 2, {keys}}}}}"
@@ -138,6 +145,7 @@ def ramped(keys: str, more: str = "guard: {max_error_rate_increase: 0.01}") -> s
         ("ramp: [5%, 100%]", "", "b.ramp", "below 100%"),
         ("ramp: [5%, 1%]", "", "b.ramp", "larger than the one before"),
         ("ramp: []", "", "b.ramp", "1 to 100 steps"),
+        (f"ramp: {[f'{step / 2}%' for step in range(1, 102)]}", "", "b.ramp", "1 to 100 steps"),
         ("ramp: 5%", "", "b.ramp", "must be a list"),
         ("ramp: [5%], weight: 1", "", "b.weight", "the ramp sets the share"),
         ("ramp: [5%], soak_minutes: [1, 2]", "", "b.soak_minutes", "each of the 1 steps, got 2"),

@@ -12,6 +12,7 @@ import pytest
 
 from app.rollouts import Decision, DecisionStore, Recorded
 from app.rollouts.decisions import KEPT
+from app.rollouts.ramp import RampProgress
 
 CANARY = Decision(2, "errors", "4.00% of 900 requests against 1.00%", "2026-05-01T10:00:00.000")
 
@@ -60,6 +61,17 @@ def test_a_clear_is_recorded_with_who_made_it(state: DecisionStore, tmp_path: Pa
     assert second
     assert second.startswith("a\\nb, 20")
     assert said == {"4": "", "5": "", "6": None}
+
+
+def test_a_ramps_record_of_another_release_is_left_alone(
+    state: DecisionStore, tmp_path: Path
+) -> None:
+    """What it says is not known here, so it may be further."""
+    assert state.move_ramp("m", "2.0123456789abcdef", RampProgress(1, 1, 0.0))
+    record = tmp_path / "state/rollouts/m/2.0123456789abcdef.ramp"
+    record.write_text('{"format": 2}')
+    assert state.move_ramp("m", "2.0123456789abcdef", RampProgress(1, 2, 0.0)) is False
+    assert record.read_text() == '{"format": 2}'
 
 
 def test_without_a_folder_nothing_is_decided(state: DecisionStore) -> None:

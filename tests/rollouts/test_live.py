@@ -68,9 +68,17 @@ def test_a_request_that_never_ran_is_told_of_nowhere() -> None:
     """It was rejected, or its caller left before."""
     said: list[object] = []
     observed = ObservedRequest("canary", 2, None, said.append)
-    observed.submitted(inputs(), [OUTPUT], lambda *_: None, tight_deadline=False)
+    replied = observed.submitted(inputs(), [OUTPUT], lambda *_: None, tight_deadline=False)
     observed.close(DeadlineExceeded(1.0), now=1.0, seconds=1.0)
+    replied(scores(), None)
     assert said == []
+
+
+def test_a_ramp_begins_at_its_first_step() -> None:
+    """Until it is known how far it was."""
+    ramp = "{stable: {version: 1, weight: 1}, canary: {version: 2, ramp: [1%, 50%]}}"
+    rig = LiveRig(f"variants: {ramp}, {ERRORS}")
+    assert rig.live.rollout.shares() == {"stable": 0.99, "canary": 0.01}
 
 
 def test_successes_count_on_their_side() -> None:

@@ -208,7 +208,9 @@ async def test_a_rollback_ends_a_ramp_and_a_clear_begins_it_again(tmp_path: Path
         await replica.watcher.sync()
         await replica.serve(500)
         assert (replica.share, replica.shown["state"]) == (0, "rolled back")
+        assert replica.shown["soaked_seconds"] == 0
     other.rollouts.clear("m")
+    assert (other.share, other.shown["step"]) == (1, 1)
     for replica in (other, one, other):
         await replica.watcher.sync()
     assert (one.share, other.share) == (1, 1)
@@ -225,6 +227,10 @@ async def test_a_ramp_that_was_taken_out_begins_anew(tmp_path: Path) -> None:
     assert replica.share == 5
     await replica.edit(RAMP.replace("25%", "30%"))
     assert replica.share == 1
+    await replica.edit(RAMP)
+    assert replica.share == 1
+    await replica.serve(60)
+    await replica.edit("n: {variants: {a: {version: 1, weight: 1}}}")
     await replica.edit(RAMP)
     assert replica.share == 1
 

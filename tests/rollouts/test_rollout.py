@@ -148,6 +148,19 @@ def test_models_split_their_callers_independently() -> None:
     assert 0.45 < same / len(KEYS) < 0.55
 
 
+def test_shares_that_are_all_named_leave_nothing_to_the_others() -> None:
+    """Not even where those had no weight before."""
+    variants = {
+        name: Variant(name, 1, weight) for name, weight in zip("abc", (1, 1, 0), strict=True)
+    }
+    rollout = Rollout("m", variants, "a").with_shares({"a": 30, "b": 70})
+    assert {name: one.weight for name, one in rollout.variants.items()} == {
+        "a": 30,
+        "b": 70,
+        "c": 0,
+    }
+
+
 def test_a_shadow_sees_its_sample_until_it_is_stopped() -> None:
     """All, none, or about a share of the requests."""
     rollout = split(1, shadow=Shadow(3, sample=0.2))

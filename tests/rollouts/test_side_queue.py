@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.errors import CohortError, NotReady
+from app.errors import CohortError, NotReady, Overloaded
 from app.registry import State
 from app.rollouts.side_queue import SideQueue
 from app.tensors import Arrays
@@ -67,3 +67,14 @@ def test_a_closed_side_queue_can_be_opened_again() -> None:
     assert here.queue(2).closed
     queue.submit(inputs(), nothing)
     assert len(here.engines[2].side_queues) == 2
+
+
+def test_copies_may_take_just_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is larger than that waits alone."""
+    size = sum(array.nbytes for array in inputs().values())
+    monkeypatch.setattr("app.rollouts.side_queue.MAX_WAITING_BYTES", 2 * size)
+    queue = queue_of(rig())
+    for _ in range(2):
+        queue.submit(inputs(), nothing)
+    with pytest.raises(Overloaded, match="too much memory"):
+        queue.submit(inputs(), nothing)

@@ -12,7 +12,7 @@ from threading import Event
 import pytest
 from structlog.testing import capture_logs
 
-from app.rollouts import Decision, DecisionStore, RolloutEvent, Rollouts
+from app.rollouts import Decision, DecisionStore, RolledBack, RolloutEvent, Rollouts
 from app.rollouts.watcher import RolloutWatcher, log_event
 from tests.waiting import PATIENCE, until
 
@@ -380,6 +380,47 @@ async def test_a_clear_in_the_folder_is_logged_with_who_made_it(
     (line,) = logged
     assert line["cleared_by"].startswith("alice on a-machine, 20")
     assert (line["event"], line["variants"], line["version"]) == ("rollback ended", ["b"], 2)
+
+
+async def test_a_rollout_that_is_taken_out_ends_its_decisions(
+    decided: Replica, tmp_path: Path
+) -> None:
+    """The file says that nobody is rolled back any more, and so does the folder."""
+    decided.write("n: {variants: {a: {version: 1, weight: 1}}}")
+    await decided.watcher.check_file()
+    await decided.watcher.step()
+    assert decided.state.read().decisions == {}
+    decided.write(TWO)
+    await decided.watcher.check_file()
+    assert decided.out == []
+
+
+async def test_a_problem_of_the_folder_is_logged_once_and_so_is_its_end(
+    decided: Replica, tmp_path: Path
+) -> None:
+    """Not at each look."""
+
+    async def logged() -> list[str]:
+        with capture_logs() as lines:
+            for _ in range(3):
+                await decided.watcher.step()
+        return [line["event"] for line in lines]
+
+    assert await logged() == []
+    (tmp_path / "state").rename(tmp_path / "away")
+    assert await logged() == ["state folder problem"]
+    (tmp_path / "away").rename(tmp_path / "state")
+    assert await logged() == ["state folder well again"]
+
+
+async def test_a_rollback_after_a_clear_is_another_incident(decided: Replica) -> None:
+    """Also before the folder has the clear: a receiver is to be told of both."""
+    decided.events.clear()
+    for _ in range(2):
+        decided.rollouts.clear("m")
+        decided.rollouts.roll_back("m", "b")
+    one, other = (event.incident for event in decided.events if isinstance(event, RolledBack))
+    assert one != other
 
 
 async def test_a_torn_record_is_mended_by_who_knows_it(decided: Replica, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ def parse_pairs(texts: tuple[str, ...]) -> dict[str, str]:
     """Split VARIANT=NUMBER at the sign, by variant. Raises BadParameter."""
     pairs: dict[str, str] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        if not (name and equals and value):
+        name, _, value = text.partition("=")
+        if not (name and value):
             raise click.BadParameter(f"must be VARIANT=NUMBER, got {text!r}")
         if name in pairs:
             raise click.BadParameter(f"{name} is given twice: {name}={pairs[name]} and {text}")

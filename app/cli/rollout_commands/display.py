@@ -128,8 +128,8 @@ def show_change(
     after: Rollout,
     decisions: Mapping[int, Decision],
     *,
-    step: int = 0,
-    ended: bool = False,
+    step: int,
+    ended: bool,
 ) -> None:
     """Print what an edit changes, as a diff, and the share of callers it moves.
 
