@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import signal
+import ssl
 import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -292,14 +293,21 @@ def answering(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
 
 
 @contextmanager
-def saying(answer: bytes, port: int = 0) -> Iterator[int]:
-    """Somebody who says `answer` to whatever is asked, and closes the connection; the port."""
+def saying(answer: bytes, port: int = 0, *, tls: ssl.SSLContext | None = None) -> Iterator[int]:
+    """Somebody who says `answer` to whatever is asked, and closes the connection; the port.
+
+    tls: What proves who it is; default: it speaks no TLS.
+    """
 
     class Say(BaseRequestHandler):
         def handle(self) -> None:
-            with suppress(OSError):  # whoever asked may not listen to the end
-                self.request.recv(65536)
-                self.request.sendall(answer)
+            plain = self.request
+            with (
+                suppress(OSError),  # whoever asked may not listen to the end
+                tls.wrap_socket(plain, server_side=True) if tls else plain as connection,
+            ):
+                connection.recv(65536)
+                connection.sendall(answer)
 
     class Server(ThreadingTCPServer):
         allow_reuse_address = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
@@ -76,12 +77,14 @@ def not_ready(fleet: Fleet, folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def garbage(answer: bytes, fleet: Fleet, folder: Path) -> Iterator[None]:
+def garbage(
+    answer: bytes, fleet: Fleet, folder: Path, *, tls: ssl.SSLContext | None = None
+) -> Iterator[None]:
     """Something else is on its ports, and says `answer` to all."""
 
     with dead(fleet, folder), ExitStack() as stack:
         for port in (fleet.ports[0], fleet.grpc_ports[0]):
-            stack.enter_context(saying(answer, port))
+            stack.enter_context(saying(answer, port, tls=tls))
         yield
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import ssl
 import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -25,7 +26,7 @@ from tests.deploy.balancers import Balancer, Fleet, Start, fleet, haproxy, nginx
 from tests.e2e.processes import ROOT
 from tests.incidents.callers import calling
 from tests.incidents.conftest import ALL
-from tests.incidents.faults import FAULTS, Fault
+from tests.incidents.faults import FAULTS, Fault, garbage
 from tests.waiting import PATIENCE, until
 
 SECONDS = 6 if ALL else 3
@@ -142,6 +143,22 @@ async def test_bytes_that_are_no_http_were_passed_on(
     """
     with tls_nginx(tls_replicas.ports, tmp_path, grpc=tls_replicas.grpc_ports) as balancer:
         await nobody_fails(balancer, FAULTS[name], tls_replicas, tmp_path / "fault")
+
+
+@pytest.mark.long
+async def test_somebody_else_had_a_replicas_address(
+    tls_replicas: Fleet, tls_nginx: Start, tmp_path: Path
+) -> None:
+    """What speaks HTTP over TLS, in the name of `cohort`, by a certificate that somebody else has
+    signed, is not believed: its answers reach no caller.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    trustme.CA().issue_cert("cohort").configure_cert(context)
+    page = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n<p/>"
+    with tls_nginx(tls_replicas.ports, tmp_path, grpc=tls_replicas.grpc_ports) as balancer:
+        fault = partial(garbage, page, tls=context)
+        await nobody_fails(balancer, fault, tls_replicas, tmp_path / "fault")
 
 
 @pytest.mark.long
