@@ -201,7 +201,7 @@ async def test_a_dead_or_slow_receiver_holds_up_nobody_else(receivers: list[Rece
     """Neither the others, nor who sends; what is too many or too old is counted."""
     slow, good = receiver(receivers, 0), receiver(receivers, 200)
     dead = f"127.0.0.1:{free_port()}"
-    retrying = Retrying(0.2, 0.01, 0.02, give_up_after=0.5, most_waiting=3)
+    retrying = Retrying(1.0, 0.01, 0.02, give_up_after=0.5, most_waiting=3)
     async with sending(slow.url, f"http://{dead}/", good.url, retrying=retrying) as webhooks:
         for number in range(3):
             webhooks.send(note(f"msg_{number}"))
