@@ -17,6 +17,7 @@ from grafana_foundation_sdk.builders import (
     heatmap,
     prometheus,
     stat,
+    statetimeline,
     table,
     timeseries,
 )
@@ -24,10 +25,15 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common as options
 from grafana_foundation_sdk.models.dashboard import (
     DashboardCursorSync,
+    DashboardSpecialValueMapOptions,
     DataSourceRef,
     DynamicConfigValue,
+    SpecialValueMap,
+    SpecialValueMatch,
     Threshold,
     ThresholdsMode,
+    ValueMap,
+    ValueMappingResult,
     VariableOption,
     VariableRefresh,
     VariableSort,
@@ -36,7 +42,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="prometheus")
 
-Kind = Literal["number", "lines", "stack", "table", "heatmap"]
+Kind = Literal["number", "lines", "stack", "table", "heatmap", "timeline"]
 WIDTH = 24
 
 
@@ -61,7 +67,8 @@ class Panel:
     """`description` says how to read it; `unit` is Grafana's name for one.
 
     Lines are drawn at `thresholds`, where a limit is the same for all; one that differs is a query
-    whose legend ends with "objective" or "limit". `link` is where a click on a series leads.
+    whose legend ends with "objective" or "limit". `link` is where a click on a series leads. A
+    number below `least` is red. A timeline shows when each series was 1, and when 0.
     """
 
     title: str
@@ -72,6 +79,7 @@ class Panel:
     width: int = 12
     decimals: int | None = None
     thresholds: Sequence[float] = ()
+    least: float | None = None
     link: Link | None = None
 
     @property
@@ -201,7 +209,7 @@ def _annotation(event: Event) -> dict[str, Any]:
     }
 
 
-_Builder = stat.Panel | table.Panel | timeseries.Panel | heatmap.Panel
+_Builder = stat.Panel | table.Panel | timeseries.Panel | heatmap.Panel | statetimeline.Panel
 
 
 def _panel(panel: Panel, number: int) -> _Builder:
@@ -209,14 +217,18 @@ def _panel(panel: Panel, number: int) -> _Builder:
     if panel.kind == "number":
         builder = (
             stat.Panel()
-            .color_mode(options.BigValueColorMode.NONE)
+            .color_mode(options.BigValueColorMode.VALUE)
             .graph_mode(options.BigValueGraphMode.NONE)
             .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+            .thresholds(_at_least(panel.least))
+            .mappings([_NO_REQUESTS])
         )
     elif panel.kind == "table":
         builder = table.Panel().override_by_name("Time", [_HIDDEN])
     elif panel.kind == "heatmap":
         builder = heatmap.Panel()
+    elif panel.kind == "timeline":
+        builder = statetimeline.Panel().mappings([_WELL])
     else:
         builder = timeseries.Panel().fill_opacity(5).legend(_legend()).tooltip(_tooltip())
         builder.override_by_regexp("/(objective|limit)$/", _LIMIT)
@@ -237,8 +249,6 @@ def _panel(panel: Panel, number: int) -> _Builder:
         .span(panel.width)
         .height(panel.height)
     )
-    if panel.kind == "number" and panel.thresholds:
-        builder.thresholds(_thresholds(panel))
     if panel.link is not None:
         builder.data_links([dashboard.DashboardLink(panel.link.title).url(panel.link.url)])
     if panel.decimals is not None:
@@ -256,11 +266,35 @@ _LIMIT = [
 """How a line is drawn that others are to stay below."""
 
 
+_NO_REQUESTS = SpecialValueMap(
+    DashboardSpecialValueMapOptions(
+        SpecialValueMatch.NA_N, ValueMappingResult("no requests", "text")
+    )
+)
+"""A share of nothing."""
+
+_WELL = ValueMap(
+    {
+        "0": ValueMappingResult("no", "red", index=0),
+        "1": ValueMappingResult("yes", "green", index=1),
+    }
+)
+
+
 def _thresholds(panel: Panel) -> dashboard.ThresholdsConfig:
     colors = ["orange", "red"] if len(panel.thresholds) > 1 else ["red"]
-    steps = [Threshold(value=None, color="green")]
-    steps += [Threshold(at, color) for at, color in zip(panel.thresholds, colors, strict=True)]
-    return dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps)
+    above = [Threshold(at, color) for at, color in zip(panel.thresholds, colors, strict=True)]
+    return _steps(Threshold(None, "green"), *above)
+
+
+def _at_least(least: float | None) -> dashboard.ThresholdsConfig:
+    if least is None:
+        return _steps(Threshold(None, "text"))
+    return _steps(Threshold(None, "red"), Threshold(least, "green"))
+
+
+def _steps(*steps: Threshold) -> dashboard.ThresholdsConfig:
+    return dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(list(steps))
 
 
 _HIDDEN = DynamicConfigValue(id_val="custom.hidden", value=True)

@@ -94,12 +94,16 @@ def draw(axes: Axes, panel: Panel, series: Series) -> None:
     """One panel."""
     axes.set_title(panel.title, fontsize=9, loc="left")
     for name, (times, values) in sorted(series.items()):
+        if panel.kind == "timeline":
+            colors = ["green" if value else "red" for value in values]
+            axes.scatter(times, [name] * len(times), c=colors, marker="s", linewidths=0)
+            continue
         limit = {"linestyle": "--", "color": "red"} if LIMIT.search(name) else {}
         axes.plot(times, values, label=name, linewidth=1, **limit)
     for at in panel.thresholds:
         axes.axhline(at, linestyle="--", color="red", linewidth=0.7)
     axes.set_xlim(0, SECONDS)
-    if all(
+    if panel.kind != "timeline" and all(
         value >= 0 for _, values in series.values() for value in values if not math.isnan(value)
     ):
         axes.set_ylim(bottom=0)
@@ -107,7 +111,7 @@ def draw(axes: Axes, panel: Panel, series: Series) -> None:
     axes.grid(visible=True, alpha=0.3)
     if panel.unit in FORMATS:
         axes.yaxis.set_major_formatter(FORMATS[panel.unit])
-    if any(series):
+    if any(series) and panel.kind != "timeline":
         axes.legend(fontsize=6, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
 
 

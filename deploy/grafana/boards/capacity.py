@@ -78,6 +78,19 @@ CAPACITY = Board(
             "s",
         ),
         Panel(
+            "Share of requests by replica",
+            "What balancers give to each. One that gets less is slower, or was away.",
+            [
+                Query(
+                    f"{rate('model_inference_total', ON_REPLICAS, by='instance')}"
+                    f" / on () group_left () {rate('model_inference_total', ON_REPLICAS)}",
+                    "{{instance}}",
+                )
+            ],
+            "percentunit",
+            kind="stack",
+        ),
+        Panel(
             "Rows",
             "A second, through all runs, by model.",
             [Query(rate("model_batch_rows_sum", ON_REPLICAS, by="model"), "{{model}}")],

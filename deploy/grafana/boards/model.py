@@ -138,6 +138,13 @@ MODEL = Board(
             ],
         ),
         Panel(
+            "Rows of runs",
+            "How many runs a second had how many rows, over all versions: whether most are full, "
+            "or a few are and most are not.",
+            [Query(rate("model_batch_rows_bucket", OF_MODEL, by="le"), "{{le}}")],
+            kind="heatmap",
+        ),
+        Panel(
             "Padding",
             "The share of a run's elements that are filling.",
             [Query(mean("model_padding_ratio", OF_MODEL, by="version"), "{{version}}")],

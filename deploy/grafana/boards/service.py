@@ -49,6 +49,7 @@ SERVICE = Board(
             kind="number",
             width=5,
             decimals=3,
+            least=0.999,
         ),
         Panel(
             "Error budget left",
@@ -63,6 +64,7 @@ SERVICE = Board(
             kind="number",
             width=5,
             decimals=1,
+            least=0,
         ),
         Panel(
             "95 of 100 answered within",
@@ -71,6 +73,21 @@ SERVICE = Board(
             "s",
             kind="number",
             width=5,
+        ),
+        Panel(
+            "Models that serve",
+            "On every replica: not while one of them has no version of it that answers.",
+            [Query(f"min by (model) (model_serves{{{ON_REPLICAS}}})", "{{model}}")],
+            kind="timeline",
+            link=TO_MODEL,
+        ),
+        Panel(
+            "Failures among valid requests",
+            "The share by model, over five minutes. 0.1 % spends the budget in 30 days.",
+            [Query("model:failure_ratio:rate5m", "{{model}}")],
+            "percentunit",
+            thresholds=(0.001,),
+            link=TO_MODEL,
         ),
         Panel(
             "Requests by model",
