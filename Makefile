@@ -72,7 +72,7 @@ incidents: $(VENV)/dev.stamp packages  ## Live through every incident of tests/i
 	@INCIDENTS=all $(VENV)/bin/python -m pytest -q tests/incidents $(ARGS)
 
 recorded: $(VENV)/dev.stamp packages  ## Fire alerts on purpose, and write what the series did as promtool's cases
-	@INCIDENTS=all INCIDENTS_RECORD=1 $(VENV)/bin/python -m pytest -q tests/incidents/test_alerts.py
+	@INCIDENTS=all INCIDENTS_RECORD=1 $(VENV)/bin/python -m pytest -q tests/incidents/test_alerts*.py
 
 fuzz: $(VENV)/dev.stamp  ## Send mutated bytes to all that reads a caller's (ARGS="--seconds 600", ARGS="--replay FILE")
 	@$(VENV)/bin/python -m tests.fuzz $(ARGS)

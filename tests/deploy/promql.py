@@ -31,6 +31,15 @@ def metrics_in(expression: str) -> set[str]:
     return {name for name in names if name.lower() not in NOT_METRICS}
 
 
+def selectors_in(expression: str) -> list[str]:
+    """The same with the labels that it asks for, as often as it does."""
+    return [
+        selector
+        for name in sorted(metrics_in(expression))
+        for selector in re.findall(rf"(?<![\w:]){name}(?![\w:])(?:\{{[^}}]*\}})?", expression)
+    ]
+
+
 def metrics_of(exposition: str) -> set[str]:
     """The names of the samples that a text exposition has or will have."""
     return {

@@ -27,7 +27,13 @@ from app.metrics import DURATION_BUCKETS
 from deploy.grafana import BOARDS
 from tests.deploy.fleet import Asked, Fleet, Timed, ask, ask_one_by_one, fleet, leave, roll_back
 from tests.deploy.prometheus import DEPLOY, RULES, Sample, read_yaml
-from tests.deploy.promql import OF_PROMETHEUS, documented_metrics, metrics_in, metrics_of
+from tests.deploy.promql import (
+    OF_PROMETHEUS,
+    documented_metrics,
+    metrics_in,
+    metrics_of,
+    selectors_in,
+)
 from tests.waiting import wait_until
 
 FOLDER = DEPLOY / "grafana"
@@ -292,11 +298,10 @@ def test_every_selector_of_the_rules_matches_something(watched: Watched) -> None
     for path in RULES:
         for group in read_yaml(path)["groups"]:
             for rule in group["rules"]:
-                for name in metrics_in(rule["expr"]):
-                    for labels in re.findall(rf"(?<![\w:]){name}(\{{[^}}]*\}}|)", rule["expr"]):
-                        elsewhere = name.startswith(ELSEWHERE) or "balancer" in labels
-                        if ":" not in name and not elsewhere:
-                            assert watched.fleet.watched.query(name + labels), (rule, labels)
+                for selector in selectors_in(rule["expr"]):
+                    elsewhere = selector.startswith(ELSEWHERE) or "balancer" in selector
+                    if ":" not in selector.partition("{")[0] and not elsewhere:
+                        assert watched.fleet.watched.query(selector), (rule, selector)
 
 
 def test_every_recording_rule_has_a_value(watched: Watched) -> None:

@@ -42,6 +42,7 @@ from tests.e2e.processes import MODELS, ROOT, cohort
 
 FOLDER = DEPLOY / "prometheus"
 CASES = sorted((FOLDER / "tests").glob("*.yml"))
+TESTS: dict[str, list[dict[str, Any]]] = {path.stem: read_yaml(path)["tests"] for path in CASES}
 RUNBOOK = ROOT / "docs" / "runbook.md"
 
 ALL: list[dict[str, Any]] = [
@@ -94,8 +95,8 @@ def test_every_alert_has_a_case_of_either_kind(alert: Mapping[str, Any]) -> None
     """One where it fires and one, on the same metrics, where it does not."""
     severity = alert["labels"]["severity"]
     fires, silent = 0, 0
-    for path in CASES:
-        for case in read_yaml(path)["tests"]:
+    for tests in TESTS.values():
+        for case in tests:
             given = {series["series"].partition("{")[0] for series in case["input_series"]}
             for look in case.get("alert_rule_test", ()):
                 if look["alertname"] != alert["alert"]:
@@ -105,6 +106,30 @@ def test_every_alert_has_a_case_of_either_kind(alert: Mapping[str, Any]) -> None
                 silent += severity not in expected and given >= sources(alert["expr"])
     assert fires, "no case in which it fires"
     assert silent, "no case in which it does not"
+
+
+PAGES_RIGHTLY = (
+    "CohortLatencyBudgetBurn",
+    "CohortRefusedRunsBudgetBurn",
+    "CohortCallersBudgetBurn",
+    "CohortHalfOfReplicas",
+    "CohortLastReplica",
+    "CohortModelUnavailable",
+    "CohortNotReady",
+    "CohortProviderFallback",
+    "CohortStateFolder",
+    "CohortVersionHeldBack",
+    "CohortVersionUnavailable",
+    "CohortWebhooksFail",
+)
+
+
+@pytest.mark.parametrize("alert", PAGES_RIGHTLY)
+def test_what_once_paged_wrongly_or_not_at_all_was_recorded(alert: str) -> None:
+    """By `make recorded`, from real processes: where it fires, and where it is to be silent."""
+    names = [case["name"] for case in TESTS["recorded"]]
+    assert any(name.startswith(f"{alert} fires: ") for name in names)
+    assert any(name.startswith(f"{alert} is silent: ") for name in names)
 
 
 def headings(page: Path) -> dict[str, str]:

@@ -21,7 +21,7 @@ from tests.e2e.broken_digits import copy_digits, save_broken
 from tests.e2e.load import Outcome, encode, send, under_load
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.e2e.scrape import Scrape
-from tests.test_webhooks import Receiver
+from tests.receiver import Receiver
 from tests.waiting import until, wait_until
 
 TOKEN = {"authorization": "Bearer secret"}

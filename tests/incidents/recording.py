@@ -1,141 +1,207 @@
-"""What an incident did to the series, as a case for promtool: `make recorded`.
+"""What real processes did to the series, as cases for promtool: `make recorded`.
 
-A replica is scraped twice a second here, and every 15 s where somebody is woken: the samples are
-replayed at that pace. The state at the moment the alert fired, and that after the cure, are held
-for as long as the longest alert waits.
+A replica is scraped every second here, and every 15 s where somebody is woken: the samples are
+replayed at that pace, by the rules as they are. A case either fires its alert and ends with the
+cure, or is silent from its beginning to its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tests.deploy.prometheus import DEPLOY, RULES, read_yaml, write_yaml
-from tests.deploy.promql import OF_PROMETHEUS, metrics_in
-
-if TYPE_CHECKING:
-    from tests.incidents.scenes import Alert
+from tests.deploy.prometheus import DEPLOY, RULES, Prometheus, read_yaml, write_yaml
+from tests.deploy.promql import selectors_in
 
 FILE = DEPLOY / "prometheus" / "tests" / "recorded.yml"
+PACE = 15
+"""Seconds between two scrapes in the cases."""
 HELD = 45
-"""Scrapes for which a state is held: more than the ten minutes that an alert waits at most."""
+"""Scrapes for which what fires is held: more than the ten minutes that an alert waits at most."""
+AFTER = 65
+"""And what is there at the end: more than the quarter of an hour that alerts look back."""
+AFTER_BURNING = 130
+"""More than the half hour for which a budget burns on without requests."""
+LOOKS_EVERY = 60
+"""Seconds between two evaluations of the rules: there are many, and all cases want them."""
 
-Recorded = dict[str, Any]
+ASKED = bool(os.environ.get("INCIDENTS_RECORD"))
+"""Whether what happens is to be written down."""
+
+HEAD = """# yamllint disable
+# promtool test rules recorded.yml: what real servers did to the series, written by `make recorded`.
+"""
 
 _RULES: list[dict[str, Any]] = [
     rule for path in RULES for group in read_yaml(path)["groups"] for rule in group["rules"]
 ]
+_FORMULAS: dict[str, str] = {rule["record"]: rule["expr"] for rule in _RULES if "record" in rule}
+
+Case = dict[str, Any]
 
 
-def sources(expression: str) -> set[str]:
-    """The metrics that an expression comes down to, through recording rules."""
-    recorded = {rule["record"]: rule["expr"] for rule in _RULES if "record" in rule}
-    found: set[str] = set()
-    for name in metrics_in(expression):
-        found |= sources(recorded[name]) if ":" in name else {name}
-    return found
+@dataclass
+class Recorder:
+    """Writes down what happens from now on to the series that an alert looks at.
+
+    watched: The Prometheus that has them.
+    alert: Its name.
+    seconds: Between two scrapes.
+    """
+
+    watched: Prometheus
+    alert: str
+    seconds: float
+    began: float = field(init=False)
+    end: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began = self.end = self._now()
+
+    def fires(self, at: float, labels: Mapping[str, str]) -> Case:
+        """It fired `at` a time of day with `labels`, and ended with a cure that is over by now."""
+        self.end = self._now()
+        place = self._place(at)
+        # A budget burns by what goes on, so that nothing can be held.
+        burns = self.alert.endswith("BudgetBurn")
+        held, after = (0, AFTER_BURNING) if burns else (HELD, AFTER)
+        series = self._series(place, held, after)
+        looked = place + (held or LOOKS_EVERY // PACE)
+        named = ",".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
+        firing = _firing(self.alert, labels["severity"])
+        samples = [{"labels": f'ALERTS{{alertstate="firing",{named}}}', "value": 1}]
+        return self._case(
+            f"fires: {_test()}",
+            series,
+            [(firing, looked, samples), (firing, self._place(self.end) + held + after, [])],
+        )
+
+    def silent(self, what: str) -> Case:
+        """It did not fire from the beginning until now, while `what` happened."""
+        self.end = self._now()
+        ever = f"count_over_time({_firing(self.alert)}[1d])"
+        return self._case(
+            f"is silent: {what}",
+            self._series(0, 0, AFTER),
+            [(ever, self._place(self.end) + AFTER, [])],
+        )
+
+    def _case(
+        self, what: str, series: Mapping[str, str], looks: Sequence[tuple[str, int, object]]
+    ) -> Case:
+        case = {
+            "name": f"{self.alert} {what}",
+            "interval": f"{PACE}s",
+            "input_series": [{"series": one, "values": text} for one, text in series.items()],
+            "promql_expr_test": [
+                {"expr": expression, "eval_time": f"{place * PACE}s", "exp_samples": samples}
+                for expression, place, samples in looks
+            ],
+        }
+        return _lettered(case)
+
+    def _series(self, place: int, held: int, after: int) -> dict[str, str]:
+        """All series that the alert looks at.
+
+        What was at `place` is `held` for so many scrapes, what there is at the end `after` it.
+        """
+        found = {}
+        for selector in sorted(_selectors(self.alert)):
+            query = f"{selector}[{self.end - self.began + 1:.0f}s]"
+            data = self.watched.get("query", query=query, time=f"{self.end:.3f}")
+            for one in data["result"]:
+                name = one["metric"].pop("__name__")
+                labels = ",".join(f'{key}="{text}"' for key, text in sorted(one["metric"].items()))
+                values = self._values(one["values"])
+                values[place:place] = [values[place]] * held
+                found[f"{name}{{{labels}}}"] = _notation([*values, *[values[-1]] * after])
+        return found
+
+    def _values(self, samples: Sequence[tuple[float, str]]) -> list[str | None]:
+        """One for each scrape since the beginning, None where there was none."""
+        values: list[str | None] = [None] * (self._place(self.end) + 1)
+        for at, value in samples:
+            values[min(max(self._place(at), 0), len(values) - 1)] = value
+        for place, one in enumerate(values[1:-2], 1):  # scrapes are not always so far apart
+            if one is None and any(values[place + 1 : place + 3]):
+                values[place] = values[place - 1]
+        values[0], values[-1] = values[0] or values[1], values[-1] or values[-2]
+        return values
+
+    def _place(self, at: float) -> int:
+        return round((at - self.began) / self.seconds)
+
+    def _now(self) -> float:
+        (sample,) = self.watched.query("time()")
+        return sample.value
 
 
-def record(alert: Alert, seconds: float) -> Recorded:
-    """The case: the alert fires by the series as they were, and does not by those after."""
-    end = _now(alert)
-    expressions = [one["expr"] for one in _RULES if one.get("alert") == alert.name]
-    names = {name for one in expressions for name in sources(one)} - (OF_PROMETHEUS - {"up"})
-    looks = f"[{end - alert.began + 1:.0f}s]"
-    series = {}
-    for name in sorted(names):
-        found = alert.watched.get("query", query=f"{name}{looks}", time=f"{end:.3f}")
-        for one in found["result"]:
-            labels = {key: value for key, value in one["metric"].items() if key != "__name__"}
-            series[_series(name, labels)] = _values(one["values"], alert, end, seconds)
-    first = round((alert.fired - alert.began) / seconds) + HELD
-    last = first + round((end - alert.fired) / seconds) + HELD
-    labels = {key: value for key, value in alert.labels.items() if key != "alertname"}
-    return {
-        "name": f"{alert.name}, recorded",
-        "interval": "15s",
-        "input_series": [{"series": one, "values": text} for one, text in series.items()],
-        "alert_rule_test": [
-            {
-                "alertname": alert.name,
-                "eval_time": f"{first * 15}s",
-                "exp_alerts": [
-                    {
-                        "exp_labels": _named(labels),
-                        "exp_annotations": {
-                            key: _without_ports(text) for key, text in alert.annotations.items()
-                        },
-                    }
-                ],
-            },
-            {"alertname": alert.name, "eval_time": f"{last * 15}s", "exp_alerts": []},
-        ],
-    }
-
-
-def write(cases: Sequence[Recorded]) -> None:
+def write(cases: Sequence[Case]) -> None:
     """Write all cases, in place of those that there were."""
-    ordered = sorted(cases, key=lambda case: str(case["name"]))
+    groups = [group["name"] for path in RULES for group in read_yaml(path)["groups"]]
     write_yaml(
         FILE,
         {
-            "evaluation_interval": "15s",
-            "group_eval_order": ["cohort-requests", "cohort-replicas"],
+            "evaluation_interval": f"{LOOKS_EVERY}s",
+            "group_eval_order": sorted(groups, key=lambda name: name.endswith("-alerts")),
             "rule_files": [f"../rules/{path.name}" for path in RULES],
-            "tests": ordered,
+            "tests": sorted(cases, key=lambda case: str(case["name"])),
         },
     )
-    text = FILE.read_text()
-    FILE.write_text(
-        "# yamllint disable\n"
-        "# promtool test rules recorded.yml: the series of real incidents, by `make recorded`.\n"
-        + text
-    )
+    FILE.write_text(HEAD + FILE.read_text())
 
 
-_letters: dict[str, str] = {}
+def _selectors(alert: str) -> set[str]:
+    """What an alert comes down to through recording rules: metrics, with their labels."""
+    found: set[str] = set()
+    waiting = [rule["expr"] for rule in _RULES if rule.get("alert") == alert]
+    while waiting:
+        for selector in selectors_in(waiting.pop()):
+            name = selector.partition("{")[0]
+            if name in _FORMULAS:
+                waiting.append(_FORMULAS[name])
+            else:
+                found.add(selector)
+    return found
 
 
-def _named(labels: dict[str, str]) -> dict[str, str]:
-    """With a letter in place of an address, which is another each time."""
-    if "instance" in labels:
-        letter = _letters.setdefault(labels["instance"], chr(ord("a") + len(_letters)))
-        return {**labels, "instance": letter}
-    return labels
+def _firing(alert: str, severity: str = "") -> str:
+    of = f',severity="{severity}"' if severity else ""
+    return f'ALERTS{{alertname="{alert}",alertstate="firing"{of}}}'
 
 
-def _without_ports(text: str) -> str:
-    for address, letter in _letters.items():
-        text = text.replace(address, letter)
-    return text
+def _test() -> str:
+    """The name of the test that runs, in words."""
+    name = os.environ["PYTEST_CURRENT_TEST"].partition("::test_")[2].partition(" ")[0]
+    return name.replace("_", " ").replace("[", " (").replace("]", ")")
 
 
-def _series(name: str, labels: dict[str, str]) -> str:
-    written = ",".join(f'{key}="{value}"' for key, value in sorted(_named(labels).items()))
-    return f"{name}{{{written}}}"
+def _lettered(case: Case) -> Case:
+    """With a letter in place of each address, which is another each time."""
+    addresses = sorted(set(re.findall(r"127\.0\.0\.1:\d+", repr(case))))
+    letters = dict(zip(addresses, "abcdefgh", strict=False))
+
+    def named(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: named(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [named(one) for one in value]
+        if isinstance(value, str):
+            return re.sub(r"127\.0\.0\.1:\d+", lambda found: letters[found[0]], value)
+        return value
+
+    renamed: Case = named(case)
+    return renamed
 
 
-def _now(alert: Alert) -> float:
-    (sample,) = alert.watched.query("time()")
-    return sample.value
-
-
-def _values(samples: list[tuple[float, str]], alert: Alert, end: float, seconds: float) -> str:
-    """The samples in promtool's notation, one for each scrape."""
-    count = round((end - alert.began) / seconds) + 1
-    values: list[str | None] = [None] * count
-    for at, value in samples:
-        values[min(max(round((at - alert.began) / seconds), 0), count - 1)] = value
-    for place, one in enumerate(values[1:-2], 1):  # scrapes are not always so far apart
-        if one is None and any(values[place + 1 : place + 3]):
-            values[place] = values[place - 1]
-    values[0], values[-1] = values[0] or values[1], values[-1] or values[-2]
-    fired = round((alert.fired - alert.began) / seconds)
-    held = [*values[: fired + 1], *[values[fired]] * HELD, *values[fired + 1 :]]
-    held += [held[-1]] * HELD
+def _notation(values: Sequence[str | None]) -> str:
+    """As promtool has them: a value and how often it is there again."""
     words: list[str] = []
-    for one, same in groupby(held):
+    for one, same in groupby(values):
         times = len(list(same))
         if one is None:
             words += ["stale", f"_x{times - 1}"] if words and times > 1 else [f"_x{times}"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -13,10 +15,14 @@ import httpx
 
 from tests.deploy.prometheus import Prometheus, configuration, hurried_rules, prometheus
 from tests.e2e.processes import Cohort, cohort, free_port
-from tests.incidents.recording import Recorded, record
+from tests.incidents import runbook
+from tests.incidents.recording import ASKED, Case, Recorder
+from tests.waiting import wait_until
 
-SECONDS = 0.5
+SECONDS = 1.0
 """Between two scrapes."""
+TOKEN = "secret"
+"""Of operators."""
 
 
 class Replica:
@@ -24,7 +30,7 @@ class Replica:
 
     def __init__(self, models: Path, folder: Path, **settings: Any) -> None:
         self.port = free_port()
-        self._models, self._folder, self._settings = models, folder, settings
+        self.models, self.folder, self._settings = models, folder, settings
         self._open = ExitStack()
         folder.mkdir(exist_ok=True)
         self.server: Cohort
@@ -35,40 +41,44 @@ class Replica:
 
     def start(self, *, ready: bool = True) -> None:
         """Start it; what ran before has to have ended."""
-        started = cohort(self._models, self._folder, ready=ready, port=self.port, **self._settings)
+        settings = {"admin_token": TOKEN, **self._settings}
+        started = cohort(self.models, self.folder, ready=ready, port=self.port, **settings)
         self.server = self._open.enter_context(started)
+
+    def hang(self) -> None:
+        """Stop it, so that it neither answers nor takes SIGTERM."""
+        self.server.process.send_signal(signal.SIGSTOP)
 
     def close(self) -> None:
         """End all that it started."""
         self._open.close()
 
-    def health(self) -> dict[str, Any]:
-        """What `curl R/health` shows."""
-        health: dict[str, Any] = self.server.get("/health").json()
-        return health
-
 
 @dataclass
 class Alert:
-    """An alert that an incident is to fire, and its cure to end."""
+    """An alert that an incident is to fire, and that is to end with the cure in the runbook."""
 
     name: str
     watched: Prometheus
-    began: float = field(default_factory=time)
+    replica: Replica
     fired: float = 0.0
     labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
 
     def fires(self, severity: str) -> None:
         """Wait until it does."""
         wanted = f'ALERTS{{alertname="{self.name}",alertstate="firing",severity="{severity}"}}'
-        self.watched.wait_for(wanted)
-        (alert,) = (
-            one
-            for one in self.watched.get("alerts")["alerts"]
-            if one["labels"]["alertname"] == self.name and one["labels"]["severity"] == severity
-        )
-        self.labels, self.annotations, self.fired = alert["labels"], alert["annotations"], time()
+        labels = dict(self.watched.wait_for(wanted)[0].labels)
+        for name in ("__name__", "alertstate"):
+            labels.pop(name)
+        self.labels = labels
+        self._goes_on()
+        self.fired = time()
+        self._goes_on()
+
+    def _goes_on(self) -> None:
+        """Let Prometheus see it twice more, where that is to be written down."""
+        until = time() + (2 * SECONDS if ASKED else 0)
+        self.watched.wait_for(f"vector(time()) >= {until}")
 
     def ends(self) -> None:
         """Wait until it does."""
@@ -80,30 +90,74 @@ class Alert:
         self.watched.wait_for(f"min(timestamp(service:replicas_ready:count)) > {now + 2 * SECONDS}")
         assert not self.watched.query(f'ALERTS{{alertname="{self.name}"}}')
 
+    def quoted(self, text: str) -> str:
+        """What is copied from its entry in the runbook."""
+        return runbook.quoted(self.name, text)
+
+    def run(self, command: str, *, replica: Replica | None = None) -> str:
+        """What a command of its entry prints, about a replica and what the alert names."""
+        asked = replica or self.replica
+        return runbook.run(
+            self.name,
+            command,
+            R=f"http://{asked.address}",
+            pid=asked.server.process.pid,
+            COHORT_ADMIN_TOKEN=TOKEN,
+            COHORT_MODELS=asked.models,
+            COHORT_STATE=asked.folder / "state",
+            **self.labels,
+        )
+
+    def logged(self, event: str) -> dict[str, Any]:
+        """The last such line in the log, which its entry tells of; waits for it."""
+        self.quoted(event)
+
+        def found() -> list[dict[str, Any]]:
+            lines = self.replica.server.logged.splitlines(keepends=True)
+            told = [json.loads(line) for line in lines if line.endswith("\n")]
+            return [line for line in told if line["event"] == event]
+
+        return wait_until(found)[-1]
+
 
 @dataclass
 class Scene:
     """One replica, and the Prometheus that watches it."""
 
-    models: Path
     replica: Replica
     watched: Prometheus
-    recorded: list[Recorded] = field(default_factory=list)
+    recorded: list[Case] = field(default_factory=list)
 
     @contextmanager
-    def incident(self, name: str, *, keep: bool = True) -> Iterator[Alert]:
-        """An incident that fires `name` and ends with its cure; `keep` what the series did."""
-        alert = Alert(name, self.watched)
-        self.watched.wait_for(f"vector(time()) > {alert.began + 3 * SECONDS}")
+    def incident(self, name: str) -> Iterator[Alert]:
+        """An incident that fires `name` and ends with its cure."""
+        alert, recorder = self._begin(name)
         yield alert
-        if keep:
-            self.recorded.append(record(alert, SECONDS))
+        self.recorded.append(recorder.fires(alert.fired, alert.labels))
+
+    @contextmanager
+    def quiet(self, name: str, what: str) -> Iterator[None]:
+        """`what` happens, and `name` does not fire, as one might fear."""
+        alert, recorder = self._begin(name)
+        yield
+        alert.stays_silent()
+        self.recorded.append(recorder.silent(what))
+
+    def _begin(self, name: str) -> tuple[Alert, Recorder]:
+        recorder = Recorder(self.watched, name, SECONDS)
+        self.watched.wait_for(f"vector(time()) > {recorder.began + 3 * SECONDS}")
+        return Alert(name, self.watched, self.replica), recorder
 
     def ask(self, model: str, body: object, *, times: int = 1) -> list[int]:
         """The statuses of so many requests, one after the other."""
         url = f"{self.replica.server.url}/models/{model}/predict"
         with httpx.Client(timeout=60) as client:
             return [client.post(url, json=body).status_code for _ in range(times)]
+
+    def admin(self, path: str) -> None:
+        """What an operator does."""
+        url, token = f"{self.replica.server.url}/admin/{path}", f"Bearer {TOKEN}"
+        httpx.post(url, headers={"authorization": token}, timeout=60).raise_for_status()
 
 
 @contextmanager
@@ -113,7 +167,7 @@ def scene(models: Path, folder: Path, *, ready: bool = True, **settings: Any) ->
     try:
         replica.start(ready=ready)
         with watching(folder, [replica]) as watched:
-            yield Scene(models, replica, watched)
+            yield Scene(replica, watched)
     finally:
         replica.close()
 
