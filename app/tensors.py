@@ -144,12 +144,14 @@ class TensorSpec:
 
     `shape` holds a length, a symbol's name, or None for a dimension without either; the whole is
     None where the rank is unknown. `datatype` is the Open Inference name, or ONNX Runtime's own
-    words (`seq(tensor(float))`) for what is not a tensor that can be sent.
+    words (`seq(tensor(float))`) for what is not a tensor that can be sent. `classes` are those of
+    the columns, where a classifier's file names them; default: it does not.
     """
 
     name: str
     datatype: str
     shape: tuple[int | str | None, ...] | None
+    classes: tuple[int, ...] | tuple[str, ...] = ()
 
     @property
     def transportable(self) -> bool:
@@ -169,6 +171,11 @@ class TensorSpec:
     def rows_vary(self) -> bool:
         """Whether axis 0 is there and of no fixed length, as batching needs it."""
         return bool(self.shape) and not isinstance(self.shape[0], int)  # type: ignore[index]
+
+    @cached_property
+    def labels(self) -> Sequence[str]:
+        """The classes of the columns as text; empty where they are not known."""
+        return tuple(map(str, self.classes))
 
     def check(self, array: Array) -> None:
         """Raise InvalidInput unless `array` has this datatype and a shape that fits."""

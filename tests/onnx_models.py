@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -678,3 +679,35 @@ def _tensor(name: str, datatype: str, shape: Shape) -> onnx.ValueInfoProto:
 
 def _weight(name: str, value: NDArray[np.generic] | np.generic) -> onnx.TensorProto:
     return numpy_helper.from_array(np.asarray(value), name)
+
+
+def scores_by_class(
+    classes: Sequence[int] | Sequence[str] = ("cat", "dog", "eel"), *, labels: int | None = None
+) -> onnx.ModelProto:
+    """`x` FP32 [N, 2] → `label` and `scores`, as scikit-learn's exporter writes a classifier.
+
+    `scores` is a sequence of dictionaries, one for each row. `labels` is the length that `label`
+    declares; default None: any. It imports no operators but those of ai.onnx.ml.
+    """
+    of_text = isinstance(classes[0], str)
+    named: Any = {"classlabels_strings" if of_text else "classlabels_int64s": list(classes)}
+    fitted: Any = {"classlabels_strings" if of_text else "classlabels_ints": list(classes)}
+    kind = TensorProto.STRING if of_text else TensorProto.INT64
+    nodes = [
+        helper.make_node(
+            "LinearClassifier", ["x"], ["label", "columns"], domain="ai.onnx.ml",
+            coefficients=[float(one) for one in range(2 * len(classes))],
+            intercepts=[0.0] * len(classes), post_transform="SOFTMAX",
+            **fitted,
+        ),
+        helper.make_node("ZipMap", ["columns"], ["scores"], domain="ai.onnx.ml", **named),
+    ]  # fmt: skip
+    score = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    scores = helper.make_sequence_type_proto(helper.make_map_type_proto(kind, score))
+    outputs = [
+        helper.make_tensor_value_info("label", kind, [labels]),
+        helper.make_value_info("scores", scores),
+    ]
+    graph = helper.make_graph(nodes, "classifier", [_tensor("x", "FP32", ["N", 2])], outputs)
+    imports = [helper.make_opsetid("ai.onnx.ml", 3)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION)

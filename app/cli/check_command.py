@@ -58,11 +58,12 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
     ]
     named = _named(settings, snapshot, problems)
     console = Console(width=None if sys.stdout.isatty() else options.WIDTH)
+    notes = list(_held_back(snapshot, named))
     if opens and (wanted := list(_wanted(snapshot, named))):
-        opened = _open_all(settings, wanted, problems)
+        opened = _open_all(settings, wanted, problems, notes)
         if opened.row_count:
             console.print(opened)
-    for line in [*_held_back(snapshot, named), *map(str, problems)]:
+    for line in [*notes, *map(str, problems)]:
         console.print(Text(line), soft_wrap=True)
     if problems:
         context.exit(options.PROBLEMS)
@@ -220,11 +221,13 @@ def _held_back(snapshot: Snapshot, named: Mapping[str, Set[int]]) -> Iterator[st
                 yield f"{name}/{number}: only requests that name it reach it: {reason}"
 
 
-def _open_all(settings: Settings, wanted: Sequence[_Wanted], problems: list[Problem]) -> Table:
-    """Open one after the other; what fails is added to `problems`."""
+def _open_all(
+    settings: Settings, wanted: Sequence[_Wanted], problems: list[Problem], notes: list[str]
+) -> Table:
+    """Open one after the other; what fails is added to `problems`, what is left out to `notes`."""
     from rich.progress import track
 
-    from app.errors import LoadFailed
+    from app.errors import LoadFailed, quoted
     from app.repository import Problem
 
     rules, inspector = options.opening(settings)
@@ -249,6 +252,11 @@ def _open_all(settings: Settings, wanted: Sequence[_Wanted], problems: list[Prob
             session.placement.active,
             Text(session.placement.reason),
         )
+        notes += [
+            f"{label}: output {quoted(one.name)} is left out: {one.datatype} cannot be sent"
+            for one in session.outputs
+            if not one.transportable
+        ]
         session.close()
     inspector.rest()
     return table

@@ -184,6 +184,7 @@ def _specs(specs: Sequence[TensorSpec]) -> list[Description]:
             "datatype": spec.datatype,
             "shape": None if spec.shape is None else list(spec.shape),
             "transportable": spec.transportable,
+            **({"classes": list(spec.classes)} if spec.classes else {}),
         }
         for spec in specs
     ]

@@ -42,6 +42,10 @@ def log_ready(ready: VersionReady, held_back: str) -> None:
             active=placement.active,
             reason=placement.reason,
         )
+    if left_out := {
+        one.name: one.datatype for one in version.engine.outputs if not one.transportable
+    }:
+        version_log.warning("outputs cannot be sent, and are left out", outputs=left_out)
     if held_back:
         version_log.warning("only requests that name the version reach it", reason=held_back)
     _log_verdicts(version_log, version, description.unpredictable)

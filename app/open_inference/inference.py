@@ -118,7 +118,7 @@ def _class_work(array: Array, classes: int) -> int:
 def _output(lease: Lease, position: int, array: Array, wanted: RequestedOutput) -> OutputTensor:
     spec = lease.outputs[position]
     if wanted.classes:
-        best = classify(spec, array, wanted.classes, lease.labels)
+        best = classify(spec, array, wanted.classes, spec.labels or lease.labels)
         return OutputTensor(spec.name, "BYTES", best, wanted.binary)
     return OutputTensor(spec.name, spec.datatype, array, wanted.binary)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from importlib.metadata import version as distribution_version
 
 from app.control_plane import Description, ModelReader
@@ -42,13 +44,24 @@ def model_metadata(plane: ModelReader, model: str, version: str | None = None) -
         "inputs": [_tensor(spec) for spec in described["inputs"]],
         "outputs": [_tensor(spec) for spec in described["outputs"]],
     }
-    if properties := described["metadata"]["properties"]:
+    if properties := _class_names(described["outputs"]) | described["metadata"]["properties"]:
         metadata["properties"] = properties
     return metadata
 
 
 def _tensor(spec: Description) -> Description:
     return {"name": spec["name"], "datatype": spec["datatype"], "shape": list(dims_of(spec))}
+
+
+def _class_names(outputs: Sequence[Description]) -> dict[str, str]:
+    """The classes of the columns of outputs: the protocol's tensors have no place for them."""
+    named = [spec for spec in outputs if "classes" in spec]
+    return {
+        "classes" if len(named) == 1 else f"classes.{spec['name']}": json.dumps(
+            spec["classes"], ensure_ascii=False
+        )
+        for spec in named
+    }
 
 
 def dims_of(spec: Description) -> list[int]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import structlog
 
 from app.errors import LoadFailed
+from app.session.class_maps import Classes, read_class_maps
 from app.session.digests import Digests, Stamp, stamp
 from app.session.graphs import read_graphs
 from app.session.private_copy import PrivateCopy, copy_privately, read_content
@@ -40,6 +41,8 @@ class ModelFiles:
     digests: the digests of files that were read.
     peak: the bytes that opening and first running it took elsewhere; 0: not known.
     unpredictable: why runs cannot be estimated; "" where they can, or before the model was read.
+    class_maps: the classes of outputs that the file makes dictionaries of, and that are opened as
+        columns; empty before the model was read.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class ModelFiles:
         self.origin = path
         self.in_memory: Mapping[str, bytes] = {}
         self.peak, self.unpredictable = 0, ""
+        self.class_maps: Mapping[str, Classes] = {}
         self.closed = False
         self.copy: PrivateCopy | None = None
         self._library_names = custom_op_libraries
@@ -59,7 +63,7 @@ class ModelFiles:
         """What is in the model's own file. Raises LoadFailed where that may not be opened."""
         if self._model is None:
             before = stamp(self.path)
-            model, self.unpredictable = _read(self.path, self.rules)
+            model, self.unpredictable, self.class_maps = _read(self.path, self.rules)
             beside = [self.path.parent / location for location in sorted(model.external)]
             beside += self.libraries()
             self._stamps = {self.path: before, **{path: stamp(path) for path in beside}}
@@ -169,8 +173,8 @@ class ModelFiles:
             raise LoadFailed(f"its external data cannot be read: {error.strerror}") from error
 
 
-def _read(path: Path, rules: ModelRules) -> tuple[ModelFile, str]:
-    """The model's file, and why the cost of its runs depends on values."""
+def _read(path: Path, rules: ModelRules) -> tuple[ModelFile, str, Mapping[str, Classes]]:
+    """The model's file, why the cost of its runs depends on values, and its class maps."""
     try:
         check_model_file(path)
         rules.check_size([path])
@@ -179,7 +183,7 @@ def _read(path: Path, rules: ModelRules) -> tuple[ModelFile, str]:
         for location in sorted(model.external):
             check_external(path, location)
         rules.check_size([path, *(path.parent / location for location in model.external)])
-        return model, find_dependence(graphs)
+        return model, find_dependence(graphs), read_class_maps(path, model.sequences)
     except FileNotFoundError as error:
         raise LoadFailed(f"{path.name} not found") from error
     except OSError as error:

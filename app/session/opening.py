@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from app.errors import LoadFailed
 from app.session.cancellation import CancellationToken
+from app.session.class_maps import Classes, with_columns
 from app.session.failures import sentence
 from app.session.memory import limit_provider, limit_session, limited_memory
 from app.session.model_files import CHANGED, ModelFiles
@@ -32,6 +33,9 @@ from app.session.running import Fallback, Placement, Session
 from app.session.runtime import FATAL_ONLY, ort
 from app.session.thread_priority import with_low_priority
 from app.tensors import BY_ORT, TensorSpec
+
+EXTERNAL_DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+"""Where the weights outside a model's file are, when the model is given as bytes."""
 
 SPIN_MICROSECONDS = "50"
 """Longer than from one node to the next, shorter than from one request to the next."""
@@ -215,6 +219,7 @@ class _Runtime:
         self._exclusive_threads = exclusive_threads
         self._memory_limit_mb, self._in_memory = opener.memory_limit_mb, opener.in_memory
         self._libraries, self._room = opener.libraries(), opener.room
+        self._class_maps = opener.class_maps
 
     def open(self, links: Sequence[Provider], policy: ProviderPolicy) -> Any:
         """ONNX Runtime's session on `links`; raises whatever it raises."""
@@ -261,7 +266,8 @@ class _Runtime:
                 return None
             # Whatever the threads, the graph is the same.
             wanted = replace(wanted, intra_op_threads=None)
-            return OptimizedGraph(self._cache, self._path, repr(wanted), self._digests)
+            settings = repr(wanted) + (" columns" if self._class_maps else "")
+            return OptimizedGraph(self._cache, self._path, settings, self._digests)
         except OSError:
             return None
 
@@ -305,10 +311,14 @@ class _Runtime:
 
     def _create(self, path: Path, options: Any, links: Sequence[Provider]) -> Any:
         providers = [(one.ort_name, limit_provider(one, self._memory_limit_mb)) for one in links]
+        model: str | bytes = str(path)
+        if self._class_maps and path == self._path:
+            model = with_columns(path, self._class_maps)
+            options.add_session_config_entry(EXTERNAL_DATA_FOLDER, str(path.parent))
 
         def create() -> Any:
             # Its own fallback prints to stdout and forgets why.
-            return ort.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
+            return ort.InferenceSession(model, options, providers=providers, enable_fallback=0)
 
         with self._token.calling(partial(options.set_load_cancellation_flag, True)):
             raw = create() if options.intra_op_num_threads == 1 else with_low_priority(create)
@@ -329,7 +339,10 @@ def _session(
 ) -> Session:
     try:
         inputs = tuple(_spec(one, model.shapes) for one in raw.get_inputs())
-        outputs = tuple(_spec(one, model.shapes) for one in raw.get_outputs())
+        outputs = tuple(
+            _spec(one, model.shapes, opener.class_maps.get(one.name, ()))
+            for one in raw.get_outputs()
+        )
     except UnicodeDecodeError as error:
         raise LoadFailed("the name of an input, output or dimension is not UTF-8") from error
     return Session(
@@ -344,7 +357,7 @@ def _session(
     )
 
 
-def _spec(argument: Any, shapes: Mapping[str, DeclaredShape]) -> TensorSpec:
+def _spec(argument: Any, shapes: Mapping[str, DeclaredShape], classes: Classes = ()) -> TensorSpec:
     kind: str = argument.type
     shape: DeclaredShape = tuple(argument.shape)
     if not kind.startswith("tensor("):
@@ -352,4 +365,4 @@ def _spec(argument: Any, shapes: Mapping[str, DeclaredShape]) -> TensorSpec:
     elif not shape:  # a scalar or of unknown rank: only the file tells
         shape = shapes.get(argument.name)
     datatype = BY_ORT[kind].name if kind in BY_ORT else kind
-    return TensorSpec(argument.name, datatype, shape)
+    return TensorSpec(argument.name, datatype, shape, classes)

@@ -15,7 +15,8 @@ from typing import BinaryIO, overload
 DeclaredShape = tuple[int | str | None, ...] | None
 
 TENSOR = 1
-_KINDS = frozenset({TENSOR, 4, 5, 8, 9})  # sequence, map, sparse tensor, optional
+SEQUENCE = 4
+_KINDS = frozenset({TENSOR, SEQUENCE, 5, 8, 9})  # map, sparse tensor, optional
 
 _VARINT, _FIXED64, _BYTES, _START_GROUP, _END_GROUP, _FIXED32 = range(6)
 
@@ -44,11 +45,18 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """`shapes` by the name of the graph's input or output; tensors only."""
+    """What is in a model's file, besides its nodes and weights.
+
+    metadata: The author's words about it.
+    shapes: The shapes of the graph's inputs and outputs by name; tensors only.
+    external: Where weights lie outside the file, as the file words it.
+    sequences: The names of inputs and outputs that are sequences, of maps among others.
+    """
 
     metadata: Metadata
     shapes: Mapping[str, DeclaredShape]
-    external: frozenset[str]  # where weights lie outside the file, as the file words it
+    external: frozenset[str]
+    sequences: frozenset[str]
 
 
 class FileSlice:
@@ -111,7 +119,8 @@ def parse_model(model: MessageBytes) -> ModelFile:
     texts = {2: "", 3: "", 4: "", 6: ""}
     opsets: dict[str, int] = {}
     properties: dict[str, str] = {}
-    graph_name, shapes, external = "", dict[str, DeclaredShape](), set[str]()
+    graph_name, shapes = "", dict[str, DeclaredShape]()
+    external, sequences = set[str](), set[str]()
     has_graph = False
     for number, value in fields(model):
         if number in numbers and isinstance(value, int):
@@ -127,7 +136,7 @@ def parse_model(model: MessageBytes) -> ModelFile:
             key, text = _pair(value)
             properties[key] = text
         elif number == 7:
-            graph_name = _graph(value, shapes, external) or graph_name
+            graph_name = _graph(value, shapes, external, sequences) or graph_name
             has_graph = True
         elif number == 25:
             for inner, node in fields(value):
@@ -145,7 +154,7 @@ def parse_model(model: MessageBytes) -> ModelFile:
         graph_name=graph_name,
         properties=properties,
     )
-    return ModelFile(metadata, shapes, frozenset(external))
+    return ModelFile(metadata, shapes, frozenset(external), frozenset(sequences))
 
 
 def fields(message: MessageBytes) -> Iterator[tuple[int, int | MessageBytes]]:
@@ -218,6 +227,15 @@ def _varint(message: MessageBytes, at: int) -> tuple[int, int]:
             raise ValueError("a number is longer than ten bytes")
 
 
+def varints(message: MessageBytes) -> list[int]:
+    """The numbers of a packed field."""
+    found, at = [], 0
+    while at < len(message):
+        value, at = _varint(message, at)
+        found.append(value)
+    return found
+
+
 def signed(value: int) -> int:
     """An int64 from the unsigned number it is written as."""
     return value - (1 << 64) if value >> 63 else value
@@ -246,7 +264,12 @@ def _pair(message: MessageBytes) -> tuple[str, str]:
     return texts[1], texts[2]
 
 
-def _graph(message: MessageBytes, shapes: dict[str, DeclaredShape], external: set[str]) -> str:
+def _graph(
+    message: MessageBytes,
+    shapes: dict[str, DeclaredShape],
+    external: set[str],
+    sequences: set[str],
+) -> str:
     name = ""
     for number, value in fields(message):
         if isinstance(value, int):
@@ -261,6 +284,8 @@ def _graph(message: MessageBytes, shapes: dict[str, DeclaredShape], external: se
             named, kind, _, shape = read_value_info(value)
             if kind == TENSOR:
                 shapes[named] = shape
+            elif kind == SEQUENCE:
+                sequences.add(named)
         elif number == 15:
             for _, part in fields(value):  # a sparse tensor: values and indices are tensors
                 if not isinstance(part, int):
@@ -278,7 +303,7 @@ def _node(message: MessageBytes, external: set[str]) -> None:
             if inner in (5, 10):
                 _tensor(value, external)
             elif inner in (6, 11):
-                _graph(value, {}, external)
+                _graph(value, {}, external, set())
 
 
 def _tensor(message: MessageBytes, external: set[str]) -> None:

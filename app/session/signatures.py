@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from app.errors import quoted
+from app.session.class_maps import find_class_maps, spec_as_opened
 from app.session.protobuf import (
     TENSOR,
     FileSlice,
@@ -102,6 +103,9 @@ def parse_signature(model: MessageBytes) -> Signature:
     if not outputs:
         raise ValueError("it holds no graph with outputs")
     required = [spec for name, spec in inputs.items() if name not in defaults]
+    if unsent := [name for name, spec in outputs.items() if not spec.transportable]:
+        maps = find_class_maps(model, unsent)
+        outputs = {name: spec_as_opened(spec, maps) for name, spec in outputs.items()}
     return Signature(required, list(outputs.values()))
 
 

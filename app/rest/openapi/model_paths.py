@@ -10,7 +10,7 @@ from typing import Any
 from app.control_plane import ServedModel
 from app.errors import CohortError
 from app.rest.errors import HTTP_STATUS
-from app.rest.openapi.schemas import Schema, array, closed, listed, named
+from app.rest.openapi.schemas import Schema, array, closed, describe, listed, named
 from app.tensors import TensorSpec
 
 LARGEST_EXAMPLE = 2048
@@ -269,7 +269,7 @@ def v2_request_schema(served: ServedModel) -> Schema:
     inputs = [
         {
             "type": "object",
-            "description": f"{spec.datatype} {spec.shape_text}",
+            "description": describe(spec),
             "properties": {
                 **_head(spec),
                 "data": {"type": "array", "description": "flat, or nested as the shape says"},
@@ -308,7 +308,7 @@ def v2_response_schema(served: ServedModel) -> Schema:
     outputs = [
         {
             "type": "object",
-            "description": f"{spec.datatype} {spec.shape_text}",
+            "description": describe(spec),
             "properties": {
                 "name": {"const": spec.name},
                 "datatype": {"enum": sorted({spec.datatype, "BYTES"})},  # classes are BYTES

@@ -9,9 +9,13 @@ import ml_dtypes
 import orjson
 
 from app.codec import encode_tensor
+from app.errors import printable
 from app.tensors import BY_NAME, Arrays, TensorSpec
 
 Schema = dict[str, Any]
+
+MOST_CLASSES = 20
+"""Classes of an output that are named here; `/models` has all."""
 
 
 def named(specs: Sequence[TensorSpec]) -> Schema:
@@ -27,8 +31,18 @@ def closed(properties: Schema, required: Sequence[str] = ()) -> Schema:
 
 def array(spec: TensorSpec) -> Schema:
     """A tensor as nested arrays; open dimensions take any length."""
-    about = {"description": f"{spec.datatype} {spec.shape_text}"}
+    about = {"description": describe(spec)}
     return about if spec.shape is None else nested(spec.datatype, spec.shape) | about
+
+
+def describe(spec: TensorSpec) -> str:
+    """A tensor in words: its datatype, its shape, and the classes of its columns."""
+    said = f"{spec.datatype} {spec.shape_text}"
+    if not spec.labels:
+        return said
+    shown = ", ".join(printable(one, 40) for one in spec.labels[:MOST_CLASSES])
+    more = len(spec.labels) - MOST_CLASSES
+    return f"{said}, a column for each class: {shown}" + (f" and {more} more" * (more > 0))
 
 
 def nested(datatype: str, shape: Sequence[int | str | None]) -> Schema:
