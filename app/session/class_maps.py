@@ -9,7 +9,7 @@ https://onnx.ai/onnx/operators/onnx_aionnxml_ZipMap.html
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -84,36 +84,37 @@ def with_columns(path: Path, class_maps: Mapping[str, Classes]) -> bytes:
     """
     with path.open("rb") as file:
         model = FileSlice(file, 0, path.stat().st_size)
-        parts = []
+        parts: list[bytes] = []  # joined once: weights are in memory twice, and not more often
         has_opset = False
         for number, value in fields(model):
             if number == 7 and not isinstance(value, int):
-                parts.append(_field(7, b"".join(_graph(value, class_maps))))
+                graph = [part for field in _graph(value, class_maps) for part in field]
+                parts += [_key(7), _varint(sum(map(len, graph))), *graph]
                 continue
             if number == 8 and not isinstance(value, int):
                 has_opset |= not any(part == 1 and name for part, name in fields(value))
-            parts.append(_field(number, value))
+            parts += _parts(number, value)
     if not has_opset:
-        parts.append(_field(8, _field(2, _OPSET)))
+        parts += _parts(8, _field(2, _OPSET))
     return b"".join(parts)
 
 
-def _graph(graph: MessageBytes, class_maps: Mapping[str, Classes]) -> Iterator[bytes]:
+def _graph(graph: MessageBytes, class_maps: Mapping[str, Classes]) -> Iterator[Sequence[bytes]]:
     for number, value in fields(graph):
         if number == 1 and not isinstance(value, int):
             made = _zip_map(value)
             if made is not None and made.output in class_maps:
-                yield _field(1, _identity(made))
+                yield _parts(1, _identity(made))
                 continue
         elif number == 12 and not isinstance(value, int):
             name, _, element, shape = read_value_info(value)
             if name in class_maps:
-                yield _field(12, _tensor(name, _FLOAT, b"", _field(1, len(class_maps[name]))))
+                yield _parts(12, _tensor(name, _FLOAT, b"", _field(1, len(class_maps[name]))))
                 continue
             if shape == ONE_LABEL:
-                yield _field(12, _tensor(name, element, b""))
+                yield _parts(12, _tensor(name, element, b""))
                 continue
-        yield _field(number, value)
+        yield _parts(number, value)
 
 
 def _zip_map(node: MessageBytes) -> _ZipMap | None:
@@ -166,11 +167,20 @@ def _tensor(name: str, element: int, *dimensions: bytes) -> bytes:
     return _field(1, name.encode()) + _field(2, _field(1, tensor))
 
 
-def _field(number: int, value: int | MessageBytes | bytes) -> bytes:
+def _field(number: int, value: int | bytes) -> bytes:
+    return b"".join(_parts(number, value))
+
+
+def _parts(number: int, value: int | MessageBytes | bytes) -> Sequence[bytes]:
+    """A field as its key, its length and its content, which may be long."""
     if isinstance(value, int):
-        return _varint(number << 3) + _varint(value)
+        return _varint(number << 3), _varint(value)
     content = bytes(value)
-    return b"".join((_varint(number << 3 | 2), _varint(len(content)), content))
+    return _key(number), _varint(len(content)), content
+
+
+def _key(number: int) -> bytes:
+    return _varint(number << 3 | 2)
 
 
 def _varint(value: int) -> bytes:
