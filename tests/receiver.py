@@ -14,7 +14,7 @@ class Receiver:
     A status of 0: it never answers.
     """
 
-    def __init__(self, *statuses: int) -> None:
+    def __init__(self, *statuses: int, port: int = 0) -> None:
         self.statuses = list(statuses)
         self.got: list[tuple[dict[str, str], bytes]] = []
         self.released = threading.Event()
@@ -38,7 +38,7 @@ class Receiver:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         self.name = f"127.0.0.1:{self._server.server_address[1]}"

@@ -122,6 +122,19 @@ async def test_a_receiver_that_fails_is_tried_again(
     assert failing.ids == ["msg_1"] * 3 + ["msg_2"]
 
 
+async def test_a_receiver_that_is_not_there_yet_is_tried_again(receivers: list[Receiver]) -> None:
+    """As one that is being restarted."""
+    port = free_port()
+    name = f"127.0.0.1:{port}"
+    with capture_logs() as logged:
+        async with sending(f"http://{name}/") as webhooks:
+            webhooks.send(note())
+            await until(lambda: logged)
+            receivers.append(Receiver(200, port=port))
+            await until(lambda: webhooks.outcomes[name, "delivered"] == 1)
+    assert {line["event"] for line in logged} == {"webhook failed, trying again"}
+
+
 @pytest.mark.parametrize(
     "text",
     [
