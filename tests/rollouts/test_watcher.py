@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from shutil import rmtree
+from shutil import copytree, rmtree
 from threading import Event
 
 import pytest
@@ -303,6 +303,20 @@ async def test_a_folder_that_was_emptied_gets_its_decisions_again(
     assert (decided.out, later.out) == (["b"], ["b"])
 
 
+async def test_a_folder_that_was_restored_from_a_copy_is_the_former_one(
+    decided: Replica, tmp_path: Path
+) -> None:
+    """By its mark; from then on it is known at its new place on the disk, too."""
+    copytree(tmp_path / "state", tmp_path / "copy")
+    (tmp_path / "state").rename(tmp_path / "away")
+    (tmp_path / "copy").rename(tmp_path / "state")
+    await decided.watcher.step()
+    assert not decided.watcher.state_problems
+    rmtree(tmp_path / "state/rollouts")
+    await decided.watcher.step()
+    assert "emptied" in decided.watcher.problems(settled=False)[0]
+
+
 async def test_another_folder_in_its_place_is_told_until_it_is_gone_again(
     decided: Replica, tmp_path: Path
 ) -> None:
@@ -380,6 +394,20 @@ async def test_a_clear_in_the_folder_is_logged_with_who_made_it(
     (line,) = logged
     assert line["cleared_by"].startswith("alice on a-machine, 20")
     assert (line["event"], line["variants"], line["version"]) == ("rollback ended", ["b"], 2)
+
+
+async def test_what_is_rolled_back_is_told_with_its_reason(decided: Replica) -> None:
+    """Of the models that are asked about."""
+    assert decided.rollouts.rolled_back(["m", "n"]) == {"m/2": "by an operator"}
+    assert decided.rollouts.rolled_back(["n"]) == {}
+
+
+@pytest.mark.parametrize(("reason", "level"), [("operator", "info"), ("errors", "warning")])
+def test_a_rollback_is_a_warning_unless_an_operator_asked_for_it(reason: str, level: str) -> None:
+    """Then somebody knows of it already."""
+    with capture_logs() as logged:
+        log_event(RolledBack("m", 2, ("b",), False, reason, "", decided_here=True))
+    assert [(line["event"], line["log_level"]) for line in logged] == [("rolled back", level)]
 
 
 async def test_a_rollout_that_is_taken_out_ends_its_decisions(
