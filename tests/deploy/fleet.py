@@ -171,7 +171,7 @@ class Fleet:
 
 
 @contextmanager
-def fleet(folder: Path, *, seconds: float = 0.5, error_limit: float = 0.9) -> Iterator[Fleet]:
+def fleet(folder: Path, *, seconds: float = 1, error_limit: float = 0.9) -> Iterator[Fleet]:
     """Two replicas that share rollouts and state, scraped every so many `seconds`.
 
     The canary of digits fails for every fourth request; `error_limit` is the guard's for it.

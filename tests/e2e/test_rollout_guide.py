@@ -43,7 +43,7 @@ def test_the_guides_commands_work_from_the_first_to_the_last(tmp_path: Path) -> 
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=400,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
