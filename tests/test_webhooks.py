@@ -248,3 +248,17 @@ def test_a_secret_that_is_none_ends_the_start(
     make(file)
     with pytest.raises(ConfigProblems, match=f"^secret: COHORT_WEBHOOK_SECRET_FILE: .*({said})"):
         make_webhooks(Settings(webhooks=SecretStr("http://127.0.0.1:9"), webhook_secret_file=file))
+
+
+def test_there_is_nobody_to_tell_without_addresses(tmp_path: Path) -> None:
+    """Then no secret is read. With them all are told, signed by what is in the file."""
+    file = tmp_path / "secret"
+    assert make_webhooks(Settings()) == (None, None)
+    assert make_webhooks(Settings(webhook_secret_file=file)) == (None, None)
+    file.write_text(SECRET)
+    settings = Settings(webhooks=SecretStr("http://a/1,http://b/2"), webhook_secret_file=file)
+    webhooks, secret = make_webhooks(settings)
+    assert webhooks is not None
+    assert webhooks.waiting == {"a": 0, "b": 0}
+    assert secret is not None
+    assert secret.key == SECRET.encode()

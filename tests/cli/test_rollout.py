@@ -328,7 +328,13 @@ def test_status_shows_evidence_with_the_limit_it_is_held_against(
     canary = {"name": "canary", "version": 2, "ready": True, "share": 0.01}
     few = {**seen, "requests": 120}
     evidence = {"errors": few | BASELINE, "latency": few | BASELINE}
-    shadow = {"compared": 300, "disagreed": 0, "failed": 0, "dropped": 0, "evidence": seen}
+    shadow = {
+        "compared": 300,
+        "disagreed": 0,
+        "failed": 0,
+        "dropped": 0,
+        "evidence": {**seen, "requests": 299},
+    }
     live = {
         "variants": [{**canary, "evidence": evidence}],
         "shadow": shadow,
@@ -341,7 +347,8 @@ def test_status_shows_evidence_with_the_limit_it_is_held_against(
         f"Live: canary, errors: {said})",
         f"Live: canary, latency: {said}, after 180 more requests at the earliest)",
         "Live: shadow, 300 compared, 0 disagreed, 0 failed, 0 dropped",
-        "Live: shadow, disagreement: 4.00% of 900 requests; log evidence -2.1 (rolled back at 4.2)",
+        "Live: shadow, disagreement: 4.00% of 299 requests; "
+        "log evidence -2.1 (rolled back at 4.2, after 1 more requests at the earliest)",
     ]
 
 
@@ -408,7 +415,9 @@ def test_a_weight_that_is_none_is_misuse(workspace: Workspace, argument: str) ->
 def test_a_broken_file_is_refused_whole(workspace: Workspace, arguments: list[str]) -> None:
     """With the key named."""
     workspace.file.write_text("digits: {variants: {a: {version: 1, wieght: 1}}}\n")
-    assert "digits.variants.a: unknown key 'wieght'" in workspace.refused(*arguments)
+    said = workspace.refused(*arguments)
+    assert "digits.variants.a: unknown key 'wieght'" in said
+    assert "nothing was changed" in said
 
 
 def test_what_an_alias_shares_is_not_edited(workspace: Workspace) -> None:
