@@ -224,6 +224,8 @@ async def test_lines_go_together_after_a_while_or_once_they_are_many() -> None:
     assert written == [MAX_WAITING]
     await until(lambda: len(written) > 1)
     assert written == [MAX_WAITING, 3]
+    AccessLog(lambda lines: written.append(len(lines))).add(answered)
+    await until(lambda: written[2:] == [1])
 
 
 def test_lines_of_requests_for_people_are_text(capsys: pytest.CaptureFixture[str]) -> None:
