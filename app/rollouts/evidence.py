@@ -18,6 +18,10 @@ from app.rollouts.units import Callers, OutcomeStream
 MIN_BASELINE_REQUESTS = 100
 """Responses of the baseline from which its p95 is estimated."""
 
+HUNG_SECONDS = 1.0
+HUNG_RATIO = 10
+"""A caller who gives up after a second and ten times the baseline's p95 has seen a version hang."""
+
 WARM_UP_REQUESTS = 100
 """The first requests of a variant, whose latency is no evidence: caches are cold."""
 
@@ -67,6 +71,7 @@ class RolloutEvidence:
     candidates: The evidence by the variant's name.
     slow_from: The latency in seconds above which a request counts as slow; changes only in `judge`,
         and is None until the baseline has answered MIN_BASELINE_REQUESTS.
+    hung_from: The same for requests whose callers gave up.
 
     rollout: The rollout; `follow` replaces it.
     guard: The limits.
@@ -75,6 +80,7 @@ class RolloutEvidence:
     def __init__(self, rollout: Rollout, guard: Guard) -> None:
         self.candidates = {name: VariantEvidence() for name in rollout.candidates}
         self.slow_from: float | None = None
+        self.hung_from: float | None = None
         self._rollout = rollout
         self._guard = guard
         self._latency = Latency()
@@ -120,6 +126,23 @@ class RolloutEvidence:
             if self.slow_from is not None and self.is_timed(evidence):
                 evidence.slow.count(baseline=baseline, bad=seconds > self.slow_from, now=now)
 
+    def is_long(self, seconds: float) -> bool:
+        """Whether a request whose caller gave up after so long says something about a version."""
+        limits = (self.slow_from, self.hung_from)
+        return any(limit is not None and seconds > limit for limit in limits)
+
+    def count_given_up(self, variant: str, seconds: float, *, now: float) -> None:
+        """Count a request of `variant` whose caller gave up: how long it takes is not known.
+
+        It was slow where the caller had waited for so long by then, and failed where longer.
+        """
+        baseline = variant == self._rollout.baseline
+        for evidence in self._concerned(variant):
+            if self.hung_from is not None and seconds > self.hung_from:
+                evidence.errors.count(baseline=baseline, bad=True, now=now)
+            if self.slow_from is not None and seconds > self.slow_from and self.is_timed(evidence):
+                evidence.slow.count(baseline=baseline, bad=True, now=now)
+
     def is_timed(self, evidence: VariantEvidence) -> bool:
         """Whether latencies count in the evidence by now."""
         return self.slow_from is not None and evidence.answered > WARM_UP_REQUESTS
@@ -143,8 +166,9 @@ class RolloutEvidence:
                 continue
             if (verdict := evidence.judge(self._guard)) is not None:
                 broken[version] = verdict
-        ratio = self._guard.max_latency_ratio
-        if ratio is not None and self._latency.total >= MIN_BASELINE_REQUESTS:
-            self.slow_from = self._latency.quantile(0.95) * ratio
+        if self._latency.total >= MIN_BASELINE_REQUESTS:
+            p95, ratio = self._latency.quantile(0.95), self._guard.max_latency_ratio
+            self.slow_from = None if ratio is None else p95 * ratio
+            self.hung_from = max(HUNG_SECONDS, HUNG_RATIO * p95)
             self._latency.forget()
         return broken

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping
 from functools import partial
 from typing import NamedTuple
 
 from app.errors import (
-    Cancelled,
     DeadlineExceeded,
     InferenceFailed,
     InvalidInput,
@@ -21,7 +19,7 @@ from app.rollouts.config import RolloutConfig
 from app.rollouts.decisions import Decision
 from app.rollouts.events import RolloutObserver
 from app.rollouts.evidence import RolloutEvidence, VariantEvidence
-from app.rollouts.observed import CallerOutcome, ObservedRequest
+from app.rollouts.observed import LEFT, CallerOutcome, ObservedRequest
 from app.rollouts.rollout import Rollout, Variant
 from app.rollouts.sequential_test import Reason, Verdict
 from app.rollouts.shadow import ShadowRunner
@@ -151,6 +149,9 @@ class LiveRollout:
     def count(self, outcome: CallerOutcome) -> None:
         """Count what the caller of a request got, and copy the request where that is wanted."""
         variant, now = outcome.variant, outcome.now
+        if _gave_up(outcome):
+            self._count_given_up(outcome)
+            return
         if not _is_evidence(outcome):
             return
         bad = outcome.error is not None
@@ -171,6 +172,14 @@ class LiveRollout:
             and self.rollout.samples_shadow()
         ):
             shadow.offer(outcome.arrays, outcome.specs, outcome.outputs)
+
+    def _count_given_up(self, outcome: CallerOutcome) -> None:
+        """Count a request whose caller waited no longer, where it had waited for long."""
+        variant, now, seconds = outcome.variant, outcome.now, outcome.seconds
+        if self.evidence.is_long(seconds) and self.evidence.admit(
+            variant, outcome.caller, now, bad=True
+        ):
+            self.evidence.count_given_up(variant, seconds, now=now)
 
     def _count_failure(self, outcome: CallerOutcome) -> None:
         """Have the other side try the input before the failure counts."""
@@ -218,13 +227,18 @@ class LiveRollout:
         return broken
 
 
+def _gave_up(outcome: CallerOutcome) -> bool:
+    """Whether the caller left, or gave less time than the model's own timeout."""
+    return isinstance(outcome.error, LEFT) or (
+        isinstance(outcome.error, DeadlineExceeded) and outcome.tight_deadline
+    )
+
+
 def _is_evidence(outcome: CallerOutcome) -> bool:
     """Whether what the caller got says something about the version."""
     match outcome.error:
-        case Cancelled() | asyncio.CancelledError() | NotReady() | Overloaded():
+        case NotReady() | Overloaded():
             return False
-        case DeadlineExceeded():
-            return not outcome.tight_deadline
         case InvalidInput() if outcome.outputs is not None:
             return isinstance(outcome.error, TooLarge)  # else asked for what the model has not
     return True

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from app.batching import Outputs, Reply
-from app.errors import CohortError
+from app.errors import Cancelled, CohortError
 from app.tensors import Arrays, TensorSpec
+
+LEFT = (Cancelled, CancelledError)
+"""How a request ends whose caller left."""
 
 
 class CallerOutcome(NamedTuple):
-    """What came of a request that was run, or that waited for its run too long.
+    """What came of a request that was run, or that waited for its run longer than its caller did.
 
     variant, version: What answered it.
     caller: What tells its caller from others; None: not known.
@@ -39,8 +43,8 @@ class CallerOutcome(NamedTuple):
 class ObservedRequest:
     """Tells what a caller got: the outcome of a lease, not the one of its run.
 
-    An answer that cannot be written fails after its run has succeeded. Requests rejected before
-    they are queued are told of nowhere.
+    An answer that cannot be written fails after its run has succeeded, and a caller may leave a run
+    that does not end. Requests rejected before they are queued are told of nowhere.
 
     variant, version, caller: As a CallerOutcome has them.
     report: Called once with the outcome, after the caller was answered where that is possible.
@@ -48,7 +52,7 @@ class ObservedRequest:
 
     __slots__ = (
         "_arrays", "_caller", "_closed", "_outputs", "_ran", "_replying", "_report", "_specs",
-        "_tight_deadline", "_variant", "_version",
+        "_submitted", "_tight_deadline", "_variant", "_version",
     )  # fmt: skip
 
     def __init__(
@@ -59,7 +63,7 @@ class ObservedRequest:
         self._arrays: Arrays = {}
         self._specs: Sequence[TensorSpec] = ()
         self._outputs: Outputs | None = None
-        self._ran = self._replying = self._tight_deadline = False
+        self._submitted = self._ran = self._replying = self._tight_deadline = False
         self._closed: tuple[BaseException | None, float, float] | None = None
 
     def submitted(
@@ -73,6 +77,7 @@ class ObservedRequest:
         tight_deadline: Whether the caller gave less time than the model's own timeout.
         """
         self._arrays, self._specs, self._tight_deadline = arrays, specs, tight_deadline
+        self._submitted = True
 
         def replied(outputs: Outputs | None, error: CohortError | None) -> None:
             self._ran, self._outputs = True, outputs
@@ -88,7 +93,7 @@ class ObservedRequest:
 
     def close(self, error: BaseException | None, *, now: float, seconds: float) -> None:
         """Tell the outcome: the `error` that the caller got, or the answer where it is None."""
-        if not self._ran:
+        if not self._ran and not (self._submitted and isinstance(error, LEFT)):
             return
         if self._replying:
             self._closed = (error, now, seconds)

@@ -8,6 +8,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from math import inf
+from time import monotonic
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -15,6 +16,7 @@ import onnx
 import pytest
 from grpc import StatusCode, aio
 
+from app.rollouts.config import parse_rollouts
 from app.tensors import Arrays
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort, free_port
@@ -29,12 +31,21 @@ ROLLOUT = """
   guard: {{max_error_rate_increase: 0.01}}
 """
 
+HALVES = """
+hung:
+  variants: {stable: {version: 1, weight: 1}, canary: {version: 2, weight: 1}}
+  sticky: {header: x-user-id}
+  guard: {max_error_rate_increase: 1}
+"""
+"""Its guard never decides."""
+
 MODELS: Mapping[str, tuple[onnx.ModelProto, onnx.ModelProto]] = {
     "infinite": (onnx_models.times(2.0), onnx_models.times(inf)),
     "grown": (onnx_models.repeated(1), onnx_models.repeated(200_000)),
     "refused": (onnx_models.gather(size=10), onnx_models.gather(size=3)),
     "late": (onnx_models.uncounted(), onnx_models.loop()),
     "endless": (onnx_models.uncounted(), onnx_models.loop()),
+    "hung": (onnx_models.uncounted(), onnx_models.loop()),
 }
 """The baseline, which answers, and the canary, which gets all callers."""
 
@@ -223,7 +234,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
             CONFIG + ("timeout_ms: 200\n" if name == "late" else "")
         )
     rollouts = folder / "rollouts.yaml"
-    rollouts.write_text("".join(ROLLOUT.format(model=name) for name in MODELS))
+    others = [ROLLOUT.format(model=name) for name in MODELS if name != "hung"]
+    rollouts.write_text("".join([HALVES, *others]))
     with cohort(
         folder / "models", folder, rollouts=rollouts, grpc_port=free_port(), max_body_mb=1,
         inspection_seconds=0,
@@ -241,6 +253,12 @@ def counted(server: Cohort) -> dict[str, tuple[float, float]]:
         )
         for model in MODELS
     }
+
+
+def keys_on(variant: str) -> Iterator[str]:
+    """New callers whom the rollout of `hung` gives a variant."""
+    rollout = parse_rollouts(HALVES, "rollouts.yaml")["hung"].rollout
+    return (key for key in KEYS if rollout.choose(key).name == variant)
 
 
 @pytest.mark.parametrize("api", APIS.values(), ids=APIS)
@@ -271,6 +289,7 @@ async def test_what_counts_is_what_callers_got(server: Cohort, api: Api) -> None
         "refused": (2 * count, count),
         "late": (count, count),
         "endless": (0, 0),
+        "hung": (0, 0),
     }
     after = {
         model: (before[model][0] + requests, before[model][1] + bad)
@@ -280,3 +299,32 @@ async def test_what_counts_is_what_callers_got(server: Cohort, api: Api) -> None
         await until(lambda: counted(server) == after, seconds=20)
     except TimeoutError:
         assert counted(server) == after
+
+
+async def test_callers_who_leave_a_version_that_hangs_have_seen_a_failure(
+    server: Cohort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over each API, once they have waited for long; what is long, the baseline tells."""
+    enough = 120
+
+    def baseline() -> float:
+        requests = Scrape(server.url).value
+        return requests("rollout_evidence_requests", model="hung", side="baseline")
+
+    callers, hung = keys_on("stable"), keys_on("canary")
+    monkeypatch.setattr(f"{__name__}.KEYS", callers)
+    for _ in range(enough):
+        assert await APIS["V1"].ask(server, "hung", {"n": np.array([[1]])}) == [200]
+    await until(lambda: baseline() == enough, seconds=20)
+    monkeypatch.setattr(f"{__name__}.KEYS", hung)
+    leaving = monotonic() + 2
+    asked = [
+        api.ask_and_leave(server, "hung", COUNT, lambda: monotonic() > leaving)
+        for api in APIS.values()
+    ]
+    await asyncio.gather(*asked)
+    each = len(APIS), len(APIS)  # of four on a connection one is run, the others wait for it
+    try:
+        await until(lambda: counted(server)["hung"] == each, seconds=20)
+    except TimeoutError:
+        assert counted(server)["hung"] == each

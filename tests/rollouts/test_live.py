@@ -65,13 +65,26 @@ def test_the_caller_is_answered_before_the_outcome_is_told(error: CohortError | 
 
 
 def test_a_request_that_never_ran_is_told_of_nowhere() -> None:
-    """It was rejected, or its caller left before."""
+    """It was rejected."""
     said: list[object] = []
     observed = ObservedRequest("canary", 2, None, said.append)
     replied = observed.submitted(inputs(), [OUTPUT], lambda *_: None, tight_deadline=False)
     observed.close(DeadlineExceeded(1.0), now=1.0, seconds=1.0)
     replied(scores(), None)
     assert said == []
+
+
+def test_a_caller_who_leaves_a_run_is_told_of() -> None:
+    """Once, whatever the run gives later; not where the request was never submitted."""
+    said: list[CallerOutcome] = []
+    for submitted in (True, False):
+        observed = ObservedRequest("canary", 2, None, said.append)
+        if submitted:
+            replied = observed.submitted(inputs(), [OUTPUT], lambda *_: None, tight_deadline=False)
+        observed.close(Cancelled("left"), now=9.0, seconds=7.0)
+        if submitted:
+            replied(scores(), None)
+    assert [(one.seconds, one.outputs) for one in said] == [(7.0, None)]
 
 
 def test_a_ramp_begins_at_its_first_step() -> None:
@@ -111,6 +124,40 @@ def test_other_errors_are_not_evidence(error: Exception) -> None:
     rig.respond("canary", scores(), unwritten=error)
     assert rig.weighed() == (1, 0, 1, 0)
     assert not any(engine.side_queues for engine in rig.engines.values())
+
+
+@pytest.mark.parametrize("error", [LATE, Cancelled("left")])
+@pytest.mark.parametrize("variant", ["stable", "canary"])
+def test_a_caller_who_gave_up_after_long_has_seen_a_failure(
+    error: CohortError, variant: str
+) -> None:
+    """After ten times the baseline's p95, and a second; it is slow after what `slow` means."""
+    rig = LiveRig(f"{HALVES}, guard: {{max_error_rate_increase: 0.01, max_latency_ratio: 2}}")
+    rig.respond(variant, error=error, tight_deadline=True, seconds=99.0)
+    for name in ("stable", "canary"):
+        rig.respond(name, scores(), times=WARM_UP_REQUESTS + 1, seconds=0.2)
+    before = rig.weighed()
+    assert before[1] == before[3] == 0, "there was nothing yet to tell long from short by"
+    for seconds in (0.3, 1.5, 2.5):
+        rig.respond(variant, error=error, tight_deadline=True, seconds=seconds)
+    after = rig.weighed()
+    bad, other = (1, 3) if variant == "stable" else (3, 1)
+    assert (after[bad], after[bad - 1] - before[bad - 1], after[other]) == (1, 1, 0)
+    slow = rig.live.evidence.candidates["canary"].slow
+    counts = {"stable": slow.baseline, "canary": slow.variant}
+    assert counts[variant] == Counts(2, 2)
+    assert not any(engine.side_queues for engine in rig.engines.values())
+
+
+def test_a_version_that_hangs_is_rolled_back_though_callers_leave() -> None:
+    """They leave after three seconds, long before the model's own timeout."""
+    rig = LiveRig(f"{HALVES}, {ERRORS}")
+    rig.respond("stable", scores(), times=WARM_UP_REQUESTS, seconds=0.01)
+    rig.live.judge()
+    for _ in range(20):
+        rig.respond("stable", scores(), seconds=0.01)
+        rig.respond("canary", error=Cancelled("left"), seconds=3.0)
+    assert 2 in rig.live.judge()
 
 
 def test_a_tight_deadline_is_not_evidence() -> None:
