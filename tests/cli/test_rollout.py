@@ -323,7 +323,7 @@ def test_status_shows_variants_and_what_was_decided(workspace: Workspace) -> Non
 def test_status_shows_evidence_with_the_limit_it_is_held_against(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Both are logarithms; where `min_requests` is not reached, with how many are missing."""
+    """Both to base 10, as in metrics; with how many requests `min_requests` is short of."""
     seen = {"rate": 0.04, "requests": 900, "log_e": -2.1, "threshold": 4.2}
     canary = {"name": "canary", "version": 2, "ready": True, "share": 0.01}
     few = {**seen, "requests": 120}
@@ -342,13 +342,14 @@ def test_status_shows_evidence_with_the_limit_it_is_held_against(
     }
     show_status(parse_rollouts(FILE, "rollouts.yaml")["digits"], {}, FIRST_STEP, live)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Live")]
-    said = "4.00% of 120 requests against 1.00% of 5000; log evidence -2.1 (rolled back at 4.2"
+    base10 = "log10 of the evidence -0.91 (rolled back at 1.82"
+    said = f"4.00% of 120 requests against 1.00% of 5000; {base10}"
     assert lines == [
         f"Live: canary, errors: {said})",
         f"Live: canary, latency: {said}, after 180 more requests at the earliest)",
         "Live: shadow, 300 compared, 0 disagreed, 0 failed, 0 dropped",
         "Live: shadow, disagreement: 4.00% of 299 requests; "
-        "log evidence -2.1 (rolled back at 4.2, after 1 more requests at the earliest)",
+        f"{base10}, after 1 more requests at the earliest)",
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from math import log
 from typing import Any
 
 from rich.console import Console
@@ -119,7 +120,8 @@ def _seen(limit: str, seen: Mapping[str, Any], against: str, least: int) -> str:
     later = f", after {int(short)} more requests at the earliest" if short > 0 else ""
     return (
         f"{limit}: {seen['rate']:.2%} of {seen['requests']} requests{against}; "
-        f"log evidence {seen['log_e']:.1f} (rolled back at {seen['threshold']:.1f}{later})"
+        f"log10 of the evidence {seen['log_e'] / log(10):.2f} "
+        f"(rolled back at {seen['threshold'] / log(10):.2f}{later})"
     )
 
 
