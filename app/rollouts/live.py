@@ -19,7 +19,7 @@ from app.rollouts.config import RolloutConfig
 from app.rollouts.decisions import Decision
 from app.rollouts.events import RolloutObserver
 from app.rollouts.evidence import RolloutEvidence, VariantEvidence
-from app.rollouts.observed import LEFT, CallerOutcome, ObservedRequest
+from app.rollouts.observed import CALLER_GONE, CallerOutcome, ObservedRequest
 from app.rollouts.rollout import Rollout, Variant
 from app.rollouts.sequential_test import Reason, Verdict
 from app.rollouts.shadow import ShadowRunner
@@ -229,7 +229,7 @@ class LiveRollout:
 
 def _gave_up(outcome: CallerOutcome) -> bool:
     """Whether the caller left, or gave less time than the model's own timeout."""
-    return isinstance(outcome.error, LEFT) or (
+    return isinstance(outcome.error, CALLER_GONE) or (
         isinstance(outcome.error, DeadlineExceeded) and outcome.tight_deadline
     )
 

@@ -10,7 +10,7 @@ from app.batching import Outputs, Reply
 from app.errors import Cancelled, CohortError
 from app.tensors import Arrays, TensorSpec
 
-LEFT = (Cancelled, CancelledError)
+CALLER_GONE = (Cancelled, CancelledError)
 """How a request ends whose caller left."""
 
 
@@ -93,7 +93,7 @@ class ObservedRequest:
 
     def close(self, error: BaseException | None, *, now: float, seconds: float) -> None:
         """Tell the outcome: the `error` that the caller got, or the answer where it is None."""
-        if not self._ran and not (self._submitted and isinstance(error, LEFT)):
+        if not self._ran and not (self._submitted and isinstance(error, CALLER_GONE)):
             return
         if self._replying:
             self._closed = (error, now, seconds)
