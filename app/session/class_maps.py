@@ -34,6 +34,9 @@ MAX_CLASSES = 100_000
 ONE_LABEL = (1,)
 """The shape that onnxmltools declares for the labels of any number of rows."""
 
+ONNX_DOMAINS = ("", "ai.onnx")
+"""How ONNX's own operators are called; the second is an alias of ONNX Runtime's."""
+
 _FLOAT = 1  # of TensorProto.DataType
 _OPSET = 13  # of Identity, where a model has operators of other domains alone
 
@@ -92,7 +95,7 @@ def with_columns(path: Path, class_maps: Mapping[str, Classes]) -> bytes:
                 parts += [_key(7), _varint(sum(map(len, graph))), *graph]
                 continue
             if number == 8 and not isinstance(value, int):
-                has_opset |= not any(part == 1 and name for part, name in fields(value))
+                has_opset |= _domain(value) in ONNX_DOMAINS
             parts += _parts(number, value)
     if not has_opset:
         parts += _parts(8, _field(2, _OPSET))
@@ -153,6 +156,11 @@ def _classes(attribute: MessageBytes) -> Classes:
 
 
 # -- writing protobuf: https://protobuf.dev/programming-guides/encoding/
+
+
+def _domain(opset: MessageBytes) -> str:
+    texts = [value for number, value in fields(opset) if number == 1 and not isinstance(value, int)]
+    return decode_text(texts[-1]) if texts else ""
 
 
 def _identity(made: _ZipMap) -> bytes:

@@ -35,8 +35,9 @@ class Signature(NamedTuple):
         """Why callers of a model with the `former` signature cannot use this one; "" if they can.
 
         They can where the inputs have the names and datatypes that they had and take every shape
-        that they took, and no output is missing or of another datatype. Unknown ranks fit. `whose`
-        is what the message calls the former one, such as "version 1".
+        that they took, and no output is missing, of another datatype, or with other classes in its
+        columns than more behind the former ones. Unknown ranks fit. `whose` is what the message
+        calls the former one, such as "version 1".
         """
         inputs = {spec.name: spec for spec in former.inputs}
         for spec in self.inputs:
@@ -55,6 +56,10 @@ class Signature(NamedTuple):
                 return f"it has no output {quoted(before.name)}, unlike {whose}"
             if _another_datatype(now, before):
                 return _differs("output", now.name, now.datatype, before.datatype, whose)
+            if now.classes and now.classes[: len(before.classes)] != before.classes:
+                return f"its output {quoted(now.name)} has other classes, or in another order, " + (
+                    f"than {whose}"
+                )
         return ""
 
 

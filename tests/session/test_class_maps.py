@@ -126,6 +126,43 @@ def test_other_models_are_opened_as_they_are(tmp_path: Path) -> None:
     assert session.outputs[0].shape == (1,)
 
 
+def test_the_runtimes_alias_of_onnx_is_its_domain(tmp_path: Path) -> None:
+    """A model keeps the operator set that it imports by that name."""
+    model = onnx_models.scores_by_class()
+    model.opset_import.append(helper.make_opsetid("ai.onnx", 9))
+    made = onnx.load_from_string(
+        with_columns(saved(model, tmp_path), {"scores": ("cat", "dog", "eel")})
+    )
+    assert made.opset_import == model.opset_import
+
+
+@pytest.mark.parametrize(
+    ("classes", "fits"),
+    [
+        (("cat", "dog", "eel"), True),
+        (("cat", "dog", "eel", "fox"), True),
+        (("dog", "cat", "eel"), False),
+        (("cat", "dog"), False),
+        ((1, 2, 3), False),
+    ],
+)
+def test_columns_of_other_classes_do_not_take_over(
+    classes: tuple[int, ...] | tuple[str, ...], fits: bool, tmp_path: Path
+) -> None:
+    """Callers know the columns by their places; more classes behind them disturb nobody."""
+    paths = [
+        saved(onnx_models.scores_by_class(one), tmp_path / str(number))
+        for number, one in enumerate([("cat", "dog", "eel"), classes])
+    ]
+    former, now = map(read_signature, paths)
+    assert former is not None
+    assert now is not None
+    misfit = now.misfit(former, "version 1")
+    assert (not misfit) == fits
+    if classes == ("dog", "cat", "eel"):
+        assert "'scores' has other classes" in misfit
+
+
 def test_only_what_has_to_change_changes(tmp_path: Path) -> None:
     """The author's words, the weights and the other operators are there as before."""
     model = onnx_models.scores_by_class()
