@@ -56,9 +56,10 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
         *_certificates(settings),
         *_webhook_secret(settings),
     ]
-    named = _named(settings, snapshot, problems)
+    notes: list[str] = []
+    named = _named(settings, snapshot, problems, notes)
+    notes += _held_back(snapshot, named)
     console = Console(width=None if sys.stdout.isatty() else options.WIDTH)
-    notes = list(_held_back(snapshot, named))
     if opens and (wanted := list(_wanted(snapshot, named))):
         opened = _open_all(settings, wanted, problems, notes)
         if opened.row_count:
@@ -163,9 +164,12 @@ def _certificates(settings: Settings) -> Iterator[Problem]:
 
 
 def _named(
-    settings: Settings, snapshot: Snapshot, problems: list[Problem]
+    settings: Settings, snapshot: Snapshot, problems: list[Problem], notes: list[str]
 ) -> Mapping[str, Set[int]]:
-    """The versions that rollouts need; what is wrong with them is added to `problems`."""
+    """The versions that rollouts need.
+
+    What is wrong with them is added to `problems`, what callers may stumble over to `notes`.
+    """
     from app.errors import available, did_you_mean, quoted
     from app.repository import ConfigProblems, Problem
     from app.rollouts import load_rollouts
@@ -185,6 +189,7 @@ def _named(
         places = {f"variants.{one.name}": one.version for one in rollout.variants.values()}
         if rollout.shadow is not None:
             places["shadow"] = rollout.shadow.version
+        notes += rollout.misfits(model.signatures)
         there = available(model.versions)
         problems += [
             Problem(file, f"{name}.{key}.version", f"version {number} not found{there}")

@@ -21,7 +21,7 @@ def hold_back(signatures: Signatures) -> dict[int, str]:
         if former is not None and (misfit := signature.misfit(former[1], f"version {former[0]}")):
             held[number] = (
                 f"{misfit}, where requests that name no version still go; to send them here set "
-                "allow_signature_change: true in config.yaml, or begin a rollout"
+                "allow_signature_change: true in config.yaml"
             )
         else:
             former = number, signature

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from random import SystemRandom
 
+from app.repository import Signatures
 from app.rollouts.choosing import choose
 from app.rollouts.decisions import Decision
 from app.rollouts.ramp import Ramp, RampKey
@@ -182,6 +183,27 @@ class Rollout:
                 "ready; no request is copied"
             )
         return found
+
+    def misfits(self, signatures: Signatures) -> list[str]:
+        """A sentence for each variant, or shadow, that requests to the baseline do not fit.
+
+        What it refuses of them before the run is no evidence: the guard would not notice.
+
+        signatures: The signatures by version, as far as they are known.
+        """
+        baseline = signatures.get(self.baseline_version)
+        whose = f"version {self.baseline_version}, the baseline"
+        judged = {f"variant {name}": self.variants[name].version for name in self.candidates}
+        if self.shadow is not None:
+            judged["the shadow"] = self.shadow.version
+        return [
+            f"rollout of {self.model}: version {version} of {what} does not take what callers "
+            f"send: {misfit}"
+            for what, version in judged.items()
+            if baseline is not None
+            and (signature := signatures.get(version)) is not None
+            and (misfit := signature.misfit(baseline, whose))
+        ]
 
     # -- changes
 

@@ -17,6 +17,7 @@ from app.rollouts.ramps import RampId, Ramps
 from app.rollouts.sequential_test import threshold_of
 from app.rollouts.side_queue import CatalogSource
 from app.rollouts.units import OutcomeStream
+from app.session import Signature
 
 OPERATOR = "operator"
 """The reason of a rollback by an operator."""
@@ -125,7 +126,7 @@ class Rollouts:
         return live.shadow.examples()
 
     def problems(self) -> list[str]:
-        """A sentence for each version that a rollout names and that cannot serve."""
+        """A sentence for each version that a rollout names and that cannot serve its callers."""
         configs = {model: live.config for model, live in self.live.items()} | self.waiting
         waiting = [
             f"the rollout of model {quoted(model)} waits until version "
@@ -135,10 +136,24 @@ class Rollouts:
         return waiting + [
             problem
             for model, config in configs.items()
-            for problem in config.rollout.problems(
-                [one for one in config.rollout.versions if self._is_missing(model, one)]
+            for problem in (
+                *config.rollout.problems(
+                    [one for one in config.rollout.versions if self._is_missing(model, one)]
+                ),
+                *config.rollout.misfits(self._signatures(model)),
             )
         ]
+
+    def _signatures(self, model: str) -> dict[int, Signature | None]:
+        """Those of loaded versions, but for who may have another one by its config."""
+        entry = self._catalog().get(model)
+        versions = {} if entry is None else entry.versions
+        return {
+            number: Signature(one.engine.inputs, one.engine.outputs)
+            for number, one in versions.items()
+            if one.engine is not None
+            and not (one.source.config is not None and one.source.config.allow_signature_change)
+        }
 
     def _is_missing(self, model: str, version: int) -> bool:
         """Whether a version is unknown or failed; one that loads, or was unloaded, is not."""

@@ -23,6 +23,7 @@ from app.cli.rollout_commands.yaml_edit import RolloutsFile
 from app.errors import ConfigInvalid
 from app.rollouts import Decision, DecisionStore, parse_rollouts
 from app.rollouts.ramp import FIRST_STEP, RampProgress
+from tests import onnx_models
 
 FILE = """\
 # who gets what
@@ -58,6 +59,9 @@ class Workspace:
         self.file.write_text(FILE)
 
     def run(self, *arguments: str, **variables: str) -> Result:
+        return self.run_any("rollout", *arguments, **variables)
+
+    def run_any(self, *arguments: str, **variables: str) -> Result:
         environment: dict[str, str | None] = {
             name: None for name in os.environ if name.startswith("COHORT_")
         }
@@ -66,7 +70,6 @@ class Workspace:
             "COHORT_STATE": str(self.folder / "state"),
             **variables,
         }
-        arguments = ("rollout", *arguments)
         return CliRunner().invoke(cli, arguments, env=environment, prog_name="cohort")
 
     def done(self, *arguments: str) -> str:
@@ -470,6 +473,19 @@ def test_a_version_that_is_not_on_disk_is_a_warning(workspace: Workspace) -> Non
     """Where the file named it before: it may be on its way."""
     workspace.file.write_text(FILE.replace("canary: {version: 2", "canary: {version: 7"))
     assert "Warning: version 7 not found in" in workspace.done("set", "digits", "canary=2")
+
+
+def test_a_variant_that_takes_other_inputs_is_a_warning(workspace: Workspace) -> None:
+    """By the command that begins with it, and by `check`; not where the config allows it."""
+    models = workspace.folder / "models"
+    for version, model in enumerate([onnx_models.gather(), onnx_models.mlp()], 1):
+        onnx_models.save(model, models / "digits" / str(version) / "model.onnx")
+    said = "version 2 of variant canary does not take what callers send: it needs input 'x'"
+    assert said in workspace.done("set", "digits", "canary=2")
+    checked = workspace.run_any("check", "--no-open")
+    assert said in checked.output
+    (models / "digits" / "config.yaml").write_text("allow_signature_change: true\n")
+    assert said not in workspace.done("set", "digits", "canary=3")
 
 
 @pytest.mark.parametrize("command", [("promote", "digits", "canary"), ("clear", "digits")])

@@ -255,6 +255,25 @@ async def test_inputs_that_fail_on_both_sides_roll_nothing_back(deployment: Depl
     assert evidence["bad"] == 0
 
 
+async def test_a_variant_that_takes_other_inputs_is_told_of(deployment: Deployment) -> None:
+    """Its callers get 400, which is no evidence; not where the config says that it is meant."""
+    deployment.put(3, onnx_models.mlp())
+    await deployment.disk.reconcile()
+    deployment.apply(HALVES.replace("canary: {version: 2", "canary: {version: 3"))
+    (problem,) = deployment.rollouts.problems()
+    assert problem == (
+        "rollout of m: version 3 of variant canary does not take what callers send: "
+        "it needs input 'x', unlike version 1, the baseline"
+    )
+    deployment.apply(f"{HALVES}, shadow: {{version: 3}}")
+    (problem,) = deployment.rollouts.problems()
+    assert "version 3 of the shadow does not take" in problem
+    config = deployment.disk.models / "m" / "config.yaml"
+    config.write_text(config.read_text() + "allow_signature_change: true\n")
+    await deployment.disk.reconcile()
+    assert deployment.rollouts.problems() == []
+
+
 async def test_refusals_before_the_run_are_no_evidence(deployment: Deployment) -> None:
     """Neither good nor bad: nothing ran."""
     deployment.apply(f"{HALVES}, {GUARD}")

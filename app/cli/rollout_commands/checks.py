@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 import rich_click as click
@@ -11,6 +11,7 @@ from app.cli import options
 
 if TYPE_CHECKING:
     from app.cli.rollout_commands.yaml_edit import RolloutsFile
+    from app.repository import Signatures
     from app.rollouts import Rollout
     from app.settings import Settings
 
@@ -75,6 +76,24 @@ def check_highest(settings: Settings, model: str, version: int) -> None:
     if highest != version:
         why = f": {held_back[version]}" if version in held_back else ""
         fail(f"without a rollout, version {highest} of {model} would serve, not {version}{why}")
+
+
+def read_signatures(settings: Settings, model: str, versions: Iterable[int]) -> Signatures:
+    """The signatures of a model's versions, as far as their files tell."""
+    from app.repository import ConfigProblems, load_model_config
+    from app.session import read_signature
+
+    folder = settings.models / model
+    found = {}
+    try:
+        if load_model_config(folder).allow_signature_change:
+            return {}
+        for version in versions:
+            path = folder / str(version) / "model.onnx"
+            found[version] = read_signature(path) if path.is_file() else None
+    except (ConfigProblems, OSError):
+        return {}
+    return found
 
 
 def read_file(settings: Settings) -> RolloutsFile:

@@ -19,6 +19,7 @@ from app.cli.rollout_commands.checks import (
     no_rollout,
     no_variant,
     read_file,
+    read_signatures,
     rollout_of,
     variant_of,
 )
@@ -354,6 +355,8 @@ def _edit(
         folder = settings.models / model
         if folder.is_dir() and not (folder / str(version)).is_dir():
             click.echo(f"Warning: version {version} not found in {folder}.", err=True)
+    for sentence in wanted.misfits(read_signatures(settings, model, wanted.versions)):
+        click.echo(f"Warning: {sentence}.", err=True)
     if text == (file.text or ""):
         click.echo("Nothing to change.")
         return
