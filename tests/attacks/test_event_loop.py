@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import threading
@@ -98,6 +99,22 @@ async def in_binary(server: Cohort) -> None:
     assert "not UTF-8" in answer.json()["error"]
 
 
+async def in_tiny_chunks(server: Cohort) -> None:
+    """Eight callers, half a million chunks of a byte each."""
+    host, port = server.url.removeprefix("http://").split(":")
+    head = b"POST /models/int64/predict HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+
+    async def ask() -> bytes:
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(head + b"1\r\n \r\n" * 500_000 + b"0\r\n\r\n")
+        status = await reader.readline()
+        writer.close()
+        return status
+
+    statuses = await asyncio.gather(*(ask() for _ in range(8)))
+    assert statuses == [b"HTTP/1.1 400 Bad Request\r\n"] * 8
+
+
 PREDICT, V1, V2 = "/models/{}/predict", "/v1/models/{}:predict", "/v2/models/{}/infer"
 
 
@@ -168,6 +185,7 @@ ATTACKS: dict[str, Attack] = {
     "stream, typed text": lambda server: stream(server, typed_texts(), fails=True),
     "stream, raw text": lambda server: stream(server, raw_request(), fails=True),
     "V2, raw text": in_binary,
+    "tiny chunks": in_tiny_chunks,
 }
 
 

@@ -18,6 +18,7 @@ from app.rest.hot.cycle import HotCycle
 from app.rest.hot.heads import NOWHERE, Head, SentHeaders
 from app.rest.hot.request_lines import RequestLines, not_http
 from app.rest.hot.shared import MAX_READ_AHEAD_BYTES, Hot
+from app.rest.hot.turns import PIECE_BYTES, SMALLEST_PART_BYTES
 from app.rest.hot.watched import WatchedConnection
 from app.rest.limits import BEHIND, too_large
 from app.rest.request_ids import REQUEST_ID_HEADER
@@ -36,6 +37,7 @@ class HotProtocol(WatchedConnection):
         self._idle_bytes = 0  # in segments that neither began a request nor held a body
         self._large = False  # whether a segment may have held more than small headers
         self._length = 0  # the Content-Length, and then what is left of it
+        self._parts = 0  # of all bodies in chunks so far
         self._line_ended = False  # whether more than the request line has come of a head
         self._fast_path = True  # whether the headers so far allow the fast path
         self._upgrade = False
@@ -90,9 +92,35 @@ class HotProtocol(WatchedConnection):
                     self._read_ahead(size)
                 return
             self._unread = data[:end]
-        self._parse(data, size)
+        self._parse_in_pieces(data, len(self._unread) or PIECE_BYTES)
         if self.pipeline:
             self._read_ahead(size)
+
+    def _parse_in_pieces(self, data: bytes, first: int) -> None:
+        """Parse what has come; the rest waits its turn where it holds many small parts of a body.
+
+        The `first` piece may be a head, by which it is known how long the body is.
+        """
+        at, length = 0, first
+        while (left := len(data) - at) > PIECE_BYTES and self._length < left:
+            parts = self._parts
+            self._parse(data[at : at + length], length)
+            if self._broken:
+                return
+            at += length
+            if (self._parts - parts) * SMALLEST_PART_BYTES > length:
+                self.flow.wait(data[at:])
+                self.hot.turns.wait(self, self.loop)
+                return
+            length = PIECE_BYTES if at == first else 2 * length
+        self._parse(data[at:] if at else data, left)
+
+    def take_turn(self) -> None:
+        """Parse what is left of the last segment, or some of it, and read on."""
+        rest = self.flow.go_on()
+        if not self._broken and not self.transport.is_closing():
+            self._parse_in_pieces(rest, PIECE_BYTES)
+        self.flow.resume_reading()
 
     def _parse(self, data: bytes, size: int) -> None:
         self._idle_bytes += size
@@ -223,6 +251,7 @@ class HotProtocol(WatchedConnection):
     def on_body(self, body: bytes) -> None:
         """Hand a part of the body to the request."""
         self._idle_bytes = 0
+        self._parts += self._length <= 0
         self._received += len(body)
         self._length -= len(body)
         cycle = self.cycle

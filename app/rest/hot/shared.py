@@ -17,6 +17,7 @@ from app.rest.calls import Route
 from app.rest.heads import HeadRules
 from app.rest.hot.addresses import Addresses
 from app.rest.hot.heads import HeadCache
+from app.rest.hot.turns import Turns
 
 MAX_ROUTES = 1024
 """Cached routes at most; a full cache is cleared, because callers can make up URLs."""
@@ -48,11 +49,22 @@ class Flow(FlowControl):
     """
 
     ahead = 0
+    _rest = b""  # what was read and waits its turn to be parsed
 
     def resume_reading(self) -> None:
         """Resume, unless the caller does not read its responses or sent too much ahead of them."""
-        if not self.write_paused and self.ahead <= MAX_READ_AHEAD_BYTES:
+        if not self.write_paused and not self._rest and self.ahead <= MAX_READ_AHEAD_BYTES:
             super().resume_reading()
+
+    def wait(self, rest: bytes) -> None:
+        """Read no more until the connection goes on with the `rest` of what was read."""
+        self._rest = rest
+        self.pause_reading()
+
+    def go_on(self) -> bytes:
+        """What was to wait."""
+        rest, self._rest = self._rest, b""
+        return rest
 
 
 class Watched(Protocol):
@@ -117,6 +129,7 @@ class Hot:
         self.max_connections = max_connections
         self.addresses = Addresses(max_connections_per_address)
         self.heads = HeadCache()
+        self.turns = Turns()
         self._heads_by_names: WeakValueDictionary[frozenset[str], HeadCache] = WeakValueDictionary()
         self.answered = 0
         self._matches = matches
