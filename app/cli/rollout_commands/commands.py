@@ -1,4 +1,4 @@
-"""The commands. They edit the rollouts file; in the state folder they only remove rollbacks."""
+"""The commands. They edit the rollouts file; in the state folder they only end rollbacks."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def rollout() -> None:
       cohort rollout promote digits canary     or   cohort rollout abort digits
 
     These commands edit the rollouts file; servers read it again within seconds and never write it.
-    A server records rollbacks in its state folder; clear removes them.
+    A server records rollbacks in its state folder; clear records there that they ended.
     """
 
 
