@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from app.errors import InferenceFailed, InvalidInput
+from app.errors import InferenceFailed, InvalidInput, quoted
 from app.session.failures import run_failure
 from app.session.protobuf import Metadata
 from app.session.runtime import ort
@@ -123,6 +123,8 @@ class Session:
             self._run = self._run_fed_ortvalues
         if len(self._names) < len(outputs):
             self._run = _leave_out(self._run, outputs)
+        if any(spec.classes for spec in outputs):
+            self._run = _check_columns(self._run, outputs)
 
     def run(self, feeds: Mapping[str, Array], control: OrtRunControl | None = None) -> list[Array]:
         """Every output, in the order of `outputs`; `LEFT_OUT` for one that is not a tensor.
@@ -205,6 +207,25 @@ def _leave_out(run: _Run, outputs: Sequence[TensorSpec]) -> _Run:
         return [next(found) if one else LEFT_OUT for one in transportable]
 
     return run_some
+
+
+def _check_columns(run: _Run, outputs: Sequence[TensorSpec]) -> _Run:
+    """Give `run` with a column for each class, or InferenceFailed, as the model's ZipMap would."""
+    wanted = [(place, spec) for place, spec in enumerate(outputs) if spec.classes]
+
+    def run_checked(names: Sequence[str], feeds: Mapping[str, Array], options: Any) -> list[Array]:
+        found = run(names, feeds, options)
+        for place, spec in wanted:
+            shape = found[place].shape
+            if len(shape) != 2 or shape[1] != len(spec.classes):
+                raise InferenceFailed(
+                    f"output {quoted(spec.name)} has shape {list(shape)}, where the model names "
+                    f"{len(spec.classes)} classes of its columns",
+                    blames_input=False,
+                )
+        return found
+
+    return run_checked
 
 
 def _closed(*_: object) -> list[Array]:

@@ -27,6 +27,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from app.errors import InferenceFailed
 from app.session import Provider, Session, SessionOptions, open_session
 from app.session.class_maps import find_class_maps, read_class_maps, with_columns
 from app.session.signatures import read_signature
@@ -102,6 +103,17 @@ def test_probabilities_are_those_of_the_source(kind: str, labels: Array, tmp_pat
         assert list(session.outputs[1].classes) == source.classes_.tolist()
         assert found.tolist() == np.asarray(source.predict(IRIS)).tolist()
     assert all(spec.rows_vary for spec in session.outputs), "onnxmltools declares one label"
+
+
+def test_columns_that_are_not_the_classes_are_refused(tmp_path: Path) -> None:
+    """At the run, as the model's ZipMap would: no score is given to another class."""
+    model = onnx_models.scores_by_class()
+    model.graph.node[1].attribute[0].strings.append(b"fox")
+    with pytest.raises(Exception, match=r"ZipMap|fox|size|number"):
+        dictionaries(model, X)
+    session = open_session(saved(model, tmp_path), chain=ON_CPU)
+    with pytest.raises(InferenceFailed, match=r"has shape \[5, 3\], where the model names 4"):
+        session.run({"x": X})
 
 
 def test_the_file_alone_tells_the_same(tmp_path: Path) -> None:
