@@ -143,12 +143,12 @@ def test_processes_share_the_copies(server: Cohort, weights: Path, folder: Path)
     left.mkdir()
     os.utime(left, (0, 0))
     with cohort(folder / "models", folder) as other:
-        assert len(mapped(server)) == 1
-        assert mapped(other) == mapped(server)
+        # A load that a test before this one has caused may still be under way.
+        wait_until(lambda: len(mapped(server)) == 1 and mapped(other) == mapped(server))
         wait_until(lambda: not left.exists())
-        assert len(list(opened.glob("open-*"))) == 2
+        wait_until(lambda: len(list(opened.glob("open-*"))) == 2)
         assert other.stop() == 0
-    assert len(list(opened.glob("open-*"))) == 1
+    wait_until(lambda: len(list(opened.glob("open-*"))) == 1)
     truncate(weights)
     wait_until(lambda: reason(server))
     assert answer(server) == BEFORE
