@@ -31,23 +31,23 @@ class Turns:
     """Has the connections of a process that wait take a turn each, one after the other."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Turn] = deque()
-        self._running = False
+        self._waiting: deque[Turn] = deque()  # whose turn it is stays the first until it is over
 
     @property
     def waiting(self) -> bool:
         """Whether any of them waits."""
-        return self._running
+        return bool(self._waiting)
 
     def wait(self, connection: Turn, loop: asyncio.AbstractEventLoop) -> None:
         """Have a connection take a turn after those that wait already."""
-        self._waiting.append(connection)
-        if not self._running:
-            self._running = True
+        if not self._waiting:
             loop.call_later(BETWEEN_SECONDS, self._next, loop)
+        self._waiting.append(connection)
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._waiting.popleft().take_turn()
-        self._running = bool(self._waiting)
-        if self._running:
-            loop.call_later(BETWEEN_SECONDS, self._next, loop)
+        try:
+            self._waiting[0].take_turn()
+        finally:  # whatever comes of it, the others get theirs
+            self._waiting.popleft()
+            if self._waiting:
+                loop.call_later(BETWEEN_SECONDS, self._next, loop)

@@ -44,6 +44,28 @@ async def test_who_waits_takes_turns() -> None:
     await until(lambda: said[-1] == "d")
 
 
+async def test_a_turn_that_fails_is_nobody_elses() -> None:
+    """The event loop hears of it, and the next one comes."""
+    turns, loop = Turns(), asyncio.get_running_loop()
+    heard: list[object] = []
+    loop.set_exception_handler(lambda _, context: heard.append(context["exception"]))
+    said: list[str] = []
+
+    class Failing:
+        def take_turn(self) -> None:
+            raise ZeroDivisionError
+
+    class Working:
+        def take_turn(self) -> None:
+            said.append("mine")
+
+    for one in (Failing(), Working()):
+        turns.wait(one, loop)
+    await until(lambda: not turns.waiting)
+    assert said == ["mine"]
+    assert [type(one) for one in heard] == [ZeroDivisionError]
+
+
 SIZES = st.lists(
     st.tuples(st.sampled_from([1, 2, 7, 60, 500, 20_000]), st.integers(1, 6000)),
     min_size=1, max_size=4,
