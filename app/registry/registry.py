@@ -246,7 +246,7 @@ class Registry(PublishedCatalog):
         before = self._entry(model, number)
         former = before.signature if before is not None else None
         signature = Signature(prepared.session.inputs, prepared.session.outputs)
-        allowed = source.config is not None and source.config.allow_signature_change
+        allowed = (source.config or ModelConfig()).allow_signature_change
         if misfit := "" if allowed else misfit_in_place(former, signature):
             prepared.close()
             self._record_failure(load, LoadFailed(misfit))

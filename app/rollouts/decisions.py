@@ -147,14 +147,10 @@ class DecisionStore:
             except NotADirectoryError:
                 continue
             room -= len(paths)
-            ended = frozenset(
-                name[2] for path in paths if (name := CLEARED_NAME.fullmatch(path.name))
-            )
+            ended = {name[2]: path for path in paths if (name := CLEARED_NAME.fullmatch(path.name))}
             if ended:
-                cleared[folder.name] = ended
-            for path in paths:
-                if (name := CLEARED_NAME.fullmatch(path.name)) and name[2] in known:
-                    cleared_by[name[2]] = _read_who(path)
+                cleared[folder.name] = frozenset(ended)
+            cleared_by |= {one: _read_who(ended[one]) for one in ended.keys() & known}
             found = {
                 decision.version: decision
                 for path in paths

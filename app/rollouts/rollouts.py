@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from app.errors import InvalidInput, NotFound, did_you_mean, quoted
 from app.registry import NOT_FAILED, State
+from app.repository import ModelConfig, Signatures
 from app.rollouts.config import RolloutConfig
 from app.rollouts.decisions import UNREADABLE, Decision, DecisionKey, Recorded
 from app.rollouts.description import describe_rollout
@@ -17,7 +18,6 @@ from app.rollouts.ramps import RampId, Ramps
 from app.rollouts.sequential_test import threshold_of
 from app.rollouts.side_queue import CatalogSource
 from app.rollouts.units import OutcomeStream
-from app.session import Signature
 
 OPERATOR = "operator"
 """The reason of a rollback by an operator."""
@@ -144,15 +144,14 @@ class Rollouts:
             )
         ]
 
-    def _signatures(self, model: str) -> dict[int, Signature | None]:
-        """Those of loaded versions, but for who may have another one by its config."""
+    def _signatures(self, model: str) -> Signatures:
+        """Those of versions, but for who may have another one by its config."""
         entry = self._catalog().get(model)
         versions = {} if entry is None else entry.versions
         return {
-            number: Signature(one.engine.inputs, one.engine.outputs)
+            number: one.signature
             for number, one in versions.items()
-            if one.engine is not None
-            and not (one.source.config is not None and one.source.config.allow_signature_change)
+            if not (one.source.config or ModelConfig()).allow_signature_change
         }
 
     def _is_missing(self, model: str, version: int) -> bool:

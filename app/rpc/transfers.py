@@ -357,7 +357,7 @@ class Transfers:
             one.arriving.rest()
         try:
             if arrived > one.hold.size:
-                one.hold.add(arrived - one.hold.size)
+                one.hold.add_up_to(arrived)
             else:
                 one.hold.set(arrived)
         except Overloaded as error:

@@ -19,6 +19,7 @@ from app.session.protobuf import (
     MessageBytes,
     decode_text,
     fields,
+    read_opset,
     read_value_info,
     signed,
     varints,
@@ -95,7 +96,7 @@ def with_columns(path: Path, class_maps: Mapping[str, Classes]) -> bytes:
                 parts += [_key(7), _varint(sum(map(len, graph))), *graph]
                 continue
             if number == 8 and not isinstance(value, int):
-                has_opset |= _domain(value) in ONNX_DOMAINS
+                has_opset |= read_opset(value)[0] in ONNX_DOMAINS
             parts += _parts(number, value)
     if not has_opset:
         parts += _parts(8, _field(2, _OPSET))
@@ -156,11 +157,6 @@ def _classes(attribute: MessageBytes) -> Classes:
 
 
 # -- writing protobuf: https://protobuf.dev/programming-guides/encoding/
-
-
-def _domain(opset: MessageBytes) -> str:
-    texts = [value for number, value in fields(opset) if number == 1 and not isinstance(value, int)]
-    return decode_text(texts[-1]) if texts else ""
 
 
 def _identity(made: _ZipMap) -> bytes:

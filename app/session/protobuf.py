@@ -130,7 +130,7 @@ def parse_model(model: MessageBytes) -> ModelFile:
         elif number in texts:
             texts[number] = decode_text(value)
         elif number == 8:
-            domain, version = _opset(value)
+            domain, version = read_opset(value)
             opsets[domain] = version
         elif number == 14:
             key, text = _pair(value)
@@ -246,7 +246,8 @@ def decode_text(value: MessageBytes) -> str:
     return bytes(value).decode("utf-8", "replace")
 
 
-def _opset(message: MessageBytes) -> tuple[str, int]:
+def read_opset(message: MessageBytes) -> tuple[str, int]:
+    """An operator set that a model imports: its domain and its version."""
     domain, version = "", 0
     for number, value in fields(message):
         if number == 1 and not isinstance(value, int):
