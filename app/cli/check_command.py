@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 import rich_click as click
@@ -14,6 +14,8 @@ from rich.text import Text
 from app.cli import options
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from app.inspection import Inspector
     from app.repository import Found, ModelConfig, Problem, Snapshot
     from app.session import ModelRules, Session
@@ -118,28 +120,27 @@ def _keys(settings: Settings, snapshot: Snapshot) -> Iterator[Problem]:
 
 def _jwks(settings: Settings) -> Iterator[Problem]:
     """What is wrong with the file of an issuer's keys."""
-    from app.repository import ConfigProblems
-
     if settings.jwks is None:
         return
     from app.callers.jwks import load_jwks
 
-    try:
-        load_jwks(settings.jwks)
-    except ConfigProblems as error:
-        yield from error.problems
+    yield from _problems_of(load_jwks, settings.jwks)
 
 
 def _webhook_secret(settings: Settings) -> Iterator[Problem]:
     """What is wrong with the file of the secret that signs notifications."""
-    from app.repository import ConfigProblems
-
     if settings.webhooks is None or settings.webhook_secret_file is None:
         return
     from app.webhook_secret import load_secret
 
+    yield from _problems_of(load_secret, settings.webhook_secret_file)
+
+
+def _problems_of(load: Callable[[Path], object], path: Path) -> Iterator[Problem]:
+    from app.repository import ConfigProblems
+
     try:
-        load_secret(settings.webhook_secret_file)
+        load(path)
     except ConfigProblems as error:
         yield from error.problems
 

@@ -25,8 +25,8 @@ from app.cli.rollout_commands.checks import (
 )
 from app.cli.rollout_commands.recorded import (
     no_folder,
-    read_decisions,
-    read_ramp_progress,
+    ramp_progress,
+    read_recorded,
     user_here,
 )
 
@@ -91,7 +91,7 @@ def status_(
     from app.cli.rollout_commands.live_evidence import ask, differences, progress_of, rolled_back
 
     file = read_file(settings)
-    decisions = read_decisions(settings)
+    known = read_recorded(settings)
     if model is not None and model not in file.configs:
         no_rollout(file, model)
     if url is None and (sentence := no_folder(settings)):
@@ -99,9 +99,9 @@ def status_(
     if not file.configs:
         click.echo(f"No rollouts in {settings.rollouts}.")
     for name in [model] if model else file.configs:
-        config, recorded = file.configs[name], decisions.get(name, {})
+        config, recorded = file.configs[name], known.decisions.get(name, {})
         if url is None:
-            show_status(config, recorded, read_ramp_progress(settings, file, name), None)
+            show_status(config, recorded, ramp_progress(known, config.rollout), None)
             continue
         live = ask(url, name, api_key)
         for sentence in differences(url, live, config.rollout, settings.state, recorded):
@@ -225,7 +225,7 @@ def promote(
     before = rollout_of(file, model)
     chosen = variant_of(before, variant)
     live = None if url is None else ask(url, model, api_key)
-    recorded = read_decisions(settings, needed=live is None).get(model, {})
+    recorded = read_recorded(settings, needed=live is None).decisions.get(model, {})
     decisions = recorded if live is None else rolled_back(live)
     decided = decisions.get(before.variants[chosen].version)
     if decided is not None and chosen != before.baseline:
@@ -297,13 +297,13 @@ def clear(
     from app.cli.rollout_commands.live_evidence import ask, differences
     from app.rollouts import DecisionStore
 
-    decided = recorded = read_decisions(settings, needed=True).get(model, {})
-    if variant is not None:
+    decided = recorded = read_recorded(settings, needed=True).decisions.get(model, {})
+    if variant is not None or url is not None:
         before = rollout_of(read_file(settings), model)
+    if variant is not None:
         version = before.variants[variant_of(before, variant)].version
         decided = {version: decided[version]} if version in decided else {}
     if url is not None:
-        before = rollout_of(read_file(settings), model)
         live = ask(url, model, api_key)
         for sentence in differences(url, live, before, settings.state, recorded):
             fail(sentence)
@@ -348,9 +348,9 @@ def _edit(
         fail(str(error))
     for name, version in named.items():
         check_version(settings, model, name, version)
-    decisions = read_decisions(settings).get(model, {})
-    step = read_ramp_progress(settings, file, model).step if config is not None else 0
-    show_change(before, wanted, decisions, step=step, ended=end)
+    known = read_recorded(settings)
+    step = ramp_progress(known, before).step if before is not None else 0
+    show_change(before, wanted, known.decisions.get(model, {}), step=step, ended=end)
     for version in sorted(wanted.versions):  # those that the file named before
         folder = settings.models / model
         if folder.is_dir() and not (folder / str(version)).is_dir():

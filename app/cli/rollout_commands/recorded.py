@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import rich_click as click
@@ -13,17 +12,16 @@ import rich_click as click
 from app.cli.rollout_commands.checks import fail
 
 if TYPE_CHECKING:
-    from app.cli.rollout_commands.yaml_edit import RolloutsFile
-    from app.rollouts import Decision
+    from app.rollouts import Rollout
+    from app.rollouts.decisions import Recorded
     from app.rollouts.ramp import RampProgress
     from app.settings import Settings
 
 
-def read_decisions(
-    settings: Settings, *, needed: bool = False
-) -> Mapping[str, Mapping[int, Decision]]:
+def read_recorded(settings: Settings, *, needed: bool = False) -> Recorded:
     """Read what servers decided; if that fails, warn, or exit where it is `needed`."""
     from app.rollouts import DecisionStore
+    from app.rollouts.decisions import Recorded
 
     try:
         recorded = DecisionStore(settings.state).read()
@@ -32,12 +30,12 @@ def read_decisions(
         if needed:
             fail(f"{sentence}, so it is not known what is rolled back")
         click.echo(f"Warning: {sentence}", err=True)
-        return {}
+        return Recorded({}, {}, ())
     if needed and (sentence := no_folder(settings)):
         fail(sentence)
     for problem in recorded.problems:
         click.echo(f"Warning: {problem}", err=True)
-    return recorded.decisions
+    return recorded
 
 
 def no_folder(settings: Settings) -> str:
@@ -50,17 +48,11 @@ def no_folder(settings: Settings) -> str:
     )
 
 
-def read_ramp_progress(settings: Settings, file: RolloutsFile, model: str) -> RampProgress:
-    """How far the ramp of a model is; at its first step where nothing is known of it."""
-    from app.rollouts import DecisionStore
+def ramp_progress(recorded: Recorded, rollout: Rollout) -> RampProgress:
+    """How far a ramp is; at its first step where nothing is known of it."""
     from app.rollouts.ramp import FIRST_STEP
 
-    try:
-        ramps = DecisionStore(settings.state).read().ramps.get(model, {})
-    except OSError:
-        return FIRST_STEP  # `read_decisions` says it
-    rollout = file.configs[model].rollout
-    progress = ramps.get(rollout.ramp_key, FIRST_STEP)
+    progress = recorded.ramps.get(rollout.model, {}).get(rollout.ramp_key, FIRST_STEP)
     return progress if rollout.ramp is None else rollout.ramp.believe(progress)
 
 
