@@ -150,30 +150,32 @@ async def test_slow_loads_take_no_replica_out(tmp_path: Path) -> None:
 
 async def test_the_replicas_own_504_is_not_asked_again(tmp_path: Path) -> None:
     """Its time was over: callers get that status and code, and the request has run once."""
-    async with stand_ins() as replicas:
-        with nginx(replicas.ports, tmp_path) as balancer:
-            answer = await _ask(balancer.port, b"POST /models/late/predict HTTP/1.1\r\nhost: x")
+    answer, asked = await _ask_through(b"POST /models/late/predict HTTP/1.1\r\nhost: x", tmp_path)
     assert b" 504 " in answer.splitlines()[0]
     assert b'"code":"DeadlineExceeded"' in answer
-    assert replicas.asked.count("/models/late/predict") == 1
+    assert asked.count("/models/late/predict") == 1
 
 
 async def test_what_kills_replicas_is_asked_five_times(tmp_path: Path) -> None:
     """Of three, then of one that is ready, and of one more; it was asked thirteen times."""
-    async with stand_ins() as replicas:
-        with nginx(replicas.ports, tmp_path) as balancer:
-            answer = await _ask(balancer.port, b"POST /deadly/predict HTTP/1.1\r\nhost: x")
+    answer, asked = await _ask_through(b"POST /deadly/predict HTTP/1.1\r\nhost: x", tmp_path)
     assert b" 503 " in answer.splitlines()[0]
     assert b'"code":"NotReady"' in answer
-    assert replicas.asked.count("/deadly/predict") == 5
+    assert asked.count("/deadly/predict") == 5
 
 
 async def test_a_caller_who_names_no_host_is_answered(tmp_path: Path) -> None:
     """HTTP/1.0 asks for none; a replica, over HTTP/1.1, does."""
-    async with stand_ins() as replicas:
-        with nginx(replicas.ports, tmp_path) as balancer:
-            answer = await _ask(balancer.port, b"GET /v2/health/live HTTP/1.0")
+    answer, _ = await _ask_through(b"GET /v2/health/live HTTP/1.0", tmp_path)
     assert b" 200 " in answer.splitlines()[0]
+
+
+async def _ask_through(head: bytes, folder: Path) -> tuple[bytes, list[str]]:
+    """What nginx answers to a request without a body, and what it asked of replicas by then."""
+    async with stand_ins() as replicas:
+        with nginx(replicas.ports, folder) as balancer:
+            answer = await _ask(balancer.port, head)
+        return answer, list(replicas.asked)
 
 
 async def _ask(port: int, head: bytes) -> bytes:
