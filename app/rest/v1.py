@@ -47,6 +47,10 @@ DTYPES: Mapping[str, str] = {
 }
 
 
+LATEST = "0"
+"""The version that clients of OpenVINO Model Server ask for where their caller names none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """What a path names: a model, perhaps one version or label of it."""
@@ -54,6 +58,11 @@ class Address:
     model: str
     version: str | None = None
     label: str | None = None
+
+    @classmethod
+    def of_path(cls, model: str, version: str | None = None, label: str | None = None) -> Address:
+        """The address of a path's parts, where version 0 names none."""
+        return cls(model, None if version == LATEST else version, label)
 
 
 class V1Call:
@@ -110,7 +119,7 @@ def v1_route(address: Address) -> Route:
 def match_v1(path: str) -> Route | None:
     """The route of a path to predict, written plainly; None for any other."""
     found = V1_PATH.fullmatch(path)
-    return v1_route(Address(**found.groupdict())) if found else None
+    return v1_route(Address.of_path(**found.groupdict())) if found else None
 
 
 V1_PATH = re.compile(
@@ -200,7 +209,7 @@ def refuse_verb(verb: str) -> CohortError:
 
 def address(request: Request) -> Address:
     """What a path names."""
-    return Address(**request.path_params)
+    return Address.of_path(**request.path_params)
 
 
 class VerbConvertor(StringConvertor):

@@ -63,7 +63,8 @@ _CONTENTS = ModelInferResponse.InferOutputTensor.CONTENTS_FIELD_NUMBER
 def read_request(read: InferMessage) -> InferRequest:
     """Give the request as plain values. Raises InvalidInput with the place of what is wrong.
 
-    Either every tensor is raw, in the order of `inputs`, or none is.
+    Either every tensor is raw, in the order of `inputs`, or none is. MLServer's client sends
+    `contents` without a value beside a raw tensor: that counts as none.
     """
     message, raw, contents = read
     if raw and len(raw) != len(message.inputs):
@@ -75,10 +76,8 @@ def read_request(read: InferMessage) -> InferRequest:
     for position, tensor in enumerate(message.inputs):
         given: dict[str, Any]
         if raw:
-            has_contents = (
-                tensor.HasField("contents") if contents is None else contents[position] is not None
-            )
-            given = {"raw": _raw(position, raw[position], has_contents=has_contents)}
+            beside = tensor.contents.ListFields() if contents is None else contents[position]
+            given = {"raw": _raw(position, raw[position], has_contents=bool(beside))}
         elif contents is None:
             given = {"values": _values(position, tensor)}
         else:

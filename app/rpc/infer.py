@@ -113,7 +113,7 @@ class InferCalls:
                 hold.set(max(hold.size, count_bytes(arrays.values())))
             timeout = _smaller(wanted, remaining())
             outputs = await lease.infer(arrays, timeout=timeout)
-            typed = bool(message.inputs) and not read.raw
+            typed = request.parameters.get("binary_data_output") is False
             large = inference.is_large(outputs)
             if hold.size or large:
                 hold.set(count_bytes(outputs))

@@ -50,6 +50,10 @@ class Contents:
     packed: Mapping[int, Part]
     texts: Sequence[bytes]
 
+    def __bool__(self) -> bool:
+        """Whether there is a value in it."""
+        return bool(self.packed or self.texts)
+
 
 class InferMessage(NamedTuple):
     """A request, with what protobuf's classes read of it and what they did not.

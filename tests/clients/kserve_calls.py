@@ -91,6 +91,14 @@ async def ask_grpc(address: str) -> dict[str, Any]:
         outputs = {one.name: one.as_numpy().tolist() for one in answer.outputs}
         return {"id": answer.id, "version": answer.model_version, "outputs": outputs}
 
+    async def ask_values(*, typed: bool) -> list[Any]:
+        """What `data` of the first output holds, where typed answers are asked for or not."""
+        tensor = InferInput("features", [2, 4], "FP32")
+        tensor.set_data_from_numpy(FLOWERS, binary_data=False)
+        parameters = {"binary_data_output": False} if typed else None
+        answer = await client.infer(InferRequest("iris", [tensor], parameters=parameters))
+        return list(answer.outputs[0].data)
+
     async def refused(array: Any, **fields: Any) -> dict[str, Any]:
         """What the client makes of a mistake."""
         try:
@@ -119,6 +127,7 @@ async def ask_grpc(address: str) -> dict[str, Any]:
             "iris": [
                 await ask("iris", "features", "FP32", FLOWERS, raw=raw) for raw in (True, False)
             ],
+            "values": [await ask_values(typed=typed) for typed in (True, False)],
             "texts": [
                 await ask("strings", "text", "BYTES", TEXTS, raw=raw) for raw in (True, False)
             ],

@@ -50,6 +50,13 @@ def test_it_is_answered_in_every_form(told: dict[str, Any]) -> None:
         assert answer["outputs"] == told["iris"][0]["outputs"]
 
 
+def test_its_list_of_values_is_filled_where_it_asks_for_typed_answers(
+    both: dict[str, dict[str, Any]],
+) -> None:
+    """`as_numpy` reads raw answers, too; `data` does not."""
+    assert both["grpc"]["values"] == [[0, 2], []]
+
+
 def test_its_texts_go_both_ways(told: dict[str, Any]) -> None:
     """Characters outside ASCII and an empty one among them."""
     for answer in told["texts"]:

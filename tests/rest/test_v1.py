@@ -191,6 +191,15 @@ def test_a_version_answers_and_says_so(client: httpx.Client) -> None:
         assert "x-variant" not in answer.headers
 
 
+def test_version_0_is_the_one_that_answers(client: httpx.Client) -> None:
+    """OpenVINO's `ovmsclient` asks for it where its caller names no version, on every route."""
+    answer = client.post(f"{TOY}/versions/0:predict", json={"inputs": [1.0]})
+    assert (answer.status_code, answer.headers["x-model-version"]) == (200, "2")
+    for path in ("", "/metadata"):
+        assert client.get(f"{TOY}/versions/0{path}").json() == client.get(TOY + path).json()
+    assert client.get(f"{TOY}/versions/00").status_code == 404
+
+
 @pytest.mark.parametrize("name", ["", "serving_default", None])
 def test_the_one_signature_may_be_named(client: httpx.Client, name: str | None) -> None:
     """`serving_default`, or nothing."""

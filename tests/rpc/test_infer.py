@@ -9,6 +9,7 @@ from grpc import StatusCode, aio
 
 from app.rpc import inference_pb2 as messages
 from app.rpc.contents import FIELDS
+from app.rpc.wire import SHORT_MESSAGE
 from app.tensors import BY_NAME, Array
 from tests.rpc.client import (
     Client,
@@ -60,15 +61,33 @@ async def test_every_datatype_goes_through_raw(client: Client, datatype: str) ->
 async def test_every_datatype_with_a_field_goes_through_typed(
     client: Client, datatype: str
 ) -> None:
-    """Who sends values in typed contents is answered in them."""
+    """Values in typed contents are answered raw, as by Triton, and typed where that is asked for:
+    KServe's `InferOutput.data` is empty otherwise.
+    """
     array = sample(datatype)
-    answer = await client.call(
-        "ModelInfer", typed_request(f"identity_{datatype.lower()}", {"x": array})
-    )
-    assert not answer.raw_output_contents
-    back = arrays_of(answer)["y"]
-    assert back.dtype == array.dtype
-    np.testing.assert_array_equal(back, array)
+    request = typed_request(f"identity_{datatype.lower()}", {"x": array})
+    raw = await client.call("ModelInfer", request)
+    request.parameters["binary_data_output"].bool_param = False
+    typed = await client.call("ModelInfer", request)
+    assert len(raw.raw_output_contents) == 1
+    assert not raw.outputs[0].HasField("contents")
+    assert not typed.raw_output_contents
+    for answer in (raw, typed):
+        back = arrays_of(answer)["y"]
+        assert back.dtype == array.dtype
+        np.testing.assert_array_equal(back, array)
+
+
+async def test_raw_tensors_may_be_answered_typed(client: Client) -> None:
+    """What the answer looks like is the parameter's matter alone; `true` is the default."""
+    request = raw_request("identity_fp32", {"x": X})
+    for raw in (True, False):
+        request.parameters["binary_data_output"].bool_param = raw
+        answer = await client.call("ModelInfer", request)
+        assert bool(answer.raw_output_contents) is raw
+        np.testing.assert_array_equal(arrays_of(answer)["y"], X)
+    request.parameters["binary_data_output"].string_param = "false"
+    await refused(client, request, "parameters.binary_data_output must be true or false")
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "BF16"])
@@ -217,6 +236,17 @@ async def test_raw_and_typed_do_not_mix(client: Client) -> None:
     both = raw_request("two_inputs", AB)
     both.inputs[1].contents.fp32_contents.extend([1, 2])
     await refused(client, both, "inputs[1]", "raw_input_contents")
+
+
+@pytest.mark.parametrize("rows", [1, 2 * SHORT_MESSAGE])
+async def test_contents_without_a_value_beside_raw_are_none(client: Client, rows: int) -> None:
+    """MLServer's client sends `contents {}` with every raw tensor; in long messages, too."""
+    array = np.ones((rows, 3), "f4")
+    request = raw_request("identity_fp32", {"x": array})
+    request.inputs[0].contents.SetInParent()
+    assert request.inputs[0].HasField("contents")
+    answer = await client.call("ModelInfer", request)
+    np.testing.assert_array_equal(arrays_of(answer)["y"], array)
 
 
 async def test_typed_values_are_checked(client: Client) -> None:
