@@ -5,10 +5,6 @@ The environment is read when `Settings()` is made, and nowhere else.
 
 from __future__ import annotations
 
-import os
-import re
-import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,12 +14,18 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.errors import MODEL_NAME, ConfigInvalid, did_you_mean, quoted
+from app.setting_values import (
+    check_token,
+    check_watchdog,
+    default_cache,
+    default_log_format,
+    default_state,
+    read_folders,
+    read_hosts,
+)
 from app.webhooks import check_addresses
 
 PREFIX = "COHORT_"
-
-SHORTEST_WATCHDOG_SECONDS = 1.0
-"""A busy machine holds an event loop up for less."""
 
 
 class SettingsInvalid(ConfigInvalid):
@@ -38,69 +40,6 @@ class SettingsInvalid(ConfigInvalid):
 
 def _sibling(data: dict[str, Any]) -> Path:
     return Path(data["models"]).absolute().parent / "rollouts.yaml"
-
-
-def _state_folder() -> Path:
-    return _user_folder("XDG_STATE_HOME", ".local/state", "Library/Application Support")
-
-
-def _cache_folder() -> Path:
-    return _user_folder("XDG_CACHE_HOME", ".cache", "Library/Caches")
-
-
-def _user_folder(xdg: str, linux: str, macos: str) -> Path:
-    """https://specifications.freedesktop.org/basedir-spec: a relative path in `xdg` is ignored."""
-    if (given := Path(os.environ.get(xdg, ""))).is_absolute():
-        return given / "cohort"
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return Path(local or tempfile.gettempdir()) / "cohort" / linux.rpartition("/")[2]
-    try:
-        home = Path.home()
-    except RuntimeError:  # a container's user may have none
-        return Path(tempfile.gettempdir()) / f"cohort-{os.getuid()}" / linux.rpartition("/")[2]
-    return home / (macos if sys.platform == "darwin" else linux) / "cohort"
-
-
-def _log_format() -> Literal["json", "console"]:
-    return "console" if sys.stderr is not None and sys.stderr.isatty() else "json"
-
-
-def _check_token(token: SecretStr | None) -> SecretStr | None:
-    text = token.get_secret_value().strip() if token else ""
-    if not all("!" <= letter <= "~" for letter in text):
-        raise ValueError("must be printable ASCII without spaces, to fit in a header")
-    return SecretStr(text) if text else None
-
-
-def _check_watchdog(seconds: float) -> float:
-    if seconds and sys.platform != "linux":
-        raise ValueError("needs Linux")
-    if 0 < seconds < SHORTEST_WATCHDOG_SECONDS:
-        raise ValueError(f"must be 0 or >= {SHORTEST_WATCHDOG_SECONDS:g}")
-    return seconds
-
-
-_HOST = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
-
-
-def _read_hosts(value: object) -> tuple[str, ...]:
-    """Read hosts, each a name or an address, with a port or for any port."""
-    texts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(texts, list | tuple):
-        raise ValueError("must be host names separated by commas")  # noqa: TRY004 - pydantic's way
-    hosts = tuple(str(text).strip().lower() for text in texts)
-    for host in hosts:
-        if not _HOST.fullmatch(host):
-            raise ValueError(
-                f"must be host names separated by commas, without 'http://', got {quoted(host)}"
-            )
-    return hosts
-
-
-def _read_folders(value: object) -> object:
-    """Read folders joined as in PATH."""
-    return value.split(os.pathsep) if isinstance(value, str) else value
 
 
 class Settings(BaseSettings):
@@ -124,19 +63,19 @@ class Settings(BaseSettings):
         json_schema_extra={"default": "rollouts.yaml beside the models folder"},
     )
     state: Path = Field(
-        default_factory=_state_folder,
+        default_factory=default_state,
         description="The folder in which the server records its decisions, such as rollbacks.",
         json_schema_extra={"default": "cohort in the user's state folder"},
     )
     cache: Path = Field(
-        default_factory=_cache_folder,
+        default_factory=default_cache,
         description="The folder for profiles, findings, graphs and weights; safe to delete.",
         json_schema_extra={"default": "cohort in the user's cache folder"},
     )
     host: str = Field("127.0.0.1", min_length=1, description="The address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="The port for HTTP; 0 chooses a free one.")
     grpc_port: int = Field(8001, ge=0, le=65535, description="The port for gRPC; 0 disables gRPC.")
-    hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_read_hosts)] = Field(
+    hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_hosts)] = Field(
         (),
         description="The hosts that the server answers for, such as a.example,b.example:8000.",
         json_schema_extra={"default": "unset: any host"},
@@ -199,7 +138,7 @@ class Settings(BaseSettings):
         ge=1,
         description="The most nodes of a model, those of functions counted at each call.",
     )
-    custom_ops: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_read_folders)] = Field(
+    custom_ops: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(read_folders)] = Field(
         (),
         description="The folders whose libraries of custom operators may be loaded, joined by ':'.",
         json_schema_extra={"default": "unset: none are loaded"},
@@ -219,7 +158,7 @@ class Settings(BaseSettings):
     keep_alive_seconds: int = Field(
         75, ge=1, le=86400, description="Seconds until an idle connection is closed."
     )
-    admin_token: Annotated[SecretStr | None, AfterValidator(_check_token)] = Field(
+    admin_token: Annotated[SecretStr | None, AfterValidator(check_token)] = Field(
         None,
         description="The bearer token for the admin routes.",
         json_schema_extra={"default": "unset: the admin routes answer 403"},
@@ -246,7 +185,7 @@ class Settings(BaseSettings):
         description="The audience ('aud') that tokens must be for: this server's name.",
         json_schema_extra={"default": "none; needed with COHORT_JWKS"},
     )
-    metrics_key: Annotated[SecretStr | None, AfterValidator(_check_token)] = Field(
+    metrics_key: Annotated[SecretStr | None, AfterValidator(check_token)] = Field(
         None,
         description="The bearer token for /metrics.",
         json_schema_extra={"default": "unset: /metrics is open"},
@@ -277,7 +216,7 @@ class Settings(BaseSettings):
         json_schema_extra={"default": "unset: clients show no certificate"},
     )
     log_format: Literal["json", "console"] = Field(
-        default_factory=_log_format,
+        default_factory=default_log_format,
         description="The log's format, json (an object per line) or console (text).",
         json_schema_extra={"default": "console on a terminal, json otherwise"},
     )
@@ -295,7 +234,7 @@ class Settings(BaseSettings):
     drain_seconds: int = Field(
         30, ge=0, le=86400, description="Seconds after that for requests in flight to finish."
     )
-    watchdog_seconds: Annotated[float, AfterValidator(_check_watchdog)] = Field(
+    watchdog_seconds: Annotated[float, AfterValidator(check_watchdog)] = Field(
         0,
         ge=0,
         le=86400,

@@ -25,6 +25,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"cli"}),
     frozenset({"main"}),
     frozenset({"settings"}),
+    frozenset({"setting_values"}),
     frozenset({"rest", "rpc", "prepare"}),
     frozenset({"audit", "open_inference"}),
     frozenset({"access_log", "auth", "refusals", "request_ids", "data_plane", "control_plane"}),
