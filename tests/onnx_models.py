@@ -315,15 +315,16 @@ def unknown_rank() -> onnx.ModelProto:
     )
 
 
-def two_inputs() -> onnx.ModelProto:
-    """`a`, `b` FP32 [N, 2] → `sum` = a + b and `difference` = a - b, FP32 [N, 2]."""
+def two_inputs(width: int = 2) -> onnx.ModelProto:
+    """`a`, `b` FP32 [N, width] → `sum` = a + b and `difference` = a - b, FP32 [N, width]."""
+    shape: Shape = ("N", width)
     return _model(
         [
             helper.make_node("Add", ["a", "b"], ["sum"]),
             helper.make_node("Sub", ["a", "b"], ["difference"]),
         ],
-        [_tensor("a", "FP32", ["N", 2]), _tensor("b", "FP32", ["N", 2])],
-        [_tensor("sum", "FP32", ["N", 2]), _tensor("difference", "FP32", ["N", 2])],
+        [_tensor("a", "FP32", shape), _tensor("b", "FP32", shape)],
+        [_tensor("sum", "FP32", shape), _tensor("difference", "FP32", shape)],
     )
 
 

@@ -2,56 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any
 
 from app.control_plane import ServedModel
-from app.errors import CohortError
+from app.errors import printable
+from app.rest.calls import HEADER_LENGTH
 from app.rest.errors import HTTP_STATUS
-from app.rest.openapi.schemas import Schema, array, closed, describe, listed, named
-from app.tensors import TensorSpec
-
-LARGEST_EXAMPLE = 2048
-"""Values in an example; a larger one is unreadable, and blocks the page."""
+from app.rest.openapi.binary_calls import binary_calls
+from app.rest.openapi.examples import (
+    are_shortened,
+    predict_examples,
+    presented,
+    v1_examples,
+    v2_examples,
+)
+from app.rest.openapi.schemas import (
+    NOTHING,
+    Schema,
+    any_of,
+    array,
+    arrays,
+    closed,
+    first_of,
+    named,
+    names_of,
+    transportable,
+)
+from app.rest.openapi.v2_schemas import v2_request_schema, v2_response_schema
 
 INFERENCE_ERRORS = (400, 404, 413, 415, 429, 500, 503, 504)
 """The statuses of an inference beside 200."""
 
+BINARY: Schema = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+"""A body of bytes, which a page reads from a file."""
 
-def paths_of(served: ServedModel) -> dict[str, Schema]:
-    """The paths that name this version, and, if it is the default, those that name none."""
+
+def paths_of(served: ServedModel, *, root: str = "", needs_key: bool = False) -> dict[str, Schema]:
+    """The paths that name this version, and, if it is the default, those that name none.
+
+    root: What stands before them in the server's address; default: nothing.
+    needs_key: Whether callers need a key; default: none.
+    """
     pinned = f"/versions/{served.version}"
     places = ["", pinned] if served.default else [pinned]
+    forms = [
+        (
+            "/models/{}/predict",
+            "Predict with {}",
+            request_schema(served),
+            predict_examples(served),
+            response_schema(served),
+        ),
+        (
+            "/v1/models/{}:predict",
+            "Predict with {}, as with TensorFlow Serving",
+            v1_request_schema(served),
+            v1_examples(served),
+            v1_response_schema(served),
+        ),
+        (
+            "/v2/models/{}/infer",
+            "Infer with {}, by the Open Inference Protocol",
+            v2_request_schema(served),
+            v2_examples(served),
+            v2_response_schema(served),
+        ),
+    ]
     paths: dict[str, Schema] = {}
     for place in places:
-        which = f", version {served.version}" if place else ""
-        paths[f"/models/{served.model}{place}/predict"] = _post(
-            served,
-            f"Predict with {served.model}{which}",
-            request=request_schema(served),
-            examples=examples(served),
-            response=response_schema(served),
-        )
-        paths[f"/v1/models/{served.model}{place}:predict"] = _post(
-            served,
-            f"Predict with {served.model}{which}, as with TensorFlow Serving",
-            request=v1_request_schema(served),
-            examples=v1_examples(served),
-            response=v1_response_schema(served),
-        )
-        v2 = v2_example(served)
-        paths[f"/v2/models/{served.model}{place}/infer"] = _post(
-            served,
-            f"Infer with {served.model}{which}, by the Open Inference Protocol",
-            request=v2_request_schema(served),
-            examples={} if v2 is None else {"in JSON": v2},
-            response=v2_response_schema(served),
-        )
-    for path, item in paths.items():
-        item["post"]["operationId"] = "".join(one if one.isalnum() else "_" for one in path[1:])
+        which = f"{served.model}, version {served.version}" if place else served.model
+        infer = f"/v2/models/{served.model}{place}/infer"
+        about = describe_tensors(served)
+        if are_shortened(served) and transportable(served.outputs):
+            about += "\n\n" + binary_calls(served, infer, root=root, needs_key=needs_key)
+        for path, summary, request, examples, response in forms:
+            paths[path.format(served.model + place)] = _post(
+                tag=tag(served.model),
+                summary=summary.format(which),
+                description=about,
+                request=request,
+                examples=presented(served, examples),
+                response=response,
+            )
+        takes_binary(paths[infer]["post"])
     return paths
+
+
+def takes_binary(operation: Schema) -> None:
+    """Say that an operation takes and gives binary data, too."""
+    operation["requestBody"]["content"] |= BINARY
+    operation["responses"]["200"]["content"] |= BINARY
+    header = {
+        "name": HEADER_LENGTH.title(),
+        "in": "header",
+        "description": "How many bytes of the body are JSON, before binary data; 0 where all of it "
+        "is the data of the only input.",
+        "schema": {"type": "integer", "minimum": 0},
+    }
+    operation.setdefault("parameters", []).append(header)
 
 
 def tag(model: str) -> str:
@@ -60,25 +110,24 @@ def tag(model: str) -> str:
 
 
 def _post(
-    served: ServedModel,
-    summary: str,
     *,
+    tag: str,
+    summary: str,
+    description: str,
     request: Schema,
-    examples: Mapping[str, Any],
+    examples: Schema,
     response: Schema,
 ) -> Schema:
-    content: Schema = {"schema": request}
-    if examples:
-        content["examples"] = {name: {"value": value} for name, value in examples.items()}
+    content: Schema = {"schema": request} | ({"examples": examples} if examples else {})
     succeeded = {
         "description": "The response",
         "content": {"application/json": {"schema": response}},
     }
     return {
         "post": {
-            "tags": [tag(served.model)],
+            "tags": [tag],
             "summary": summary,
-            "description": describe_tensors(served),
+            "description": description,
             "requestBody": {"required": True, "content": {"application/json": content}},
             "responses": {"200": succeeded, **error_responses(INFERENCE_ERRORS)},
         }
@@ -86,8 +135,14 @@ def _post(
 
 
 def error_responses(statuses: Sequence[int]) -> dict[str, Schema]:
-    """What errors with these statuses look like."""
-    return {str(status): _error_response(status) for status in statuses}
+    """What errors with these statuses look like, as references to `error_components`."""
+    return {str(status): {"$ref": f"#/components/responses/{status}"} for status in statuses}
+
+
+def error_components() -> dict[str, Schema]:
+    """The response of every error that an operation here may have, by its status."""
+    statuses = set(map(int, HTTP_STATUS.values())) - {int(HTTPStatus.METHOD_NOT_ALLOWED)}
+    return {str(status): _error_response(status) for status in sorted(statuses)}
 
 
 def _error_response(status: int) -> Schema:
@@ -108,24 +163,25 @@ def _error_response(status: int) -> Schema:
 
 def describe_tensors(served: ServedModel) -> str:
     """The tensors of a version, as a Markdown table."""
-    rows = [
-        f"| {kind} | `{spec.name}` | {spec.datatype} | {spec.shape_text} |"
-        for kind, specs in (("input", served.inputs), ("output", served.outputs))
-        for spec in specs
-    ]
-    lines = ["| | name | datatype | shape |", "|---|---|---|---|", *rows]
-    if not _transportable(served):
-        lines += ["", "It has no output that can be sent over the wire."]
-    elif served.example is not None and not examples(served):
+    lines = ["| | name | datatype | shape |", "|---|---|---|---|"]
+    for kind, specs in (("input", served.inputs), ("output", served.outputs)):
+        shown = first_of(specs)
         lines += [
-            "",
-            "Its inputs are too large for an example here, or not JSON.",
+            f"| {kind} | {_cell(spec.name)} | {_cell(spec.datatype)} | {_cell(spec.shape_text)} |"
+            for spec in shown
         ]
+        if len(shown) < len(specs):
+            lines.append(f"| {kind} | and {len(specs) - len(shown):,} more | | |")
+    if not transportable(served.outputs):
+        lines += ["", "It has no output that can be sent over the wire."]
+    elif served.example is not None and not predict_examples(served):
+        lines += ["", "The example that it was published with is not JSON."]
     return "\n".join(lines)
 
 
-def _transportable(served: ServedModel) -> list[TensorSpec]:
-    return [spec for spec in served.outputs if spec.transportable]
+def _cell(text: str) -> str:
+    """What a model's file says, as code in a table."""
+    return "`" + printable(text).replace("`", "'").replace("|", "¦") + "`"
 
 
 # -- the simple API
@@ -133,14 +189,15 @@ def _transportable(served: ServedModel) -> list[TensorSpec]:
 
 def request_schema(served: ServedModel) -> Schema:
     """What `/predict` takes for this version. What may be left out may be null."""
-    names = {"enum": [spec.name for spec in _transportable(served)]}
     common: Schema = {
         "model": {"enum": [served.model, None]},
-        "version": {"enum": [served.version, int(served.version), None]},
+        "version": {
+            "anyOf": [{"const": served.version}, {"const": int(served.version)}, {"type": "null"}]
+        },
         "outputs": {
             "description": "the requested outputs; all if left out",
             "type": ["array", "null"],
-            "items": names,
+            "items": names_of(transportable(served.outputs)),
             "minItems": 1,
             "maxItems": len(served.outputs),
         },
@@ -164,7 +221,7 @@ def request_schema(served: ServedModel) -> Schema:
 
 def response_schema(served: ServedModel) -> Schema:
     """`/predict`'s response for this version."""
-    outputs = _transportable(served)
+    outputs = transportable(served.outputs)
     common: Schema = {
         "model": {"const": served.model},
         "version": {"type": "string"},
@@ -173,37 +230,15 @@ def response_schema(served: ServedModel) -> Schema:
         "inference_time_ms": {"type": "number", "minimum": 0},
     }
     always = ["model", "version", "inference_time_ms"]
-    some = closed({spec.name: array(spec) for spec in outputs}) | {"minProperties": 1}
+    some = named(outputs) | {"minProperties": 1}
+    some.pop("required", None)  # a request may select some
     by_name = closed({**common, "outputs": some}, [*always, "outputs"])
     if len(served.inputs) != 1:
         return by_name
-    prediction = {"anyOf": [*(array(spec) for spec in outputs), some]}
+    prediction = any_of([*arrays(first_of(outputs)).values(), some])
     return {
         "oneOf": [by_name, closed({**common, "prediction": prediction}, [*always, "prediction"])]
     }
-
-
-def examples(served: ServedModel) -> dict[str, Any]:
-    """Bodies that work as they are; none where they would be too large to read."""
-    values = _values(served)
-    if values is None:
-        return {}
-    shown: dict[str, Any] = {"by name": {"inputs": values}}
-    if len(values) == 1:
-        shown["as tutorials write it"] = {"input": next(iter(values.values()))}
-    return shown
-
-
-def _values(served: ServedModel) -> dict[str, Any] | None:
-    arrays = served.example
-    if arrays is None or not _transportable(served):
-        return None
-    if sum(one.size for one in arrays.values()) > LARGEST_EXAMPLE:
-        return None
-    try:
-        return listed(arrays)
-    except CohortError:  # published with NaN in it, which JSON cannot carry
-        return None
 
 
 # -- TensorFlow Serving's
@@ -220,23 +255,23 @@ def v1_request_schema(served: ServedModel) -> Schema:
     if len(served.inputs) == 1:
         columns.append(array(served.inputs[0]))
         rows += [array(spec) | {"minItems": 1} for spec in served.inputs if spec.shape]
-    forms = [{"inputs": one, "instances": False} for one in columns]
-    forms += [{"instances": one, "inputs": False} for one in rows]
-    return {
-        "anyOf": [
+    forms = [("inputs", "instances", one) for one in columns]
+    forms += [("instances", "inputs", one) for one in rows]
+    return any_of(
+        [
             {
                 "type": "object",
-                "properties": signature | form,
-                "required": [next(iter(form))],
+                "properties": {**signature, one: schema, other: NOTHING},
+                "required": [one],
             }
-            for form in forms
+            for one, other, schema in forms
         ]
-    }
+    )
 
 
 def v1_response_schema(served: ServedModel) -> Schema:
     """`:predict`'s response for this version."""
-    outputs = _transportable(served)
+    outputs = transportable(served.outputs)
     if len(outputs) == 1:
         columns, rows = array(outputs[0]), array(outputs[0])
     else:
@@ -245,134 +280,3 @@ def v1_response_schema(served: ServedModel) -> Schema:
         rows = {"type": "array", "items": named(items)}
     by_row, by_column = closed({"predictions": rows}), closed({"outputs": columns})
     return {"oneOf": [by_row | {"minProperties": 1}, by_column | {"minProperties": 1}]}
-
-
-def v1_examples(served: ServedModel) -> dict[str, Any]:
-    """Bodies that work as they are, in both forms."""
-    values = _values(served)
-    if not values:
-        return {}
-    shown: dict[str, Any] = {}
-    if all(spec.shape for spec in served.inputs) and len(set(map(len, values.values()))) == 1:
-        rows = zip(*values.values(), strict=True)
-        shown["by row"] = {"instances": [dict(zip(values, row, strict=True)) for row in rows]}
-    shown["by column"] = {"inputs": values}
-    return shown
-
-
-# -- the Open Inference Protocol
-
-
-def v2_request_schema(served: ServedModel) -> Schema:
-    """What `/v2/…/infer` takes for this version where everything is JSON."""
-    parameters: Schema = {"type": ["object", "null"]}
-    inputs = [
-        {
-            "type": "object",
-            "description": describe(spec),
-            "properties": {
-                **_head(spec),
-                "data": {"type": "array", "description": "flat, or nested as the shape says"},
-                "parameters": parameters,
-            },
-            "required": ["name", "datatype", "shape", "data"],
-        }
-        for spec in served.inputs
-    ]
-    output = {
-        "type": "object",
-        "properties": {
-            "name": {"enum": [spec.name for spec in _transportable(served)]},
-            "parameters": parameters,
-        },
-        "required": ["name"],
-    }
-    return {
-        "type": "object",
-        "properties": {
-            "id": {"type": ["string", "integer", "null"], "description": "given back as a string"},
-            "inputs": _each(inputs),
-            "outputs": {
-                "description": "the requested outputs; all if left out",
-                "type": ["array", "null"],
-                "items": output,
-            },
-            "parameters": parameters,
-        },
-        "required": ["inputs"],
-    }
-
-
-def v2_response_schema(served: ServedModel) -> Schema:
-    """`/v2/…/infer`'s response for this version where everything is JSON."""
-    outputs = [
-        {
-            "type": "object",
-            "description": describe(spec),
-            "properties": {
-                "name": {"const": spec.name},
-                "datatype": {"enum": sorted({spec.datatype, "BYTES"})},  # classes are BYTES
-                "shape": SHAPE,
-                "data": {"type": "array"},
-            },
-            "required": ["name", "datatype", "shape"],
-        }
-        for spec in _transportable(served)
-    ]
-    return closed(
-        {
-            "model_name": {"const": served.model},
-            "model_version": {"type": "string"},
-            "id": {"type": "string"},
-            "parameters": {"type": "object"},
-            "outputs": {"type": "array", "items": {"anyOf": outputs} if outputs else {}},
-        },
-        ["model_name", "model_version", "outputs"],
-    )
-
-
-SHAPE: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}}
-
-
-def _head(spec: TensorSpec) -> Schema:
-    """An input's name, datatype and shape."""
-    shape = SHAPE
-    if spec.shape is not None:
-        rank = len(spec.shape)
-        sizes = [
-            {"const": size} if isinstance(size, int) else {"type": "integer", "minimum": 0}
-            for size in spec.shape
-        ]
-        shape = {"type": "array", "minItems": rank, "maxItems": rank}
-        shape |= {"prefixItems": sizes} if sizes else {}
-    return {"name": {"const": spec.name}, "datatype": {"const": spec.datatype}, "shape": shape}
-
-
-def _each(members: Sequence[Schema]) -> Schema:
-    """A list with all of these in any order."""
-    count = len(members)
-    each: Schema = {"type": "array", "minItems": count, "maxItems": count}
-    return each | ({"items": {"anyOf": list(members)}} if members else {})
-
-
-def v2_example(served: ServedModel) -> dict[str, Any] | None:
-    """A body for the Open Inference Protocol."""
-    values = _values(served)
-    if values is None or served.example is None:
-        return None
-    return {
-        "inputs": [
-            {
-                "name": spec.name,
-                "datatype": spec.datatype,
-                "shape": list(served.example[spec.name].shape),
-                "data": _in_list(values[spec.name]),
-            }
-            for spec in served.inputs
-        ]
-    }
-
-
-def _in_list(value: Any) -> list[Any]:
-    """The protocol's data is a list, a scalar's, too."""
-    return value if isinstance(value, list) else [value]

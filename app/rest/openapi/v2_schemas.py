@@ -1,0 +1,111 @@
+"""The Open Inference Protocol's bodies for one loaded version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.control_plane import ServedModel
+from app.rest.openapi.schemas import (
+    MOST_DIMENSIONS,
+    Schema,
+    any_of,
+    closed,
+    describe,
+    first_of,
+    names_of,
+    transportable,
+)
+from app.tensors import TensorSpec
+
+
+def v2_request_schema(served: ServedModel) -> Schema:
+    """What `/v2/…/infer` takes for this version where everything is JSON."""
+    parameters: Schema = {"type": ["object", "null"]}
+    inputs = [
+        {
+            "type": "object",
+            "description": describe(spec),
+            "properties": {
+                **_head(spec),
+                "data": DATA | {"description": "flat, or nested as the shape says"},
+                "parameters": parameters,
+            },
+            "required": ["name", "datatype", "shape", "data"],
+        }
+        for spec in first_of(served.inputs)
+    ]
+    output = {
+        "type": "object",
+        "properties": {
+            "name": names_of(transportable(served.outputs)),
+            "parameters": parameters,
+        },
+        "required": ["name"],
+    }
+    return {
+        "type": "object",
+        "properties": {
+            "id": {"type": ["string", "integer", "null"], "description": "given back as a string"},
+            "inputs": _each(inputs, len(served.inputs)),
+            "outputs": {
+                "description": "the requested outputs; all if left out",
+                "type": ["array", "null"],
+                "items": output,
+            },
+            "parameters": parameters,
+        },
+        "required": ["inputs"],
+    }
+
+
+def v2_response_schema(served: ServedModel) -> Schema:
+    """`/v2/…/infer`'s response for this version where everything is JSON."""
+    outputs = [
+        {
+            "type": "object",
+            "description": describe(spec),
+            "properties": {
+                "name": {"const": spec.name},
+                "datatype": {"enum": sorted({spec.datatype, "BYTES"})},  # classes are BYTES
+                "shape": SHAPE,
+                "data": DATA,
+            },
+            "required": ["name", "datatype", "shape"],
+        }
+        for spec in first_of(transportable(served.outputs))
+    ]
+    return closed(
+        {
+            "model_name": {"const": served.model},
+            "model_version": {"type": "string"},
+            "id": {"type": "string"},
+            "parameters": {"type": "object"},
+            "outputs": {"type": "array", "items": any_of(outputs)},
+        },
+        ["model_name", "model_version", "outputs"],
+    )
+
+
+DATA: Schema = {"type": "array", "items": {}}
+SHAPE: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+
+
+def _head(spec: TensorSpec) -> Schema:
+    """An input's name, datatype and shape."""
+    shape = SHAPE
+    if spec.shape is not None and len(spec.shape) <= MOST_DIMENSIONS:
+        rank = len(spec.shape)
+        sizes = [
+            {"const": size} if isinstance(size, int) else {"type": "integer", "minimum": 0}
+            for size in spec.shape
+        ]
+        shape = DATA | {"minItems": rank, "maxItems": rank}
+        shape |= {"prefixItems": sizes} if sizes else {}
+    return {"name": {"const": spec.name}, "datatype": {"const": spec.datatype}, "shape": shape}
+
+
+def _each(members: Sequence[Schema], count: int) -> Schema:
+    """A list with all of these in any order; of more than are known here, of any."""
+    if len(members) < count:
+        return DATA
+    return DATA | {"minItems": count, "maxItems": count, "items": any_of(members)}
