@@ -9,7 +9,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test coverage lint types lock conformance fuzz-models mutants simulate soak chaos incidents recorded fuzz bench rollout-table packages up down roll sbom containers
+.PHONY: help serve test coverage lint types lock conformance fuzz-models mutants simulate soak chaos incidents recorded fuzz bench reference rollout-table packages up down roll sbom containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -76,6 +76,9 @@ recorded: $(VENV)/dev.stamp packages  ## Fire alerts on purpose, and write what 
 
 fuzz: $(VENV)/dev.stamp  ## Send mutated bytes to all that reads a caller's (ARGS="--seconds 600", ARGS="--replay FILE")
 	@$(VENV)/bin/python -m tests.fuzz $(ARGS)
+
+reference: $(VENV)/dev.stamp  ## Write docs/reference/configuration.md and app/schemas/ from the types again
+	@$(VENV)/bin/python -m tests.reference
 
 rollout-table: $(VENV)/dev.stamp  ## Simulate how often the guard of a rollout is wrong, and write it into docs/guide/rollout.md
 	@$(VENV)/bin/python -m benchmarks.rollouts --write

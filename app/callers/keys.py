@@ -73,7 +73,8 @@ class ApiKey:
     name: Stands for the caller in logs and metrics.
     sha256: The SHA-256 of its key, in 64 hexadecimal digits; default None: it has no key.
     certificate: The name in its client certificate; default None: it has none.
-    subject: The `sub` of its tokens, or ANY_SUBJECT; default None: it has no tokens.
+    subject: The `sub` of its tokens, or "*", for those that no other entry is for; default None: it
+        has no tokens.
     models: The models that it may see; default None: all of them.
     rate: Requests per second; default None: no limit.
     concurrency: Requests in progress at once; default None: no limit.

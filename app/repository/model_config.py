@@ -7,13 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, ConfigDict, PlainValidator, with_config
+from pydantic import AfterValidator, ConfigDict, PlainValidator, WithJsonSchema, with_config
 
 from app.batching import BatchPolicy
 from app.errors import CohortError
 from app.repository.schema import Range, invalid, show, unknown_key, validate_tree
 from app.repository.yaml_files import parse_yaml, read_text
-from app.session import DEFAULT_CHAIN, Provider, ProviderPolicy, SessionOptions, parse_provider
+from app.session import (
+    DEFAULT_CHAIN,
+    SPELLINGS,
+    Provider,
+    ProviderPolicy,
+    SessionOptions,
+    parse_provider,
+)
 
 CONFIG_FILE = "config.yaml"
 
@@ -40,7 +47,10 @@ class VersionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """`warm_up:` in a model's config: run once with as many rows each before taking traffic."""
+    """`warm_up:` in a model's config: runs before a version takes traffic.
+
+    rows: Rows of these runs, one run for each number; default [1, 8].
+    """
 
     rows: tuple[int, ...] = (1, 8)
 
@@ -68,6 +78,21 @@ def _is_version(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**18
 
 
+_NUMBER = {"type": "integer", "minimum": 1, "maximum": 10**18 - 1}
+_VERSIONS_SCHEMA = {
+    "anyOf": [
+        {"const": "all"},
+        {
+            "type": "object",
+            "properties": {"latest": _NUMBER},
+            "required": ["latest"],
+            "additionalProperties": False,
+        },
+        {"type": "array", "items": _NUMBER, "minItems": 1},
+    ]
+}
+
+
 def _parse_link(value: object) -> Provider:
     try:
         return parse_provider(value)
@@ -81,26 +106,51 @@ def _check_chain(chain: tuple[Provider, ...]) -> tuple[Provider, ...]:
     return chain
 
 
+_PROVIDER_SCHEMA = {"enum": list(SPELLINGS)}
+_CHAIN_SCHEMA = {
+    "type": ["array", "null"],
+    "items": {
+        "anyOf": [
+            _PROVIDER_SCHEMA,
+            {
+                "type": "object",
+                "propertyNames": _PROVIDER_SCHEMA,
+                "additionalProperties": {
+                    "type": ["object", "null"],
+                    "additionalProperties": {"not": {"type": "null"}},
+                },
+                "minProperties": 1,
+                "maxProperties": 1,
+            },
+        ]
+    },
+    "minItems": 1,
+}
+
+
 @with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """`models/<name>/config.yaml`. Every key is optional.
 
-    providers: The provider chain, in order of preference; default None: `DEFAULT_CHAIN`, which
-        asks for no hardware in particular.
-    provider_policy: Whether another provider than the first may serve: "prefer", "require" or
-        "require_all"; default "prefer".
-    versions: The versions to load; default the highest.
+    providers: The provider chain, in order of preference: names, or names with ONNX Runtime's
+        options for them, {cuda: {device_id: 0}}; default None: [cuda, cpu], which asks for no
+        hardware in particular.
+    provider_policy: Whether another provider than the first may serve: prefer (yes, and it says
+        so), require (no, the first takes at least one node) or require_all (no, it takes every
+        node); default "prefer".
+    versions: The versions to load: {latest: N} for the N highest, all, or a list of numbers;
+        default {latest: 1}. Those that a rollout names are loaded, too.
     session: Options of ONNX Runtime's session.
-    batching: The batch policy.
+    batching: Which requests share a run.
     timeout_ms: Milliseconds that a request may take, or less where its caller gives less; default
-        30,000.
+        30000.
     objective_ms: Milliseconds within which requests should be answered, for alerts on latency;
         default None: any time will do. It ends no request.
     memory_limit_mb: Megabytes that the runs of a session take at most, besides its weights, on the
         CPU and on CUDA; default None: no limit.
     max_output_mb: Megabytes of outputs that a request gets at most; default 1024.
-    warm_up: The runs before the first request.
+    warm_up: Runs before a version takes traffic.
     allow_signature_change: Whether a version takes over that callers of the one before it cannot
         use, because its inputs or outputs are others; default False: only requests that name it,
         and rollouts, reach it.
@@ -108,15 +158,18 @@ class ModelConfig:
         before the first request; default 120.
     """
 
-    providers: (
+    providers: Annotated[
         Annotated[
             tuple[Annotated[Provider, PlainValidator(_parse_link)], ...],
             AfterValidator(_check_chain),
         ]
-        | None
-    ) = None
+        | None,
+        WithJsonSchema(_CHAIN_SCHEMA),
+    ] = None
     provider_policy: ProviderPolicy = "prefer"
-    versions: Annotated[VersionPolicy, PlainValidator(_parse_versions)] = VersionPolicy()
+    versions: Annotated[
+        VersionPolicy, PlainValidator(_parse_versions), WithJsonSchema(_VERSIONS_SCHEMA)
+    ] = VersionPolicy()
     session: SessionOptions = field(default_factory=SessionOptions)
     batching: BatchPolicy = field(default_factory=BatchPolicy)
     timeout_ms: float = 30_000.0

@@ -9,7 +9,7 @@ from functools import cache
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from pydantic import AfterValidator, TypeAdapter, ValidationError
+from pydantic import PlainValidator, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from app.errors import did_you_mean, quoted
@@ -136,11 +136,13 @@ def _keys_at(kind: Any, path: tuple[int | str, ...]) -> list[str]:
 
 def _unwrapped(kind: Any) -> Any:
     """Unwrap the type of a key that is validated after it is read, or may be left out."""
-    if get_origin(kind) is UnionType or get_origin(kind) is Union:
-        kind = next(one for one in get_args(kind) if one is not type(None))
-    if get_origin(kind) is Annotated and isinstance(get_args(kind)[1], AfterValidator):
-        kind = get_args(kind)[0]
-    return kind
+    while True:
+        if get_origin(kind) is UnionType or get_origin(kind) is Union:
+            kind = next(one for one in get_args(kind) if one is not type(None))
+        elif get_origin(kind) is Annotated and not isinstance(get_args(kind)[1], PlainValidator):
+            kind = get_args(kind)[0]
+        else:
+            return kind
 
 
 def _dotted(path: tuple[object, ...]) -> str:

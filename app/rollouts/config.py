@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, with_config
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    with_config,
+)
 
 from app.errors import did_you_mean, quoted
 from app.repository import (
@@ -42,6 +49,12 @@ HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 PERCENT = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,6})?) ?%")
+_STEPS_SCHEMA = {
+    "type": ["array", "null"],
+    "items": {"type": "string", "pattern": f"^(?=.*[1-9])(?:{PERCENT.pattern})$"},
+    "minItems": 1,
+    "maxItems": MOST_STEPS,
+}
 
 
 def _check_steps(steps: tuple[object, ...]) -> tuple[object, ...]:
@@ -69,10 +82,28 @@ def _as_tuple(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class _WrittenVariant:
+    """An arm of a rollout, as it is written.
+
+    version: The version that answers its callers.
+    weight: Its share of callers, relative to the sum of all weights; default None: it needs one,
+        except with a ramp.
+    ramp: Its share of callers, step by step, such as [1%, 5%, 25%, 50%]; needs a guard with a limit
+        that judges it; default None: its share stays.
+    soak_minutes: Minutes for which it has to serve at each step before the next: one number, or one
+        for each step; default 60.
+    auto_promote: Whether it gets all callers after the last step; default False: it stays there.
+    """
+
     version: int
     weight: float | None = None
-    ramp: Annotated[tuple[Any, ...], AfterValidator(_check_steps)] | None = None
-    soak_minutes: Annotated[tuple[float, ...], BeforeValidator(_as_tuple)] = (60.0,)
+    ramp: Annotated[
+        Annotated[tuple[Any, ...], AfterValidator(_check_steps)] | None,
+        WithJsonSchema(_STEPS_SCHEMA),
+    ] = None
+    soak_minutes: Annotated[
+        tuple[float, ...],
+        BeforeValidator(_as_tuple, json_schema_input_type=float | tuple[float, ...]),
+    ] = (60.0,)
     auto_promote: bool = False
 
 
@@ -82,6 +113,21 @@ def _check_sticky(sticky: Sticky) -> Sticky:
     if sticky.header and not HEADER_NAME.fullmatch(sticky.header):
         raise invalid(f"{quoted(sticky.header)} is not a valid header name")
     return Sticky(sticky.header.lower(), sticky.parameter)
+
+
+_EMPTY = {"maxLength": 0}
+_ONE_OF_BOTH = {
+    "anyOf": [
+        {
+            "properties": {"header": {"pattern": f"^{HEADER_NAME.pattern}$"}, "parameter": _EMPTY},
+            "required": ["header"],
+        },
+        {
+            "properties": {"header": _EMPTY, "parameter": {"minLength": 1}},
+            "required": ["parameter"],
+        },
+    ]
+}
 
 
 def _check_variants(variants: dict[str, _WrittenVariant]) -> dict[str, _WrittenVariant]:
@@ -101,11 +147,31 @@ def _check_variants(variants: dict[str, _WrittenVariant]) -> dict[str, _WrittenV
 @with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """One model's part of the file."""
+    """One model's part of the file.
 
-    variants: Annotated[dict[str, _WrittenVariant], AfterValidator(_check_variants)]
+    variants: The arms of the rollout, by name: at most 64 letters, digits, '.', '_' and '-'.
+    baseline: The variant that the others are judged against; default "": the first.
+    sticky: What keeps a caller on a variant: a header of its requests, {header: x-user-id}, or a
+        parameter, {parameter: user}; default None: each request draws anew.
+    shadow: A version that gets copies of requests and answers nobody; default None: none.
+    guard: Limits beyond which a variant is rolled back, or the shadow stopped; default: none.
+    """
+
+    variants: Annotated[
+        dict[str, _WrittenVariant],
+        AfterValidator(_check_variants),
+        Field(
+            json_schema_extra={
+                "minProperties": 1,
+                "propertyNames": {"pattern": f"^{VARIANT_NAME.pattern}$"},
+            }
+        ),
+    ]
     baseline: str = ""
-    sticky: Annotated[Sticky, AfterValidator(_check_sticky)] | None = None
+    sticky: (
+        Annotated[Sticky, AfterValidator(_check_sticky), Field(json_schema_extra=_ONE_OF_BOTH)]
+        | None
+    ) = None
     shadow: Shadow | None = None
     guard: Guard = NO_LIMITS
 
@@ -130,6 +196,10 @@ ROLLOUT_RANGES: Mapping[str, Range] = {
 }
 
 
+Written = dict[str, _Written]
+"""What the file holds: rollouts by model."""
+
+
 def load_rollouts(path: Path) -> Mapping[str, RolloutConfig]:
     """Read the rollouts by model; a missing file has none.
 
@@ -144,7 +214,7 @@ def parse_rollouts(text: str, file: str) -> Mapping[str, RolloutConfig]:
     tree = parse_yaml(text, file)
     if tree is None:
         return {}
-    written = validate_tree(tree, dict[str, _Written], file, ROLLOUT_RANGES)
+    written = validate_tree(tree, Written, file, ROLLOUT_RANGES)
     problems = [
         Problem(file, f"{model}.{key}", said)
         for model, one in written.items()

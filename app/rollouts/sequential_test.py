@@ -55,15 +55,16 @@ class Guard:
     Limits have no other defaults because what is tolerable depends on the model.
 
     max_error_rate_increase: How far a variant's error rate may be above the baseline's, as a share
-        of its requests, 0 to 1.
+        of its requests, 0 to 1; default None: any.
     max_latency_ratio: The latency above which a request counts as slow, as a multiple of the
-        baseline's p95, 1 or more.
-    max_disagreement: The share of copies on which the shadow may disagree, 0 to 1.
+        baseline's p95, 1 or more; default None: any.
+    max_disagreement: The share of copies on which the shadow may disagree, 0 to 1; default None:
+        any.
     min_requests: Requests of the variant that count before a verdict on latency or disagreement;
         default 200. The test is valid without it, and a verdict on errors does not wait for it.
     confidence: A variant that keeps within all limits is rolled back with a probability of at most
-        1 - confidence, by its first bet and the RESTARTS that follow; default 0.95: one good
-        variant in twenty, the usual level of a test.
+        1 - confidence (docs/decisions/0028 says for how long); default 0.95: one good variant in
+        twenty, the usual level of a test.
     """
 
     max_error_rate_increase: float | None = None

@@ -14,6 +14,7 @@ from app.session.processor import available_memory, cores, cpu_limit
 from app.session.protobuf import Metadata
 from app.session.providers import (
     DEFAULT_CHAIN,
+    SPELLINGS,
     Provider,
     ProviderInvalid,
     ProviderPolicy,
@@ -38,6 +39,7 @@ __all__ = [
     "DEFAULT_CHAIN",
     "ORT_VERSION",
     "ROOM",
+    "SPELLINGS",
     "CancellationToken",
     "Digests",
     "Fallback",

@@ -43,13 +43,21 @@ SPIN_MICROSECONDS = "50"
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """config.yaml's `session:`."""
+    """`session:` in a model's config: options of ONNX Runtime's session.
 
-    # Per run; None is 1, and more for exclusive runs where it pays.
+    intra_op_threads: Threads of a run on the CPU; 0 lets ONNX Runtime choose; default None: 1, and
+        more for runs that have the machine to themselves, where that was measured to pay.
+    graph_optimization: How far ONNX Runtime rewrites the graph when it opens it; default "all".
+    optimized_cache: Whether the rewritten graph is kept in COHORT_CACHE, so that the next start is
+        quicker, on the CPU; default True.
+    custom_op_libraries: Libraries of custom operators, files in the folders that COHORT_CUSTOM_OPS
+        names; default none.
+    """
+
     intra_op_threads: int | None = None
     graph_optimization: Literal["all", "extended", "basic", "none"] = "all"
-    optimized_cache: bool = True  # keep the optimized graph between starts (CPU only)
-    custom_op_libraries: tuple[str, ...] = ()  # in the folders of COHORT_CUSTOM_OPS
+    optimized_cache: bool = True
+    custom_op_libraries: tuple[str, ...] = ()
 
 
 class Opener(ModelFiles):

@@ -54,6 +54,9 @@ ORT_NAMES: Mapping[str, str] = {
 }
 """Short name → ONNX Runtime's: everything it names."""
 
+SPELLINGS = (*ORT_NAMES, *_ALIASES, *ORT_NAMES.values())
+"""The names that are written for providers, but for capitals and dashes, which do not count."""
+
 
 class ProviderInvalid(ConfigInvalid, ValueError):
     """A link of a provider chain is not a provider, or not written as one."""

@@ -1,0 +1,10 @@
+"""Write all that is made of the types of an operator's files and settings: `make reference`."""
+
+from __future__ import annotations
+
+from tests.reference.written import written
+
+if __name__ == "__main__":
+    for path, text in written().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")

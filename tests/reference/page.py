@@ -1,0 +1,231 @@
+"""The page of every key and setting: docs/reference/configuration.md."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from app.settings import Settings, default_in_words, variable
+from tests.reference.schemas import (
+    CONFIG,
+    EXAMPLES,
+    KEYS,
+    NULL,
+    ROLLOUTS,
+    OperatorFile,
+    Schema,
+    schema_of,
+)
+
+# What a key of any name stands for, by the key that holds it.
+NAMED_BY = {"": "<model>", "variants": "<variant>", "pad": "<input>"}
+
+UNITS = {"ms": "ms", "s": "s", "seconds": "s", "minutes": "min", "mb": "MiB"}
+"""By the last part of a name."""
+
+COUNTED = re.compile(
+    r"(?:\w+ ){0,5}?(requests per second|requests|connections|rows|threads|models|nodes)\b",
+    re.IGNORECASE,
+)
+"""What a number without such a name counts, going by how its text begins."""
+
+SHARE = re.compile(r"\b(?:a|the|its) share of", re.IGNORECASE)
+
+
+BAR = "\\|"
+
+
+class Row(NamedTuple):
+    """One key or setting, each part as the table has it; `default` is "" for a key that must be."""
+
+    name: str
+    kind: str
+    default: str
+    unit: str
+    bounds: str
+    text: str
+    example: str
+
+    def line(self) -> str:
+        """The table's line."""
+        cells = [
+            f"`{self.name}`",
+            self.kind,
+            self.default or "required",
+            self.unit,
+            self.bounds,
+            self.text.replace("<", "&lt;"),
+            f"`{self.example}`" if self.example else "",
+        ]
+        return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
+
+
+HEAD = """| {name} | type | default | unit | range | meaning | example |
+|---|---|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = {"table settings": _table("setting", setting_rows())}
+    for file in (CONFIG, ROLLOUTS, KEYS):
+        parts[f"example {file.name}"] = file.example.rstrip()
+        parts[f"table {file.name}"] = _table("key", file_rows(file))
+    text = Path(__file__).with_name("configuration.md").read_text(encoding="utf-8")
+    return re.sub(r"{{ (.+?) }}", lambda found: parts[found[1]], text)
+
+
+def _table(name: str, rows: Sequence[Row]) -> str:
+    return HEAD.format(name=name) + "\n".join(row.line() for row in rows)
+
+
+# -- keys of files
+
+
+def file_rows(file: OperatorFile) -> list[Row]:
+    """Every key of a file, in the types' order."""
+    return list(_rows(schema_of(file), "", ""))
+
+
+def _rows(node: Schema, path: str, key: str) -> Iterator[Row]:
+    for branch in _branches(node):
+        for name, below in branch.get("properties", {}).items():
+            here = f"{path}{name}"
+            if "description" in below:
+                yield _row(here, name, below, needed=name in branch.get("required", ()))
+                yield from _rows(below, f"{here}.", name)
+        if isinstance(below := branch.get("additionalProperties"), dict) and key in NAMED_BY:
+            yield from _rows(below, f"{path}{NAMED_BY[key]}.", "")
+        if isinstance(below := branch.get("items"), dict):
+            yield from _rows(below, path, "")
+
+
+def _branches(node: Schema) -> list[Schema]:
+    if "properties" in node:
+        return [node]
+    return [one for one in node.get("anyOf", [node]) if one != NULL]
+
+
+def _row(path: str, name: str, node: Schema, *, needed: bool) -> Row:
+    text, _, default = node["description"].partition(" Default: ")
+    kind = " or ".join(_kinds(node))
+    examples = node.get("examples") or [
+        one for b in _branches(node) for one in b.get("examples", ())
+    ]
+    example = f"{name}: {flow(examples[0])}" if examples else ""
+    words = default.removesuffix(".") or (
+        "" if needed else "as below" if kind == "keys" else "none"
+    )
+    return Row(path, kind, words, _unit(name, kind, text), _bounds(node), text, example)
+
+
+def _kinds(node: Schema) -> Iterator[str]:
+    if "enum" in node:
+        yield ", ".join(f"`{one}`" for one in node["enum"])
+    elif "const" in node:
+        yield f"`{node['const']}`"
+    elif "anyOf" in node and "properties" not in node:
+        for one in _branches(node):
+            yield from _kinds(one)
+    else:
+        kinds = node["type"] if isinstance(node["type"], list) else [node["type"]]
+        for kind in kinds:
+            if kind == "array":
+                items = node["items"] if "enum" not in str(node["items"]) else {"type": "provider"}
+                yield "list of " + KINDS.get(items["type"], items["type"]) + "s"
+            elif kind != "null":
+                yield KINDS[kind]
+
+
+KINDS: Mapping[str, str] = {
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+    "string": "string",
+    "object": "keys",
+}
+
+
+def _unit(name: str, kind: str, text: str) -> str:
+    if "number" not in kind:
+        return ""
+    if unit := UNITS.get(name.rpartition("_")[2]):
+        return unit
+    if SHARE.search(text):
+        return "share"
+    counted = COUNTED.match(text)
+    return counted[1].lower() if counted else ""
+
+
+def _bounds(node: Schema) -> str:
+    found = [
+        one
+        for branch in _branches(node)
+        for one in (branch, branch.get("items", {}))
+        if "minimum" in one or "maximum" in one
+    ]
+    return _range(found[0].get("minimum"), found[0].get("maximum")) if found else ""
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return f"≥ {_number(low)}" if low is not None else ""
+    return f"{_number(low)} to {_number(high)}"
+
+
+def _number(number: float | None) -> str:
+    assert number is not None
+    return f"{int(number):,}" if number == int(number) else f"{number:g}"
+
+
+def flow(value: Any) -> str:
+    """A value as YAML writes it on one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {flow(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(flow, value))}]"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+# -- settings
+
+
+def setting_rows() -> list[Row]:
+    """Every setting, in the type's order."""
+    examples = setting_examples()
+    properties = Settings.model_json_schema()["properties"]
+    return [
+        _setting(name, properties[name], field.description or "", examples[variable(name)])
+        for name, field in Settings.model_fields.items()
+    ]
+
+
+def setting_examples() -> dict[str, str]:
+    """An example for each setting, by its variable."""
+    lines = (EXAMPLES / "settings.env").read_text(encoding="utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+def _setting(name: str, node: Schema, text: str, example: str) -> Row:
+    kind = " or ".join(_setting_kinds(node))
+    default = default_in_words(name) or f"`{flow(node['default'])}`"
+    unit = _unit(name, kind, text)
+    assigned = f"{variable(name)}={example}"
+    return Row(variable(name), kind, default, unit, _bounds(node), text, assigned)
+
+
+def _setting_kinds(node: Schema) -> Iterator[str]:
+    for one in _branches(node):
+        if "enum" in one:
+            yield ", ".join(f"`{choice}`" for choice in one["enum"])
+        elif one.get("format") in {"path", "password"}:
+            yield {"path": "path", "password": "secret"}[one["format"]]
+        elif one["type"] == "array":
+            yield "list"
+        else:
+            yield KINDS[one["type"]]

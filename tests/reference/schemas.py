@@ -1,0 +1,147 @@
+"""JSON Schemas of an operator's files, from the types that the server reads them into.
+
+What pydantic derives has the types and defaults. Added are the texts of the types' docstrings, the
+limits that the server has beside the types, and an example for each key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
+
+from app.callers.keys import KEY_RANGES, ApiKey
+from app.repository import ModelConfig, Range, parse_yaml
+from app.repository.model_config import RANGES
+from app.rollouts.config import ROLLOUT_RANGES, Written
+
+EXAMPLES = Path(__file__).with_name("examples")
+
+Schema = dict[str, Any]
+
+NULL: Schema = {"type": "null"}
+
+
+class OperatorFile(NamedTuple):
+    """A file that an operator writes: the type it is read into, and its numbers' limits by path."""
+
+    name: str
+    title: str
+    kind: Any
+    ranges: Mapping[str, Range]
+
+    @property
+    def example(self) -> str:
+        """A file that has every key."""
+        return (EXAMPLES / self.name).read_text(encoding="utf-8")
+
+
+CONFIG = OperatorFile("config.yaml", "Cohort: config.yaml of a model", ModelConfig, RANGES)
+ROLLOUTS = OperatorFile("rollouts.yaml", "Cohort: rollouts.yaml", Written, ROLLOUT_RANGES)
+KEYS = OperatorFile("keys.yaml", "Cohort: API keys", list[ApiKey], KEY_RANGES)
+
+
+def schema_of(file: OperatorFile) -> Schema:
+    """The JSON Schema of a file, without references."""
+    derived = TypeAdapter(file.kind).json_schema()
+    schema = _described(_inlined(derived, derived.pop("$defs", {})))
+    for path, limits in file.ranges.items():
+        for node in _at(schema, path.split(".")):
+            node |= {"minimum": limits.low, "maximum": limits.high}
+    _add_examples(schema, parse_yaml(file.example, file.name))
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": file.title,
+        **schema,
+    }
+
+
+def _inlined(node: Any, definitions: Mapping[str, Schema]) -> Any:
+    """Put what references name in their place, and leave out what says nothing."""
+    if isinstance(node, list):
+        return [_inlined(one, definitions) for one in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        named = definitions[node["$ref"].removeprefix("#/$defs/")]
+        node = {**named, **{key: value for key, value in node.items() if key != "$ref"}}
+    found = {key: _inlined(value, definitions) for key, value in node.items()}
+    if isinstance(found.get("title"), str):
+        del found["title"]
+    if isinstance(found.get("default", 0), dict | None):  # made by the server in its own way
+        del found["default"]
+    return found
+
+
+def _described(node: Any) -> Any:
+    """Give each key its text of the docstring of the class that has it."""
+    if isinstance(node, list):
+        return [_described(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    node = {key: _described(value) for key, value in node.items()}
+    if "description" in node and "properties" in node:
+        texts = key_texts(node.pop("description"))
+        for key, value in node["properties"].items():
+            text, default = texts[key]
+            value["description"] = f"{text} Default: {default}." if default else text
+    return node
+
+
+class KeyText(NamedTuple):
+    """What a docstring says of a key, and of its default; "" where it says nothing of that."""
+
+    text: str
+    default: str
+
+
+def key_texts(docstring: str) -> dict[str, KeyText]:
+    """The texts of a docstring's keys: `max_queue_size: Requests in the queue …; default 16.`."""
+    lines = cleandoc(docstring).replace("\n    ", " ")
+    found = re.findall(r"^(\w+): (.+?)\.?$", lines, re.MULTILINE)
+    return {key: _without_default(text) for key, text in found}
+
+
+def _without_default(text: str) -> KeyText:
+    head, _, tail = text.partition("; default")
+    default, _, more = tail.lstrip(": ").partition(". ")
+    words = re.sub(r'^(None|""): ', "", default).replace('""', "none").replace('"', "")
+    words = re.sub(r"^(None|True|False)\b", lambda found: found[0].lower(), words)
+    return KeyText(f"{head}. {more}." if more else f"{head}.", words)
+
+
+def _at(node: Schema, path: Sequence[str]) -> Iterator[Schema]:
+    """The numbers at a path, where `*` is any key or place."""
+    for branch in node.get("anyOf", ()):
+        yield from _at(branch, path)
+    if not path:
+        if node.get("type") in {"integer", "number"}:
+            yield node
+        return
+    below = node.get("properties", {}).get(path[0])
+    if path[0] == "*":
+        below = node.get("additionalProperties") or node.get("items")
+    if isinstance(below, dict):
+        yield from _at(below, path[1:])
+
+
+def _add_examples(node: Schema, value: Any) -> None:
+    """Put the example's value at each key that has one, the first where there are several."""
+    if "properties" in node:
+        for key, one in value.items():
+            if key in node["properties"]:
+                _add_examples(node["properties"][key], one)
+    elif isinstance(below := node.get("additionalProperties"), dict):
+        for one in value.values():
+            _add_examples(below, one)
+    elif "properties" in node.get("items", {}):
+        for one in value:
+            _add_examples(node["items"], one)
+    elif len(branches := [one for one in node.get("anyOf", ()) if one != NULL]) == 1:
+        _add_examples(branches[0], value)
+    else:
+        node.setdefault("examples", [value])

@@ -1,0 +1,47 @@
+"""The config.yaml that `cohort init` writes: every key with its default, commented out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import wrap
+from typing import Any
+
+from app.repository import parse_yaml
+from tests.reference.page import flow
+from tests.reference.schemas import CONFIG, Schema, schema_of
+
+HEAD = """\
+# yaml-language-server: $schema=../.cohort/config.schema.json
+#
+# All that can be said about one model. Every key is optional: take "# " away before those that you
+# want otherwise, and before the key that they are under. `cohort check` says what is wrong.
+# The values are the defaults, or examples where the text has another default.
+"""
+
+WIDTH = 96
+
+
+def template() -> str:
+    """The file's text."""
+    example = parse_yaml(CONFIG.example, CONFIG.name)
+    return HEAD + "\n".join(_lines(schema_of(CONFIG), example, "")) + "\n"
+
+
+def _lines(node: Schema, example: Any, indent: str) -> Iterator[str]:
+    for key, below in node["properties"].items():
+        if not indent:
+            yield ""
+        comment = f"# {indent}## "
+        yield from wrap(
+            below["description"],
+            WIDTH,
+            initial_indent=comment,
+            subsequent_indent=comment,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        if "properties" in below:
+            yield f"# {indent}{key}:"
+            yield from _lines(below, example[key], indent + "  ")
+        else:
+            yield f"# {indent}{key}: {flow(below.get('default', example[key]))}"

@@ -1,0 +1,188 @@
+"""The page of every key, the JSON Schemas and what `cohort init` writes agree with the server."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.repository import (
+    ConfigProblems,
+    ModelConfig,
+    parse_model_config,
+    parse_yaml,
+    validate_tree,
+)
+from app.settings import read_settings
+from tests.e2e.processes import ROOT
+from tests.reference.page import file_rows, flow, setting_examples, setting_rows
+from tests.reference.schemas import CONFIG, KEYS, ROLLOUTS, OperatorFile, Schema, schema_of
+from tests.reference.template import template
+from tests.reference.written import written
+
+FILES = pytest.mark.parametrize("file", [CONFIG, ROLLOUTS, KEYS], ids=lambda file: file.name)
+WITH_SCHEMA = pytest.mark.parametrize("file", [CONFIG, ROLLOUTS], ids=lambda file: file.name)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"), written().items(), ids=lambda one: one.name if isinstance(one, Path) else ""
+)
+def test_what_is_written_is_what_the_types_say(path: Path, text: str) -> None:
+    """`make reference` writes these files again."""
+    assert path.read_text(encoding="utf-8") == text, f"{path.relative_to(ROOT)}: make reference"
+
+
+@FILES
+def test_each_key_has_an_example_that_the_server_takes(file: OperatorFile) -> None:
+    """The file on the page has every key, and nothing is wrong with it."""
+    tree = parse_yaml(file.example, file.name)
+    validate_tree(tree, file.kind, file.name, file.ranges)
+    rows = file_rows(file)
+    assert rows
+    assert not [row.name for row in rows if not row.example and row.kind != "keys"]
+
+
+def test_each_setting_has_an_example_that_the_server_takes() -> None:
+    """No other variable has one."""
+    examples = setting_examples()
+    assert [row.name for row in setting_rows()] == list(examples)
+    read_settings({name.removeprefix("COHORT_").lower(): one for name, one in examples.items()})
+
+
+@FILES
+def test_a_default_in_a_docstring_is_the_field_s(file: OperatorFile) -> None:
+    """For each default that can be written."""
+    compared = 0
+    for text, default in _defaults(schema_of(file)):
+        words = text.rpartition(" Default: ")[2].removesuffix(".")
+        known = "none" if default == [] else "the first" if default == "" else flow(default)
+        if default == [60.0]:  # a number stands for a list of it
+            known = "60"
+        assert words.partition(":")[0] in {known, "none"}, text
+        compared += 1
+    assert compared
+
+
+def _defaults(node: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(node, dict):
+        if "default" in node and isinstance(node.get("description"), str):
+            yield node["description"], node["default"]
+        for below in node.values():
+            yield from _defaults(below)
+    elif isinstance(node, list):
+        for below in node:
+            yield from _defaults(below)
+
+
+def test_what_init_writes_says_nothing_yet() -> None:
+    """Every line is a comment, so that each key has its default."""
+    assert parse_model_config(template(), "mine/config.yaml") == ModelConfig()
+
+
+def test_what_init_writes_is_a_config_without_its_comment_signs() -> None:
+    """Every key of the type is there, and its value is one that the server takes."""
+    bare = "\n".join(line.removeprefix("# ") for line in template().splitlines()[5:])
+    parse_model_config(bare, "mine/config.yaml")
+    tree: Any = parse_yaml(bare, "mine/config.yaml")
+    assert set(tree) == set(ModelConfig.__dataclass_fields__)
+    assert set(tree["batching"]) == set(schema_of(CONFIG)["properties"]["batching"]["properties"])
+
+
+# -- the schemas
+
+VALIDATORS: Mapping[str, jsonschema_rs.Draft202012Validator] = {
+    file.name: jsonschema_rs.Draft202012Validator(schema_of(file)) for file in (CONFIG, ROLLOUTS)
+}
+
+# What an editor is not told, because it is about several values.
+TOGETHER = re.compile("must not all have weight 0|each step must be larger than the one before")
+
+# Values that some key takes, and others that none does. A number that is whole but written 8.0 is
+# left out: JSON Schema takes it for a whole number, and YAML's reader does not.
+VALUES = st.one_of(
+    st.sampled_from(
+        [None, True, False, 0, 1, -1, 2, 64, 65, 1024, 1025, 86_400, 10**18 - 1, 10**18, 10**30]
+    ),
+    st.integers(),
+    st.floats(-1e12, 1e12).filter(lambda number: not number.is_integer()),
+    st.sampled_from(
+        ["", "all", "latest", "prefer", "require_all", "basic", "cuda", "trt", "gpu", "stable"]
+    ),
+    st.sampled_from(
+        ["CUDAExecutionProvider", "x-user-id", "a b", "5%", "0%", "0.5 %", "100%", "5"]
+    ),
+    st.text("ab.-_%1", max_size=3),
+    st.sampled_from(
+        [[], ["cpu"], [1, 3], [0], ["5%", "7.5%"], ["7%", "5%"], [60, 0.5], ["cuda", {"cpu": {}}]]
+    ),
+    st.sampled_from(
+        [{}, {"latest": 2}, {"latest": 0}, {"cuda": {"device_id": 0}}, {"cuda": {"a": None}}]
+    ),
+    st.sampled_from([{"header": "x-a"}, {"header": "x-a", "parameter": "b"}, {"header": "a b"}]),
+)
+
+
+def _places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of everything in a tree."""
+    if path:
+        yield path
+    if isinstance(node, dict | list):
+        for key, below in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from _places(below, (*path, key))
+
+
+@st.composite
+def changed(draw: st.DrawFn, tree: Any) -> Any:
+    """A tree in which up to three things were replaced, taken out, or added."""
+    tree = copy.deepcopy(tree)
+    for _ in range(draw(st.integers(1, 3))):
+        places = list(_places(tree))
+        if not places:
+            break
+        *above, last = draw(st.sampled_from(places))
+        node = tree
+        for step in above:
+            node = node[step]
+        change = draw(st.sampled_from(["replace", "replace", "remove", "add"]))
+        if change == "replace":
+            node[last] = copy.deepcopy(draw(VALUES))
+        elif change == "remove":
+            del node[last]
+        elif isinstance(node, list):
+            node.append(copy.deepcopy(draw(VALUES)))
+        else:
+            name = draw(st.sampled_from(["unknown", "max_batch_size", "ramp", "9 lives"]))
+            node[name] = copy.deepcopy(draw(VALUES))
+    return tree
+
+
+@WITH_SCHEMA
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_an_editor_takes_what_the_server_takes(file: OperatorFile, data: st.DataObject) -> None:
+    """Whatever is changed in a file: its schema refuses it where the server does, and only then."""
+    tree = data.draw(changed(parse_yaml(file.example, file.name)))
+    complaint = ""
+    try:
+        validate_tree(tree, file.kind, file.name, file.ranges)
+    except ConfigProblems as error:
+        complaint = "\n".join(
+            str(one) for one in error.problems if not TOGETHER.search(one.sentence)
+        )
+    refused = [str(one) for one in VALIDATORS[file.name].iter_errors(tree)]
+    assert bool(refused) == bool(complaint), f"{tree}\nserver: {complaint}\nschema: {refused}"
+
+
+@WITH_SCHEMA
+def test_a_schema_is_one_of_its_draft(file: OperatorFile) -> None:
+    """And it takes the example."""
+    schema: Schema = schema_of(file)
+    assert jsonschema_rs.meta.is_valid(schema)
+    assert VALIDATORS[file.name].is_valid(parse_yaml(file.example, file.name))

@@ -1,0 +1,29 @@
+"""All that is made of the types: the page, the schemas, and the file that `cohort init` writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.e2e.processes import ROOT
+from tests.reference.page import page
+from tests.reference.schemas import CONFIG, ROLLOUTS, schema_of
+from tests.reference.template import template
+
+SCHEMAS = ROOT / "app" / "schemas"
+PAGE = ROOT / "docs" / "reference" / "configuration.md"
+
+
+def written() -> dict[Path, str]:
+    """The text of each file, by its path."""
+    return {
+        PAGE: page(),
+        SCHEMAS / "config.yaml": template(),
+        **{
+            SCHEMAS / file.name.replace(".yaml", ".schema.json"): json.dumps(
+                schema_of(file), indent=2, ensure_ascii=False
+            )
+            + "\n"
+            for file in (CONFIG, ROLLOUTS)
+        },
+    }
