@@ -5,6 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 import rich_click as click
 
 from app.cli.check_command import check
+from app.cli.init_command import init
 from app.cli.key_command import key
 from app.cli.profile_command import profile
 from app.cli.rollout_commands import rollout
@@ -42,6 +43,7 @@ def cli() -> None:
     Put a model at models/NAME/VERSION/model.onnx, say models/iris/1/model.onnx. Then:
 
     \b
+      cohort init mine my.onnx         put a model there, with a config to fill in
       cohort check                     is everything in order?
       cohort profile iris              how fast is it, and what is chosen?
       cohort serve                     serve ./models on 127.0.0.1:8000
@@ -54,6 +56,7 @@ def cli() -> None:
 
 
 cli.add_command(serve_models)
+cli.add_command(init)
 cli.add_command(check)
 cli.add_command(rollout)
 cli.add_command(profile)

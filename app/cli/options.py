@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import rich_click as click
 from click.core import ParameterSource
@@ -116,6 +116,12 @@ def settings_from(context: click.Context) -> Settings:
             option = f"--{name.replace('_', '-')} ({variable(name)})"
             click.echo(f"Error: {option if name in given else variable(name)}: {problem}", err=True)
         sys.exit(MISUSED)
+
+
+def fail(sentence: str) -> NoReturn:
+    """End the command with an error."""
+    click.echo(f"Error: {sentence}", err=True)
+    raise SystemExit(PROBLEMS)
 
 
 def opening(settings: Settings) -> tuple[ModelRules, Inspector]:

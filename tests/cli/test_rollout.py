@@ -151,6 +151,7 @@ def test_the_first_rollout_makes_the_file(workspace: Workspace) -> None:
     said = workspace.done("set", "digits", *arguments)
     assert "had no rollout" in said
     assert workspace.file.read_text() == (
+        "# yaml-language-server: $schema=models/.cohort/rollouts.schema.json\n"
         "digits:\n  variants:\n    stable: {version: 1, weight: 99}\n"
         "    canary: {version: 2, weight: 1}\n"
     )

@@ -7,19 +7,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 import rich_click as click
 
-from app.cli import options
+from app.cli.options import fail
 
 if TYPE_CHECKING:
     from app.cli.rollout_commands.yaml_edit import RolloutsFile
     from app.repository import Signatures
     from app.rollouts import Rollout
     from app.settings import Settings
-
-
-def fail(sentence: str) -> NoReturn:
-    """End the command with an error."""
-    click.echo(f"Error: {sentence}", err=True)
-    raise SystemExit(options.PROBLEMS)
 
 
 def check_model(settings: Settings, file: RolloutsFile, model: str) -> None:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from app.cli import options
+from app.cli.options import fail
 from app.cli.rollout_commands.arguments import parse_pairs, parse_version, parse_weight
 from app.cli.rollout_commands.checks import (
     check_first,
     check_highest,
     check_model,
     check_version,
-    fail,
     no_rollout,
     no_variant,
     read_file,
@@ -364,9 +364,24 @@ def _edit(
         click.echo("Dry run: nothing was written.")
         return
     try:
+        if file.text is None:
+            text = _schema_comment(settings, file) + text
         file.write(text)
     except ConfigInvalid as error:
         fail(str(error))
     except OSError as error:
         fail(f"{settings.rollouts} cannot be written: {error.strerror}")
     click.echo(f"Wrote {settings.rollouts}; servers that watch it apply it within seconds.")
+
+
+def _schema_comment(settings: Settings, file: RolloutsFile) -> str:
+    """What tells editors of a new file what may be in it; "" where the schema cannot be kept."""
+    from app.cli.editor_schemas import ROLLOUTS_SCHEMA, keep_schemas, schema_comment
+
+    try:
+        if settings.models.is_dir():
+            keep_schemas(settings.models)
+            return schema_comment(file.path, settings.models, ROLLOUTS_SCHEMA)
+    except (OSError, ValueError):
+        pass
+    return ""

@@ -12,7 +12,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from app.cli.rollout_commands.checks import fail
+from app.cli.options import fail
 from app.cli.rollout_commands.described_rollout import checked
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from app.cli.rollout_commands.checks import fail
+from app.cli.options import fail
 
 if TYPE_CHECKING:
     from app.rollouts import Rollout

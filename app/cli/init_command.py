@@ -1,0 +1,115 @@
+"""`cohort init`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import rich_click as click
+
+from app.cli import options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@click.command("init", cls=options.settings_command("models"))
+@click.argument("model")
+@click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE.onnx]")
+@click.option(
+    "--version",
+    "number",
+    type=click.IntRange(1, 10**18 - 1),
+    default=1,
+    show_default=True,
+    metavar="NUMBER",
+    help="The version to make.",
+)
+@click.pass_context
+def init(
+    context: click.RichContext, /, model: str, file: Path | None, number: int, **_: object
+) -> None:
+    """Make the folder of MODEL, with a config.yaml that has every key, commented out.
+
+    With a FILE, copies it there as the version's model.onnx, and its external data, such as
+    FILE.onnx.data, beside it. A server that runs serves it within seconds. Overwrites nothing.
+
+    \b
+      cohort init mine                          models/mine/1/ and models/mine/config.yaml
+      cohort init mine my.onnx                  and my.onnx in it
+      cohort init mine better.onnx --version 2
+    """
+    settings = options.settings_from(context)
+    external = _check(model, file)
+    folder = settings.models / model
+    version = folder / str(number)
+    if file is not None and version.is_dir() and any(version.iterdir()):
+        options.fail(
+            f"{version} is there already, and nothing is overwritten; --version makes another"
+        )
+    try:
+        version.mkdir(parents=True, exist_ok=True)
+        _write_config(settings.models, folder)
+        if file is not None:
+            _copy(file, external, version)
+    except OSError as error:
+        options.fail(f"{error.filename or folder}: {error.strerror or error}")
+    if file is None:
+        click.echo(f"Made {version}: put model.onnx there, and its external data beside it.")
+    else:
+        copied = ", ".join([f"{file.name} as model.onnx", *external])
+        click.echo(f"Copied to {version}: {copied}.")
+    click.echo("'cohort check' says what is wrong; 'cohort serve' serves it.")
+
+
+def _check(model: str, file: Path | None) -> Sequence[str]:
+    """Where the file's external data lies in its folder. Exits where something is wrong."""
+    from app.errors import LoadFailed, ModelNotFound, check_model_name
+
+    if file is None and model.endswith(".onnx"):
+        name = Path(model).stem
+        options.fail(f"name the model first: cohort init {name} {model}")
+    try:
+        check_model_name(model)
+    except ModelNotFound as error:
+        options.fail(str(error).replace(" not found", " cannot be one's name"))
+    if file is None:
+        return ()
+    from app.session import Opener
+
+    try:
+        external = Opener(file).external()
+    except LoadFailed as error:
+        options.fail(f"{file}: {error}")
+    if "model.onnx" in external:
+        options.fail(f"{file}: its external data is called model.onnx, as the model has to be")
+    return external
+
+
+def _write_config(models: Path, folder: Path) -> None:
+    from app.cli.editor_schemas import keep_schemas, packaged
+
+    keep_schemas(models)
+    config = folder / "config.yaml"
+    try:
+        with config.open("x", encoding="utf-8") as opened:
+            opened.write(packaged("config.yaml"))
+        click.echo(f"Wrote {config}: every key, commented out.")
+    except FileExistsError:
+        click.echo(f"{config} stays as it is.")
+
+
+def _copy(file: Path, external: Sequence[str], version: Path) -> None:
+    """Fill an empty folder all at once: a server that looks at it meanwhile sees none or all."""
+    copy = version.with_name(f".{version.name}.{uuid4().hex}")
+    try:
+        for source, name in ((file, "model.onnx"), *((file.parent / one, one) for one in external)):
+            target = copy / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+        version.rmdir()  # which fails where something is in it by now
+        copy.rename(version)
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)

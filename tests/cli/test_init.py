@@ -1,0 +1,141 @@
+"""`cohort init`: a folder for a model, with a config that editors know."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import onnx
+import pytest
+
+from app.cli.editor_schemas import packaged
+from app.cli.options import PROBLEMS
+from app.repository import ModelConfig, load_model_config, scan
+from app.rollouts import load_rollouts
+from tests import onnx_models
+from tests.cli.test_cli import run
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    """The folder, which is not there yet."""
+    return tmp_path / "models"
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    """A model as PyTorch exports it: `my.onnx`, and its weights in `my.onnx.data`."""
+    path = tmp_path / "my.onnx"
+    onnx.save_model(
+        onnx_models.mlp(),
+        path,
+        save_as_external_data=True,
+        location="my.onnx.data",
+        size_threshold=0,
+    )
+    return path
+
+
+def schema_named_by(file: Path) -> Path:
+    """The file that the first line names, as an editor finds it."""
+    first = file.read_text().splitlines()[0]
+    (way,) = re.findall(r"^# yaml-language-server: \$schema=(\S+)$", first)
+    return (file.parent / str(way)).resolve()
+
+
+def test_a_model_is_copied_with_all_its_files(models: Path, exported: Path) -> None:
+    """What it refers to as well, so that it opens."""
+    done = run("init", "mine", str(exported), "--models", str(models))
+    assert done.exit_code == 0
+    assert "my.onnx as model.onnx, my.onnx.data" in done.stdout
+    checked = run("check", "--models", str(models))
+    assert "No problems: 1 model, 1 version." in checked.stdout
+
+
+def test_without_a_file_there_is_a_place_for_one(models: Path, exported: Path) -> None:
+    """Which the same command fills later."""
+    assert run("init", "mine", "--models", str(models)).exit_code == 0
+    assert not any((models / "mine" / "1").iterdir())
+    assert run("init", "mine", str(exported), "--models", str(models)).exit_code == 0
+    assert list(scan(models, quiet=0).models) == ["mine"]
+
+
+def test_the_config_says_nothing_yet_and_names_its_schema(models: Path) -> None:
+    """A file that is there for whoever opens it, in a folder that is not taken for a model."""
+    run("init", "mine", "--models", str(models))
+    config = models / "mine" / "config.yaml"
+    assert load_model_config(config.parent) == ModelConfig()
+    assert schema_named_by(config).read_text() == packaged("config.schema.json")
+    assert [str(one) for one in scan(models, quiet=0).problems] == ["mine/1: has no model.onnx"]
+
+
+def test_nothing_is_overwritten(models: Path, exported: Path) -> None:
+    """Neither a config nor a version; another version is made."""
+    run("init", "mine", str(exported), "--models", str(models))
+    config = models / "mine" / "config.yaml"
+    config.write_text("timeout_ms: 1\n")
+    model = models / "mine" / "1" / "model.onnx"
+    model.write_bytes(b"another")
+    again = run("init", "mine", str(exported), "--models", str(models))
+    assert again.exit_code == PROBLEMS
+    assert "is there already" in again.stderr
+    assert run("init", "mine", str(exported), "--version", "2", "--models", str(models)).stdout
+    assert config.read_text() == "timeout_ms: 1\n"
+    assert model.read_bytes() == b"another"
+    assert list(scan(models, quiet=0).models["mine"].versions) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["my.onnx"], "name the model first: cohort init my my.onnx"),
+        (["../mine"], "a name has at most 128 letters"),
+        (["mine", "gone.onnx"], "gone.onnx not found"),
+    ],
+)
+def test_a_mistake_is_told_and_nothing_is_made(
+    models: Path, arguments: list[str], said: str
+) -> None:
+    """In a sentence that says what to do."""
+    done = run("init", *arguments, "--models", str(models))
+    assert done.exit_code == PROBLEMS
+    assert said in done.stderr
+    assert not models.exists()
+
+
+def test_weights_that_are_missing_are_named(models: Path, exported: Path) -> None:
+    """The file is refused before anything is made."""
+    exported.with_name("my.onnx.data").unlink()
+    done = run("init", "mine", str(exported), "--models", str(models))
+    assert done.exit_code == PROBLEMS
+    assert "'my.onnx.data' is missing" in done.stderr
+    assert not models.exists()
+
+
+def test_a_copy_that_fails_leaves_nothing(
+    models: Path, exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No half of a version, and no folder that is not a version's."""
+
+    def full(source: object, target: object) -> None:
+        raise OSError(28, "No space left on device", str(target))
+
+    monkeypatch.setattr("shutil.copyfile", full)
+    done = run("init", "mine", str(exported), "--models", str(models))
+    assert done.exit_code == PROBLEMS
+    assert "No space left on device" in done.stderr
+    assert sorted(one.name for one in (models / "mine").iterdir()) == ["1", "config.yaml"]
+    assert not any((models / "mine" / "1").iterdir())
+
+
+def test_a_new_rollouts_file_names_its_schema(models: Path, exported: Path) -> None:
+    """Later edits leave the line as it is."""
+    for version in ("1", "2"):
+        run("init", "mine", str(exported), "--models", str(models), "--version", version)
+    file = models.parent / "rollouts.yaml"
+    given = ["rollout", "set", "mine", "a=9", "b=1", "--version", "a=1", "--version", "b=2"]
+    assert run(*given, "--models", str(models)).exit_code == 0
+    assert schema_named_by(file).read_text() == packaged("rollouts.schema.json")
+    assert run("rollout", "set", "mine", "b=5", "--models", str(models)).exit_code == 0
+    assert schema_named_by(file).is_file()
+    assert load_rollouts(file)["mine"].rollout.variants["b"].weight == 5
