@@ -15,7 +15,10 @@ from app.settings import Settings
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     page
-    for pattern in ("*.md", "docs/**/*.md", "benchmarks/*.md", "models/*.md", "deploy/**/*.md")
+    for pattern in (
+        *("*.md", "docs/**/*.md", "benchmarks/*.md", "models/*.md", "deploy/**/*.md"),
+        "examples/**/*.md",
+    )
     for page in ROOT.glob(pattern)
 )
 PLACE = re.compile(r"`((?:app|tests|benchmarks|deploy|docs)/[\w./-]+)(?:::([\w.]+))?`")
