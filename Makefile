@@ -9,7 +9,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test coverage lint types lock conformance fuzz-models mutants simulate soak chaos incidents recorded fuzz bench reference rollout-table packages up down roll sbom containers
+.PHONY: help serve test coverage lint types lock conformance fuzz-models mutants simulate soak chaos incidents first-hour recorded fuzz bench reference rollout-table packages up down roll sbom containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -70,6 +70,9 @@ chaos: $(VENV)/dev.stamp packages  ## Try the faults of tests/chaos for longer t
 
 incidents: $(VENV)/dev.stamp packages  ## Live through every incident of tests/incidents again; the tests do with a sample (ARGS="-k hung")
 	@INCIDENTS=all $(VENV)/bin/python -m pytest -q tests/incidents $(ARGS)
+
+first-hour: $(VENV)/dev.stamp  ## Walk four people's first hour from nothing, every framework in an environment of its own (about 5 GB; needs node)
+	@FIRST_HOUR=all $(VENV)/bin/python -m pytest -q tests/first_hour $(ARGS)
 
 recorded: $(VENV)/dev.stamp packages  ## Fire alerts on purpose, and write what the series did as promtool's cases
 	@INCIDENTS=all INCIDENTS_RECORD=1 $(VENV)/bin/python -m pytest -q tests/incidents/test_alerts*.py
