@@ -83,3 +83,16 @@ def read_hosts(value: object) -> tuple[str, ...]:
 def read_folders(value: object) -> object:
     """Read folders joined as in PATH."""
     return value.split(os.pathsep) if isinstance(value, str) else value
+
+
+def read_providers(value: object) -> tuple[str, ...]:
+    """Read execution providers, in order of preference, as short names. Raises ValueError."""
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list | tuple):
+        raise ValueError("must be names separated by commas, such as cuda,cpu")  # noqa: TRY004 - pydantic's way
+    from app.session import Provider, ProviderInvalid  # noqa: PLC0415 - it takes ONNX Runtime
+
+    try:
+        return tuple(Provider(str(name)).name for name in names)
+    except ProviderInvalid as error:
+        raise ValueError(error.problem) from None

@@ -22,6 +22,7 @@ from app.setting_values import (
     default_state,
     read_folders,
     read_hosts,
+    read_providers,
 )
 from app.webhooks import check_addresses
 
@@ -142,6 +143,11 @@ class Settings(BaseSettings):
         (),
         description="The folders whose libraries of custom operators may be loaded, joined by ':'.",
         json_schema_extra={"default": "unset: none are loaded"},
+    )
+    providers: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_providers)] = Field(
+        (),
+        description="The execution providers, such as cuda,cpu, of models whose config names none.",
+        json_schema_extra={"default": "what the installed runtime can do on this machine"},
     )
     inspection_seconds: int = Field(
         60,

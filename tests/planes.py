@@ -10,6 +10,7 @@ from app.metrics import Metrics
 from app.registry import Registry
 from app.rollouts import Rollouts
 from app.scheduling import Trouble
+from app.session import default_chain
 
 
 async def nothing() -> None:
@@ -62,4 +63,5 @@ def make_control_plane(
         loading_reason=lambda: "loading models",
         troubles=troubles,
         allow_empty=allow_empty,
+        default_chain=default_chain(["cpu"]),
     )

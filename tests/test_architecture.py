@@ -25,7 +25,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"cli"}),
     frozenset({"main"}),
     frozenset({"settings"}),
-    frozenset({"setting_values"}),
+    frozenset({"setting_values", "version_table"}),
     frozenset({"rest", "rpc", "prepare"}),
     frozenset({"audit", "open_inference"}),
     frozenset({"access_log", "auth", "refusals", "request_ids", "data_plane", "control_plane"}),
@@ -38,7 +38,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"comparing"}),
     frozenset({"codec"}),
     frozenset({"tensors"}),
-    frozenset({"errors", "kept_files"}),
+    frozenset({"children", "errors", "kept_files"}),
 )
 ROW = {name: number for number, row in enumerate(ROWS) for name in row}
 

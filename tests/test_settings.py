@@ -64,6 +64,7 @@ def test_defaults_are_the_contract() -> None:
         "max_model_mb": None,
         "max_nodes": 1_000_000,
         "custom_ops": (),
+        "providers": (),
         "inspection_seconds": 60,
         "inspection_mb": None,
         "keep_alive_seconds": 75,
@@ -244,3 +245,13 @@ def test_misspelt_variable_is_noticed() -> None:
     assert unknown_variables(["COHORT_PROT", "PATH", "COHORT_PORT", "cohort_port"]) == [
         "COHORT_PROT is not a setting; did you mean 'COHORT_PORT'?"
     ]
+
+
+def test_providers_are_read_as_in_a_config(environment: pytest.MonkeyPatch) -> None:
+    """By their short names, or what else a config takes; a mistake has a suggestion."""
+    environment.setenv("COHORT_PROVIDERS", "trt, CUDAExecutionProvider,cpu")
+    assert Settings().providers == ("tensorrt", "cuda", "cpu")
+    assert problems(providers="gpu,cpu") == {
+        "providers": "'gpu' is not an execution provider; did you mean 'cuda'?"
+    }
+    assert "providers" in problems(providers="cuda,")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import rich_click as click
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from app.cli import options
@@ -16,11 +15,12 @@ from app.cli import options
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rich.table import Table
+
     from app.inspection import Inspector
     from app.repository import Found, ModelConfig, Problem, Snapshot
     from app.session import ModelRules, Session
     from app.settings import Settings
-    from app.tensors import TensorSpec
 
 
 CHECKED = (
@@ -61,11 +61,12 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
     notes: list[str] = []
     named = _named(settings, snapshot, problems, notes)
     notes += _held_back(snapshot, named)
-    console = Console(width=None if sys.stdout.isatty() else options.WIDTH)
+    from app.version_table import UNLIMITED
+
+    console = Console(width=None if sys.stdout.isatty() else UNLIMITED)
     if opens and (wanted := list(_wanted(snapshot, named))):
-        opened = _open_all(settings, wanted, problems, notes)
-        if opened.row_count:
-            console.print(opened)
+        for part in _open_all(settings, wanted, problems, notes):
+            console.print(part, soft_wrap=isinstance(part, Text))
     for line in [*notes, *map(str, problems)]:
         console.print(Text(line), soft_wrap=True)
     if problems:
@@ -229,17 +230,22 @@ def _held_back(snapshot: Snapshot, named: Mapping[str, Set[int]]) -> Iterator[st
 
 def _open_all(
     settings: Settings, wanted: Sequence[_Wanted], problems: list[Problem], notes: list[str]
-) -> Table:
-    """Open one after the other; what fails is added to `problems`, what is left out to `notes`."""
+) -> list[Table | Text]:
+    """Open one after the other, and describe those that open: a table and its footnotes.
+
+    What fails is added to `problems`, what is left out to `notes`.
+    """
     from rich.progress import track
 
     from app.errors import LoadFailed, quoted
     from app.repository import Problem
+    from app.version_table import Footnotes, spec_cell, version_table
 
     rules, inspector = options.opening(settings)
-    table = Table(header_style="bold")
-    for column in ("model", "version", "inputs", "outputs", "provider", "fell back because"):
-        table.add_column(column, overflow="fold")
+    footnotes = Footnotes()
+    table = version_table(
+        *("model", "version", "inputs", "outputs", "provider"), whole=("version", "provider")
+    )
     stderr = Console(stderr=True)
     for label, found, config in track(
         wanted, "Opening", console=stderr, transient=True, disable=not stderr.is_terminal
@@ -253,10 +259,9 @@ def _open_all(
         table.add_row(
             name,
             number,
-            _describe(session.inputs),
-            _describe(session.outputs),
-            session.placement.active,
-            Text(session.placement.reason),
+            spec_cell(session.inputs),
+            spec_cell(session.outputs),
+            footnotes.mark(session.placement.active, session.placement.footnote),
         )
         notes += [
             f"{label}: output {quoted(one.name)} is left out: {one.datatype} cannot be sent"
@@ -265,7 +270,11 @@ def _open_all(
         ]
         session.close()
     inspector.rest()
-    return table
+    if not table.row_count:
+        return []
+    default = rules.default_chain.reason
+    told = [Text(f"Models run on the CPU: {default}.")] if default else []
+    return [table, *footnotes.lines(), *told]
 
 
 def _open(found: Found, config: ModelConfig, rules: ModelRules, inspector: Inspector) -> Session:
@@ -274,7 +283,7 @@ def _open(found: Found, config: ModelConfig, rules: ModelRules, inspector: Inspe
 
     opener = Opener(
         found.path,
-        chain=config.chain,
+        chain=config.providers,
         policy=config.provider_policy,
         options=config.session,
         memory_limit_mb=config.memory_limit_mb,
@@ -285,10 +294,6 @@ def _open(found: Found, config: ModelConfig, rules: ModelRules, inspector: Inspe
         verify_digests(found.folder, manifest, opener.digests)
     inspector.inspect(opener)
     return opener.open()
-
-
-def _describe(specs: Sequence[TensorSpec]) -> Text:
-    return Text("\n".join(f"{one.name} {one.datatype} {one.shape_text}" for one in specs))
 
 
 def _count(number: int, noun: str) -> str:

@@ -24,6 +24,7 @@ WIDTH = 140
 
 OPENING = (
     "cache",
+    "providers",
     "custom_ops",
     "max_model_mb",
     "max_nodes",
@@ -79,6 +80,7 @@ METAVARS: Mapping[str, str] = {
     "tls_client_ca": "FILE",
     "cache": "FOLDER",
     "custom_ops": "FOLDERS",
+    "providers": "NAMES",
     "host": "ADDRESS",
     "port": "PORT",
     "model": "NAME",
@@ -129,6 +131,8 @@ def opening(settings: Settings) -> tuple[ModelRules, Inspector]:
     from app.inspection import InspectionLimits, Inspector
     from app.session import model_rules
 
-    rules = model_rules(settings.max_model_mb, settings.max_nodes, settings.custom_ops)
+    rules = model_rules(
+        settings.max_model_mb, settings.max_nodes, settings.custom_ops, settings.providers
+    )
     limits = InspectionLimits(settings.inspection_seconds, settings.inspection_mb)
     return rules, Inspector(limits, settings.cache)

@@ -94,7 +94,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
         own = config.session.intra_op_threads
         opener = Opener(
             path,
-            chain=config.chain,
+            chain=config.providers,
             policy=config.provider_policy,
             options=config.session,
             memory_limit_mb=config.memory_limit_mb,

@@ -128,6 +128,7 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
         "providers": {
             "wanted": list(placement.wanted),
             "active": placement.active,
+            "fell_back": placement.fell_back,
             "device": description.device,
             "fallbacks": [
                 {"provider": one.provider, "reason": one.reason} for one in placement.fallbacks

@@ -14,6 +14,7 @@ from app.metrics import Metrics
 from app.registry import Registry, SeenRegistry, seconds_until_ready
 from app.rollouts import Rollouts
 from app.scheduling import Trouble
+from app.session import DefaultChain
 
 MAX_SEEN = 1024
 """Views that are kept, one for each set of models that callers may see."""
@@ -37,6 +38,7 @@ class ControlPlane(ModelReader):
     unready: Returns what else keeps the process from being ready; empty where nothing does.
     troubles: Returns what is wrong with the process itself; default: nothing.
     allow_empty: Whether the process may be ready while no model serves.
+    default_chain: What models run on whose config names no providers.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class ControlPlane(ModelReader):
         unready: Callable[[], str] = str,
         troubles: Callable[[], Sequence[Trouble]] = tuple,
         allow_empty: bool,
+        default_chain: DefaultChain,
     ) -> None:
         super().__init__(registry, metrics, rollouts)
         self._registry = registry
@@ -62,6 +65,7 @@ class ControlPlane(ModelReader):
         self._unready = unready
         self.troubles = troubles
         self._allow_empty = allow_empty
+        self._default_chain = default_chain
         self._started = monotonic()
         self._views: dict[frozenset[str], SeenModels] = {}
         self._metrics_texts = Shared(metrics.text)
@@ -132,6 +136,10 @@ class ControlPlane(ModelReader):
             "problems": problems,
             "held_back": describe_held_back(catalog),
             "rolled_back": self._rollouts.rolled_back(catalog),
+            "default_providers": {
+                "wanted": [link.name for link in self._default_chain.links],
+                "reason": self._default_chain.reason,
+            },
             "uptime_seconds": round(monotonic() - self._started, 3),
             "version": VERSION,
         }

@@ -7,12 +7,12 @@ import os
 import select
 import signal
 import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import asdict
 from time import monotonic
 from typing import IO, Any, cast
 
+from app.children import PYTHON, python_path
 from app.inspection.job import Job
 
 KEPT_VARIABLES = ("PATH", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "ORT_DISABLE_TELEMETRY")
@@ -44,8 +44,8 @@ class Child:
         try:
             os.set_blocking(self._stderr, False)
             os.set_blocking(writable, False)  # what does not fit is lost, and nobody waits
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "app.inspection.process"],
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter, our own module
+                [*PYTHON, "-m", "app.inspection.process"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=writable,
                 env=_environment(), cwd="/", start_new_session=True,
             )  # fmt: skip
@@ -116,5 +116,4 @@ def _environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if name in KEPT_VARIABLES or name.startswith("LC_")
     }
-    paths = [os.path.abspath(path) for path in sys.path]  # noqa: PTH100 - "" is the working folder
-    return {**kept, "PYTHONPATH": os.pathsep.join(paths)}
+    return {**kept, "PYTHONPATH": python_path()}

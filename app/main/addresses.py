@@ -1,10 +1,18 @@
-"""What is said where an address cannot be listened on."""
+"""What is said of the address that is listened on, or cannot be."""
 
 from __future__ import annotations
 
 import errno
 
 from app.settings import variable
+
+
+def address_for_people(host: str, port: int, *, tls: bool) -> str:
+    """An address that a browser on this machine opens."""
+    if host in {"", "0.0.0.0", "::"}:  # noqa: S104 - all of them: this one is among them
+        host = "localhost"
+    place = f"[{host}]" if ":" in host else host
+    return f"{'https' if tls else 'http'}://{place}:{port}"
 
 
 def cannot_listen(error: OSError, host: str, port: int, *, setting: str) -> str:

@@ -9,7 +9,7 @@ from time import monotonic, thread_time
 
 import structlog
 
-from app.main.startup import show_models
+from app.main.startup import StartUp
 from app.registry import Registry
 from app.repository import EMPTY_FOLDER, QUIET_SECONDS, Problem, Snapshot, scan
 from app.rollouts import Rollouts
@@ -40,20 +40,27 @@ SETTLING_SECONDS = 10.0
 class ModelLoader:
     """Scans the models folder and has the registry load and unload what changed.
 
-    settings: The models folder, and the address in the start-up table.
+    settings: The models folder.
     registry: Loads and unloads.
     rollouts: The versions that they name are loaded, besides those of each model's policy.
     watcher: Reads the rollouts file and the decisions. Nothing is loaded before that, because it is
         not known which versions may receive traffic.
+    start_up: Says what was loaded first.
     """
 
     def __init__(
-        self, settings: Settings, registry: Registry, rollouts: Rollouts, watcher: RolloutWatcher
+        self,
+        settings: Settings,
+        registry: Registry,
+        rollouts: Rollouts,
+        watcher: RolloutWatcher,
+        start_up: StartUp,
     ) -> None:
         self._settings = settings
         self._registry = registry
         self._rollouts = rollouts
         self._watcher = watcher
+        self._start_up = start_up
         self._lock = asyncio.Lock()
         self._snapshot: Snapshot | None = None
         self._scan_seconds = 0.0  # of a core, by the last scan
@@ -108,8 +115,7 @@ class ModelLoader:
         gc.collect()
         gc.freeze()  # what is loaded stays: the collector need not traverse it
         gc.set_threshold(*COLLECT_AFTER)
-        show_models(self._registry.catalog, self._snapshot or Snapshot(), self._settings)
-        log.info("first models loaded", models=len(self._registry.catalog))
+        self._start_up.show(self._registry.catalog, self._snapshot or Snapshot())
         await asyncio.to_thread(clean_copies, self._settings.cache)
 
     async def _reconcile(self) -> None:
@@ -123,7 +129,8 @@ class ModelLoader:
             self._scan_began = None
         self._snapshot = snapshot
         for problem in snapshot.problems:
-            if before is None or problem not in before.problems:
+            is_new = before is None or problem not in before.problems
+            if is_new and not self._start_up.pending:
                 log.warning("models folder problem", problem=str(problem))
         self._registry.follow(snapshot, self._rollouts.pinned)
 

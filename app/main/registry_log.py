@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -20,79 +21,99 @@ from app.registry import (
 
 log = structlog.get_logger("cohort")
 
-
-def log_ready(ready: VersionReady, held_back: str) -> None:
-    """Log that a version is ready; `held_back` is why requests that do not name it go elsewhere."""
-    model, version, seconds = ready
-    if version.engine is None:
-        return
-    version_log = log.bind(model=model, version=version.number)
-    description = version.engine.describe()
-    placement = description.placement
-    version_log.info(
-        "version ready",
-        seconds=round(seconds, 3),
-        provider=placement.active,
-        sha256=description.files.get(version.source.path.name),
-    )
-    if placement.fell_back:
-        version_log.warning(
-            "provider fell back",
-            wanted=placement.wanted[0],
-            active=placement.active,
-            reason=placement.reason,
-        )
-    if left_out := {
-        one.name: one.datatype for one in version.engine.outputs if not one.transportable
-    }:
-        version_log.warning("outputs cannot be sent, and are left out", outputs=left_out)
-    if held_back:
-        version_log.warning("only requests that name the version reach it", reason=held_back)
-    _log_verdicts(version_log, version, description.unpredictable)
+MOST_REASONS = 1024
+"""Reasons that are remembered, so that each is logged once."""
 
 
-def log_registry_event(event: RegistryEvent) -> None:
-    """Log what happened to a version that is ready, or is not."""
-    match event:
-        case VersionDoubted(model, number, reason):
-            log.warning("profile is measured again", model=model, version=number, reason=reason)
-        case VersionMeasured(model, version):
-            _log_measured(model, version)
-        case VersionFailed(model, number, reason, serving, retry_in):
-            log.error(
-                "version unavailable",
-                model=model,
-                version=number,
-                reason=reason,
-                former_files_serve=serving,
-                retry_in_seconds=None if retry_in is None else round(retry_in, 1),
+class RegistryLog:
+    """Logs what happens to versions; why a provider cannot be had is logged once for all of them.
+
+    tabled: Whether a table is about to say which versions are ready, where, and which are not.
+    """
+
+    def __init__(self, tabled: Callable[[], bool]) -> None:
+        self._tabled = tabled
+        self._reasons: set[str] = set()
+
+    def ready(self, ready: VersionReady, held_back: str) -> None:
+        """A version is ready; `held_back` is why requests that do not name it go elsewhere."""
+        model, version, seconds = ready
+        if version.engine is None:
+            return
+        version_log = log.bind(model=model, version=version.number)
+        description = version.engine.describe()
+        placement = description.placement
+        if not self._tabled():
+            version_log.info(
+                "version ready",
+                seconds=round(seconds, 3),
+                provider=placement.active,
+                sha256=description.files.get(version.source.path.name),
             )
-        case VersionUnloaded(model, number):
-            log.info("version unloaded", model=model, version=number)
-        case VersionUnbatched(model, number, reason):
-            log.warning("batching disabled", model=model, version=number, reason=reason)
-        case VersionLeftLoop(model, number, reason):
-            log.warning("runs left the event loop", model=model, version=number, reason=reason)
+            if placement.fell_back and self._is_new(placement.reason):
+                version_log.warning(
+                    "provider fell back",
+                    wanted=placement.wanted[0],
+                    active=placement.active,
+                    reason=placement.reason,
+                )
+        if left_out := {
+            one.name: one.datatype for one in version.engine.outputs if not one.transportable
+        }:
+            version_log.warning("outputs cannot be sent, and are left out", outputs=left_out)
+        if held_back:
+            version_log.warning("only requests that name the version reach it", reason=held_back)
+        if description.unpredictable:
+            version_log.info("runs stay off the event loop", reason=description.unpredictable)
+        _log_verdicts(version_log, version)
+
+    def observe(self, event: RegistryEvent) -> None:
+        """Anything else has happened to a version."""
+        match event:
+            case VersionDoubted(model, number, reason):
+                log.warning("profile is measured again", model=model, version=number, reason=reason)
+            case VersionMeasured(model, version):
+                _log_measured(model, version)
+            case VersionFailed(model, number, reason, serving, retry_in) if not self._tabled():
+                log.error(
+                    "version unavailable",
+                    model=model,
+                    version=number,
+                    reason=reason,
+                    former_files_serve=serving,
+                    retry_in_seconds=None if retry_in is None else round(retry_in, 1),
+                )
+            case VersionUnloaded(model, number):
+                log.info("version unloaded", model=model, version=number)
+            case VersionUnbatched(model, number, reason):
+                log.warning("batching disabled", model=model, version=number, reason=reason)
+            case VersionLeftLoop(model, number, reason):
+                log.warning("runs left the event loop", model=model, version=number, reason=reason)
+
+    def _is_new(self, reason: str) -> bool:
+        if reason in self._reasons:
+            return False
+        if len(self._reasons) >= MOST_REASONS:
+            self._reasons.clear()
+        self._reasons.add(reason)
+        return True
 
 
 def _log_measured(model: str, version: VersionEntry) -> None:
     if version.engine is None:
         return
     version_log = log.bind(model=model, version=version.number)
-    description = version.engine.describe()
-    found = description.profile
+    found = version.engine.describe().profile
     version_log.info(
         "version measured",
         max_batch_size=found.profile.max_batch_size,
         exclusive_threads=found.threads.chosen,
         kept=found.kept,
     )
-    _log_verdicts(version_log, version, description.unpredictable)
+    _log_verdicts(version_log, version)
 
 
-def _log_verdicts(version_log: Any, version: VersionEntry, unpredictable: str) -> None:
-    if unpredictable:
-        version_log.info("runs stay off the event loop", reason=unpredictable)
+def _log_verdicts(version_log: Any, version: VersionEntry) -> None:
     if version.batching_off:
         version_log.warning("requests run one by one", reason=version.batching_off)
     if version.padding_off:

@@ -18,7 +18,7 @@ import structlog
 import uvicorn
 
 from app.main import logs
-from app.main.addresses import cannot_listen
+from app.main.addresses import address_for_people, cannot_listen
 from app.main.application import create_app
 from app.main.rpc import RpcServer, check_address, start_rpc
 from app.main.service import Service
@@ -79,6 +79,8 @@ def _serve(settings: Settings, writer: logs.LogWriter) -> None:
         timeout_graceful_shutdown=settings.drain_seconds,
     )
     listener = listen(settings.host, settings.port)
+    port = listener.getsockname()[1]
+    service.start_up.begin(address_for_people(settings.host, port, tls=service.tls is not None))
     systemd = Systemd.of(os.environ)
     Server(config, service, then_exit=True, systemd=systemd).run([listener])
     status = int(service.failed)

@@ -23,8 +23,9 @@ from app.data_plane import DataPlane, MemoryBudget
 from app.inspection import Inspected, InspectionLimits, Inspector
 from app.main.model_loader import ModelLoader
 from app.main.notifications import make_webhooks, notification_of
-from app.main.registry_log import log_ready, log_registry_event
+from app.main.registry_log import RegistryLog
 from app.main.resources import available_connections, share_connections
+from app.main.startup import StartUp
 from app.metrics import KeyMetrics, Metrics, RolloutMetrics, TlsMetrics, WebhookMetrics
 from app.registry import (
     PACE_INTERVAL_SECONDS,
@@ -140,6 +141,11 @@ class Service:
             settings.cache,
             _log_inspected,
         )
+        rules = model_rules(
+            settings.max_model_mb, settings.max_nodes, settings.custom_ops, settings.providers
+        )
+        self.start_up = StartUp(settings, rules.default_chain)
+        self._registry_log = RegistryLog(tabled=lambda: self.start_up.pending)
         make_registry: Callable[..., Registry] = Registry
         if settings.max_loaded_models is not None:
             make_registry = partial(OnDemandRegistry, settings.max_loaded_models)
@@ -148,7 +154,7 @@ class Service:
             count=lambda model, version: self.metrics.version(model, version).observe_batch,
             observe=self._on_registry_event,
             cache=settings.cache,
-            rules=model_rules(settings.max_model_mb, settings.max_nodes, settings.custom_ops),
+            rules=rules,
             inspector=self.inspector,
             inline_run=self.watchdog.inline,
             started=lambda: self.scheduler.started,
@@ -168,7 +174,7 @@ class Service:
             gather=self.scheduler.gather,
         )
         self.model_loader = ModelLoader(
-            settings, self.registry, self.rollouts, self.rollout_watcher
+            settings, self.registry, self.rollouts, self.rollout_watcher, self.start_up
         )
         self.control_plane = ControlPlane(
             self.registry,
@@ -181,6 +187,7 @@ class Service:
             unready=lambda: next((one.unready for one in self.key_watchers if one.unready), ""),
             troubles=self.health.troubles,
             allow_empty=settings.allow_empty,
+            default_chain=rules.default_chain,
         )
         self.head_rules = HeadRules(settings.hosts)
         self.hot = Hot(
@@ -298,7 +305,7 @@ class Service:
             known = {trouble.kind for trouble in troubles}
             readiness = self.control_plane.readiness()
             if readiness.ready and not self.ready:
-                log.info("ready")
+                self.start_up.say_ready()
             elif not readiness.ready and self.ready:
                 log.warning("not ready", reason=readiness.reason)
             self.ready = readiness.ready
@@ -336,10 +343,10 @@ class Service:
                 objective = (version.source.config or ModelConfig()).objective_ms
                 counts.objective = inf if objective is None else objective / 1000
                 held_back = self.registry.model(model).held_back.get(version.number, "")
-                log_ready(event, held_back)
+                self._registry_log.ready(event, held_back)
                 self.rollouts.begin_waiting()
             case _:
-                log_registry_event(event)
+                self._registry_log.observe(event)
 
 
 def _secret(value: SecretStr | None) -> str | None:

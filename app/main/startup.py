@@ -1,89 +1,117 @@
-"""The start-up table: the models, once the first ones are loaded."""
+"""What is said at start-up, each thing once: on a terminal by a table, elsewhere by the log."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from io import StringIO
 
+import structlog
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from app.main import logs
 from app.registry import Catalog, State, VersionEntry
 from app.repository import Snapshot
+from app.session import DefaultChain
 from app.settings import Settings
-from app.tensors import TensorSpec
+from app.version_table import UNLIMITED, Footnotes, spec_cell, version_table
 
-COLOURS = {State.READY: "green", State.UNAVAILABLE: "red"}
+log = structlog.get_logger("cohort")
+
+STYLES = {State.READY: "green", State.UNAVAILABLE: "red"}
 
 
-def show_models(catalog: Catalog, snapshot: Snapshot, settings: Settings) -> None:
-    """Print the start-up table and the address on standard error.
+class StartUp:
+    """Says what the first models are, where they are served, and what is wrong.
 
-    Nothing is printed with `log_format` json: that log has a line per version.
+    pending: Whether a table is still to come: what it says is not to be logged until then.
+
+    settings: With `log_format` json there is no table.
+    default_chain: What models run on whose config names no providers.
     """
-    if settings.log_format == "json":
-        return
-    terminal = Console(stderr=True)
-    text = StringIO()  # nobody may read standard error: the event loop does not wait for it
-    console = Console(
-        file=text,
-        highlight=False,
-        force_terminal=terminal.is_terminal,
-        width=terminal.width if terminal.is_terminal else 120,
+
+    def __init__(self, settings: Settings, default_chain: DefaultChain) -> None:
+        self.pending = False
+        self._settings = settings
+        self._default_chain = default_chain
+        self._address = ""  # until it is said
+        self._ready = False
+
+    def begin(self, address: str) -> None:
+        """Have it said where people find the server, in a table with the first models."""
+        if self._settings.log_format == "console":
+            self._address, self.pending = address, True
+
+    def show(self, catalog: Catalog, snapshot: Snapshot) -> None:
+        """Say what was loaded first, or could not be."""
+        if not self.pending:
+            if self._default_chain.reason:
+                log.info("models run on the CPU", reason=self._default_chain.reason)
+            log.info("first models loaded", models=len(catalog))
+            return
+        self.pending = False
+        notes = Footnotes()
+        table = make_table(catalog, notes)
+        problems = [str(one) for one in snapshot.problems if str(one) not in notes]
+        if not catalog and not problems:
+            problems = [f"no model in {self._settings.models}: put models/<name>/1/model.onnx"]
+        lines = [*notes.lines(), *(Text(f"! {problem}", "yellow") for problem in problems)]
+        if self._default_chain.reason:
+            lines.append(Text(f"Models run on the CPU: {self._default_chain.reason}."))
+        if self._ready:
+            lines.append(self._where())
+        self._print(*([table] if catalog else []), *lines)
+
+    def say_ready(self) -> None:
+        """Say that the process is ready."""
+        if self.pending:
+            self._ready = True
+        elif self._address:
+            self._print(self._where())
+        else:
+            log.info("ready")
+
+    def _where(self) -> Text:
+        address, self._address = self._address, ""
+        return Text(f"Serving on {address} · {address}/docs to try it")
+
+    def _print(self, *parts: Table | Text) -> None:
+        terminal = Console(stderr=True)
+        text = StringIO()  # nobody may read standard error: the event loop does not wait for it
+        console = Console(
+            file=text,
+            highlight=False,
+            force_terminal=terminal.is_terminal,
+            width=terminal.width if terminal.is_terminal else UNLIMITED,
+        )
+        for part in parts:
+            console.print(part, soft_wrap=isinstance(part, Text))
+        logs.write(text.getvalue())
+
+
+def make_table(catalog: Catalog, notes: Footnotes) -> Table:
+    """Make a row for each version: state, inputs, provider and batch size."""
+    table = version_table(
+        *("model", "version", "state", "inputs", "provider", "batch"),
+        whole=("version", "state", "provider", "batch"),
     )
-    notes = Notes()
-    scheme = "http" if settings.tls_cert is None else "https"
-    where = f"{scheme}://{settings.host}:{settings.port}"
-    console.print(make_table(catalog, notes))
-    for number, note in enumerate(notes, 1):
-        console.print(f"  {number}  {escape(note)}", soft_wrap=True)
-    for problem in snapshot.problems:
-        console.print(f"[yellow]![/] {escape(str(problem))}", soft_wrap=True)
-    if not catalog:
-        no_model = f"no model in {settings.models}: put models/<name>/1/model.onnx"
-        console.print(f"[yellow]![/] {no_model}")
-    console.print(f"Serving on {where} · {where}/docs to try it", soft_wrap=True)
-    logs.write(text.getvalue())
-
-
-class Notes(dict[str, int]):
-    """Footnotes: their numbers by text, so that a text for many rows is printed once."""
-
-    def mark(self, text: str) -> str:
-        """The number that refers to `text`, as markup; empty where `text` is."""
-        return f" [dim]{self.setdefault(text, len(self) + 1)}[/]" if text else ""
-
-
-def make_table(catalog: Catalog, notes: Notes) -> Table:
-    """Make a row for each version: state, inputs, outputs, provider and batch size."""
-    result = Table(title="Models", title_justify="left", header_style="bold")
-    for column in ("model", "version", "state", "inputs", "outputs", "provider", "batch"):
-        result.add_column(column, overflow="fold")
     for name, model in catalog.items():
         for entry in model.versions.values():
-            result.add_row(name, str(entry.number), *_cells(entry, notes))
-    return result
+            table.add_row(name, str(entry.number), *_cells(entry, notes))
+    return table
 
 
-def _cells(entry: VersionEntry, notes: Notes) -> Sequence[str]:
-    state = f"[{COLOURS.get(entry.state, 'yellow')}]{entry.state}[/]{notes.mark(entry.reason)}"
+def _cells(entry: VersionEntry, notes: Footnotes) -> list[Text]:
+    state = notes.mark(entry.state, entry.reason, style=STYLES.get(entry.state, "yellow"))
     engine = entry.engine
     if engine is None:
-        return state, "", "", "", ""
+        return [state]
     description = engine.describe()
     placement, policy = description.placement, description.policy
-    wanted = f"instead of {placement.reason}" if placement.fell_back else ""
     unbatched = f"one by one: {entry.batching_off}" if entry.batching_off else ""
-    return (
+    return [
         state,
-        _specs(engine.inputs),
-        _specs(engine.outputs),
-        placement.active + notes.mark(wanted),
-        (f"up to {policy.max_batch_size}" if policy.batches else "off") + notes.mark(unbatched),
-    )
-
-
-def _specs(specs: Sequence[TensorSpec]) -> str:
-    return escape("\n".join(f"{spec.name} {spec.datatype} {spec.shape_text}" for spec in specs))
+        spec_cell(engine.inputs),
+        notes.mark(placement.active, placement.footnote),
+        notes.mark(f"up to {policy.max_batch_size}" if policy.batches else "off", unbatched),
+    ]

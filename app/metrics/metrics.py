@@ -39,7 +39,7 @@ from app.metrics.webhooks import WebhookMetrics
 from app.registry import RESTING, ModelEntry, State
 from app.repository import ModelConfig
 from app.scheduling import TROUBLES
-from app.session import cpu_limit, has_gpu
+from app.session import cpu_limit
 
 
 class VersionMetrics:
@@ -343,7 +343,7 @@ def _gauges(models: Sequence[ModelEntry]) -> Iterator[Metric]:
     )
     fallback = GaugeMetricFamily(
         "model_provider_fallback",
-        "1 if the first wanted provider is not the active one, though it was asked for.",
+        "1 if a provider is not in use that cannot be had, or that the config asks for.",
         labels=VERSION_LABELS,
     )
     held_back = GaugeMetricFamily(
@@ -379,8 +379,7 @@ def _gauges(models: Sequence[ModelEntry]) -> Iterator[Metric]:
                 queue.add_metric(labels, engine.waiting)
                 inflight.add_metric(labels, engine.leases.count)
                 info.add_metric((*labels, ",".join(placement.wanted), placement.active), 1)
-                asked_for = config.providers is not None or has_gpu()
-                fallback.add_metric(labels, float(placement.fell_back and asked_for))
+                fallback.add_metric(labels, float(placement.fell_back))
                 unpredictable.add_metric(labels, float(bool(description.unpredictable)))
     yield from (queue, inflight, state, outdated, held_back, objective)
     yield from (info, fallback, unpredictable)

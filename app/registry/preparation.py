@@ -108,7 +108,7 @@ def prepare_version(
     config = source.config
     opener = Opener(
         source.path,
-        chain=config.chain,
+        chain=config.providers,
         policy=config.provider_policy,
         options=config.session,
         memory_limit_mb=config.memory_limit_mb,

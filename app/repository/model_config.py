@@ -14,7 +14,6 @@ from app.errors import CohortError
 from app.repository.schema import Range, invalid, show, unknown_key, validate_tree
 from app.repository.yaml_files import parse_yaml, read_text
 from app.session import (
-    DEFAULT_CHAIN,
     SPELLINGS,
     Provider,
     ProviderPolicy,
@@ -134,8 +133,8 @@ class ModelConfig:
     """`models/<name>/config.yaml`. Every key is optional.
 
     providers: The provider chain, in order of preference: names, or names with ONNX Runtime's
-        options for them, {cuda: {device_id: 0}}; default None: [cuda, cpu], which asks for no
-        hardware in particular.
+        options for them, {cuda: {device_id: 0}}; default None: that of the process
+        (COHORT_PROVIDERS), or what the installed runtime can do on this machine.
     provider_policy: Whether another provider than the first may serve: prefer (yes, and it says
         so), require (no, the first takes at least one node) or require_all (no, it takes every
         node); default "prefer".
@@ -179,11 +178,6 @@ class ModelConfig:
     warm_up: WarmUp = WarmUp()
     allow_signature_change: bool = False
     load_timeout_s: float = 120.0
-
-    @property
-    def chain(self) -> tuple[Provider, ...]:
-        """The provider chain, in order of preference."""
-        return DEFAULT_CHAIN if self.providers is None else self.providers
 
 
 A_DAY_MS = 86_400_000

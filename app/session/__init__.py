@@ -4,6 +4,7 @@ An `Opener` opens a model file; a `Session` has specs, metadata, a truthful `pla
 """
 
 from app.session.cancellation import CancellationToken, WorkCancelled
+from app.session.chains import DefaultChain, default_chain
 from app.session.digests import Digests
 from app.session.failures import lacks_resources, ran_out_of_memory, sentence
 from app.session.identity import machine, runtime_build
@@ -13,12 +14,10 @@ from app.session.private_copy import PrivateCopy, clean_copies
 from app.session.processor import available_memory, cores, cpu_limit
 from app.session.protobuf import Metadata
 from app.session.providers import (
-    DEFAULT_CHAIN,
     SPELLINGS,
     Provider,
     ProviderInvalid,
     ProviderPolicy,
-    has_gpu,
     parse_provider,
 )
 from app.session.room import ROOM
@@ -36,11 +35,11 @@ from app.session.thread_priority import lower_priority
 
 __all__ = [
     "ANY_MODEL",
-    "DEFAULT_CHAIN",
     "ORT_VERSION",
     "ROOM",
     "SPELLINGS",
     "CancellationToken",
+    "DefaultChain",
     "Digests",
     "Fallback",
     "Metadata",
@@ -62,8 +61,8 @@ __all__ = [
     "clean_copies",
     "cores",
     "cpu_limit",
+    "default_chain",
     "give_back_memory",
-    "has_gpu",
     "lacks_resources",
     "lower_priority",
     "machine",

@@ -21,7 +21,6 @@ from app.session.optimized_graph import MAX_MODEL_BYTES, OptimizedGraph
 from app.session.protobuf import DeclaredShape, ModelFile
 from app.session.providers import (
     CPU,
-    DEFAULT_CHAIN,
     ORT_NAMES,
     Provider,
     ProviderPolicy,
@@ -64,8 +63,8 @@ class Opener(ModelFiles):
     """Opens one model file, once or several times, and knows its digest.
 
     path: the model, `…/<model>/<version>/model.onnx`.
-    chain: providers in order of preference; the first that can serve the model does. Default: CUDA,
-        then the CPU.
+    chain: providers in order of preference; the first that can serve the model does. Default None:
+        the default chain of the `rules`.
     policy: `prefer` (default) tries the chain in order and says why in the session's `placement`;
         under `require` the first link must take at least one node, under `require_all` every node.
         Nodes that the active provider leaves go to later links, and at last to the CPU.
@@ -82,7 +81,7 @@ class Opener(ModelFiles):
         self,
         path: Path,
         *,
-        chain: Sequence[Provider] = DEFAULT_CHAIN,
+        chain: Sequence[Provider] | None = None,
         policy: ProviderPolicy = "prefer",
         options: SessionOptions = SessionOptions(),
         memory_limit_mb: int | None = None,
@@ -93,7 +92,9 @@ class Opener(ModelFiles):
     ) -> None:
         super().__init__(path, rules, options.custom_op_libraries)
         self.memory_limit_mb = memory_limit_mb
-        self.chain, self.policy = tuple(chain), policy
+        self._default = rules.default_chain if chain is None else None
+        self.chain = rules.default_chain.links if chain is None else tuple(chain)
+        self.policy = policy
         self.options, self.cache, self.room = options, cache, room
         self.token = token or CancellationToken()
 
@@ -113,11 +114,17 @@ class Opener(ModelFiles):
         chain, policy = self.chain, self.policy
         if not chain:
             raise LoadFailed("the provider chain is empty")
+        if policy != "prefer" and self._default is not None and not self._default.asked:
+            raise LoadFailed(
+                f"provider_policy {policy} needs providers beside it, such as [cuda, cpu], or "
+                "COHORT_PROVIDERS: nothing says which one is required"
+            )
         model = self.read()
         runtime = _Runtime(self, external=bool(model.external), exclusive_threads=exclusive_threads)
         fallbacks: list[Fallback] = []
         for place, link in enumerate(chain):
             raw, reason, failure = None, refusal(link), None
+            missed = bool(reason) or self._default is None
             if not reason:
                 try:
                     raw = runtime.open(_links(chain[place:], policy), policy)
@@ -143,7 +150,7 @@ class Opener(ModelFiles):
             if policy != "prefer":
                 asked = f"provider_policy {policy} asks for {link.name}"
                 raise LoadFailed(f"{asked}: {reason}") from failure
-            fallbacks.append(Fallback(link.name, reason))
+            fallbacks.append(Fallback(link.name, reason, missed))
         reasons = "; ".join(f"{fallback.provider}: {fallback.reason}" for fallback in fallbacks)
         raise LoadFailed(f"no provider of the chain can serve it ({reasons})")
 
@@ -155,7 +162,7 @@ class Opener(ModelFiles):
 def open_session(
     path: Path,
     *,
-    chain: Sequence[Provider] = DEFAULT_CHAIN,
+    chain: Sequence[Provider] | None = None,
     policy: ProviderPolicy = "prefer",
     options: SessionOptions = SessionOptions(),
     rules: ModelRules = ANY_MODEL,
@@ -165,7 +172,7 @@ def open_session(
     """Open a model once. Raises LoadFailed, and nothing else.
 
     path: The model's file.
-    chain: The provider chain; default [cuda, cpu].
+    chain: The provider chain; default None: the default chain of the `rules`.
     policy: Whether another provider than the first may serve; default "prefer".
     options: Options of ONNX Runtime's session.
     rules: What is allowed of any model; default: any size, no custom operators.

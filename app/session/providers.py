@@ -9,14 +9,13 @@ import json
 import os
 import re
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from app.children import PYTHON, python_path
 from app.errors import ConfigInvalid, did_you_mean, quoted
 from app.session.failures import sentence
 from app.session.runtime import FATAL_ONLY, ort
@@ -42,6 +41,7 @@ _ALIASES = {
     "onednn": "dnnl",
     "ov": "openvino",
 }
+_MEANT = {"gpu": "cuda", "intel": "openvino", "mps": "coreml", "metal": "coreml"}
 
 
 def _short(stem: str) -> str:
@@ -108,9 +108,8 @@ def short_name(name: str) -> str:
     plain = re.sub(r"[-_ ]", "", name.strip().removesuffix(_SUFFIX)).lower()
     plain = _ALIASES.get(plain, plain)
     if plain not in ORT_NAMES:
-        raise ProviderInvalid(
-            f"{quoted(name)} is not an execution provider{did_you_mean(plain, ORT_NAMES)}"
-        )
+        meant = did_you_mean(_MEANT.get(plain, plain), ORT_NAMES)
+        raise ProviderInvalid(f"{quoted(name)} is not an execution provider{meant}")
     return plain
 
 
@@ -138,16 +137,6 @@ def parse_provider(link: object) -> Provider:
         if value is None:
             raise ProviderInvalid(f"the option {key} of {name} must have a value")
     return Provider(name, dict(options))
-
-
-DEFAULT_CHAIN = (Provider("cuda"), Provider(CPU))
-
-
-@cache
-def has_gpu(devices: Path = Path("/dev")) -> bool:
-    """Whether this runtime was built for CUDA, and the machine shows an NVIDIA device."""
-    shown = (devices / "dxg").exists() or any(devices.glob("nvidia[0-9]*"))
-    return shown and ORT_NAMES["cuda"] in ort.get_available_providers()
 
 
 _probing = threading.Lock()
@@ -248,9 +237,9 @@ def _reason_from_log(provider: Provider) -> str:
     arguments = repr((provider.ort_name, provider.ort_options, PROBE))
     try:
         done = subprocess.run(  # noqa: S603  our own interpreter, our own script
-            [sys.executable, "-c", script],
-            input=arguments, env=dict(os.environ), capture_output=True, text=True, errors="replace",
-            timeout=60, check=False,
+            [*PYTHON, "-c", script],
+            input=arguments, env=os.environ | {"PYTHONPATH": python_path()},
+            capture_output=True, text=True, errors="replace", timeout=60, check=False,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return ""

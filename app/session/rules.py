@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from app.errors import LoadFailed, quoted
+from app.session.chains import DefaultChain, default_chain
 from app.session.graphs import MAX_NODES
 from app.session.processor import available_memory
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRules:
-    """The limits of a model, and the folders of its custom operators.
+    """The limits of a model, the folders of its custom operators, and what it runs on by default.
 
     max_bytes: The most bytes of a model's file and its external data; default None: any number.
     max_nodes: The most nodes, those of functions counted at each call.
     custom_ops: Folders whose libraries of custom operators may be loaded; default none.
+    default_chain: The provider chain of a model whose config names none.
     """
 
     max_bytes: int | None = None
     max_nodes: int = MAX_NODES
     custom_ops: tuple[Path, ...] = ()
+    default_chain: DefaultChain = field(default_factory=default_chain)
 
     def check_size(self, files: Sequence[Path]) -> None:
         """Raise LoadFailed where `files` are more than `max_bytes`. Raises OSError."""
@@ -57,11 +60,14 @@ ANY_MODEL = ModelRules()
 
 
 def model_rules(
-    max_megabytes: int | None, max_nodes: int, custom_ops: tuple[Path, ...]
+    max_megabytes: int | None,
+    max_nodes: int,
+    custom_ops: tuple[Path, ...],
+    providers: Sequence[str],
 ) -> ModelRules:
     """The rules that settings ask for; a model may be as large as the memory unless they say."""
     largest = available_memory() if max_megabytes is None else max_megabytes << 20
-    return ModelRules(largest, max_nodes, custom_ops)
+    return ModelRules(largest, max_nodes, custom_ops, default_chain(providers))
 
 
 def check_model_file(path: Path) -> None:

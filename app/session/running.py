@@ -22,10 +22,15 @@ _Run = Callable[[Sequence[str], Mapping[str, Array], Any], list[Array]]
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """A provider that was wanted and is not the active one, and why."""
+    """A provider that was wanted and is not the active one, and why.
+
+    missed: Whether it should have been: it cannot be had at all, or the model's config names it.
+        False where it does not suit a model that takes what the process has.
+    """
 
     provider: str
     reason: str
+    missed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +51,18 @@ class Placement:
 
     @property
     def fell_back(self) -> bool:
-        """Whether another link than the first wanted serves, be it the same provider elsewhere."""
-        return self.active != self.wanted[0] or bool(self.fallbacks)
+        """Whether a provider is missed: another link serves, be it the same provider elsewhere."""
+        return any(fallback.missed for fallback in self.fallbacks)
 
     @property
     def reason(self) -> str:
         """Why the active provider is not the first wanted, or ""."""
-        if not self.fell_back:
-            return ""
         return "; ".join(f"{fallback.provider}: {fallback.reason}" for fallback in self.fallbacks)
+
+    @property
+    def footnote(self) -> str:
+        """The same for people, to stand beside the active provider."""
+        return f"instead of {self.reason}" if self.fell_back else self.reason
 
 
 # Shared by runs that cannot be stopped: with None, ONNX Runtime makes one for each (0.4 µs).

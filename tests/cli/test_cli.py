@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from app.cli import cli
+from app.cli.options import OK
 from app.cli.profile_command import BAR_WIDTH
 from app.settings import Settings, variable
 from tests import onnx_models
@@ -129,6 +132,48 @@ def test_check_tells_why_a_provider_is_not_active(models: Path) -> None:
     done = run("check", "--models", str(models))
     assert done.exit_code == 0
     assert "coreml" in done.output
+
+
+def on_a_terminal(columns: int, *arguments: str) -> list[str]:
+    """The lines that the command shows on a terminal so wide."""
+    terminal, shown_on = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app", *arguments],
+        stdout=shown_on, stderr=subprocess.DEVNULL, cwd=Path(__file__).parents[2],
+        env={**os.environ, "COLUMNS": str(columns), "TERM": "dumb"},
+    )  # fmt: skip
+    os.close(shown_on)
+    shown = b""
+    with suppress(OSError):  # how Linux says that nobody writes any more
+        while more := os.read(terminal, 1 << 16):
+            shown += more
+    os.close(terminal)
+    assert process.wait() == OK
+    return [line.rstrip() for line in shown.decode().splitlines()]
+
+
+def test_check_keeps_its_columns_on_a_narrow_terminal(models: Path) -> None:
+    """Reasons are footnotes, each once; a column is as wide as what it must show on one line."""
+    onnx_models.save(onnx_models.mlp(), models / "a-name-of-some-length" / "1" / "model.onnx")
+    for name in ("mlp", "a-name-of-some-length"):
+        (models / name / "config.yaml").write_text("providers: [tensorrt, coreml, cpu]")
+    lines = on_a_terminal(80, "check", "--models", str(models))
+    head = next(line for line in lines if line.startswith("model "))
+    table = lines[lines.index(head) : lines.index(next(x for x in lines if x.startswith("(1)")))]
+    assert max(map(len, table)) <= 80
+    assert [line[head.index("provider") :] for line in table if " 1 " in line] == ["cpu (1)"] * 2
+    text = " ".join(lines)
+    assert text.count("instead of tensorrt: ") == 1
+    assert text.count("no CoreMLExecutionProvider") == 1
+
+
+def test_check_into_a_pipe_is_a_line_for_each_version(tmp_path: Path) -> None:
+    """Nothing is cut or folded, whatever it is called, so that grep finds it."""
+    name = "m" * 120
+    onnx_models.save(onnx_models.mlp(), tmp_path / name / "1" / "model.onnx")
+    shown = run("check", "--models", str(tmp_path)).stdout
+    (row,) = [line for line in shown.splitlines() if name in line]
+    assert row.split() == [name, "1", "x", "FP32", "[N,", "4]", "y", "FP32", "[N,", "3]", "cpu"]
 
 
 def test_check_finds_every_problem(models: Path) -> None:

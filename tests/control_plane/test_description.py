@@ -85,6 +85,7 @@ def test_a_loaded_version_is_described_in_full() -> None:
     assert description["providers"] == {
         "wanted": ["cuda", "cpu"],
         "active": "cpu",
+        "fell_back": True,
         "device": "cpu",
         "fallbacks": [{"provider": "cuda", "reason": "no GPU"}],
         "nodes": {"cpu": 3},

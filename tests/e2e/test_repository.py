@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from app.session import has_gpu
+from app.session import default_chain
 from tests import onnx_models
 from tests.e2e.processes import MODELS, Cohort, cohort
 from tests.e2e.scrape import Scrape
@@ -135,17 +135,30 @@ def test_a_model_whose_rows_influence_each_other_is_served_one_by_one(
         wait_until(lambda: "requests run one by one" in server.logged)
 
 
-def test_no_gpu_is_told_with_its_true_reason(bundled: Cohort) -> None:
-    """Wanted, active and reason are those of this machine; nobody asked for one, so that is all."""
-    told = httpx.get(bundled.url + "/models/iris/versions/1").json()["providers"]
-    assert told["wanted"] == ["cuda", "cpu"]
-    scrape = Scrape(bundled.url)
-    fell_back = scrape.value("model_provider_fallback", model="iris")
-    if told["active"] == "cuda":
-        assert fell_back == 0
-    else:
-        assert told["active"] == "cpu"
-        assert told["fallbacks"][0]["provider"] == "cuda"
-        assert ".so" in told["fallbacks"][0]["reason"] or "build" in told["fallbacks"][0]["reason"]
-        assert fell_back == has_gpu()
+def test_what_nobody_asked_for_is_not_missed(bundled: Cohort) -> None:
+    """Models want what the runtime can do on this machine; why that is no GPU is told once."""
+    chain = default_chain()
+    wanted = [link.name for link in chain.links]
+    default = {"wanted": wanted, "reason": chain.reason}
+    assert bundled.get("/health").json()["default_providers"] == default
+    told = bundled.get("/models/iris/versions/1").json()["providers"]
+    assert told["wanted"] == wanted
+    if wanted == ["cpu"]:
+        assert (told["active"], told["fell_back"], told["fallbacks"]) == ("cpu", False, [])
+        scrape = Scrape(bundled.url)
+        assert scrape.value("model_provider_fallback", model="iris", version="1") == 0
+        assert bundled.logged.count("models run on the CPU") == bool(chain.reason)
+    assert "provider fell back" not in bundled.logged
     assert sum(told["nodes"].values()) > 0
+
+
+def test_the_process_asks_for_what_a_build_cannot_do(tmp_path: Path) -> None:
+    """By COHORT_PROVIDERS: each model that asks for nothing else falls back, with one reason."""
+    with cohort(MODELS, tmp_path, providers="coreml, CPU") as server:
+        assert server.get("/health").json()["default_providers"]["wanted"] == ["coreml", "cpu"]
+        for version in ("digits/versions/1", "iris/versions/1"):
+            told = server.get(f"/models/{version}").json()["providers"]
+            assert (told["active"], told["fell_back"]) == ("cpu", True)
+            assert "no CoreMLExecutionProvider" in told["fallbacks"][0]["reason"]
+        assert Scrape(server.url).value("model_provider_fallback", model="iris", version="1") == 1
+        assert server.logged.count("no CoreMLExecutionProvider") == 1

@@ -13,9 +13,11 @@ from structlog.testing import capture_logs
 
 from app.main import model_loader
 from app.main.model_loader import ModelLoader
+from app.main.startup import StartUp
 from app.registry import State
 from app.repository import EMPTY_FOLDER, Snapshot, scan
 from app.rollouts import Rollouts, RolloutWatcher
+from app.session import default_chain
 from app.settings import Settings
 from tests.registry.on_disk import RegistryOnDisk
 
@@ -33,7 +35,8 @@ class Loading:
         self.rollouts = Rollouts(catalog=lambda: registry.catalog, observe=lambda event: None)
         self.watcher = RolloutWatcher(self.rollouts_file, folder / "state", self.rollouts)
         settings = Settings(models=self.disk.models, rollouts=self.rollouts_file, log_format="json")
-        self.loader = ModelLoader(settings, registry, self.rollouts, self.watcher)
+        start_up = StartUp(settings, default_chain(["cpu"]))
+        self.loader = ModelLoader(settings, registry, self.rollouts, self.watcher, start_up)
 
     async def start(self) -> None:
         """Read the rollouts file, then load."""

@@ -17,7 +17,7 @@ from app.comparing import OutputDifference
 from app.metrics import DURATION_BUCKETS, Histogram, Metrics
 from app.repository import ModelConfig
 from app.rollouts import Compared
-from app.session import DEFAULT_CHAIN, Fallback, Placement
+from app.session import Fallback, Placement
 from tests.engines import ControlledEngine, make_catalog, make_entry
 from tests.fakes import make_metrics
 
@@ -81,19 +81,17 @@ def test_requests_beyond_the_objective_are_counted() -> None:
     assert ("model_slow_requests_total", labels(model="iris", version="2")) not in seen
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_only_a_provider_that_was_asked_for_can_be_missed(
-    asked: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The CPU is no fallback where nobody named another, and the machine shows no GPU."""
-    monkeypatch.setattr("app.metrics.metrics.has_gpu", lambda: False)
-    placement = Placement(("cuda", "cpu"), "cpu", (Fallback("cuda", "no device"),), {"cpu": 1})
+@pytest.mark.parametrize("missed", [True, False])
+def test_a_provider_that_is_missed_is_a_fallback(missed: bool) -> None:
+    """One that does not suit a model, which did not ask for it, is none."""
+    refused = Fallback("cuda", "no device", missed)
+    placement = Placement(("cuda", "cpu"), "cpu", (refused,), {"cpu": 1})
     entry = make_entry(1, ControlledEngine(placement=placement))
-    config = ModelConfig(providers=DEFAULT_CHAIN if asked else None, objective_ms=150)
+    config = ModelConfig(objective_ms=150)
     entry = replace(entry, source=replace(entry.source, config=config))
     seen = samples(make_metrics(make_catalog({"iris": [entry]}).values))
     of = labels(model="iris", version="1")
-    assert seen["model_provider_fallback", of] == asked
+    assert seen["model_provider_fallback", of] == missed
     assert seen["model_latency_objective_seconds", of] == 0.15
 
 

@@ -24,7 +24,7 @@ from app.repository import (
     parse_model_config,
 )
 from app.repository.yaml_files import MAX_FILE_BYTES
-from app.session import DEFAULT_CHAIN, Provider, SessionOptions
+from app.session import Provider, SessionOptions
 
 FILE = "iris/config.yaml"
 
@@ -41,7 +41,7 @@ def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
     """No file, an empty one and one of comments alone are the same."""
     assert load_model_config(tmp_path) == ModelConfig()
     assert parse_model_config("", FILE) == parse_model_config("# later\n", FILE) == ModelConfig()
-    assert (ModelConfig().providers, ModelConfig().chain) == (None, DEFAULT_CHAIN)
+    assert ModelConfig().providers is None
     assert ModelConfig().batching == BatchPolicy()
 
 

@@ -13,14 +13,15 @@ import pytest
 
 from app.errors import ConfigInvalid, LoadFailed
 from app.session import (
-    DEFAULT_CHAIN,
+    DefaultChain,
     Fallback,
+    ModelRules,
     Placement,
     Provider,
     ProviderInvalid,
     ProviderPolicy,
     Session,
-    has_gpu,
+    default_chain,
     open_session,
     parse_provider,
 )
@@ -33,10 +34,14 @@ ABSENT = Provider("directml" if platform.system() != "Windows" else "coreml")
 
 
 def opened(
-    folder: Path, chain: Sequence[Provider] = DEFAULT_CHAIN, policy: ProviderPolicy = "prefer"
+    folder: Path,
+    chain: Sequence[Provider] | None = None,
+    policy: ProviderPolicy = "prefer",
+    default: DefaultChain | None = None,
 ) -> Session:
     path = onnx_models.save(onnx_models.mlp(), folder / "1" / "model.onnx")
-    return open_session(path, chain=chain, policy=policy)
+    rules = ModelRules() if default is None else ModelRules(default_chain=default)
+    return open_session(path, chain=chain, policy=policy, rules=rules)
 
 
 # ---- names
@@ -106,6 +111,8 @@ def test_unknown_name_is_refused_with_a_suggestion() -> None:
         ValueError, match="'cudo' is not an execution provider; did you mean 'cuda'"
     ):
         parse_provider("cudo")
+    with pytest.raises(ValueError, match="'GPU' is not an execution provider; did you mean 'cuda'"):
+        parse_provider("GPU")
 
 
 @pytest.mark.parametrize(
@@ -122,9 +129,9 @@ def test_what_is_no_link_is_refused(link: Any) -> None:
 # ---- the chain
 
 
-def test_default_chain_serves_everywhere_and_says_on_what(tmp_path: Path) -> None:
+def test_cuda_first_serves_everywhere_and_says_on_what(tmp_path: Path) -> None:
     """[cuda, cpu] serves on CUDA, or on the CPU with the reason that CUDA was refused for."""
-    session = opened(tmp_path)
+    session = opened(tmp_path, [Provider("cuda"), CPU])
     placement = session.placement
     assert placement.wanted == ("cuda", "cpu")
     assert session.run({"x": np.ones((2, 4), "f4")})[0].shape == (2, 3)
@@ -151,20 +158,58 @@ def test_missing_library_is_the_reason(tmp_path: Path, name: str, library: str) 
     assert "/" not in placement.reason
 
 
-def test_a_gpu_is_there_where_the_build_and_the_machine_have_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("build", "device", "hidden", "chain", "reason"),
+    [
+        ("CUDA", "nvidia0", None, ["cuda", "cpu"], ""),
+        ("CUDA", "nvhost-gpu", "0", ["cuda", "cpu"], ""),
+        ("CUDA", "nvidiactl", None, ["cpu"], "no NVIDIA device is seen"),
+        ("CUDA", "nvidia0", "-1", ["cpu"], "CUDA_VISIBLE_DEVICES hides the GPUs"),
+        ("CUDA", "nvidia0", "", ["cpu"], "CUDA_VISIBLE_DEVICES hides the GPUs"),
+        ("OpenVINO", "nvidia0", None, ["openvino", "cpu"], ""),
+        ("CPU", "nvidia0", None, ["cpu"], ""),
+    ],
+)
+def test_the_default_chain_is_what_build_and_machine_can_do(
+    build: str,
+    device: str,
+    hidden: str | None,
+    chain: list[str],
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A device file alone is none: this image may be one for the CPU."""
-    bare, with_gpu = tmp_path / "bare", tmp_path / "gpu"
-    for devices in (bare, with_gpu):
-        devices.mkdir()
-    (with_gpu / "nvidia0").touch()
-    for build, found in (("CUDAExecutionProvider", True), ("CPUExecutionProvider", False)):
-        has_gpu.cache_clear()
-        monkeypatch.setattr(onnxruntime, "get_available_providers", lambda build=build: [build])
-        assert has_gpu(with_gpu) is found
-        assert not has_gpu(bare)
-    has_gpu.cache_clear()
+    """A build for GPUs on a machine without one begins with the CPU, and says why."""
+    monkeypatch.setattr(
+        onnxruntime, "get_available_providers", lambda: [f"{build}ExecutionProvider"]
+    )
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if hidden is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    (tmp_path / device).touch()
+    expected = DefaultChain(tuple(map(Provider, chain)), reason=reason)
+    assert default_chain(devices=tmp_path) == expected
+
+
+def test_an_operator_may_name_the_default_chain() -> None:
+    """Whatever the machine has."""
+    chain = default_chain(["tensorrt", "cpu"])
+    assert chain == DefaultChain((Provider("tensorrt"), CPU), asked=True)
+
+
+def test_a_default_that_cannot_be_had_is_a_fallback(tmp_path: Path) -> None:
+    """The machine has a GPU and lacks CUDA, say: each model that would run there says why."""
+    session = opened(tmp_path, default=default_chain([ABSENT.name, "cpu"]))
+    assert session.placement.fell_back
+
+
+@pytest.mark.parametrize("policy", ["require", "require_all"])
+def test_nothing_is_required_where_nothing_is_named(tmp_path: Path, policy: ProviderPolicy) -> None:
+    """A config that requires the first provider has to name one, or the process has."""
+    with pytest.raises(LoadFailed, match=f"provider_policy {policy} needs providers beside it"):
+        opened(tmp_path, policy=policy)
+    named = default_chain(["cpu"])
+    assert opened(tmp_path, policy=policy, default=named).placement.active == "cpu"
 
 
 def test_provider_that_the_build_lacks_is_passed_over(tmp_path: Path) -> None:

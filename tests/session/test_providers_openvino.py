@@ -87,6 +87,19 @@ def test_provider_that_takes_no_node_is_not_active(tmp_path: Path) -> None:
     assert placement.nodes == {"cpu": 2}
 
 
+def test_a_model_that_the_default_does_not_suit_is_no_fallback(tmp_path: Path) -> None:
+    """This build prefers OpenVINO; what that takes nothing of is on the CPU, with the reason."""
+    numbers = onnx_models.save(onnx_models.mlp(), tmp_path / "numbers.onnx")
+    assert open_session(numbers).placement.nodes == {"openvino": 3}
+    words = onnx_models.save(onnx_models.strings(), tmp_path / "words.onnx")
+    placement = open_session(words).placement
+    assert (placement.wanted, placement.active) == (("openvino", "cpu"), "cpu")
+    assert placement.reason == "openvino: it took none of the model's nodes"
+    assert not placement.fell_back
+    asked = opened(tmp_path, onnx_models.strings())
+    assert asked.placement.fell_back, "its config asks for OpenVINO"
+
+
 def test_required_provider_must_take_a_node(tmp_path: Path) -> None:
     """Under require, opening is not enough."""
     with pytest.raises(LoadFailed, match="require asks for openvino: it took none"):
