@@ -29,6 +29,8 @@ class Datatype:
     name: The Open Inference name, such as "FP32".
     ort: ONNX Runtime's name, such as "tensor(float)".
     dtype: numpy's type. Arrays hold one element per item, also where it has fewer than 8 bits.
+        BYTES are str in object arrays, or else, as inputs that are not text, numpy's void: bytes
+        that are all of one length.
     kind: What its elements are, which numpy does not tell for the types of ml_dtypes.
     onnx: The number in ONNX's TensorProto.DataType.
     bits: The bits of an element outside of arrays.
@@ -180,7 +182,11 @@ class TensorSpec:
     def check(self, array: Array) -> None:
         """Raise InvalidInput unless `array` has this datatype and a shape that fits."""
         dtype, wanted, lengths = self._wanted
-        if array.dtype is not dtype and array.dtype != dtype:
+        if (
+            array.dtype is not dtype
+            and array.dtype != dtype
+            and not (self.datatype == "BYTES" and array.dtype.type is np.void)
+        ):
             raise InvalidInput(f"input {quoted(self.name)} is {self.datatype}, got {array.dtype}")
         if wanted is None:
             return

@@ -137,7 +137,8 @@ def _pad(arrays: Sequence[Array], padded: PaddedInput, bound: int) -> Array:
     shape = list(first.shape)
     shape[0] = sum([array.shape[0] for array in arrays])
     shape[axis] = bound
-    value = "" if first.dtype.kind == "O" else padded.value  # an object array holds strings
+    # Strings are in object arrays, bytes that are none in void ones.
+    value = {np.object_: "", np.void: b""}.get(first.dtype.type, padded.value)
     feed: Array = np.full(shape, value, first.dtype)
     start = 0
     for array in arrays:

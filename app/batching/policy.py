@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from app.tensors import Array, Arrays, held_bytes
 
 Key = tuple[object, ...] | None
@@ -231,7 +233,7 @@ def rows_and_key(inputs: Arrays) -> tuple[int, Key]:
         if not shape or (rows >= 0 and shape[0] != rows):
             return count_rows(inputs), None
         rows = shape[0]
-        key += name, array.dtype.num, shape[1:]
+        key += name, array.dtype, shape[1:]
     return (rows, tuple(key)) if key else (1, None)
 
 
@@ -247,7 +249,10 @@ def count_elements(inputs: Arrays) -> int:
 
 def text_kib(array: Array) -> int:
     """The KiB that the strings of an array hold; 0 for one of numbers."""
-    return held_bytes(array) // 1024 if array.dtype.hasobject else 0
+    return held_bytes(array) // 1024 if array.dtype.num in _TEXTS else 0
+
+
+_TEXTS = frozenset({np.dtype(np.object_).num, np.dtype(np.void).num})
 
 
 def count_rows(inputs: Arrays) -> int:

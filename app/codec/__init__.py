@@ -4,7 +4,14 @@ from app.codec.binary import from_bytes, to_bytes
 from app.codec.json_body import parse_json
 from app.codec.json_outputs import encode_tensor
 from app.codec.long_tensors import decode_tensor
-from app.codec.predict_request import LONGEST_ID, PredictRequest, decode_inputs, too_long_id
+from app.codec.predict_request import (
+    LONGEST_ID,
+    PredictRequest,
+    check_id,
+    decode_inputs,
+    read_seconds,
+    too_long_id,
+)
 from app.codec.predict_response import (
     ELEMENT_BYTES,
     LARGE_BYTES,
@@ -25,6 +32,7 @@ __all__ = [
     "PredictRequest",
     "V1Request",
     "are_large",
+    "check_id",
     "decode_inputs",
     "decode_tensor",
     "encode_prediction",
@@ -37,6 +45,7 @@ __all__ = [
     "parse_json",
     "parse_v1",
     "read_row",
+    "read_seconds",
     "to_bytes",
     "too_long_id",
     "unpack_values",

@@ -26,7 +26,7 @@ _SWAPPED = sys.byteorder != "little"
 
 
 def from_bytes(buffer: BytesLike, datatype: str, shape: Sequence[int], *, name: str = "") -> Array:
-    """Make an array over `buffer` without copying it; of BYTES, an object array of str.
+    """Make an array over `buffer` without copying it; of BYTES, one of str, or of numpy's void.
 
     `name` is the input's, for messages. Raises InvalidInput.
     """
@@ -83,7 +83,10 @@ def _split(buffer: BytesLike, shape: Shape, name: str) -> Array:
             if at > end:
                 raise _cut_short(name, index, count)
             parts.append(data[start:at])
-        array[first : first + TEXTS_AT_ONCE] = decode_texts(parts, name, first)
+        try:
+            array[first : first + TEXTS_AT_ONCE] = list(map(bytes.decode, parts))
+        except UnicodeDecodeError:
+            return _split_even(data, count, name).reshape(shape)
     if at != end:
         raise InvalidInput(
             f"input {quoted(name)} has {end - at} bytes after its {count} elements of BYTES"
@@ -91,26 +94,41 @@ def _split(buffer: BytesLike, shape: Shape, name: str) -> Array:
     return array.reshape(shape)
 
 
-def decode_texts(parts: Sequence[bytes], name: str, first: int) -> list[str]:
-    """Give elements of BYTES as text, the first of them being the input's number `first`.
+def _split_even(data: bytes, count: int, name: str) -> Array:
+    """Make an array of elements that are not text, which are all as long as the first."""
+    length = _LENGTH.unpack_from(data)[0]
+    if len(data) != count * (_LENGTH.size + length):
+        raise _uneven(name)
+    elements = np.frombuffer(data, [("length", "<u4"), ("bytes", f"V{length}")])
+    if (elements["length"] != length).any():
+        raise _uneven(name)
+    return np.ascontiguousarray(elements["bytes"])
 
-    The runtime takes text only: bytes reach it as "b'…'". Raises InvalidInput.
+
+def from_texts(parts: Sequence[bytes], name: str = "") -> Array:
+    """Make a flat array of elements of BYTES: of str, or of numpy's void where one is not UTF-8.
+
+    The runtime's binding takes bytes only so, and then all of one length: bytes in an object array
+    would reach it as "b'…'". `name` is the input's, for messages. Raises InvalidInput.
     """
+    array = np.empty(len(parts), np.object_)
     try:
-        return list(map(bytes.decode, parts))
+        for first in range(0, len(parts), TEXTS_AT_ONCE):
+            some = parts[first : first + TEXTS_AT_ONCE]
+            array[first : first + TEXTS_AT_ONCE] = list(map(bytes.decode, some))
     except UnicodeDecodeError:
-        number = first + next(index for index, part in enumerate(parts) if not _is_text(part))
-        raise InvalidInput(
-            f"input {quoted(name)} has an element that is not UTF-8, number {number}"
-        ) from None
+        length = len(parts[0])
+        if any(len(part) != length for part in parts):
+            raise _uneven(name) from None
+        return np.frombuffer(b"".join(parts), f"V{length}")
+    return array
 
 
-def _is_text(part: bytes) -> bool:
-    try:
-        part.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+def _uneven(name: str) -> InvalidInput:
+    return InvalidInput(
+        f"input {quoted(name)} has elements that are not UTF-8 and not all of one length, which "
+        "the runtime takes only one at a time: send each in a request of its own"
+    )
 
 
 def encode_texts(array: Array) -> Iterator[list[bytes]]:

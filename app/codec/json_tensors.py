@@ -41,7 +41,7 @@ INTEGERS: Mapping[str, tuple[int, int]] = {
 FLOATS = frozenset(row.name for row in DATATYPES if row.kind == "float")
 _WANTED: Mapping[str, frozenset[type]] = {
     "BOOL": frozenset({bool}),
-    "BYTES": frozenset({str}),
+    "BYTES": frozenset({str, bytes}),  # JSON has no bytes itself
     **dict.fromkeys(FLOATS, frozenset({int, float})),
     **dict.fromkeys(INTEGERS, frozenset({int})),
 }

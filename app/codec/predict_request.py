@@ -11,6 +11,13 @@ from typing import Any, Self
 from simdjson import Array as JsonArray
 
 from app.codec import simdjson_reader
+from app.codec.base64_json import (
+    Base64Texts,
+    decode_base64,
+    is_base64,
+    is_stream,
+    read_stream,
+)
 from app.codec.json_body import parse_json
 from app.codec.json_tensors import pack_short, shown
 from app.codec.long_json import CUT_FROM_BYTES, LongList, read_long
@@ -116,16 +123,21 @@ def _read_rest(request: PredictRequest, document: Mapping[str, Any]) -> None:
     get = document.get
     request.model = _text("model", get("model"))
     request.id = _text("id", get("id"))
-    if request.id is not None and len(request.id) > LONGEST_ID:
-        raise too_long_id()
+    check_id(request.id)
     if (version := get("version")) is not None:
         request.version = _version(version)
     if (outputs := get("outputs")) is not None:
         request.outputs = _names(outputs)
     if (timeout_ms := get("timeout_ms")) is not None:
-        request.timeout = _seconds(timeout_ms)
+        request.timeout = read_seconds(timeout_ms)
     if (parameters := get("parameters")) is not None:
         request.parameters = _parameters(parameters)
+
+
+def check_id(value: str | None) -> None:
+    """Raise InvalidInput for an id that is too long."""
+    if value is not None and len(value) > LONGEST_ID:
+        raise too_long_id()
 
 
 def too_long_id() -> InvalidInput:
@@ -160,7 +172,8 @@ def _names(value: object) -> list[str]:
     return value
 
 
-def _seconds(value: object) -> float:
+def read_seconds(value: object) -> float:
+    """The seconds that a `timeout_ms` is. Raises InvalidInput."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise InvalidInput(f"'timeout_ms' must be a number, got {shown(value)}")
     if not (value > 0 and isfinite(value)):
@@ -215,7 +228,7 @@ def decode_inputs(request: PredictRequest, specs: Sequence[TensorSpec]) -> Array
             check_names(specs, inputs)
             raise
         array = pack_short(spec.datatype, value, booleans=request._booleans)
-        arrays[spec.name] = array if array is not None else _from_lists(spec, value)
+        arrays[spec.name] = array if array is not None else make_input(spec, value)
     return arrays
 
 
@@ -232,14 +245,14 @@ def _decode_long(
         if isinstance(value, JsonArray):
             array = simdjson_reader.read_array(spec.datatype, value)
         if array is None:
-            array = _from_lists(spec, plain(spec.name))
+            array = make_input(spec, plain(spec.name))
         else:
             unproven.append(spec)
         arrays[spec.name] = array
         lists += simdjson_reader.lists_in(array.shape)
     if unproven and lists != simdjson_reader.lists_at_most(body):
         for spec in unproven:
-            arrays[spec.name] = _from_lists(spec, plain(spec.name))
+            arrays[spec.name] = make_input(spec, plain(spec.name))
     return arrays
 
 
@@ -258,6 +271,12 @@ def _plain_values(
     return lambda name: read_again()[name]
 
 
-def _from_lists(spec: TensorSpec, value: object) -> Array:
+def make_input(spec: TensorSpec, value: object) -> Array:
+    """Make the array for an input of the value that JSON has for it. Raises InvalidInput."""
     spec.dtype  # noqa: B018 - raises for what cannot be sent
+    if spec.datatype == "BYTES":
+        texts = Base64Texts(spec.name)
+        return texts.finish(from_json(spec, texts.read(value)))
+    if is_base64(value) and is_stream(spec):
+        return read_stream(decode_base64(spec.name, value))
     return from_json(spec, value)

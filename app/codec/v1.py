@@ -5,17 +5,17 @@ https://www.tensorflow.org/tfx/serving/api_rest#predict_api
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from app.codec.base64_json import Base64Texts, is_base64
 from app.codec.json_body import parse_json
 from app.codec.json_outputs import LongParts, encode_tensor
-from app.codec.json_tensors import MAX_RANK, shown
+from app.codec.json_tensors import shown
 from app.codec.long_json import LongList
 from app.codec.long_tensors import Rows, fitted
 from app.codec.predict_request import PredictRequest, decode_inputs
@@ -57,11 +57,7 @@ class V1Request:
             return _long_columns(value, specs)
         else:
             columns = _columns(value, specs) if self._rows else dict(value)
-        for spec in specs:
-            if spec.datatype == "BYTES" and spec.name in columns:
-                columns[spec.name] = _texts(spec.name, columns[spec.name])
-        request = PredictRequest(columns)
-        return decode_inputs(request, specs)
+        return decode_inputs(PredictRequest(columns), specs)
 
     def encode(self, outputs: Mapping[str, Array]) -> bytes:
         """Write the response. Raises InferenceFailed for an output that JSON cannot carry."""
@@ -118,7 +114,7 @@ def _check_signature(name: object) -> None:
 
 def _is_named(value: object) -> bool:
     """Whether `value` is inputs by name, and not a value of the only input."""
-    return isinstance(value, dict) and not _is_b64(value)
+    return isinstance(value, dict) and not is_base64(value)
 
 
 def _check_single(specs: Sequence[TensorSpec], *, rows: bool) -> None:
@@ -147,38 +143,16 @@ def _long_columns(rows: LongList, specs: Sequence[TensorSpec]) -> Arrays:
     """As `_columns`, and make arrays of them, some rows at a time."""
     for spec in specs:
         spec.dtype  # noqa: B018 - raises for what cannot be sent
-    arrays = [(spec, Rows(spec.name, spec.datatype)) for spec in specs]
+    arrays = [(spec, Rows(spec.name, spec.datatype), Base64Texts(spec.name)) for spec in specs]
     first = 0
     for portion in rows.portions():
         elements = portion.elements()
         columns = _columns(elements, specs, first)
         first += len(elements)
-        for spec, array in arrays:
+        for spec, made, texts in arrays:
             column = columns[spec.name]
-            array.add(_texts(spec.name, column) if spec.datatype == "BYTES" else column)
-    return {spec.name: fitted(spec, array.array()) for spec, array in arrays}
-
-
-def _is_b64(value: object) -> bool:
-    return isinstance(value, dict) and len(value) == 1 and isinstance(value.get(_B64), str)
-
-
-def _texts(name: str, value: Any, depth: int = 0) -> Any:
-    """Put the text in the place of each `{"b64": …}`; what is nested too deep is left as it is."""
-    if isinstance(value, LongList):
-        return value.converted(partial(_texts, name, depth=depth))
-    if isinstance(value, list):
-        # Refused later; JSON nests deeper than functions may recurse.
-        return value if depth > MAX_RANK else [_texts(name, one, depth + 1) for one in value]
-    if not _is_b64(value):
-        return value
-    try:
-        return b64decode(value[_B64], validate=True).decode()
-    except UnicodeDecodeError:
-        # The runtime takes text only: bytes reach it as "b'…'".
-        raise InvalidInput(f"input {quoted(name)} has a 'b64' that is not UTF-8") from None
-    except ValueError:  # binascii's own, or the plain one where it is not even ASCII
-        raise InvalidInput(f"input {quoted(name)} has a 'b64' that is not base64") from None
+            made.add(texts.read(column) if spec.datatype == "BYTES" else column)
+    return {spec.name: fitted(spec, texts.finish(made.array())) for spec, made, texts in arrays}
 
 
 # -- outputs to the two forms

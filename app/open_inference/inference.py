@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 
 from app.codec import LARGE_BYTES, are_large, decode_tensor, from_bytes, unpack_values
-from app.codec.binary import TEXTS_AT_ONCE, BytesLike, decode_texts
+from app.codec.binary import BytesLike, from_texts
 from app.codec.json_tensors import checked_shape, out_of_range, wrong_count
 from app.data_plane import Lease, Outputs
 from app.errors import InvalidInput, quoted
@@ -177,11 +177,7 @@ def _from_values(name: str, datatype: str, shape: Sequence[int], values: Sequenc
         return decode_tensor(name, datatype, shape, list(values))  # which says what is wrong
     if datatype != "BYTES":
         return np.array(values, BY_NAME[datatype].dtype).reshape(wanted)
-    array = np.empty(len(values), np.object_)
-    for first in range(0, len(values), TEXTS_AT_ONCE):
-        parts = cast("Sequence[bytes]", values[first : first + TEXTS_AT_ONCE])
-        array[first : first + TEXTS_AT_ONCE] = decode_texts(parts, name, first)
-    return array.reshape(wanted)
+    return from_texts(cast("Sequence[bytes]", values), name).reshape(wanted)
 
 
 def _from_packed(name: str, datatype: str, shape: Sequence[int], packed: BytesLike) -> Array:

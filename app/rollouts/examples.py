@@ -86,7 +86,7 @@ _TOO_LARGE: Array = np.array("too large to keep", np.object_)
 
 def _plain(array: Array) -> Any:
     """Nested lists for JSON; NaN and infinity, which it cannot write, as text."""
-    if array.dtype.kind == "O":
+    if array.dtype.type in {np.object_, np.void}:
         text = [str(one) for one in array.reshape(-1)]
         return np.array(text, np.object_).reshape(array.shape).tolist()
     if array.dtype.kind in "biu":

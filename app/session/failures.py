@@ -124,6 +124,8 @@ def run_failure(error: Exception, memory_limit_mb: int | None = None) -> CohortE
         )
     if ran_out_of_memory(error):
         return InferenceFailed("out of memory while running the model", blames_input=False)
+    if isinstance(error, UnicodeDecodeError):
+        return RunRefused("an output is not UTF-8 text, and other bytes the runtime does not give")
     if isinstance(error, _INVALID_ARGUMENT):
         return RunRefused(sentence(text) or "the runtime rejected the inputs")
     if isinstance(error, _DEVICE_ERRORS) or _DEVICE.search(text):

@@ -225,3 +225,12 @@ def test_strings_count_by_what_they_hold() -> None:
     assert count_elements({"text": word}) == 1
     assert 90 < count_elements({"text": text}) < 110
     assert count_elements({"text": word, "x": np.zeros((2, 3))}) == 7
+
+
+def test_bytes_share_runs_with_those_of_their_length_only() -> None:
+    """Elements of another length would have to be padded."""
+    (_, three), (_, other), (_, two) = (
+        rows_and_key({"x": np.frombuffer(data, f"V{size}")})
+        for data, size in ((b"abcdef", 3), (b"ghi", 3), (b"ab", 2))
+    )
+    assert three == other != two

@@ -120,6 +120,7 @@ def test_each_name_is_looked_at_a_few_times(part: str) -> None:
         ("INT8", [-128, 127], [-128, 127]),
         ("BOOL", [True, False], [True, False]),
         ("BYTES", [b"a", "\u00e4".encode()], ["a", "\u00e4"]),
+        ("BYTES", [b"a\0", b"\xff\0"], [b"a\0", b"\xff\0"]),
     ],
 )
 def test_typed_values_become_an_array(datatype: str, values: list[Any], expected: Any) -> None:
@@ -135,7 +136,11 @@ def test_typed_values_become_an_array(datatype: str, values: list[Any], expected
     [
         ("INT8", [1, 128], "'x' takes INT8, got 128 at [0][1], which is out of range"),
         ("UINT16", [1, 65536], "got 65536 at [0][1], which is out of range"),
-        ("BYTES", [b"a", b"\xff"], "'x' has an element that is not UTF-8, number 1"),
+        (
+            "BYTES",
+            [b"ab", b"\xff"],
+            "'x' has elements that are not UTF-8 and not all of one length",
+        ),
         ("FP32", [1.0], "'x' of shape [1, 2] takes 2 elements, got 1"),
         ("BYTES", [b"a"], "takes 2 elements, got 1"),
     ],

@@ -253,7 +253,7 @@ def test_several_inputs_need_their_names(client: httpx.Client, form: str) -> Non
     ("value", "said"), [("!!!", "not base64"), ("žluť", "not base64"), ("/w==", "not UTF-8")]
 )
 def test_base64_that_is_none_is_400(client: httpx.Client, value: str, said: str) -> None:
-    """Neither broken base64 nor bytes that are no text reach the runtime."""
+    """Broken base64 does not reach the runtime; bytes that are no text do, and it gives none."""
     told = refusal(client, "/v1/models/strings", {"instances": [[{"b64": value}]]})
     assert told[0] == httpx.codes.BAD_REQUEST
     assert said in told[2]
