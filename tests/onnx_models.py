@@ -354,6 +354,34 @@ def strings() -> onnx.ModelProto:
     )  # fmt: skip
 
 
+def known_bytes(*known: bytes) -> onnx.ModelProto:
+    """`x` BYTES [N] → `y` BOOL [N]: whether it is one of two, to the last byte."""
+    nodes, weights = [], []
+    for number, one in enumerate(known):
+        # Not by helper.make_tensor, which leaves out zeros at the end.
+        weights.append(
+            onnx.TensorProto(
+                name=f"c{number}", data_type=TensorProto.STRING, dims=[1], string_data=[one]
+            )
+        )
+        nodes.append(helper.make_node("Equal", ["x", f"c{number}"], [f"is{number}"]))
+    nodes.append(helper.make_node("Or", ["is0", "is1"], ["y"]))
+    return _model(nodes, [_tensor("x", "BYTES", ["N"])], [_tensor("y", "BOOL", ["N"])], weights)
+
+
+def decoded_image() -> onnx.ModelProto:
+    """`image` UINT8 [bytes], a file → `pixels` UINT8 [H, W, 3], by onnxruntime-extensions."""
+    domain = "com.microsoft.extensions"
+    model = _model(
+        [helper.make_node("DecodeImage", ["image"], ["pixels"], domain=domain)],
+        [_tensor("image", "UINT8", ["bytes"])],
+        [_tensor("pixels", "UINT8", ["H", "W", 3])],
+        check=False,  # it knows no operators but ONNX's own
+    )
+    model.opset_import.append(helper.make_opsetid(domain, 1))
+    return model
+
+
 def variable_length(*, words: int = 50, width: int = 6, seed: int = 0) -> onnx.ModelProto:
     """`input_ids` INT64 [N, L] → `embedding` FP32 [N, width]: the mean of the words' vectors.
 

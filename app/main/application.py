@@ -46,7 +46,6 @@ def create_app(
     """
     settings = settings or Settings()
     service = Service(settings, log_lines_dropped=log_lines_dropped, access_log=access_log)
-    limit = settings.max_body_mb * 2**20
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -82,15 +81,15 @@ def create_app(
     app.include_router(predict_router(service.data_plane))
     app.include_router(v1_router(service.data_plane, service.control_plane))
     app.include_router(
-        v2_router(
-            service.data_plane, service.control_plane, authority=service.authority, limit=limit
-        )
+        v2_router(service.data_plane, service.control_plane, authority=service.authority)
     )
     app.include_router(models_router(service.control_plane, authority=service.authority))
     app.include_router(admin_router(service.control_plane, authority=service.authority))
     install_error_handlers(app)
     install_openapi(app, service.control_plane, needs_key=service.authority.asks_callers)
-    app.add_middleware(BodyLimit, limit=limit, memory=service.data_plane.memory)
+    app.add_middleware(
+        BodyLimit, limit=settings.max_body_mb * 2**20, memory=service.data_plane.memory
+    )
     if service.authority.asks_callers:
         app.add_middleware(CallersOnly, authority=service.authority)
     app.add_middleware(CloseWhenDraining, draining=lambda: service.control_plane.draining)

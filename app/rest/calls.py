@@ -17,8 +17,10 @@ from fastapi import Request, Response
 
 from app.codec import LARGE_BYTES
 from app.codec.codec_thread import codec_thread
+from app.codec.compression import decompress
 from app.data_plane import DataPlane, Lease, MemoryHold, Outputs, Sticky, count_bytes, sticky_key
 from app.errors import Cancelled, CohortError, NotLoaded
+from app.rest.compression import compress
 from app.rest.credentials import priority_of, visible_to
 from app.rest.log_lines import LEASE
 from app.tensors import Arrays
@@ -85,22 +87,6 @@ Read = Callable[[bytes], Call]
 """Parses a body. Raises InvalidInput."""
 
 
-class Route(NamedTuple):
-    """How requests to a path are read.
-
-    model: The model that the path names; None where it names none.
-    reader: Checks the headers, and returns what reads any body that comes with the same headers.
-    from_document: Makes a call from a parsed body whose headers `reader` has accepted; None where
-        requests to this path are never coalesced.
-    version: The version that the path names; None where it names none.
-    """
-
-    model: str | None
-    reader: Callable[[Headers], Read]
-    from_document: Callable[[object, bytes], Call] | None = None
-    version: str | None = None
-
-
 def is_large(headers: Headers, body: bytes) -> bool:
     """Whether parsing `body` takes long: its JSON does, tensors in binary behind it do not."""
     if len(body) <= LARGE_BYTES:
@@ -111,6 +97,24 @@ def is_large(headers: Headers, body: bytes) -> bool:
     return length.isdecimal() and len(length) < 19 and int(length) > LARGE_BYTES
 
 
+class Route(NamedTuple):
+    """How requests to a path are read.
+
+    model: The model that the path names; None where it names none.
+    reader: Checks the headers, and returns what reads any body that comes with the same headers.
+    from_document: Makes a call from a parsed body whose headers `reader` has accepted; None where
+        requests to this path are never coalesced.
+    version: The version that the path names; None where it names none.
+    takes_long: Whether parsing a body takes long, by its headers.
+    """
+
+    model: str | None
+    reader: Callable[[Headers], Read]
+    from_document: Callable[[object, bytes], Call] | None = None
+    version: str | None = None
+    takes_long: Callable[[Headers, bytes], bool] = is_large
+
+
 def find_key(headers: Headers, call: Call, sticky: Sticky) -> str | None:
     """The key of a request, from the header or parameter that a rollout names; None for none."""
     return sticky_key(sticky, headers.get, call.parameters)
@@ -118,7 +122,7 @@ def find_key(headers: Headers, call: Call, sticky: Sticky) -> str | None:
 
 async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes) -> Encoded:
     """Answer one call; cancel it when the caller disconnects first."""
-    large = is_large(request.headers, body)
+    large = route.takes_long(request.headers, body)
     try:
         read = route.reader(request.headers)
         if large:
@@ -170,10 +174,22 @@ def join_parts(parts: Iterable[bytes | bytearray]) -> bytes:
 
 
 async def respond_to_call(plane: DataPlane, request: Request, route: Route) -> Response:
-    """Answer one call with a response."""
-    seen = plane.seen_by(visible_to(request.scope), priority_of(request.scope))
-    encoded = await run_call(seen, request, route, await read_body(request))
-    return Response(encoded.body, headers=dict(encoded.headers))
+    """Answer one call with a response; unpack its body, and pack the response where asked to."""
+    plane = plane.seen_by(visible_to(request.scope), priority_of(request.scope))
+    sent, state = await read_body(request), request.state
+    coding = request.headers.get("content-encoding")
+    try:
+        body = await decompress(coding, sent, state.max_body, state.memory.add)
+    except CohortError as error:
+        plane.refused(route.model, error)
+        raise
+    del sent
+    encoded = await run_call(plane, request, route, body)
+    headers = dict(encoded.headers)
+    body, packed = await compress(request.headers.get("accept-encoding"), encoded.body)
+    if packed is not None:
+        headers |= {"content-encoding": packed, "vary": "accept-encoding"}
+    return Response(body, headers=headers)
 
 
 async def _do(large: bool, work: Callable[..., T], *arguments: object) -> T:

@@ -24,7 +24,7 @@ class BodyLimit:
     """Refuse bodies over `limit` bytes: by their announced length, or as soon as they get there.
 
     A request holds the memory of its body while it is answered: `request.state.memory`. Without
-    room it is refused.
+    room it is refused. What its body unpacks to is bounded, too: by `request.state.max_body`.
     """
 
     def __init__(self, app: ASGIApp, limit: int, memory: MemoryBudget) -> None:
@@ -46,7 +46,7 @@ class BodyLimit:
         received = 0
         responding = False
         hold = self.memory.hold()
-        scope.setdefault("state", {})["memory"] = hold
+        scope.setdefault("state", {}).update(memory=hold, max_body=self.limit)
 
         async def count() -> Message:
             nonlocal received

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -12,31 +13,30 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.codec import (
     PredictRequest,
     are_large,
+    check_id,
     decode_inputs,
     encode_prediction,
     encode_simple,
+    read_seconds,
 )
+from app.codec.files import File, files_work, form_files, read_files, whole_body
+from app.codec.multipart import split_parts
+from app.codec.npy import NPY, write_npy
 from app.data_plane import DataPlane, Lease, Outputs
-from app.errors import InvalidInput, UnsupportedMedia, quoted
-from app.rest.calls import JSON, Encoded, Headers, Read, Route, respond_to_call
-from app.tensors import Arrays
+from app.errors import InvalidInput, UnsupportedMedia, quoted, quoted_names
+from app.rest.calls import JSON, Encoded, Headers, Read, Route, is_large, respond_to_call
+from app.rest.media import FORM, asks_for_npy, is_json, media_type
+from app.tensors import BY_NAME, Arrays, TensorSpec
 
-READABLE = frozenset(
-    {
-        "application/json",
-        "application/octet-stream",
-        "application/x-www-form-urlencoded",  # what `curl -d` says unless told otherwise
-        "text/json",
-        "text/plain",
-        "",
-    }
-)
+FORM_AT_ONCE = 8192
+"""Bytes of a form that are read on the event loop: a millisecond, if they are all parts."""
 
 
 class PredictCall(PredictRequest):
     """One call of the simple API. What the path says counts, and the body says the same."""
 
     label: str | None = None
+    as_npy = False  # whether the response is a .npy file
     _positions: Sequence[int] = ()
 
     def decode_work(self, lease: Lease) -> int:
@@ -50,11 +50,19 @@ class PredictCall(PredictRequest):
     def decode(self, lease: Lease) -> Arrays:
         """Make arrays as the version wants them. Raises InvalidInput."""
         self._positions = lease.select(self.outputs)
-        return decode_inputs(self, lease.served.inputs)
+        if self.as_npy:
+            check_one_array([lease.served.outputs[position] for position in self._positions])
+        return self.read_inputs(lease.served.inputs)
+
+    def read_inputs(self, specs: Sequence[TensorSpec]) -> Arrays:
+        """Make arrays of the inputs. Raises InvalidInput."""
+        return decode_inputs(self, specs)
 
     def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
-        """Write the response. Raises where an output cannot be written in JSON."""
+        """Write the response. Raises where an output cannot be written as it was asked for."""
         served = lease.served
+        if self.as_npy:
+            return Encoded(write_npy(outputs[self._positions[0]]), version_headers(lease, NPY))
         specs = served.outputs
         write = encode_simple if self.single else encode_prediction
         body = write(
@@ -68,27 +76,122 @@ class PredictCall(PredictRequest):
         return Encoded(body, JSON)
 
 
-def predict_route(model: str | None = None, version: str | None = None) -> Route:
-    """How bodies are read at the path of `model` and `version`, or at /predict."""
+class FilesCall(PredictCall):
+    """A call whose inputs are files. A whole body is answered as the only `input` is."""
 
-    def read(body: bytes) -> PredictCall:
-        return at_path(PredictCall.parse(body))
+    def __init__(self, files: Sequence[File]) -> None:
+        super().__init__({}, single=len(files) == 1 and files[0].name is None)
+        self._files = files
+
+    def decode_work(self, lease: Lease) -> int:
+        """None for files that become arrays as they are."""
+        return files_work(self._files)
+
+    def read_inputs(self, specs: Sequence[TensorSpec]) -> Arrays:
+        """Make arrays of the files. Raises InvalidInput."""
+        return read_files(self._files, specs)
+
+
+def version_headers(lease: Lease, media: str) -> Mapping[str, str]:
+    """The headers of a response whose body has no room for the version that answered."""
+    headers = {"content-type": media, "x-model-version": lease.version}
+    return {**headers, "x-variant": lease.variant} if lease.variant else headers
+
+
+def check_one_array(outputs: Sequence[TensorSpec]) -> None:
+    """Raise InvalidInput unless these are one output that a .npy file can be."""
+    if len(outputs) != 1:
+        names = quoted_names(spec.name for spec in outputs)
+        raise InvalidInput(
+            f"Accept: {NPY} is for one output, not {names}: name one, as ?outputs={outputs[0].name}"
+        )
+    datatype = BY_NAME[outputs[0].datatype]
+    if datatype.kind == "text" or not datatype.numpy_native:
+        raise InvalidInput(
+            f"output {quoted(outputs[0].name)} is {datatype.name}, which a .npy file does not carry"
+        )
+
+
+def predict_route(
+    model: str | None = None,
+    version: str | None = None,
+    query: Mapping[str, str] = MappingProxyType({}),
+) -> Route:
+    """How bodies are read at the path of `model` and `version`, or at /predict.
+
+    `query` says what a body that is a file cannot: model, version, outputs, id and timeout_ms.
+    """
 
     def from_document(document: object, body: bytes) -> PredictCall:
-        return at_path(PredictCall.from_document(document, body))
+        return named(PredictCall.from_document(document, body))
 
-    def at_path(call: PredictCall) -> PredictCall:
+    def named(call: PredictCall) -> PredictCall:
         if model is not None:
             call.model = _same("model", model, call.model)
         if version is not None:
             call.version = _same("version", version, call.version)
+        if query:
+            _apply(query, call)
         return call
 
     def reader(headers: Headers) -> Read:
-        check_media(headers)
+        parse = body_parser(headers)
+        as_npy = asks_for_npy(headers)
+
+        def read(body: bytes) -> PredictCall:
+            call = named(parse(body))
+            call.as_npy = as_npy
+            return call
+
         return read
 
-    return Route(model, reader, from_document if version is None else None, version)
+    document = from_document if version is None and not query else None
+    known = query.get("model") if model is None else model
+    return Route(known, reader, document, version, takes_long)
+
+
+def body_parser(headers: Headers) -> Callable[[bytes], PredictCall]:
+    """What makes a call of a body, by its media type. Raises UnsupportedMedia."""
+    media = media_type(headers)
+    if is_json(media):
+        return PredictCall.parse
+    if media == FORM:
+        content_type = headers.get("content-type") or ""
+        return lambda body: FilesCall(form_files(split_parts(body, content_type)))
+    if media.startswith("multipart/"):
+        raise UnsupportedMedia(f"this route takes multipart/form-data, not {quoted(media)}")
+    return lambda body: FilesCall(whole_body(body, media))
+
+
+def takes_long(headers: Headers, body: bytes) -> bool:
+    """Whether parsing `body` takes long: a file becomes an array later."""
+    media = media_type(headers)
+    if media == FORM:
+        return len(body) > FORM_AT_ONCE
+    return is_json(media) and is_large(headers, body)
+
+
+def _apply(query: Mapping[str, str], call: PredictCall) -> None:
+    """Add what the query says to a call. Raises InvalidInput where the call says otherwise."""
+    if "outputs" in query and call.outputs is None:
+        call.outputs = query["outputs"].split(",")
+    if "timeout_ms" in query and call.timeout is None:
+        try:
+            milliseconds = float(query["timeout_ms"])
+        except ValueError:
+            shown = quoted(query["timeout_ms"])
+            raise InvalidInput(f"'timeout_ms' must be a number, got {shown}") from None
+        call.timeout = read_seconds(milliseconds)
+    for key in ("model", "version", "id"):
+        if (value := query.get(key)) is None:
+            continue
+        said = getattr(call, key)
+        if said is not None and said != value:
+            raise InvalidInput(
+                f"the query names {key} {quoted(value)} but the path or body names {quoted(said)}"
+            )
+        setattr(call, key, value)
+    check_id(call.id)
 
 
 def match_predict(path: str) -> Route | None:
@@ -112,18 +215,6 @@ def _same(what: str, path: str, body: str | None) -> str:
     return path
 
 
-def check_media(headers: Headers) -> None:
-    """Raise UnsupportedMedia for a body that is certainly not JSON."""
-    if (headers.get("content-encoding") or "identity") != "identity":
-        raise UnsupportedMedia("this route takes no content-encoding")
-    sent = headers.get("content-type") or ""
-    if sent in READABLE:
-        return
-    media = sent.partition(";")[0].strip().lower()
-    if media not in READABLE and not media.endswith("+json"):
-        raise UnsupportedMedia(f"this route takes application/json, not {quoted(media)}")
-
-
 def predict_router(plane: DataPlane) -> APIRouter:
     """The routes, served from `plane`."""
     routes = APIRouter(tags=["predict"])
@@ -143,19 +234,23 @@ def predict_router(plane: DataPlane) -> APIRouter:
     @routes.post("/predict", summary="Predict", **document)
     async def predict(request: Request) -> Response:
         """The model is named in the body, or left out where there is one, or a default."""
-        return await respond_to_call(plane, request, predict_route())
+        return await respond_to_call(plane, request, predict_route(query=request.query_params))
 
     @routes.post("/models/{model}/predict", summary="Predict with a model", **document)
     async def predict_model(request: Request, model: str) -> Response:
         """The highest ready version answers, or the one that a rollout chooses."""
-        return await respond_to_call(plane, request, predict_route(model))
+        return await respond_to_call(
+            plane, request, predict_route(model, query=request.query_params)
+        )
 
     @routes.post(
         "/models/{model}/versions/{version}/predict", summary="Predict with a version", **document
     )
     async def predict_version(request: Request, model: str, version: str) -> Response:
         """A pinned version bypasses any rollout."""
-        return await respond_to_call(plane, request, predict_route(model, version))
+        return await respond_to_call(
+            plane, request, predict_route(model, version, request.query_params)
+        )
 
     return routes
 

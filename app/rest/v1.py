@@ -21,7 +21,8 @@ from app.data_plane import DataPlane, Lease, Outputs
 from app.errors import CohortError, InvalidInput, MethodNotAllowed, NotFound, quoted
 from app.rest.calls import JSON, Encoded, Headers, Read, Route, respond_to_call
 from app.rest.credentials import visible_to
-from app.rest.predict import ErrorBody, check_media
+from app.rest.media import check_json
+from app.rest.predict import ErrorBody, version_headers
 from app.tensors import Arrays
 
 VERBS = ("predict", "classify", "regress")
@@ -97,10 +98,7 @@ class V1Call:
         body = self._request.encode(
             {specs[position].name: outputs[position] for position in lease.select(None)}
         )
-        headers = {**JSON, "x-model-version": lease.version}
-        if lease.variant:
-            headers["x-variant"] = lease.variant
-        return Encoded(body, headers)
+        return Encoded(body, version_headers(lease, JSON["content-type"]))
 
 
 def v1_route(address: Address) -> Route:
@@ -110,7 +108,7 @@ def v1_route(address: Address) -> Route:
         return V1Call(parse_v1(body), address)
 
     def reader(headers: Headers) -> Read:
-        check_media(headers)
+        check_json(headers)
         return read
 
     return Route(address.model, reader, version=address.version)

@@ -8,16 +8,17 @@ import httpx
 import pytest
 
 from app.errors import InvalidInput, UnsupportedMedia
-from app.rest.predict import check_media, match_predict, predict_route
+from app.rest.media import check_json
+from app.rest.predict import match_predict, predict_route
 from tests.e2e.processes import Cohort
 
 IRIS = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 
 
 def test_an_unsupported_media_type_is_415(bundled: Cohort) -> None:
-    """An image, or a compressed body, where only JSON is supported."""
+    """An image for a model of numbers, or a coding that nobody unpacks."""
     for headers in ({"content-type": "image/png"}, {"content-encoding": "br"}):
-        answer = httpx.post(bundled.url + "/predict", content=b"x", headers=headers)
+        answer = httpx.post(bundled.url + "/models/iris/predict", content=b"x", headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (415, "UnsupportedMedia")
 
 
@@ -34,13 +35,13 @@ def test_a_body_that_curl_sends_as_a_form_is_read_as_json(bundled: Cohort) -> No
 @pytest.mark.parametrize("media", ["application/json; charset=utf-8", "application/x+json", ""])
 def test_json_media_types_are_accepted(media: str) -> None:
     """With parameters, as a suffix, or none at all."""
-    check_media({"content-type": media})
+    check_json({"content-type": media})
 
 
 def test_an_unsupported_media_type_is_named() -> None:
     """In the error's sentence."""
     with pytest.raises(UnsupportedMedia, match="'text/csv'"):
-        check_media({"content-type": "text/csv"})
+        check_json({"content-type": "text/csv"})
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from app.data_plane.lease import ServedVersion
 from app.errors import Cancelled, CohortError, InferenceFailed, NotLoaded, Overloaded
 from app.refusals import known_error
 from app.request_ids import REQUEST_ID, new_request_id
-from app.rest.calls import JOINED_AT_ONCE, JSON, Call, Encoded, find_key, is_large, join_parts
+from app.rest.calls import JOINED_AT_ONCE, JSON, Call, Encoded, find_key, join_parts
 from app.rest.errors import encoded_error, http_status, log_http_refusal
 from app.rest.hot.heads import Head
 from app.rest.hot.shared import Hot
@@ -191,7 +191,7 @@ class HotCycle:
         head = self.head
         try:
             long = len(body) > LONG_BODY_BYTES
-            if long and is_large(head.headers, body):
+            if long and head.route.takes_long(head.headers, body):
                 self._decode_on_thread(body)
                 return
             try:

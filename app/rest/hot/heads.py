@@ -13,6 +13,7 @@ from app.data_plane import DataPlane
 from app.errors import InvalidInput
 from app.request_ids import readable
 from app.rest.calls import Call, Read, Route
+from app.rest.media import is_plain
 from app.rest.request_ids import REQUEST_ID_HEADER
 
 MAX_HEADS = 1024
@@ -93,7 +94,8 @@ class Head:
         if read is None:
             read = self._read = self.route.reader(self.headers)
             small = self.length <= LONGEST_BODY
-            self.coalescible = small and self.route.from_document is not None
+            coalescing = small and self.route.from_document is not None
+            self.coalescible = coalescing and is_plain(self.headers)
         return read(body)
 
 

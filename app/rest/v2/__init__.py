@@ -19,11 +19,11 @@ __all__ = ["v2_router"]
 
 
 def v2_router(
-    data_plane: DataPlane, control_plane: ControlPlane, *, authority: Authority, limit: int
+    data_plane: DataPlane, control_plane: ControlPlane, *, authority: Authority
 ) -> APIRouter:
-    """The routes under /v2. `limit` bounds a body's size in bytes when it is decompressed."""
+    """The routes under /v2."""
     routes = APIRouter(tags=["v2"])
-    routes.include_router(infer_router(data_plane, limit=limit), prefix="/v2")
+    routes.include_router(infer_router(data_plane), prefix="/v2")
     routes.include_router(metadata_router(control_plane), prefix="/v2")
     routes.include_router(repository_router(control_plane, authority=authority), prefix="/v2")
     return routes

@@ -9,14 +9,10 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from app.codec import encode_tensor, to_bytes
-from app.codec.compression import decompress
 from app.codec.json_outputs import LongParts
 from app.data_plane import DataPlane, Lease, Outputs
-from app.errors import CohortError
 from app.open_inference import Inference, InferRequest, OutputTensor, make_request
-from app.rest.calls import HEADER_LENGTH, JSON, Encoded, Headers, Read, Route, read_body, run_call
-from app.rest.compression import compress
-from app.rest.credentials import priority_of, visible_to
+from app.rest.calls import HEADER_LENGTH, JSON, Encoded, Headers, Read, Route, respond_to_call
 from app.rest.v2.documents import INFER
 from app.rest.v2.message import parse_header_length, parse_infer, raw_request
 from app.tensors import BY_NAME, Arrays
@@ -134,38 +130,19 @@ INFER_PATH = re.compile(
 )
 
 
-async def respond(plane: DataPlane, request: Request, route: Route, limit: int) -> Response:
-    """Answer one request, whose body has at most `limit` bytes when decompressed."""
-    plane = plane.seen_by(visible_to(request.scope), priority_of(request.scope))
-    sent = await read_body(request)
-    try:
-        body = await decompress(
-            request.headers.get("content-encoding"), sent, limit, request.state.memory.add
-        )
-    except CohortError as error:
-        plane.refused(route.model, error)
-        raise
-    encoded = await run_call(plane, request, route, body)
-    headers = dict(encoded.headers)
-    body, encoding = await compress(request.headers.get("accept-encoding"), encoded.body)
-    if encoding is not None:
-        headers |= {"content-encoding": encoding, "vary": "accept-encoding"}
-    return Response(body, headers=headers)
-
-
-def infer_router(plane: DataPlane, *, limit: int) -> APIRouter:
+def infer_router(plane: DataPlane) -> APIRouter:
     """The routes, served from `plane`."""
     routes = APIRouter()
 
     @routes.post("/models/{model}/infer", summary="Infer", **INFER)
     async def infer(request: Request, model: str) -> Response:
-        return await respond(plane, request, infer_route(model), limit)
+        return await respond_to_call(plane, request, infer_route(model))
 
     @routes.post(
         "/models/{model}/versions/{version}/infer", summary="Infer, with a version", **INFER
     )
     async def infer_version(request: Request, model: str, version: str) -> Response:
         """A pinned version bypasses any rollout."""
-        return await respond(plane, request, infer_route(model, version), limit)
+        return await respond_to_call(plane, request, infer_route(model, version))
 
     return routes
