@@ -14,7 +14,7 @@ from app.codec.binary import BytesLike, from_texts
 from app.codec.json_tensors import checked_shape, out_of_range, wrong_count
 from app.data_plane import Lease, Outputs
 from app.errors import InvalidInput, quoted
-from app.open_inference.classification import classify
+from app.open_inference.classification import classify, has_rows
 from app.open_inference.request import InferRequest, InputTensor, RequestedOutput
 from app.tensors import BY_NAME, Array, Arrays, TensorSpec, check_names
 
@@ -111,14 +111,15 @@ def _select(request: InferRequest, lease: Lease) -> Sequence[tuple[int, Requeste
 
 
 def _class_work(array: Array, classes: int) -> int:
-    rows = array.shape[0] if array.ndim > 1 else 1
+    rows = array.shape[0] if array.ndim else 1
     return array.size * 5 + rows * (1000 + 100 * min(classes, array.size // max(rows, 1)))
 
 
 def _output(lease: Lease, position: int, array: Array, wanted: RequestedOutput) -> OutputTensor:
     spec = lease.outputs[position]
     if wanted.classes:
-        best = classify(spec, array, wanted.classes, spec.labels or lease.labels)
+        by_row = has_rows([one.shape for one in lease.inputs], [one.shape for one in lease.outputs])
+        best = classify(spec, array, wanted.classes, spec.labels or lease.labels, by_row=by_row)
         return OutputTensor(spec.name, "BYTES", best, wanted.binary)
     return OutputTensor(spec.name, spec.datatype, array, wanted.binary)
 

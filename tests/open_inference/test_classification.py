@@ -8,33 +8,76 @@ import numpy as np
 import pytest
 
 from app.errors import InvalidInput
-from app.open_inference.classification import classify
+from app.open_inference.classification import Shape, classify, has_rows
 from app.tensors import BY_NAME, TensorSpec
 
 
-def best(datatype: str, values: Any, count: int = 2, labels: tuple[str, ...] = ()) -> Any:
+def best(
+    datatype: str,
+    values: Any,
+    count: int = 2,
+    labels: tuple[str, ...] = (),
+    *,
+    by_row: bool = False,
+) -> Any:
     """The classes of an output of these values."""
     array = np.array(values).astype(BY_NAME[datatype].dtype)
-    return classify(TensorSpec("y", datatype, None), array, count, labels).tolist()
+    return classify(TensorSpec("y", datatype, None), array, count, labels, by_row=by_row).tolist()
 
 
 @pytest.mark.parametrize(
     ("values", "count", "classes"),
     [
-        pytest.param([1.1, 3.3, 0.5, 2.4], 2, ["3.3:1", "2.4:3"], id="one row, best first"),
         pytest.param([[1, 2], [4, 3]], 1, [["2.0:1"], ["4.0:0"]], id="each row by itself"),
         pytest.param([[[1, 2], [4, 3]]], 2, [["4.0:2", "3.0:3"]], id="a row's elements are flat"),
-        pytest.param([1, 1, 2, 2], 4, ["2.0:2", "2.0:3", "1.0:0", "1.0:1"], id="equals by index"),
-        pytest.param([1, 2], 9, ["2.0:1", "1.0:0"], id="no more than there are"),
-        pytest.param([np.nan, -1], 2, ["-1.0:1", "nan:0"], id="NaN last"),
-        pytest.param(7, 1, ["7.0:0"], id="a scalar is one class"),
+        pytest.param([7, 8], 1, [["7.0:0"], ["8.0:0"]], id="one value a row"),
+        pytest.param(7, 1, ["7.0:0"], id="a scalar has no rows"),
         pytest.param(np.zeros((0, 3)), 2, [], id="no rows"),
         pytest.param(np.zeros((2, 0)), 2, [[], []], id="no classes"),
     ],
 )
-def test_the_highest_scores_come_first(values: Any, count: int, classes: Any) -> None:
-    """As Triton's extension says, one list for each row."""
+def test_each_row_has_its_own_list(values: Any, count: int, classes: Any) -> None:
+    """As Triton's extension says, of a model whose axis 0 is rows."""
+    assert best("FP32", values, count, by_row=True) == classes
+
+
+@pytest.mark.parametrize(
+    ("values", "count", "classes"),
+    [
+        pytest.param([1.1, 3.3, 0.5, 2.4], 2, ["3.3:1", "2.4:3"], id="best first"),
+        pytest.param([[1, 2], [4, 3]], 2, ["4.0:2", "3.0:3"], id="all elements are flat"),
+        pytest.param([1, 1, 2, 2], 4, ["2.0:2", "2.0:3", "1.0:0", "1.0:1"], id="equals by index"),
+        pytest.param([1, 2], 9, ["2.0:1", "1.0:0"], id="no more than there are"),
+        pytest.param([np.nan, -1], 2, ["-1.0:1", "nan:0"], id="NaN last"),
+    ],
+)
+def test_without_rows_there_is_one_list(values: Any, count: int, classes: Any) -> None:
+    """The highest scores first, of all that the output holds."""
     assert best("FP32", values, count) == classes
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "rows"),
+    [
+        ([("N", 3)], [("N", 10)], True),
+        ([(None, 3), ("N",)], [("M", 10), ("N",)], True),
+        ([(1, 3, 224, 224)], [(1, 1000)], True),
+        ([(1, 3)], [("N", 10)], True),
+        ([("N", 3)], [None], True),
+        ([(4, 3)], [(4, 10)], False),
+        ([("N", 3)], [(1,)], False),
+        ([("N", 3), (1, 3)], [("N", 10)], False),
+        ([("N", 3)], [()], False),
+        ([()], [()], False),
+        ([None], [("N", 10)], False),
+        ([], [("N", 10)], False),
+    ],
+)
+def test_axis_0_is_rows_where_it_may_have_any_length_or_has_one(
+    inputs: list[Shape], outputs: list[Shape], rows: bool
+) -> None:
+    """In all tensors alike; what has no axis 0, or a fixed longer one, is no row."""
+    assert has_rows(inputs, outputs) is rows
 
 
 def test_labels_follow_the_index() -> None:

@@ -61,7 +61,9 @@ def test_rows_are_left_out_where_requests_are_batched() -> None:
     """An output of rows alone has no dimension left: one, reshaped to none."""
     config = model_config(Plane(), "m")
     assert config["max_batch_size"] == 8
-    assert config["input"] == [{"name": "x", "data_type": "TYPE_FP32", "dims": [3]}]
+    assert config["input"] == [
+        {"name": "x", "data_type": "TYPE_FP32", "dims": [3], "format": "FORMAT_NONE"}
+    ]
     assert config["output"] == [
         {"name": "y", "data_type": "TYPE_STRING", "dims": [1], "reshape": {"shape": []}}
     ]
@@ -69,21 +71,48 @@ def test_rows_are_left_out_where_requests_are_batched() -> None:
     assert config["version_policy"] == {"specific": {"versions": [2]}}
 
 
+def test_rows_are_one_at_a_time_where_requests_are_not_batched() -> None:
+    """They are rows all the same: classes come by row, and clients send a batch dimension."""
+    alone = {"on": False, "max_batch_size": 8, "max_queue_delay_ms": 0}
+    config = model_config(Plane(batching=alone), "m")
+    assert config["max_batch_size"] == 1
+    assert config["input"][0]["dims"] == [3]
+    assert "dynamic_batching" not in config
+
+
+def test_without_rows_every_dimension_is_there() -> None:
+    """An axis 0 of a fixed length that is not 1 is none of rows."""
+    fixed = [{"name": "x", "datatype": "FP32", "shape": [4, 3]}]
+    config = model_config(Plane(inputs=fixed, outputs=fixed), "m")
+    assert config["max_batch_size"] == 0
+    assert config["input"][0]["dims"] == [4, 3]
+    assert "dynamic_batching" not in config
+
+
+def test_a_tensor_of_unknown_rank_is_one_of_any_length() -> None:
+    """Beside rows, too; a datatype that Triton lacks is invalid."""
+    config = model_config(
+        Plane(outputs=[{"name": "y", "datatype": "FP8E4M3FN", "shape": None}]), "m"
+    )
+    assert config["max_batch_size"] == 8
+    assert config["output"] == [{"name": "y", "data_type": "TYPE_INVALID", "dims": [-1]}]
+
+
 @pytest.mark.parametrize(
-    "changes",
+    ("shape", "says"),
     [
-        {"batching": {"on": False, "max_batch_size": 8, "max_queue_delay_ms": 0}},
-        {"outputs": [{"name": "y", "datatype": "FP8E4M3FN", "shape": None}]},
+        (["N", 3, 224, 224], "FORMAT_NCHW"),
+        ([1, 1, 8, 8], "FORMAT_NCHW"),
+        (["N", None, None, 3], "FORMAT_NHWC"),
+        (["N", 64, 56, 56], "FORMAT_NONE"),
+        (["N", 3], "FORMAT_NONE"),
+        (None, "FORMAT_NONE"),
     ],
 )
-def test_without_batching_every_dimension_is_there(changes: dict[str, Any]) -> None:
-    """Also where a rank is unknown; a datatype that Triton lacks is invalid."""
-    config = model_config(Plane(**changes), "m")
-    assert config["max_batch_size"] == 0
-    assert config["input"][0]["dims"] == [-1, 3]
-    assert "dynamic_batching" not in config
-    if "outputs" in changes:
-        assert config["output"] == [{"name": "y", "data_type": "TYPE_INVALID", "dims": [-1]}]
+def test_images_say_how_they_lie(shape: list[Any] | None, says: str) -> None:
+    """Triton's `image_client.py` looks for it; four dimensions with one or three channels."""
+    config = model_config(Plane(inputs=[{"name": "x", "datatype": "FP32", "shape": shape}]), "m")
+    assert config["input"][0]["format"] == says
 
 
 def test_versions_are_those_that_may_be_asked_for() -> None:
