@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -222,6 +222,14 @@ def by_name(specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> Arrays:
     return {
         spec.name: array for spec, array in zip(specs, arrays, strict=True) if spec.transportable
     }
+
+
+def sent_specs(
+    required: Sequence[TensorSpec], optional: Sequence[TensorSpec], names: Container[str]
+) -> Sequence[TensorSpec]:
+    """The inputs of a request: those that it must have, and the `optional` ones among `names`."""
+    sent = [spec for spec in optional if spec.name in names]
+    return [*required, *sent] if sent else required
 
 
 def check_inputs(specs: Sequence[TensorSpec], arrays: Mapping[str, Array]) -> None:

@@ -163,6 +163,7 @@ class ControlledEngine(ControlledQueue):
         super().__init__(model)
         self.leases = LeaseCount()
         self.inputs, self.outputs = inputs, outputs
+        self.optional_inputs: Sequence[TensorSpec] = ()
         self.labels = labels
         self.timeout = timeout
         self.example = example

@@ -328,6 +328,35 @@ def two_inputs(width: int = 2) -> onnx.ModelProto:
     )
 
 
+def with_defaults(*, optional: int = 1, ir_version: int = IR_VERSION) -> onnx.ModelProto:
+    """`x` FP32 [N, 3] → `y` FP32 [N, 3] = x · factor + bias1 + bias2 …, whose defaults are 2 and 0.
+
+    The weights `factor` FP32 [] and, from `optional` 2 on, `bias1` … FP32 [3] are inputs, too.
+    """
+    names = [f"bias{number}" for number in range(1, optional)]
+    values = [f"sum{number}" for number in range(1, optional)] + ["y"]
+    nodes = [helper.make_node("Mul", ["x", "factor"], [values[0]])]
+    nodes += [
+        helper.make_node("Add", [before, name], [after])
+        for before, name, after in zip(values, names, values[1:], strict=False)
+    ]
+    model = _model(
+        nodes,
+        [_tensor("x", "FP32", ("N", 3)), _tensor("factor", "FP32", ())]
+        + [_tensor(name, "FP32", (3,)) for name in names],
+        [_tensor("y", "FP32", ("N", 3))],
+        [_weight("factor", np.float32(2))] + [_weight(name, np.zeros(3, "f4")) for name in names],
+    )
+    model.ir_version = ir_version
+    return model
+
+
+def optional(model: onnx.ModelProto, name: str, value: NDArray[np.generic]) -> onnx.ModelProto:
+    """The same with a default for one of its inputs."""
+    model.graph.initializer.append(_weight(name, value))
+    return model
+
+
 def no_inputs() -> onnx.ModelProto:
     """→ `y` FP32 [3] = 1, 2, 3: a model that takes nothing."""
     return _model(

@@ -27,7 +27,7 @@ from app.errors import (
     quoted,
     quoted_names,
 )
-from app.tensors import Array, Arrays, TensorSpec, check_names
+from app.tensors import Array, Arrays, TensorSpec, check_names, sent_specs
 
 SIGNATURE = "serving_default"
 
@@ -45,11 +45,16 @@ class V1Request:
         self._rows = rows
         self._value = value
 
-    def decode(self, specs: Sequence[TensorSpec]) -> Arrays:
-        """Make arrays as `specs` say, as strictly as `decode_inputs`. Raises InvalidInput."""
+    def decode(self, specs: Sequence[TensorSpec], optional: Sequence[TensorSpec] = ()) -> Arrays:
+        """Make arrays as `specs` say, and those of `optional` that are named.
+
+        As strictly as `decode_inputs`. Raises InvalidInput.
+        """
         value = self._value
         long = isinstance(value, LongList)
         first = (value.first() if long else value[0]) if self._rows else value
+        if optional and _is_named(first):
+            specs = sent_specs(specs, optional, first)
         if not _is_named(first):
             _check_single(specs, rows=self._rows)
             columns = {specs[0].name: value}

@@ -31,6 +31,7 @@ class ServedModel:
     version: str
     default: bool
     inputs: Sequence[TensorSpec]
+    optional_inputs: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
     example: Arrays | None
 
@@ -45,6 +46,7 @@ def list_served(catalog: Catalog) -> Iterator[ServedModel]:
                     str(entry.number),
                     entry is model.default,
                     engine.inputs,
+                    engine.optional_inputs,
                     engine.outputs,
                     engine.example,
                 )
@@ -113,6 +115,7 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
     metadata, placement, policy = description.metadata, description.placement, description.policy
     result |= {
         "inputs": _specs(engine.inputs),
+        "optional_inputs": _specs(engine.optional_inputs),
         "outputs": _specs(engine.outputs),
         "files": {name: {"sha256": digest} for name, digest in description.files.items()},
         "metadata": {

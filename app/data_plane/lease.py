@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from time import monotonic
 from types import TracebackType
 from typing import Self
@@ -24,7 +24,7 @@ from app.errors import (
 from app.metrics import VersionMetrics
 from app.registry import Cancellable, Engine
 from app.rollouts import ObservedRequest
-from app.tensors import Arrays, TensorSpec, check_inputs
+from app.tensors import Arrays, TensorSpec, check_inputs, sent_specs
 
 
 class ServedVersion:
@@ -34,12 +34,14 @@ class ServedVersion:
     engine: Runs its requests.
     counts: Where its requests are counted.
     inputs, outputs: The specs, in the model's order.
+    optional_inputs: The specs of inputs that a request may leave out.
     sent: The positions of the outputs that are sent where a request names none.
     coalescible: Whether the specs allow requests of one row to be coalesced.
     """
 
     __slots__ = (
-        "coalescible", "counts", "engine", "inputs", "model", "outputs", "sent", "version",
+        "coalescible", "counts", "engine", "inputs", "model", "optional_inputs", "outputs", "sent",
+        "version",
     )  # fmt: skip
 
     def __init__(self, model: str, version: str, engine: Engine, counts: VersionMetrics) -> None:
@@ -48,6 +50,7 @@ class ServedVersion:
         self.engine = engine
         self.counts = counts
         self.inputs: Sequence[TensorSpec] = engine.inputs
+        self.optional_inputs: Sequence[TensorSpec] = engine.optional_inputs
         self.outputs: Sequence[TensorSpec] = engine.outputs
         self.sent = [place for place, spec in enumerate(self.outputs) if spec.transportable]
         self.coalescible = is_coalescible(self.inputs, self.outputs)
@@ -102,6 +105,13 @@ class Lease:
         """The inputs' specs, in the model's order."""
         return self.served.inputs
 
+    def inputs_for(self, names: Container[str]) -> Sequence[TensorSpec]:
+        """The inputs' specs, with the optional ones among `names`."""
+        served = self.served
+        if not served.optional_inputs:
+            return served.inputs
+        return sent_specs(served.inputs, served.optional_inputs, names)
+
     @property
     def outputs(self) -> Sequence[TensorSpec]:
         """The outputs' specs, in the model's order."""
@@ -121,7 +131,7 @@ class Lease:
         engine = self._engine
         if engine is None:
             raise NotReady("this lease is closed")
-        check_inputs(self.served.inputs, arrays)
+        check_inputs(self.inputs_for(arrays), arrays)
         limit = engine.timeout if timeout is None else min(timeout, engine.timeout)
         if self._observed is not None:
             reply = self._observed.submitted(

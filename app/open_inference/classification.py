@@ -12,11 +12,11 @@ import numpy as np
 from app.errors import InvalidInput, quoted
 from app.tensors import BY_NAME, Array, TensorSpec
 
-Shape = Sequence[int | str | None] | None
+ModelShape = Sequence[int | str | None] | None
 """As in `TensorSpec.shape`."""
 
 
-def has_rows(inputs: Iterable[Shape], outputs: Iterable[Shape]) -> bool:
+def has_rows(inputs: Iterable[ModelShape], outputs: Iterable[ModelShape]) -> bool:
     """Whether axis 0 of a model's tensors is rows: Triton's `max_batch_size` is above 0 then.
 
     It is where it is open in all of them, or 1 in all inputs. An output of unknown rank fits.
@@ -27,7 +27,7 @@ def has_rows(inputs: Iterable[Shape], outputs: Iterable[Shape]) -> bool:
     return all(shape is None or _first(shape) in (None, *lengths) for shape in outputs)
 
 
-def _first(shape: Shape) -> int | None:
+def _first(shape: ModelShape) -> int | None:
     """The length of axis 0, None where it is open; 0, which rows never are, without that axis."""
     if not shape:
         return 0

@@ -28,6 +28,7 @@ def model_config(plane: ModelReader, model: str, version: str | None = None) -> 
     """
     described = plane.version(model, plane.ready(model, version))
     inputs, outputs, batching = described["inputs"], described["outputs"], described["batching"]
+    optional = described["optional_inputs"]
     rows = has_rows([spec["shape"] for spec in inputs], [spec["shape"] for spec in outputs])
     batched = rows and batching["on"]
     most = batching["max_batch_size"] if batched else int(rows)
@@ -38,7 +39,10 @@ def model_config(plane: ModelReader, model: str, version: str | None = None) -> 
         "runtime": "",
         "version_policy": {"specific": {"versions": [int(described["version"])]}},
         "max_batch_size": most,
-        "input": [{**_tensor(spec, rows=rows), "format": _format(spec)} for spec in inputs],
+        "input": [
+            *({**_tensor(spec, rows=rows), "format": _format(spec)} for spec in inputs),
+            *({**_tensor(spec, rows=False), "optional": True} for spec in optional),
+        ],
         "output": [_tensor(spec, rows=rows) for spec in outputs],
         "batch_input": [],
         "batch_output": [],

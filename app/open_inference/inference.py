@@ -66,7 +66,8 @@ class Inference:
 
     def decode(self, lease: Lease) -> Arrays:
         """Make arrays as the version takes them. Raises InvalidInput for what does not fit it."""
-        request, specs = self.request, lease.inputs
+        request = self.request
+        specs = lease.inputs_for(request.inputs)
         self._wanted = _select(request, lease)
         check_names(specs, request.inputs)
         return {spec.name: decode_input(spec, request.inputs[spec.name]) for spec in specs}

@@ -44,6 +44,8 @@ def model_metadata(plane: ModelReader, model: str, version: str | None = None) -
         "inputs": [_tensor(spec) for spec in described["inputs"]],
         "outputs": [_tensor(spec) for spec in described["outputs"]],
     }
+    if optional := described["optional_inputs"]:
+        metadata["optional_inputs"] = [_tensor(spec) for spec in optional]
     if properties := _class_names(described["outputs"]) | described["metadata"]["properties"]:
         metadata["properties"] = properties
     return metadata

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from app.batching import Batcher, BatchObserver, InlineRun, Reply, Ticket, ignore
@@ -43,8 +43,9 @@ class BatchedSession:
     """
 
     __slots__ = (
-        "_batcher", "_doubt", "_former", "_inline_run", "_name", "_observe", "_prepared", "_wake",
-        "closed", "example", "inputs", "labels", "leases", "outputs", "timeout", "unbatched",
+        "_batcher", "_doubt", "_former", "_inline_run", "_name", "_observe", "_prepared", "_single",
+        "_wake", "closed", "example", "inputs", "labels", "leases", "optional_inputs", "outputs",
+        "timeout", "unbatched",
     )  # fmt: skip
 
     def __init__(
@@ -65,9 +66,11 @@ class BatchedSession:
         self._name = name
         self._doubt = Doubt()
         self._batcher = self._make_batcher()
+        self._single: Batcher | None = None  # of requests that set optional inputs
         self._former: list[tuple[Batcher, Session | None]] = []  # until their requests are over
         self.leases = LeaseCount()
         self.inputs: Sequence[TensorSpec] = session.inputs
+        self.optional_inputs: Sequence[TensorSpec] = session.optional_inputs
         self.outputs: Sequence[TensorSpec] = session.outputs
         self.labels: Sequence[str] = _read_labels(session.metadata.properties.get("classes", "[]"))
         self.timeout = prepared.timeout
@@ -98,7 +101,8 @@ class BatchedSession:
     @property
     def waiting(self) -> int:
         """The number of queued requests."""
-        return self._batcher.waiting + sum([former.waiting for former, _ in self._former])
+        single = 0 if self._single is None else self._single.waiting
+        return self._batcher.waiting + single + sum([former.waiting for former, _ in self._former])
 
     @property
     def profile(self) -> ProfileResult:
@@ -190,13 +194,32 @@ class BatchedSession:
         priority: int = 0,
     ) -> Ticket:
         """Queue a request; see `Engine`."""
-        return self._batcher.submit(
+        batcher = self._batcher
+        if len(inputs) > len(self.inputs):
+            batcher = self._single = self._single or self._make_single_batcher()
+        return batcher.submit(
             inputs,
             reply,
             deadline=deadline,
             timeout=timeout,
             requests=requests,
             priority=priority,
+        )
+
+    def _make_single_batcher(self) -> Batcher:
+        """Make the batcher of requests that set optional inputs: nothing is known of their runs."""
+        prepared = self._prepared
+        session = prepared.session
+        return Batcher(
+            session.run,
+            prepared.policy.unbatched(),
+            wake=self._wake,
+            observe=self._observe,
+            make_control=partial(session.control, shrink=True),
+            device=session.device,
+            unpredictable="the request sets optional inputs",
+            output_limit=replace(prepared.output_limit, measured=True),
+            name=self._name,
         )
 
     def run_now(
@@ -253,6 +276,8 @@ class BatchedSession:
         if self.measurement is not None:
             self.measurement.stop()
         self._batcher.close()
+        if self._single is not None:
+            self._single.close()
         self._prepared.close()
         for batcher, exclusive in self._former:
             batcher.close()

@@ -88,7 +88,7 @@ class VersionEntry:
         """What callers must know of it; None unless it is READY."""
         if self.engine is None or self.state is not State.READY:
             return None
-        return Signature(self.engine.inputs, self.engine.outputs)
+        return Signature(self.engine.inputs, self.engine.outputs, self.engine.optional_inputs)
 
 
 @dataclass(frozen=True)

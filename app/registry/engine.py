@@ -103,6 +103,8 @@ class Engine(RequestQueue, Protocol):
 
     leases: The requests that hold it.
     inputs, outputs: The specs, in the model's order.
+    optional_inputs: The specs of inputs that a request may leave out. One that sets any shares a
+        run with no other: they need not have rows.
     labels: The names of the model's classes by index; empty where it has none.
     timeout: The longest that a request may take, in seconds.
     example: Inputs that the model accepted at load; None where none were found.
@@ -110,6 +112,7 @@ class Engine(RequestQueue, Protocol):
 
     leases: LeaseCount
     inputs: Sequence[TensorSpec]
+    optional_inputs: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
     labels: Sequence[str]
     timeout: float

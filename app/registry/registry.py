@@ -245,7 +245,8 @@ class Registry(PublishedCatalog):
         model, number, source = load
         before = self._entry(model, number)
         former = before.signature if before is not None else None
-        signature = Signature(prepared.session.inputs, prepared.session.outputs)
+        session = prepared.session
+        signature = Signature(session.inputs, session.outputs, session.optional_inputs)
         allowed = (source.config or ModelConfig()).allow_signature_change
         if misfit := "" if allowed else misfit_in_place(former, signature):
             prepared.close()

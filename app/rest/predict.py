@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -52,7 +52,12 @@ class PredictCall(PredictRequest):
         self._positions = lease.select(self.outputs)
         if self.as_npy:
             check_one_array([lease.served.outputs[position] for position in self._positions])
-        return self.read_inputs(lease.served.inputs)
+        return self.read_inputs(lease.inputs if self.single else lease.inputs_for(self.names))
+
+    @property
+    def names(self) -> Container[str]:
+        """The names of the inputs."""
+        return self.inputs
 
     def read_inputs(self, specs: Sequence[TensorSpec]) -> Arrays:
         """Make arrays of the inputs. Raises InvalidInput."""
@@ -82,6 +87,11 @@ class FilesCall(PredictCall):
     def __init__(self, files: Sequence[File]) -> None:
         super().__init__({}, single=len(files) == 1 and files[0].name is None)
         self._files = files
+
+    @property
+    def names(self) -> Container[str]:
+        """The names of the inputs."""
+        return {file.name or "" for file in self._files}
 
     def decode_work(self, lease: Lease) -> int:
         """None for files that become arrays as they are."""

@@ -90,7 +90,7 @@ class V1Call:
     def decode(self, lease: Lease) -> Arrays:
         """Make arrays as the version wants them. Raises InvalidInput."""
         lease.select(None)  # raises where no output can be sent
-        return self._request.decode(lease.inputs)
+        return self._request.decode(lease.inputs, lease.served.optional_inputs)
 
     def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
         """Write the response. Headers name the version: V1's bodies have no room for it."""

@@ -8,7 +8,7 @@ from time import monotonic
 from app.batching import Outputs
 from app.errors import CohortError, NotReady, Overloaded
 from app.registry import Catalog, Engine, RequestQueue, State
-from app.tensors import Arrays, by_name, check_inputs
+from app.tensors import Arrays, by_name, check_inputs, sent_specs
 
 COPY_TIMEOUT_SECONDS = 10.0
 """How long a copy may wait for an idle slot: unloading a version waits for its copies."""
@@ -51,7 +51,7 @@ class SideQueue:
         """
         engine = self._find()
         specs = engine.outputs
-        check_inputs(engine.inputs, arrays)
+        check_inputs(sent_specs(engine.inputs, engine.optional_inputs, arrays), arrays)
         size = sum([array.nbytes for array in arrays.values()])
         if self._bytes and self._bytes + size > MAX_WAITING_BYTES:
             raise Overloaded("the copies that wait take too much memory")

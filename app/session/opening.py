@@ -30,6 +30,7 @@ from app.session.room import ANY_ROOM, Room
 from app.session.rules import ANY_MODEL, ModelRules
 from app.session.running import Fallback, Placement, Session
 from app.session.runtime import FATAL_ONLY, ort
+from app.session.signatures import offered
 from app.session.thread_priority import with_low_priority
 from app.tensors import BY_ORT, TensorSpec
 
@@ -354,6 +355,7 @@ def _session(
 ) -> Session:
     try:
         inputs = tuple(_spec(one, model.shapes) for one in raw.get_inputs())
+        optional = [_spec(one, model.shapes) for one in raw.get_overridable_initializers()]
         outputs = tuple(
             _spec(one, model.shapes, opener.class_maps.get(one.name, ()))
             for one in raw.get_outputs()
@@ -364,6 +366,7 @@ def _session(
         raw,
         inputs=inputs,
         outputs=outputs,
+        optional_inputs=offered(optional),
         metadata=model.metadata,
         placement=placement,
         device=device,

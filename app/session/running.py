@@ -14,7 +14,16 @@ from app.errors import InferenceFailed, InvalidInput, quoted
 from app.session.failures import run_failure
 from app.session.protobuf import Metadata
 from app.session.runtime import ort
-from app.tensors import BY_NAME, Array, Datatype, TensorSpec, check_names, pack, unpack
+from app.tensors import (
+    BY_NAME,
+    Array,
+    Datatype,
+    TensorSpec,
+    check_names,
+    pack,
+    sent_specs,
+    unpack,
+)
 
 _OrtValue: Any = ort.capi.onnxruntime_pybind11_state.OrtValue
 _Run = Callable[[Sequence[str], Mapping[str, Array], Any], list[Array]]
@@ -92,6 +101,7 @@ class Session:
 
     raw: The InferenceSession of ONNX Runtime.
     inputs, outputs: The specs, in the model's order.
+    optional_inputs: The specs of inputs that have a default in the model.
     metadata: The metadata in the model's file.
     placement: The execution providers wanted and active.
     device: The device that runs use, such as "cpu" or "cuda:0".
@@ -101,8 +111,8 @@ class Session:
     """
 
     __slots__ = (
-        "_memory_limit_mb", "_names", "_raw", "_run", "device", "inputs", "metadata", "outputs",
-        "placement", "unpredictable",
+        "_memory_limit_mb", "_names", "_raw", "_run", "device", "inputs", "metadata",
+        "optional_inputs", "outputs", "placement", "unpredictable",
     )  # fmt: skip
 
     def __init__(
@@ -111,6 +121,7 @@ class Session:
         *,
         inputs: tuple[TensorSpec, ...],
         outputs: tuple[TensorSpec, ...],
+        optional_inputs: tuple[TensorSpec, ...] = (),
         metadata: Metadata,
         placement: Placement,
         device: str,
@@ -118,6 +129,7 @@ class Session:
         memory_limit_mb: int | None = None,
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
+        self.optional_inputs = optional_inputs
         self.metadata, self.placement, self.device = metadata, placement, device
         self.unpredictable = unpredictable
         self._memory_limit_mb = memory_limit_mb
@@ -127,7 +139,7 @@ class Session:
         self._run: _Run = raw._sess.run
         if any(map(_needs_ortvalue, outputs)):
             self._run = self._run_with_ortvalues
-        elif any(map(_needs_ortvalue, inputs)):
+        elif any(map(_needs_ortvalue, (*inputs, *optional_inputs))):
             self._run = self._run_fed_ortvalues
         if len(self._names) < len(outputs):
             self._run = _leave_out(self._run, outputs)
@@ -137,11 +149,13 @@ class Session:
     def run(self, feeds: Mapping[str, Array], control: OrtRunControl | None = None) -> list[Array]:
         """Every output, in the order of `outputs`; `LEFT_OUT` for one that is not a tensor.
 
+        `feeds` are all of `inputs`, and any of `optional_inputs`.
+
         Raises InvalidInput or InferenceFailed, the latter also when `control` stopped the run. The
         arrays may be non-contiguous; their datatypes must be the inputs' in native byte order.
         """
         if len(feeds) != len(self.inputs):
-            check_names(self.inputs, feeds)
+            check_names(self._specs_of(feeds), feeds)
         try:
             for array in feeds.values():
                 if not array.dtype.isnative:  # would be read as other numbers
@@ -150,10 +164,10 @@ class Session:
         except Exception as error:
             raise run_failure(error, self._memory_limit_mb) from error
 
-    def control(self) -> OrtRunControl:
-        """A new OrtRunControl for a run."""
+    def control(self, *, shrink: bool = False) -> OrtRunControl:
+        """A new OrtRunControl for a run; `shrink`: what it took of memory is given back after."""
         control = OrtRunControl()
-        if self.unpredictable and self.device == CPU_DEVICE:
+        if (shrink or self.unpredictable) and self.device == CPU_DEVICE:
             control.options.add_run_config_entry(*SHRINK)
         return control
 
@@ -166,10 +180,10 @@ class Session:
         self, names: Sequence[str], feeds: Mapping[str, Array], options: Any
     ) -> list[Array]:
         """Run with inputs of datatypes that numpy lacks in OrtValues."""
-        arrays = self._in_order(feeds)
+        arrays = self._contiguous(feeds)
         values = {
             spec.name: ort.OrtValue(_to_ortvalue(array, spec)) if _needs_ortvalue(spec) else array
-            for spec, array in zip(self.inputs, arrays, strict=True)
+            for spec, array in arrays
         }
         outputs: list[Array] = self._raw._sess.run(names, values, options)
         return outputs
@@ -178,11 +192,8 @@ class Session:
         self, names: Sequence[str], feeds: Mapping[str, Array], options: Any
     ) -> list[Array]:
         """Run with everything in OrtValues, as outputs of such datatypes need; without text."""
-        arrays = self._in_order(feeds)
-        values = {
-            spec.name: _to_ortvalue(array, spec)
-            for spec, array in zip(self.inputs, arrays, strict=True)
-        }
+        arrays = self._contiguous(feeds)
+        values = {spec.name: _to_ortvalue(array, spec) for spec, array in arrays}
         values_out = self._raw._sess.run_with_ort_values(values, names, options)
         fed = {value.data_ptr() for value in values.values()}
         transportable = [spec for spec in self.outputs if spec.transportable]
@@ -192,9 +203,13 @@ class Session:
             for number, spec in enumerate(transportable)
         ]
 
-    def _in_order(self, feeds: Mapping[str, Array]) -> list[Array]:
+    def _contiguous(self, feeds: Mapping[str, Array]) -> list[tuple[TensorSpec, Array]]:
         """Give contiguous arrays, to be held during the run: an OrtValue only points into them."""
-        return [np.asarray(feeds[spec.name], order="C") for spec in self.inputs]
+        specs = self._specs_of(feeds)
+        return [(spec, np.asarray(feeds[spec.name], order="C")) for spec in specs]
+
+    def _specs_of(self, feeds: Mapping[str, Array]) -> Sequence[TensorSpec]:
+        return sent_specs(self.inputs, self.optional_inputs, feeds)
 
 
 LEFT_OUT: Array = np.empty((), np.object_)

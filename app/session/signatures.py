@@ -22,28 +22,45 @@ from app.tensors import DATATYPES, TensorSpec
 MAX_FIELDS = 200_000
 """Fields that are looked at, such as a node or a part of a weight: about a second on a thread."""
 
+MOST_OPTIONAL = 32
+"""Optional inputs of a model. One with more has its weights among its inputs, as some exporters
+write them, and offers none."""
+
+OVERRIDABLE_FROM_IR = 4
+"""The IR version from which on a weight among the inputs is a default that requests may replace.
+
+https://github.com/onnx/onnx/blob/main/docs/IR.md#graphs
+"""
+
 _BY_NUMBER = {datatype.onnx: datatype.name for datatype in DATATYPES}
 
 
 class Signature(NamedTuple):
-    """The inputs that a request must have, and the outputs that it gets, in the model's order."""
+    """The inputs that a request must have, and the outputs that it gets, in the model's order.
+
+    `optional` are the inputs that it may have; default none.
+    """
 
     inputs: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
+    optional: Sequence[TensorSpec] = ()
 
     def misfit(self, former: Signature, whose: str) -> str:
         """Why callers of a model with the `former` signature cannot use this one; "" if they can.
 
         They can where the inputs have the names and datatypes that they had and take every shape
-        that they took, and no output is missing, of another datatype, or with other classes in its
-        columns than more behind the former ones. Unknown ranks fit. `whose` is what the message
-        calls the former one, such as "version 1".
+        that they took, further ones are optional, and no output is missing, of another datatype, or
+        with other classes in its columns than more behind the former ones. Unknown ranks fit.
+        `whose` is what the message calls the former one, such as "version 1".
         """
-        inputs = {spec.name: spec for spec in former.inputs}
+        inputs = {spec.name: spec for spec in (*former.inputs, *former.optional)}
+        required = {spec.name for spec in former.inputs}
         for spec in self.inputs:
-            if spec.name not in inputs:
+            if spec.name not in required:
                 return f"it needs input {quoted(spec.name)}, unlike {whose}"
-            before = inputs.pop(spec.name)
+        for spec in (*self.inputs, *self.optional):
+            if (before := inputs.pop(spec.name, None)) is None:
+                continue
             if _another_datatype(spec, before):
                 return _differs("input", spec.name, spec.datatype, before.datatype, whose)
             if not _takes_shapes_of(before, spec):
@@ -83,7 +100,7 @@ def _takes_shapes_of(former: TensorSpec, now: TensorSpec) -> bool:
 def read_signature(path: Path) -> Signature | None:
     """The signature of the model at `path`, without opening it; None where it cannot be told.
 
-    An input with a default among the weights is none that a request must have. Raises OSError.
+    An input with a default among the weights is optional. Raises OSError.
     """
     with path.open("rb") as file:
         try:
@@ -108,10 +125,19 @@ def parse_signature(model: MessageBytes) -> Signature:
     if not outputs:
         raise ValueError("it holds no graph with outputs")
     required = [spec for name, spec in inputs.items() if name not in defaults]
+    ir_version = next((value for number, value in fields(model) if number == 1), 0)
+    overridable = isinstance(ir_version, int) and ir_version >= OVERRIDABLE_FROM_IR
+    optional = [spec for name, spec in inputs.items() if name in defaults] if overridable else []
     if unsent := [name for name, spec in outputs.items() if not spec.transportable]:
         maps = find_class_maps(model, unsent)
         outputs = {name: spec_as_opened(spec, maps) for name, spec in outputs.items()}
-    return Signature(required, list(outputs.values()))
+    return Signature(required, list(outputs.values()), offered(optional))
+
+
+def offered(optional: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """The inputs with a default that requests may set; see MOST_OPTIONAL."""
+    sent = tuple(spec for spec in optional if spec.transportable)
+    return sent if len(sent) <= MOST_OPTIONAL else ()
 
 
 def _numbered(message: MessageBytes, left: Iterator[int]) -> Iterator[tuple[int, MessageBytes]]:

@@ -28,6 +28,7 @@ from tests.waiting import wait_until
 OTHERS = ['/models/plain/predict={"inputs": {"x": [[1, 2, 3, 4]]}}']
 APIS = ("hot", "ordinary", "v2", "v1", "unary", "stream")
 
+ONE = np.array([[1]], "i8")
 FOREVER = 10**15
 """Trips that nobody waits for."""
 
@@ -56,6 +57,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         "patient_nested": (onnx_models.loop(nested=True), {"timeout_ms": 600_000}),
         "limited": (onnx_models.fill(), {"memory_limit_mb": LIMIT_MB}),
         "cut": (onnx_models.fill(), {"max_output_mb": 1}),
+        "set_loop": (onnx_models.optional(onnx_models.loop(), "n", ONE), {}),
+        "set_fill": (onnx_models.optional(onnx_models.fill(), "n", ONE), {"max_output_mb": 1}),
         "plain": (onnx_models.mlp(), {}),
         "open": (onnx_models.identity(shape=("N", "M")), {}),
         "shaped": (onnx_models.reshaped(), {}),
@@ -187,6 +190,19 @@ def test_a_run_without_end_ends_at_its_callers_limit(
     assert "within 200 ms" in answer.text
     assert monotonic() - began < PATIENCE / 2
     assert ask(server, api, model, 3).error == ""
+
+
+@pytest.mark.parametrize("api", ["hot", "ordinary", "v2", "unary"])
+def test_a_default_that_is_set_is_bounded_as_any_input(
+    server: Cohort, pool: ThreadPoolExecutor, api: str
+) -> None:
+    """What was measured with the default says nothing: the run keeps nobody waiting, and ends."""
+    endless = pool.submit(ask, server, api, "set_loop", FOREVER, timeout_ms=200)
+    answers_others(server, endless)
+    assert endless.result(PATIENCE).error == "deadline"
+    assert "max_output_mb" in ask(server, api, "set_fill", 2**18 + 1).text
+    for model in ("set_loop", "set_fill"):
+        assert ask(server, api, model, 3).error == ""
 
 
 @pytest.mark.parametrize("api", APIS)

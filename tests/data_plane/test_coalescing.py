@@ -94,6 +94,7 @@ class FakeEngine:
 
     outputs = (TensorSpec("y", "FP32", ("N", 2)),)
     inputs = (TensorSpec("x", "FP32", ("N", 2)),)
+    optional_inputs = ()
     labels = ()
     timeout = 30.0
 

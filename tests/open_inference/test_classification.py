@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.errors import InvalidInput
-from app.open_inference.classification import Shape, classify, has_rows
+from app.open_inference.classification import ModelShape, classify, has_rows
 from app.tensors import BY_NAME, TensorSpec
 
 
@@ -74,7 +74,7 @@ def test_without_rows_there_is_one_list(values: Any, count: int, classes: Any) -
     ],
 )
 def test_axis_0_is_rows_where_it_may_have_any_length_or_has_one(
-    inputs: list[Shape], outputs: list[Shape], rows: bool
+    inputs: list[ModelShape], outputs: list[ModelShape], rows: bool
 ) -> None:
     """In all tensors alike; what has no axis 0, or a fixed longer one, is no row."""
     assert has_rows(inputs, outputs) is rows

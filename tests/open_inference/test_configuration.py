@@ -18,6 +18,7 @@ class Plane(ControlPlane):
         self.described = {
             "version": "2",
             "inputs": [{"name": "x", "datatype": "FP32", "shape": ["N", 3]}],
+            "optional_inputs": [],
             "outputs": [{"name": "y", "datatype": "BYTES", "shape": ["N"]}],
             "metadata": {"properties": {}},
             "providers": {"active": "cpu", "device": "cpu"},

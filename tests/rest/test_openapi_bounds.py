@@ -37,7 +37,7 @@ def served(
     model: str = "m",
 ) -> ServedModel:
     """A version with these tensors."""
-    return ServedModel(model, "1", True, inputs, outputs, example)
+    return ServedModel(model, "1", True, inputs, (), outputs, example)
 
 
 def zeros(spec: TensorSpec, rows: int = 1) -> Arrays:

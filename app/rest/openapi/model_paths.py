@@ -164,7 +164,11 @@ def _error_response(status: int) -> Schema:
 def describe_tensors(served: ServedModel) -> str:
     """The tensors of a version, as a Markdown table."""
     lines = ["| | name | datatype | shape |", "|---|---|---|---|"]
-    for kind, specs in (("input", served.inputs), ("output", served.outputs)):
+    for kind, specs in (
+        ("input", served.inputs),
+        ("optional input", served.optional_inputs),
+        ("output", served.outputs),
+    ):
         shown = first_of(specs)
         lines += [
             f"| {kind} | {_cell(spec.name)} | {_cell(spec.datatype)} | {_cell(spec.shape_text)} |"
@@ -212,7 +216,7 @@ def request_schema(served: ServedModel) -> Schema:
             "additionalProperties": {"type": ["string", "number", "boolean"]},
         },
     }
-    by_name = closed({"inputs": named(served.inputs), **common}, ["inputs"])
+    by_name = closed({"inputs": named(served.inputs, served.optional_inputs), **common}, ["inputs"])
     if len(served.inputs) != 1:
         return by_name
     simple = closed({"input": array(served.inputs[0]), **common}, ["input"])
@@ -247,7 +251,7 @@ def response_schema(served: ServedModel) -> Schema:
 def v1_request_schema(served: ServedModel) -> Schema:
     """What `:predict` takes for this version: rows or columns, by name or the only input itself."""
     signature = {"signature_name": {"enum": ["serving_default", "", None]}}
-    columns = [named(served.inputs)]
+    columns = [named(served.inputs, served.optional_inputs)]
     rows = []
     if all(spec.shape for spec in served.inputs):
         items = [replace(spec, shape=spec.shape[1:]) for spec in served.inputs if spec.shape]

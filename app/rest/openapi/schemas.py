@@ -65,13 +65,14 @@ def arrays(specs: Sequence[TensorSpec]) -> Schema:
     return {spec.name: array(spec, exact=exact) for spec in specs}
 
 
-def named(specs: Sequence[TensorSpec]) -> Schema:
-    """All of `specs` by name, and nothing else."""
-    shown = first_of(specs)
-    schema = closed(arrays(shown), [spec.name for spec in shown])
-    if len(shown) < len(specs):
+def named(specs: Sequence[TensorSpec], optional: Sequence[TensorSpec] = ()) -> Schema:
+    """All of `specs` by name, perhaps some that are `optional`, and nothing else."""
+    every = [*specs, *optional]
+    shown = first_of(every)
+    schema = closed(arrays(shown), [spec.name for spec in shown[: len(specs)]])
+    if len(shown) < len(every):
         schema["additionalProperties"] = True
-        schema["description"] = f"these, and {len(specs) - len(shown):,} more"
+        schema["description"] = f"these, and {len(every) - len(shown):,} more"
     return schema
 
 

@@ -21,6 +21,7 @@ from app.tensors import TensorSpec
 def v2_request_schema(served: ServedModel) -> Schema:
     """What `/v2/…/infer` takes for this version where everything is JSON."""
     parameters: Schema = {"type": ["object", "null"]}
+    every = [*served.inputs, *served.optional_inputs]
     inputs = [
         {
             "type": "object",
@@ -32,7 +33,7 @@ def v2_request_schema(served: ServedModel) -> Schema:
             },
             "required": ["name", "datatype", "shape", "data"],
         }
-        for spec in first_of(served.inputs)
+        for spec in first_of(every)
     ]
     output = {
         "type": "object",
@@ -46,7 +47,7 @@ def v2_request_schema(served: ServedModel) -> Schema:
         "type": "object",
         "properties": {
             "id": {"type": ["string", "integer", "null"], "description": "given back as a string"},
-            "inputs": _each(inputs, len(served.inputs)),
+            "inputs": _each(inputs, len(served.inputs), len(every)),
             "outputs": {
                 "description": "the requested outputs; all if left out",
                 "type": ["array", "null"],
@@ -104,8 +105,8 @@ def _head(spec: TensorSpec) -> Schema:
     return {"name": {"const": spec.name}, "datatype": {"const": spec.datatype}, "shape": shape}
 
 
-def _each(members: Sequence[Schema], count: int) -> Schema:
-    """A list with all of these in any order; of more than are known here, of any."""
-    if len(members) < count:
+def _each(members: Sequence[Schema], least: int, most: int) -> Schema:
+    """A list of these in any order, `least` at least; of more than are known here, of any."""
+    if len(members) < most:
         return DATA
-    return DATA | {"minItems": count, "maxItems": count, "items": any_of(members)}
+    return DATA | {"minItems": least, "maxItems": most, "items": any_of(members)}
