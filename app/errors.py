@@ -130,7 +130,11 @@ class VersionNotFound(NotFound):
 
 
 class MethodNotAllowed(CohortError):
-    """The path exists, but not with this method."""
+    """The path exists, but not with this method. `allow` are those that it takes: `GET, HEAD`."""
+
+    def __init__(self, message: str, *, allow: str) -> None:
+        super().__init__(message)
+        self.allow = allow
 
 
 class Overloaded(CohortError):

@@ -80,6 +80,38 @@ def read_hosts(value: object) -> tuple[str, ...]:
     return hosts
 
 
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+_SPELT_OUT = re.compile(r"(http://.+):80|(https://.+):443")  # as no browser sends it
+
+
+def read_origins(value: object) -> tuple[str, ...]:
+    """Read the origins of pages, as browsers send them, or `*`. Raises ValueError."""
+    texts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple):
+        raise ValueError("must be origins separated by commas")  # noqa: TRY004 - pydantic's way
+    origins = tuple(_SPELT_OUT.sub(r"\1\2", str(text).strip().lower()) for text in texts)
+    if "*" in origins and len(origins) > 1:
+        raise ValueError("'*' is for all origins: leave the others out, or '*'")
+    for origin in origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise ValueError(
+                "must be origins separated by commas, such as https://a.example or "
+                f"http://localhost:5173, {_wrong_with(origin)}got {quoted(origin)}"
+            )
+    return origins
+
+
+def _wrong_with(origin: str) -> str:
+    """A hint for what people write in place of an origin."""
+    if "*" in origin:
+        return "each in full or '*' for all, "
+    if origin == "null":
+        return "not the one that all sandboxed pages share, "
+    if not origin.isascii():
+        return "in ASCII as browsers send it (xn--…), "
+    return "with scheme, " if "://" not in origin else "without a path or '/' at the end, "
+
+
 def read_folders(value: object) -> object:
     """Read folders joined as in PATH."""
     return value.split(os.pathsep) if isinstance(value, str) else value

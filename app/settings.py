@@ -22,6 +22,7 @@ from app.setting_values import (
     default_state,
     read_folders,
     read_hosts,
+    read_origins,
     read_providers,
 )
 from app.webhooks import check_addresses
@@ -80,6 +81,11 @@ class Settings(BaseSettings):
         (),
         description="The hosts that the server answers for, such as a.example,b.example:8000.",
         json_schema_extra={"default": "unset: any host"},
+    )
+    cors_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_origins)] = Field(
+        (),
+        description="The origins whose pages may call, such as https://a.example; * is for all.",
+        json_schema_extra={"default": "unset: none but the server's own"},
     )
     default_model: str | None = Field(
         None,

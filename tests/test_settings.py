@@ -53,6 +53,7 @@ def test_defaults_are_the_contract() -> None:
         "grpc_port": 8001,
         "default_model": None,
         "hosts": (),
+        "cors_origins": (),
         "watch_seconds": 2,
         "allow_empty": False,
         "max_loaded_models": None,

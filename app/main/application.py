@@ -11,18 +11,21 @@ import structlog
 from anyio import get_cancelled_exc_class
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
+from starlette.middleware.errors import ServerErrorMiddleware
 
 from app.access_log import AccessLog
 from app.main.service import Service
 from app.rest.admin import admin_router
 from app.rest.callers import CallersOnly
-from app.rest.errors import install_error_handlers
+from app.rest.cors import OtherOrigins
+from app.rest.errors import install_error_handlers, respond_to_bug
 from app.rest.heads import CheckedHeads
 from app.rest.health import health_router
 from app.rest.limits import BodyLimit, CloseWhenDraining
 from app.rest.log_lines import LogLines
 from app.rest.models import models_router
 from app.rest.openapi import install_openapi
+from app.rest.pages import STATIC, SafeInBrowsers, front_router, install_docs
 from app.rest.predict import predict_router
 from app.rest.request_ids import RequestIds
 from app.rest.v1 import v1_router
@@ -67,16 +70,19 @@ def create_app(
             raise
 
     app = FastAPIOffline(
+        docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # to an address made of the Host header; heads.py takes them
         title="Cohort",
         summary="Serves ONNX models.",
         version=distribution_version("cohort"),
         lifespan=lifespan,
-        favicon_url="data:,",  # no favicon instead of FastAPI's
-        static_url="/docs/static",
+        static_url=STATIC,
         swagger_ui_parameters={"docExpansion": "list", "tryItOutEnabled": True},
     )
     app.state.service = service
+    install_docs(app)
+    app.include_router(front_router(service.control_plane))
     app.include_router(health_router(service.control_plane))  # first: routes are tried in order
     app.include_router(predict_router(service.data_plane))
     app.include_router(v1_router(service.data_plane, service.control_plane))
@@ -87,13 +93,18 @@ def create_app(
     app.include_router(admin_router(service.control_plane, authority=service.authority))
     install_error_handlers(app)
     install_openapi(app, service.control_plane, needs_key=service.authority.asks_callers)
+    # The last added is the first to see a request.
+    app.add_middleware(ServerErrorMiddleware, handler=respond_to_bug)
     app.add_middleware(
         BodyLimit, limit=settings.max_body_mb * 2**20, memory=service.data_plane.memory
     )
     if service.authority.asks_callers:
         app.add_middleware(CallersOnly, authority=service.authority)
-    app.add_middleware(CloseWhenDraining, draining=lambda: service.control_plane.draining)
     app.add_middleware(CheckedHeads, rules=service.head_rules)
+    if settings.cors_origins:  # around all that refuses, so that pages can read why
+        app.add_middleware(OtherOrigins, origins=settings.cors_origins)
+    app.add_middleware(CloseWhenDraining, draining=lambda: service.control_plane.draining)
+    app.add_middleware(SafeInBrowsers)
     app.add_middleware(LogLines, access_log=access_log)
     app.add_middleware(RequestIds)
     return app

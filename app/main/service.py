@@ -189,7 +189,7 @@ class Service:
             allow_empty=settings.allow_empty,
             default_chain=rules.default_chain,
         )
-        self.head_rules = HeadRules(settings.hosts)
+        self.head_rules = HeadRules(settings.hosts, settings.cors_origins)
         self.hot = Hot(
             self.data_plane,
             matches=(match_predict, match_infer, match_v1),
@@ -201,6 +201,7 @@ class Service:
             authority=self.authority if self.authority.asks_callers else None,
             rules=self.head_rules,
             access_log=access_log,
+            cors=bool(settings.cors_origins),
         )
         self.keys.on_change(self.hot.forget_heads)
         self._looks = [

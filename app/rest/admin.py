@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 
 from app.auth import Authority
 from app.control_plane import ControlPlane
 from app.rest.credentials import CALLER, credentials_in
+from app.rest.methods import Routes
 
 
 def operator_only(authority: Authority) -> Any:
@@ -21,9 +22,9 @@ def operator_only(authority: Authority) -> Any:
     return Depends(check)
 
 
-def admin_router(plane: ControlPlane, *, authority: Authority) -> APIRouter:
+def admin_router(plane: ControlPlane, *, authority: Authority) -> Routes:
     """The routes, served from `plane`."""
-    routes = APIRouter(prefix="/admin", tags=["admin"], dependencies=[operator_only(authority)])
+    routes = Routes(prefix="/admin", tags=["admin"], dependencies=[operator_only(authority)])
 
     @routes.post("/models/{model}/load", summary="Load a model")
     async def load(model: str) -> dict[str, Any]:

@@ -17,7 +17,6 @@ OPEN_PATHS = frozenset(
     {
         "/",
         "/docs",
-        "/docs/oauth2-redirect",
         "/health",
         "/health/live",
         "/health/ready",

@@ -34,6 +34,7 @@ from app.errors import (
 from app.refusals import known_error, log_refusal
 from app.rest.calls import JSON, Encoded
 from app.rest.log_lines import LEFT
+from app.rest.methods import methods_at
 from app.rest.request_ids import id_of_refused
 
 log = structlog.get_logger("cohort.rest")
@@ -68,11 +69,13 @@ def body_of(error: CohortError) -> bytes:
 
 
 def headers_of(error: CohortError) -> dict[str, str]:
-    """Headers that say when to retry, or how to authenticate."""
+    """Headers that say when to retry, how to authenticate, or which methods there are."""
     if isinstance(error, Overloaded | NotReady) and error.retry_after is not None:
         return {"retry-after": str(max(1, math.ceil(error.retry_after)))}
     if isinstance(error, Unauthorized):
         return {"www-authenticate": "Bearer"}
+    if isinstance(error, MethodNotAllowed):
+        return {"allow": error.allow}
     return {}
 
 
@@ -119,17 +122,18 @@ def install_error_handlers(app: FastAPI) -> None:
     async def framework(request: Request, error: HTTPException) -> Response:
         translated = _translated(request, error)
         log_http_refusal(translated, request.scope["path"], id_of_refused(request.scope))
-        return response_to(translated, error.headers)
+        return response_to(translated)
 
     @app.exception_handler(ClientDisconnect)
     async def left(request: Request, error: ClientDisconnect) -> Response:
         del error  # nobody reads the response
         return await refuse(request, Cancelled("the caller left before its request was whole"))
 
-    @app.exception_handler(Exception)
-    async def bug(request: Request, error: Exception) -> Response:
-        del request  # the server logs it with its traceback
-        return response_to(known_error(error))
+
+async def respond_to_bug(request: Request, error: Exception) -> Response:
+    """What Starlette's ServerErrorMiddleware answers; the server logs it with its traceback."""
+    del request
+    return response_to(known_error(error))
 
 
 def _sentence(error: RequestValidationError) -> str:
@@ -145,7 +149,9 @@ def _translated(request: Request, error: HTTPException) -> CohortError:
     if error.status_code == HTTPStatus.NOT_FOUND:
         return NotFound(f"{path} not found; /docs lists the routes")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        return MethodNotAllowed(f"{path} does not take {request.method}")
+        taken = ", ".join(methods_at(request.app.routes, request.scope))
+        taken = taken or "GET, HEAD"  # of files, whose path is read from where they begin
+        return MethodNotAllowed(f"{path} takes {taken}, not {request.method}", allow=taken)
     if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         return TooLarge(str(error.detail))
     if error.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:

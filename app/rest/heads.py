@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.errors import CohortError, Forbidden, InvalidInput, quoted
+from app.rest.cors import ANY
 from app.rest.errors import log_http_refusal, response_to
 from app.rest.limits import no_more_input
+from app.rest.log_lines import ADMIN_PATHS
 from app.rest.request_ids import id_of_refused
 
 VERSIONS = frozenset({"1.0", "1.1", "2", "3"})
@@ -34,6 +36,9 @@ HEALTH_PATHS = frozenset(
 )
 """Answered for any host: balancers and orchestrators ask by address."""
 
+GUARDED = (*ADMIN_PATHS, "/metrics")
+"""Where a path means only what it says."""
+
 _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]*")
 _NO_PATH = re.compile(rb"[^/?]*://[^/?#]*([?#].*)?", re.DOTALL)
 _PORT = re.compile(r":[0-9]*$")
@@ -44,10 +49,12 @@ class HeadRules:
 
     hosts: The hosts that this server answers for, in lower case, each with its port or without, for
         any port; default none: any host.
+    origins: The origins whose pages may call it whatever its hosts are; ANY: all.
     """
 
-    def __init__(self, hosts: Sequence[str] = ()) -> None:
+    def __init__(self, hosts: Sequence[str] = (), origins: Sequence[str] = ()) -> None:
         self._hosts = frozenset(hosts)
+        self._origins = frozenset(one.encode() for one in origins)
 
     def check(self, version: str, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Raise InvalidInput for an ambiguous head, Forbidden for a host that is not ours.
@@ -91,8 +98,13 @@ class HeadRules:
         if b"://" in path and not self._is_ours(_authority(path)):
             raise Forbidden("the host of the request target is not in COHORT_HOSTS")
         for name, value in headers:
-            if name == b"origin" and not self._is_ours(_authority(value)):
+            if name == b"origin" and not self._may_call(value):
                 raise Forbidden(f"pages of {_shown(value)} may not call this server")
+
+    def _may_call(self, origin: bytes) -> bool:
+        if origin in self._origins or ANY.encode() in self._origins:
+            return True
+        return self._is_ours(_authority(origin))
 
     def _is_ours(self, host: bytes) -> bool:
         name = host.decode("latin-1").lower()
@@ -120,7 +132,8 @@ class CheckedHeads:
     """Pure ASGI: refuse heads against `rules`, and take paths as they were sent.
 
     What is percent-encoded stays so: no route, model or version needs it, and a proxy that guards
-    `/admin` does not know `/%61dmin`.
+    `/admin` does not know `/%61dmin`. A slash at the end is left out, as in `/v2/`, except where a
+    proxy may guard the path without it.
     """
 
     def __init__(self, app: ASGIApp, rules: HeadRules) -> None:
@@ -134,6 +147,9 @@ class CheckedHeads:
         path: bytes = scope.get("raw_path") or scope["path"].encode()
         if b"%" in path:
             scope["path"] = path.decode("latin-1")
+        plain = scope["path"]
+        if plain.endswith("/") and plain.strip("/") and not plain.startswith(GUARDED):
+            scope["path"] = plain[:-1]
         try:
             self.rules.check(scope["http_version"], path, scope["headers"])
         except CohortError as error:

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from app.control_plane import ControlPlane
 from app.rest.credentials import visible_to
 from app.rest.json_response import json_response
+from app.rest.methods import Routes
 
-READ = ["GET", "HEAD"]  # some balancers check with HEAD
 
-
-def health_router(plane: ControlPlane) -> APIRouter:
+def health_router(plane: ControlPlane) -> Routes:
     """The routes, served from `plane`."""
-    routes = APIRouter(tags=["health"])
+    routes = Routes(tags=["health"])
 
-    @routes.api_route(
-        "/health", methods=READ, summary="A summary for people", response_model=dict[str, Any]
-    )
+    @routes.get("/health", summary="A summary for people", response_model=dict[str, Any])
     async def health(request: Request) -> Response:
         return json_response(plane.seen_by(visible_to(request.scope)).health())
 
-    @routes.api_route("/health/live", methods=READ, summary="Liveness")
+    @routes.get("/health/live", summary="Liveness")
     async def live() -> dict[str, str]:
         """503 where something is wrong that only a restart mends. A loop that is stuck answers
         nobody: the probe's own timeout tells.
@@ -31,7 +28,7 @@ def health_router(plane: ControlPlane) -> APIRouter:
         plane.liveness().check()
         return {"status": "live"}
 
-    @routes.api_route("/health/ready", methods=READ, summary="Readiness")
+    @routes.get("/health/ready", summary="Readiness")
     async def ready(request: Request) -> dict[str, str]:
         """503 while the first models load, while draining, when a model has gone unavailable, and
         while a device, a run or the event loop does not do its work.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import orjson
 from fastapi import Response
 
 
-def json_response(document: object) -> Response:
+def json_response(document: object, headers: Mapping[str, str] | None = None) -> Response:
     """Write what is JSON already. FastAPI itself would first copy it, value by value."""
-    return Response(orjson.dumps(document), media_type="application/json")
+    return Response(orjson.dumps(document), headers=headers, media_type="application/json")

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from app.auth import Authority
 from app.control_plane import ControlPlane, ModelReader
 from app.rest.credentials import credentials_in, visible_to
 from app.rest.json_response import json_response
+from app.rest.methods import Routes
 
 
-def models_router(plane: ControlPlane, *, authority: Authority) -> APIRouter:
+def models_router(plane: ControlPlane, *, authority: Authority) -> Routes:
     """The routes, served from `plane`."""
-    routes = APIRouter(tags=["models"])
+    routes = Routes(tags=["models"])
 
     def seen(request: Request) -> ModelReader:
         return plane.seen_by(visible_to(request.scope))

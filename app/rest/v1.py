@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from starlette.convertors import StringConvertor, register_url_convertor
 
 from app.codec import SIGNATURE, V1Request, are_large, parse_v1
 from app.control_plane import ControlPlane, ModelReader
 from app.data_plane import DataPlane, Lease, Outputs
-from app.errors import CohortError, InvalidInput, MethodNotAllowed, NotFound, quoted
+from app.errors import CohortError, InvalidInput, NotFound, quoted
 from app.rest.calls import JSON, Encoded, Headers, Read, Route, respond_to_call
 from app.rest.credentials import visible_to
 from app.rest.media import check_json
+from app.rest.methods import Routes
 from app.rest.predict import ErrorBody, version_headers
 from app.tensors import Arrays
 
@@ -210,18 +211,18 @@ def address(request: Request) -> Address:
     return Address.of_path(**request.path_params)
 
 
-class VerbConvertor(StringConvertor):
-    """A verb has no colon. Were it any string, a path of n colons would be matched in n² steps."""
+class NameConvertor(StringConvertor):
+    """A name has no colon. Were it any string, a path of n colons would be matched in n² steps."""
 
     regex = "[^/:]+"
 
 
-register_url_convertor("verb", VerbConvertor())
+register_url_convertor("name", NameConvertor())
 
 
-def v1_router(data: DataPlane, control: ControlPlane) -> APIRouter:
+def v1_router(data: DataPlane, control: ControlPlane) -> Routes:
     """The routes; each is there for a model, for a version and for a label of it."""
-    routes = APIRouter(tags=["TensorFlow Serving V1"])
+    routes = Routes(tags=["TensorFlow Serving V1"])
 
     async def predict(request: Request) -> Response:
         """Rows under `instances` are answered by `predictions`; columns, `inputs`, by `outputs`."""
@@ -231,22 +232,19 @@ def v1_router(data: DataPlane, control: ControlPlane) -> APIRouter:
         raise refuse_verb(request.path_params["verb"])
 
     async def show_status(request: Request) -> dict[str, Any]:
-        named = address(request)
-        if named.model.endswith(tuple(f":{verb}" for verb in VERBS)):
-            raise MethodNotAllowed("this address takes POST")
-        return model_status(control.seen_by(visible_to(request.scope)), named)
+        return model_status(control.seen_by(visible_to(request.scope)), address(request))
 
     async def show_metadata(request: Request) -> dict[str, Any]:
         seen = control.seen_by(visible_to(request.scope))
         return signature_metadata(seen, address(request))
 
-    for place in ("", "/versions/{version}", "/labels/{label}"):
-        path = f"/v1/models/{{model}}{place}"
+    for place in ("", "/versions/{version:name}", "/labels/{label:name}"):
+        path = f"/v1/models/{{model:name}}{place}"
         shown = "label" not in place  # the document cannot say which models have labels
         routes.post(f"{path}:predict", summary="Predict", include_in_schema=shown, **PREDICT)(
             predict
         )
-        routes.post(f"{path}:{{verb:verb}}", include_in_schema=False)(no_verb)
+        routes.post(f"{path}:{{verb:name}}", include_in_schema=False)(no_verb)
         routes.get(path, summary="States of versions", include_in_schema=shown)(show_status)
         routes.get(f"{path}/metadata", summary="The signature", include_in_schema=shown)(
             show_metadata

@@ -193,7 +193,7 @@ class HotProtocol(WatchedConnection):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header, and check whether it allows the fast path."""
         name = name.lower()
-        if name in reading.RELEVANT_HEADERS:
+        if name in self.hot.relevant_headers:
             if name == b"content-length":
                 self._length = int(value) if self._in_headers else 0  # no trailer
             elif name != b"accept-encoding" or reading.asks_for_compression(value):

@@ -17,6 +17,7 @@ from app.rest.calls import Route
 from app.rest.heads import HeadRules
 from app.rest.hot.addresses import Addresses
 from app.rest.hot.heads import HeadCache
+from app.rest.hot.reading import RELEVANT_HEADERS
 from app.rest.hot.turns import Turns
 
 MAX_ROUTES = 1024
@@ -37,6 +38,7 @@ Some are read because only reading shows that the caller disconnected.
 STATUS_LINE = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
+NOSNIFF = b"x-content-type-options: nosniff\r\n"
 JSON_LINE = b"content-type: application/json\r\n"
 
 Match = Callable[[str], Route | None]
@@ -103,6 +105,8 @@ class Hot:
     authority: Tells callers by their keys; None: callers need none.
     rules: What the head of every request must be; default: for any host.
     access_log: Takes a line for each response; default None: there is none.
+    cors: Whether pages of other origins may call: requests with an Origin are left to FastAPI;
+        default: not.
     """
 
     def __init__(
@@ -118,8 +122,10 @@ class Hot:
         authority: Authority | None = None,
         rules: HeadRules | None = None,
         access_log: AccessLog | None = None,
+        cors: bool = False,
     ) -> None:
         self.plane = plane
+        self.relevant_headers = RELEVANT_HEADERS | ({b"origin"} if cors else set())
         self.access_log = access_log
         self.authority = authority
         self.rules = rules or HeadRules()
@@ -173,9 +179,9 @@ class Hot:
         return b"%b%b%b\r\n" % (STATUS_LINE[status], self.default_headers(defaults), lines)
 
     def default_headers(self, headers: list[tuple[bytes, bytes]]) -> bytes:
-        """uvicorn's own headers as bytes, cached until they change (once a second)."""
+        """uvicorn's own headers and NOSNIFF as bytes, cached until they change (once a second)."""
         if self._defaults[0] is not headers:
-            lines = b"".join([name + b": " + value + b"\r\n" for name, value in headers])
+            lines = b"".join([name + b": " + value + b"\r\n" for name, value in headers]) + NOSNIFF
             self._defaults = (headers, lines)
             self._success_heads.clear()
         return self._defaults[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from app.control_plane import ControlPlane, ModelReader
 from app.open_inference import (
@@ -14,13 +14,13 @@ from app.open_inference import (
     server_metadata,
 )
 from app.rest.credentials import visible_to
-from app.rest.health import READ
 from app.rest.json_response import json_response
+from app.rest.methods import Routes
 
 
-def metadata_router(plane: ControlPlane) -> APIRouter:
+def metadata_router(plane: ControlPlane) -> Routes:
     """The routes, served from `plane`."""
-    routes = APIRouter()
+    routes = Routes()
 
     def seen(request: Request) -> ModelReader:
         return plane.seen_by(visible_to(request.scope))
@@ -29,12 +29,12 @@ def metadata_router(plane: ControlPlane) -> APIRouter:
     async def server() -> dict[str, Any]:
         return server_metadata()
 
-    @routes.api_route("/health/live", methods=READ, summary="Liveness")
+    @routes.get("/health/live", summary="Liveness")
     async def live() -> dict[str, bool]:
         plane.liveness().check()
         return {"live": True}
 
-    @routes.api_route("/health/ready", methods=READ, summary="Readiness")
+    @routes.get("/health/ready", summary="Readiness")
     async def ready(request: Request) -> dict[str, bool]:
         seen(request).readiness().check()
         return {"ready": True}
@@ -52,14 +52,12 @@ def metadata_router(plane: ControlPlane) -> APIRouter:
     async def version(request: Request, model: str, version: str) -> dict[str, Any]:
         return model_metadata(seen(request), model, version)
 
-    @routes.api_route("/models/{model}/ready", methods=READ, summary="Readiness of a model")
+    @routes.get("/models/{model}/ready", summary="Readiness of a model")
     async def model_ready(request: Request, model: str) -> dict[str, Any]:
         seen(request).ready(model)
         return {"name": model, "ready": True}
 
-    @routes.api_route(
-        "/models/{model}/versions/{version}/ready", methods=READ, summary="Readiness of a version"
-    )
+    @routes.get("/models/{model}/versions/{version}/ready", summary="Readiness of a version")
     async def version_ready(request: Request, model: str, version: str) -> dict[str, Any]:
         seen(request).ready(model, version)
         return {"name": model, "ready": True}
