@@ -111,7 +111,9 @@ def test_a_page_can_read_every_error(browser: httpx.Client) -> None:
         404: browser.post("/models/nobody/predict", json=ROW, headers=key),
         405: browser.get("/predict", headers=key),
         413: browser.post("/predict", content=b"x" * (2 << 20), headers=key),
-        415: browser.post("/predict", headers={**key, "content-type": "application/pdf"}),
+        415: browser.post(
+            "/v1/models/iris:predict", headers={**key, "content-type": "application/pdf"}
+        ),
         400: browser.post("/predict", content=b"{", headers=key),
     }
     for status, response in refused.items():
