@@ -174,9 +174,10 @@ def _named(
     """
     from app.errors import available, did_you_mean, quoted
     from app.repository import ConfigProblems, Problem
-    from app.rollouts import load_rollouts
+    from app.rollouts import find_misnamed, load_rollouts
 
     file = settings.rollouts.name
+    problems += find_misnamed(settings.rollouts)
     try:
         configs = load_rollouts(settings.rollouts)
     except ConfigProblems as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -84,8 +85,11 @@ def _plain(number: float) -> str:
 def _explain(details: ErrorDetails, file: str, kind_of_file: type) -> Problem:
     kind, location, value = details["type"], details["loc"], details["input"]
     if kind == "unexpected_keyword_argument":
-        known = _keys_at(kind_of_file, location[:-1])
-        return Problem(file, _dotted(location[:-1]), unknown_key(str(location[-1]), known))
+        key, known = str(location[-1]), _keys_at(kind_of_file, location[:-1])
+        elsewhere = [path for path in _paths(kind_of_file) if path[-1] == key]
+        hint = f"; did you mean {'.'.join(elsewhere[0])}?" if elsewhere else ""
+        sentence = f"unknown key {quoted(key)}{hint}" if hint else unknown_key(key, known)
+        return Problem(file, _dotted(location[:-1]), sentence)
     if kind == "invalid":
         return Problem(file, _dotted(location), details["msg"])
     if kind == "missing":
@@ -106,7 +110,26 @@ def _explain(details: ErrorDetails, file: str, kind_of_file: type) -> Problem:
         wanted = f"keys with values ({keys})" if keys else "keys with values"
     if wanted is None:
         return Problem(file, _dotted(location), details["msg"].replace("Input", "it"))
-    return Problem(file, _dotted(location), f"must be {wanted}, got {show(value)}")
+    return Problem(
+        file, _dotted(location), f"must be {wanted}, got {show(value)}{_fix(kind, value)}"
+    )
+
+
+def _fix(kind: str, value: object) -> str:
+    """How a value is written that was meant, where that is plain."""
+    if kind in {"tuple_type", "list_type"} and isinstance(value, str | int | float):
+        return f"; write [{str(value)[:80]}]"
+    if kind in {"int_type", "float_type"} and isinstance(value, str):
+        number = NUMBER.match(value)
+        if number is not None and number[1] == value:
+            return "; take the quotes away"
+        return (
+            "; write the number alone: the unit is in the key's name" if number is not None else ""
+        )
+    return ""
+
+
+NUMBER = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?) ?[A-Za-z%]{0,8}$")
 
 
 WANTED: Mapping[str, str] = {
@@ -132,6 +155,15 @@ def _keys_at(kind: Any, path: tuple[int | str, ...]) -> list[str]:
             kind = arguments[1] if isinstance(step, str) else arguments[0]
         kind = _unwrapped(kind)
     return [one.name for one in fields(kind)] if is_dataclass(kind) else []
+
+
+def _paths(kind: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The keys that a file may have, but for those below names that an operator chooses."""
+    kind = _unwrapped(kind)
+    if is_dataclass(kind):
+        for name, below in get_type_hints(kind, include_extras=True).items():
+            yield (*path, name)
+            yield from _paths(below, (*path, name))
 
 
 def _unwrapped(kind: Any) -> Any:

@@ -24,6 +24,12 @@ from itertools import islice
 from pathlib import Path
 
 from app.errors import MODEL_NAME, available, quoted
+from app.repository.misplaced import (
+    config_elsewhere,
+    model_in_version,
+    model_without_version,
+    models_beside,
+)
 from app.repository.model_config import CONFIG_FILE, ModelConfig, load_model_config
 from app.repository.version_files import NO_MODEL, stamp_files, why_no_model
 from app.repository.yaml_files import ConfigProblems, Problem
@@ -154,7 +160,7 @@ class _Scan:
         before = self._previous
         try:
             device = self._folder.stat().st_dev
-            folders = _folders(self._folder)
+            folders, files = _look_into(self._folder)
         except (OSError, ValueError) as error:
             return self._all_stay(_reason(error, self._folder))
         models: dict[str, FoundModel] = {}
@@ -167,6 +173,8 @@ class _Scan:
                 )
             elif (model := self._model(name, self._folder / name)) is not None:
                 models[name] = model
+        for file, sentence in models_beside(files):
+            self._say(file, sentence)
         if any(model.versions for model in models.values()):
             self._keep_for(self._quiet, models)
         elif before.models and before.device not in {None, device}:
@@ -234,7 +242,7 @@ class _Scan:
 
     def _model(self, name: str, folder: Path) -> FoundModel | None:
         try:
-            inside = _folders(folder)
+            inside, files = _look_into(folder)
         except OSError as error:
             self._say(name, _reason(error, folder))
             if (config := self._previous.configs.get(name)) is not None:
@@ -242,6 +250,8 @@ class _Scan:
             return self._previous.models.get(name)
         config = self._config(folder)
         self._problems += config.problems
+        for file, sentence in config_elsewhere(files):
+            self._say(f"{name}/{file}", sentence)
         versions: dict[int, Found] = {}
         for version in inside:
             if not VERSION_NUMBER.fullmatch(version):
@@ -250,8 +260,7 @@ class _Scan:
                 versions[int(version)] = found
         versions = dict(sorted(versions.items()))
         if not inside:
-            move = f"; move model.onnx to {name}/1/" if (folder / "model.onnx").is_file() else ""
-            self._say(name, f"has no version{move or f', such as {name}/1/model.onnx'}")
+            self._say(name, f"has no version{model_without_version(name, files)}")
         self._compare_wanted(name, config.config, versions)
         if not versions and name not in self._previous.models:
             return None
@@ -292,6 +301,7 @@ class _Scan:
                 return before
             folder = Path(path)
             problem = why_no_model(folder / "model.onnx")
+            hint = model_in_version(path) if problem == NO_MODEL else ""
         except OSError as error:
             self._say(f"{name}/{version}", _reason(error, Path(path)))
             return before
@@ -303,7 +313,7 @@ class _Scan:
             return before
         if problem:
             stays = before is not None and problem != NO_MODEL
-            sentence = f"{problem}; what was loaded before stays" if stays else problem
+            sentence = f"{problem}; what was loaded before stays" if stays else problem + hint
             self._say(f"{name}/{version}", sentence)
             return before if stays else None
         return Found(folder / "model.onnx", folder, stamp)
@@ -313,6 +323,8 @@ class _Scan:
 
 
 def _bad_number(name: str) -> str:
+    if named := re.fullmatch(r"[vV]\.?([1-9][0-9]{0,17})", name):
+        return f"a version's folder must be named by its number alone; rename it to {named[1]}"
     if re.fullmatch("0+[1-9][0-9]*", name):
         return f"a version must not have leading zeros; rename it to {name.lstrip('0')}"
     if name == "0":
@@ -320,12 +332,13 @@ def _bad_number(name: str) -> str:
     return "a version's folder must be named by its number, such as 1"
 
 
-def _folders(folder: Path) -> list[str]:
-    """The names of all in `folder` that may be a model or version, links followed, in order.
+def _look_into(folder: Path) -> tuple[list[str], list[str]]:
+    """The names of all in `folder` that may be a model or version, links followed, and of files.
 
-    A link to nothing or in a circle is kept: looking into it fails with the reason.
+    Each in order. A link to nothing or in a circle is kept: looking into it fails with the reason.
     """
-    found = []
+    found: list[str] = []
+    files: list[str] = []
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith(".") or entry.name in IGNORED_FOLDERS:
@@ -334,9 +347,8 @@ def _folders(folder: Path) -> list[str]:
                 is_ours = entry.is_dir() or not Path(entry.path).exists()
             except OSError:
                 is_ours = True
-            if is_ours:
-                found.append(entry.name)
-    return sorted(found)
+            (found if is_ours else files).append(entry.name)
+    return sorted(found), sorted(files)
 
 
 def _file_times(path: str) -> FileTimes | None:

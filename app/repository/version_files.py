@@ -21,6 +21,8 @@ def why_no_model(path: Path) -> str:
     except FileNotFoundError:
         return "its model.onnx is a broken link" if path.is_symlink() else NO_MODEL
     if not stat.S_ISREG(found.st_mode):
+        if (path / "saved_model.pb").exists():
+            return "its model.onnx is a TensorFlow SavedModel; convert it with tf2onnx"
         return "its model.onnx is not a file"
     if not os.access(path, os.R_OK):
         return "its model.onnx cannot be read: Permission denied"

@@ -118,6 +118,8 @@ def _explain_yaml(error: MarkedYAMLError) -> str:
     problem = str(error.problem or error.context or "cannot be understood").partition("\n")[0]
     if twice := re.match(r'found duplicate key "(.*?)"', problem):
         problem = f"duplicate key {quoted(twice[1])}"
+    if problem.startswith(r"found character '\t'"):
+        problem = "a tab; YAML is indented by spaces"
     mark = error.problem_mark or error.context_mark
     return f"line {mark.line + 1}: {problem.strip()}" if mark else problem.strip()
 

@@ -8,7 +8,7 @@ a process. `watcher` follows the file and the state folder, and has the guard ju
 second.
 """
 
-from app.rollouts.config import RolloutConfig, load_rollouts, parse_rollouts
+from app.rollouts.config import RolloutConfig, find_misnamed, load_rollouts, parse_rollouts
 from app.rollouts.decisions import Decision, Decisions, DecisionStore, Recorded
 from app.rollouts.events import (
     Compared,
@@ -52,6 +52,7 @@ __all__ = [
     "Shadow",
     "Sticky",
     "Variant",
+    "find_misnamed",
     "load_rollouts",
     "log_event",
     "parse_rollouts",

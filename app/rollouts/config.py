@@ -209,6 +209,14 @@ def load_rollouts(path: Path) -> Mapping[str, RolloutConfig]:
     return {} if text is None else parse_rollouts(text, path.name)
 
 
+def find_misnamed(path: Path) -> tuple[Problem, ...]:
+    """Name a file that is there in place of the one at `path`, under YAML's other ending."""
+    other = path.with_suffix({".yaml": ".yml", ".yml": ".yaml"}.get(path.suffix, path.suffix))
+    if path.exists() or not other.is_file():
+        return ()
+    return (Problem(other.name, "", f"is not read; rename it to {path.name}"),)
+
+
 def parse_rollouts(text: str, file: str) -> Mapping[str, RolloutConfig]:
     """Read the text of a rollouts file, called `file` in messages. Raises ConfigProblems."""
     tree = parse_yaml(text, file)

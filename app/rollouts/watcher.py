@@ -12,7 +12,7 @@ from typing import NamedTuple, get_args
 import structlog
 
 from app.repository import NEVER_SEEN, ConfigProblems, Problem, log_problems, settled_stamp
-from app.rollouts.config import RolloutConfig, load_rollouts
+from app.rollouts.config import RolloutConfig, find_misnamed, load_rollouts
 from app.rollouts.decisions import (
     NO_RAMPS,
     Decision,
@@ -103,6 +103,8 @@ class RolloutWatcher:
         """Follow the file, if it has changed and is no longer being written."""
         stamp = await settled_stamp(self._path, self._stamp_seen)
         if stamp == self._stamp_seen:
+            if stamp is None and self._file_problems:
+                self._file_problems = await asyncio.to_thread(find_misnamed, self._path)
             return
         try:
             configs = await asyncio.to_thread(load_rollouts, self._path)
@@ -113,6 +115,8 @@ class RolloutWatcher:
         await self.sync()  # a version that enters may be rolled back already
         self._stamp_seen = stamp
         self._follow(configs)
+        if stamp is None and (misnamed := await asyncio.to_thread(find_misnamed, self._path)):
+            self._refuse(misnamed)
 
     def _refuse(self, problems: tuple[Problem, ...]) -> None:
         self._file_problems = problems

@@ -7,6 +7,7 @@ helps with C++ signatures, source files and paths of this machine.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from app.errors import CohortError, InferenceFailed, RunRefused
 from app.session.runtime import ORT_VERSION, ort
@@ -56,6 +57,24 @@ _NOISE = (
 _OPSET = re.compile(
     r"Opset (\d+) is under development.*support for domain (\S+) is till opset (\d+)", re.DOTALL
 )
+_IR = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
+_UNREGISTERED = re.compile(r"([^\s:]*):([^\s:]+)\(-?\d+\) is not a registered function/op")
+_NO_OPERATOR = re.compile(
+    r'In Node, \(".*?", (\S+), "(.*?)", -?\d+\).*'
+    r"No Op registered for \S+ with domain_version of (\d+)"
+)
+_NO_OPSET = re.compile(r"No opset import for domain '(.*?)'")
+_NO_KERNEL = re.compile(r"Could not find an implementation for (\S+?)\((\d+)\) node")
+
+NEWEST_ONNX_BY_IR: Mapping[int, str] = {10: "1.17", 11: "1.18", 12: "1.19", 13: "1.21"}
+NEWEST_ONNX_BY_OPSET: Mapping[int, str] = {
+    22: "1.17",
+    23: "1.18",
+    24: "1.19",
+    25: "1.20",
+    26: "1.21",
+}
+"""The last releases of onnx that write so much at most."""
 _STATUS = "Status Message: "
 _SOURCE = re.compile(r"(?:\S*/)?[\w.]+\.(?:cc|cpp|cxx|h|hpp|cu|cuh):\d+,? ")
 _PATH = re.compile(r"""(?:(?<=["'(\s=:])|^)(?:[A-Za-z]:[\\/]|/)[^\s"',;:)]*""")
@@ -66,11 +85,8 @@ _LONGEST = 600
 def sentence(text: str) -> str:
     """`text`, an error of the runtime's, without paths and C++."""
     text = text[text.rfind(_STATUS) + len(_STATUS) :] if _STATUS in text else text
-    if opset := _OPSET.search(text):
-        version, domain, latest = opset.groups()
-        return (
-            f"it uses opset {version} of {domain}; ONNX Runtime {ORT_VERSION} takes up to {latest}"
-        )
+    if hint := _too_new(text) or _unknown_operator(text):
+        return hint
     for noise in _NOISE:
         text = noise.sub("", text)
     while source := _SOURCE.search(text):
@@ -78,6 +94,62 @@ def sentence(text: str) -> str:
     text = _PATH.sub(lambda found: _last_part(found.group()), text)
     text = " ".join(_ADDRESS.sub("…", text).split()).strip(" .:;")
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+def _too_new(text: str) -> str:
+    """What to do about a model that this runtime is too old for; "" where `text` says another."""
+    if ir := _IR.search(text):
+        version, latest = ir.groups()
+        onnx = NEWEST_ONNX_BY_IR.get(int(latest))
+        older = f"save it with onnx {onnx} or older, or " if onnx else ""
+        return (
+            f"it has IR version {version}; ONNX Runtime {ORT_VERSION} takes up to {latest}: {older}"
+            f"set model.ir_version = {latest} before onnx.save"
+        )
+    if opset := _OPSET.search(text):
+        version, domain, latest = opset.groups()
+        onnx = NEWEST_ONNX_BY_OPSET.get(int(latest)) if domain == "ai.onnx" else None
+        older = f", or with onnx {onnx} or older" if onnx else ""
+        return (
+            f"it uses opset {version} of {domain}; ONNX Runtime {ORT_VERSION} takes up to {latest}"
+            ": export it for that (opset_version of torch.onnx.export, target_opset of skl2onnx "
+            f"and onnxmltools){older}"
+        )
+    return ""
+
+
+_OWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
+
+
+def _unknown_operator(text: str) -> str:
+    """What to do about an operator that the runtime does not have; "" where `text` says another."""
+    opset = ""
+    if found := _UNREGISTERED.search(text):
+        domain, operator = found.groups()
+    elif found := _NO_OPERATOR.search(text):
+        operator, domain, opset = found.groups()
+    elif found := _NO_OPSET.search(text):
+        return f"a node is of the domain {found[1]!r}, for which the model names no opset"
+    elif found := _NO_KERNEL.search(text):
+        return (
+            f"ONNX Runtime {ORT_VERSION} has no implementation of the operator {found[1]} (opset "
+            f"{found[2]}) here for the datatypes that the model gives it: export it with others, "
+            "such as float32, or for another opset"
+        )
+    else:
+        return ""
+    domain = domain or "ai.onnx"
+    if domain in _OWN_DOMAINS:
+        in_opset = f" in opset {opset}" if opset else ""
+        return (
+            f"its operator {operator} is none of {domain}'s{in_opset} that ONNX Runtime "
+            f"{ORT_VERSION} knows: is its name right? Else export it for another opset"
+        )
+    return (
+        f"its operator {operator} of the domain {domain} is not ONNX Runtime's own: name the "
+        "library that has it in config.yaml, session.custom_op_libraries, and its folder in "
+        "COHORT_CUSTOM_OPS"
+    )
 
 
 def _without_function(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from errno import ENOENT
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import structlog
 from app.errors import LoadFailed
 from app.session.class_maps import Classes, read_class_maps
 from app.session.digests import Digests, Stamp, stamp
+from app.session.file_kinds import recognize
 from app.session.graphs import read_graphs
 from app.session.private_copy import PrivateCopy, copy_privately, read_content
 from app.session.processor import available_memory
@@ -189,4 +191,11 @@ def _read(path: Path, rules: ModelRules) -> tuple[ModelFile, str, Mapping[str, C
     except OSError as error:
         raise LoadFailed(f"{path.name} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise LoadFailed(f"{path.name} is not an ONNX model, or is truncated: {error}") from error
+        raise LoadFailed(f"{path.name} is {_why_no_model(path, error)}") from error
+
+
+def _why_no_model(path: Path, error: Exception) -> str:
+    with suppress(OSError):
+        if kind := recognize(path):
+            return kind
+    return f"not an ONNX model, or is truncated: {error}"

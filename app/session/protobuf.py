@@ -105,12 +105,7 @@ def read_model(path: Path) -> ModelFile:
         size = path.stat().st_size
         if size == 0:
             raise ValueError("the file is empty")
-        if file.read(len(_LFS)) == _LFS:
-            raise ValueError("it is a Git LFS pointer; `git lfs pull` fetches the model")
         return parse_model(FileSlice(file, 0, size))
-
-
-_LFS = b"version https://git-lfs"
 
 
 def parse_model(model: MessageBytes) -> ModelFile:

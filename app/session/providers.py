@@ -41,7 +41,19 @@ _ALIASES = {
     "onednn": "dnnl",
     "ov": "openvino",
 }
-_MEANT = {"gpu": "cuda", "intel": "openvino", "mps": "coreml", "metal": "coreml"}
+
+# What people write for hardware whose provider has another name.
+_MEANT = {
+    "gpu": "cuda",
+    "mps": "coreml",
+    "metal": "coreml",
+    "apple": "coreml",
+    "amd": "migraphx",
+    "directx": "directml",
+    "intel": "openvino",
+    "npu": "openvino",
+    "mkldnn": "dnnl",
+}
 
 
 def _short(stem: str) -> str:

@@ -76,6 +76,12 @@ def check_model_file(path: Path) -> None:
         raise LoadFailed(f"{path.name} is not a file")
 
 
+def _renamed(model: Path, location: str) -> str:
+    """A file that may be what is missing, given another name to match the model's."""
+    name = f"{model.name}{Path(location).suffix}"
+    return f" ({name} is there: rename it)" if (model.parent / name).is_file() else ""
+
+
 def check_external(model: Path, location: str) -> None:
     """Raise LoadFailed unless the weights at `location` are a file in the folder of `model`.
 
@@ -97,7 +103,10 @@ def check_external(model: Path, location: str) -> None:
     if not inside:
         raise LoadFailed(f"its external data {location!r} is a link out of the version's folder")
     if found is None:
-        raise LoadFailed(f"its external data {location!r} is missing")
+        raise LoadFailed(
+            f"its external data {location!r} is missing: copy that file, under this name, beside "
+            f"{model.name}{_renamed(model, location)}"
+        )
     if found.st_nlink > 1 and found.st_uid != owner:
         raise LoadFailed(
             f"its external data {location!r} is a hard link to a file of another owner than "

@@ -79,7 +79,7 @@ def test_an_entry_says_what_its_key_may() -> None:
         ("admin: yes", "[0].admin: must be true or false, got the string 'yes'"),
         ("certificate: ' web'", "[0].certificate: ' web' is not a name that a certificate has"),
         ("certificate: ''", "[0].certificate: '' is not a name that a certificate has"),
-        ("models: iris", "[0].models: must be a list, got the string 'iris'"),
+        ("models: iris", "[0].models: must be a list, got the string 'iris'; write [iris]"),
         (
             "models: ['*']",
             "[0].models: '*' is not a model's name; leave 'models' out for all",

@@ -93,7 +93,9 @@ def test_all_problems_come_at_once() -> None:
         timeout_ms: .inf
     """)
     assert found["batching"] == "unknown key 'max_batchsize'; did you mean 'max_batch_size'?"
-    assert found["batching.max_queue_size"] == "must be a whole number, got the string '32'"
+    assert found["batching.max_queue_size"] == (
+        "must be a whole number, got the string '32'; take the quotes away"
+    )
     assert found["batching.max_batch_size"].startswith("must be from 1 to")
     assert "prefer, require, require_all" in found["provider_policy"]
     assert "did you mean 'cuda'?" in found["providers[1]"]
@@ -124,6 +126,27 @@ def test_error_names_file_key_and_remedy() -> None:
         "iris/config.yaml: unknown key 'warmup'; did you mean 'warm_up'?",
     ]
     assert (caught.value.file, caught.value.key) == (FILE, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "max_batch_size: 8",
+            "unknown key 'max_batch_size'; did you mean batching.max_batch_size?",
+        ),
+        ("batching: {timeout_ms: 8}", "unknown key 'timeout_ms'; did you mean timeout_ms?"),
+        ("providers: cpu", "must be a list, got the string 'cpu'; write [cpu]"),
+        ("providers: [gpu]", "'gpu' is not an execution provider; did you mean 'cuda'?"),
+        ("providers: [MPS]", "'MPS' is not an execution provider; did you mean 'coreml'?"),
+        ("timeout_ms: 30s", "write the number alone: the unit is in the key's name"),
+        ("batching:\n\ttrust: true", "line 2: a tab; YAML is indented by spaces"),
+    ],
+)
+def test_a_common_mistake_is_told_with_what_was_meant(text: str, said: str) -> None:
+    """A key one level off, a unit, a scalar for a list, other names of hardware."""
+    (problem,) = problems(text).values()
+    assert problem.endswith(said)
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,70 @@ def test_model_without_versions_says_where_to_put_one(models: Path) -> None:
     assert found["digits"] == "has no version, such as digits/1/model.onnx"
 
 
+@pytest.mark.parametrize(
+    ("there", "where", "said"),
+    [
+        ("mine.onnx", "mine.onnx", "is not looked for here; move it to mine/1/model.onnx"),
+        ("model.onnx", "model.onnx", "is not looked for here; move it to <name>/1/model.onnx"),
+        ("mine/mine.onnx", "mine", "has no version; move mine.onnx to mine/1/model.onnx"),
+        (
+            "1/model.onnx",
+            "1",
+            "has no version; move model.onnx to 1/1/model.onnx, or, if this is a version of a "
+            "model, let COHORT_MODELS name the folder above",
+        ),
+        ("mine/1/mine.onnx", "mine/1", "has no model.onnx; rename mine.onnx to model.onnx"),
+        ("mine/1/Model.ONNX", "mine/1", "has no model.onnx; rename Model.ONNX to model.onnx"),
+        (
+            "mine/1/mine/model.onnx",
+            "mine/1",
+            "has no model.onnx; move what is in mine/ one folder up",
+        ),
+        ("mine/1/model.pt", "mine/1", "has no model.onnx; export model.pt to ONNX"),
+        (
+            "mine/1/model.onnx/saved_model.pb",
+            "mine/1",
+            "its model.onnx is a TensorFlow SavedModel; convert it with tf2onnx",
+        ),
+        (
+            "mine/v2/model.onnx",
+            "mine/v2",
+            "a version's folder must be named by its number alone; rename it to 2",
+        ),
+    ],
+)
+def test_a_model_in_another_place_is_named_with_its_own(
+    models: Path, there: str, where: str, said: str
+) -> None:
+    """Whatever a newcomer may have thought."""
+    (models / there).parent.mkdir(parents=True, exist_ok=True)
+    (models / there).write_bytes(b"model")
+    assert told(now(models))[where] == said
+
+
+def test_of_many_models_in_another_place_some_are_named(models: Path) -> None:
+    """Ten thousand files do not make ten thousand problems, and two in a version are both named."""
+    for number in range(20):
+        (models / f"m{number}.onnx").touch()
+    for name in ("a.onnx", "b.onnx"):
+        put(models, "mine/1").rename(models / "mine/1" / name)
+    found = told(now(models))
+    assert len(found) == 9
+    assert found["mine/1"] == "has no model.onnx; rename one of a.onnx, b.onnx to model.onnx"
+
+
+@pytest.mark.parametrize("name", ["config.yml", "Config.yaml", "config.yaml.txt"])
+def test_a_config_by_another_name_is_named(models: Path, name: str) -> None:
+    """The model is served without it; where there is a config.yaml, that is meant."""
+    put(models, "iris/1")
+    (models / "iris" / name).write_text("versions: all")
+    found = now(models)
+    assert told(found) == {f"iris/{name}": "is not read; rename it to config.yaml"}
+    assert versions(found) == {"iris": [1]}
+    (models / "iris" / "config.yaml").touch()
+    assert told(now(models)) == {}
+
+
 def test_config_is_read_and_its_problems_told(models: Path) -> None:
     """A model whose config never could be read has none."""
     put(models, "iris/1")

@@ -83,6 +83,21 @@ async def test_a_server_without_the_file_serves(replica: Replica) -> None:
     assert "m: must be keys with values" in broken.watcher.loading_reason()
 
 
+async def test_a_file_under_the_other_ending_is_named_until_it_is_renamed(
+    replica: Replica,
+) -> None:
+    """The server serves meanwhile, without a rollout."""
+    other = replica.file.with_suffix(".yml")
+    other.write_text(ONE)
+    await replica.watcher.check_file()
+    assert replica.watcher.initialized
+    named = ["rollouts.yml: is not read; rename it to rollouts.yaml"]
+    assert replica.watcher.problems(settled=False) == named
+    other.unlink()
+    await replica.watcher.check_file()
+    assert replica.watcher.problems(settled=False) == []
+
+
 async def test_a_file_that_is_still_being_written_is_waited_for(replica: Replica) -> None:
     """Its first half may be a rollout, too, and would end what was decided."""
     replica.file.write_text(ONE)
