@@ -206,9 +206,10 @@ def setting_rows() -> list[Row]:
 
 
 def setting_examples() -> dict[str, str]:
-    """An example for each setting, by its variable."""
+    """An example for each setting, by its variable; "" where there is none, which a test finds."""
     lines = (EXAMPLES / "settings.env").read_text(encoding="utf-8").splitlines()
-    return dict(line.split("=", 1) for line in lines)
+    given = dict(line.split("=", 1) for line in lines)
+    return {variable(name): given.pop(variable(name), "") for name in Settings.model_fields} | given
 
 
 def _setting(name: str, node: Schema, text: str, example: str) -> Row:
