@@ -411,6 +411,19 @@ def decoded_image() -> onnx.ModelProto:
     return model
 
 
+def people(shape: Shape) -> onnx.ModelProto:
+    """`name` BYTES, `age` INT64 → `same` = name and `older` = age + 1, all of one shape."""
+    return _model(
+        [
+            helper.make_node("Identity", ["name"], ["same"]),
+            helper.make_node("Add", ["age", "one"], ["older"]),
+        ],
+        [_tensor("name", "BYTES", shape), _tensor("age", "INT64", shape)],
+        [_tensor("same", "BYTES", shape), _tensor("older", "INT64", shape)],
+        [_weight("one", np.int64(1))],
+    )
+
+
 def variable_length(*, words: int = 50, width: int = 6, seed: int = 0) -> onnx.ModelProto:
     """`input_ids` INT64 [N, L] → `embedding` FP32 [N, width]: the mean of the words' vectors.
 

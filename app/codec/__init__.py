@@ -20,7 +20,7 @@ from app.codec.predict_response import (
     encode_simple,
 )
 from app.codec.rows import LONGEST_BODY, is_coalescible, pack_rows, read_row, write_rows
-from app.codec.v1 import SIGNATURE, V1Request, parse_v1
+from app.codec.v1 import SIGNATURE, V1Request, encode_predictions, parse_v1
 from app.codec.varints import pack_values, unpack_values
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "decode_inputs",
     "decode_tensor",
     "encode_prediction",
+    "encode_predictions",
     "encode_simple",
     "encode_tensor",
     "from_bytes",

@@ -66,17 +66,29 @@ class V1Request:
 
     def encode(self, outputs: Mapping[str, Array]) -> bytes:
         """Write the response. Raises InferenceFailed for an output that JSON cannot carry."""
-        written = {name: _written(name, array) for name, array in outputs.items()}
-        parts = LongParts()
-        if self._rows:
-            _check_by_row(outputs)
-        if len(written) == 1:
-            values = parts.put(next(iter(written.values())))
-        elif self._rows:
-            values = parts.put_rows(_by_row(written))
-        else:
-            values = {name: parts.put(one) for name, one in written.items()}
-        return parts.dump({"predictions" if self._rows else "outputs": values})
+        key = "predictions" if self._rows else "outputs"
+        return encode_predictions(outputs, rows=self._rows, key=key)
+
+
+def encode_predictions(
+    outputs: Mapping[str, Array], *, rows: bool, key: str = "predictions"
+) -> bytes:
+    """Write a response with `outputs` under a key, by row or by output, the only one without name.
+
+    Raises InferenceFailed for an output that JSON cannot carry, InvalidInput for outputs without
+    rows where `rows`.
+    """
+    written = {name: _written(name, array) for name, array in outputs.items()}
+    parts = LongParts()
+    if rows:
+        _check_by_row(outputs)
+    if len(written) == 1:
+        values = parts.put(next(iter(written.values())))
+    elif rows:
+        values = parts.put_rows(_by_row(written))
+    else:
+        values = {name: parts.put(one) for name, one in written.items()}
+    return parts.dump({key: values})
 
 
 def parse_v1(body: bytes) -> V1Request:

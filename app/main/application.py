@@ -21,6 +21,7 @@ from app.rest.cors import OtherOrigins
 from app.rest.errors import install_error_handlers, respond_to_bug
 from app.rest.heads import CheckedHeads
 from app.rest.health import health_router
+from app.rest.invocations import invocations_router
 from app.rest.limits import BodyLimit, CloseWhenDraining
 from app.rest.log_lines import LogLines
 from app.rest.models import models_router
@@ -85,6 +86,7 @@ def create_app(
     app.include_router(front_router(service.control_plane))
     app.include_router(health_router(service.control_plane))  # first: routes are tried in order
     app.include_router(predict_router(service.data_plane))
+    app.include_router(invocations_router(service.data_plane, service.control_plane))
     app.include_router(v1_router(service.data_plane, service.control_plane))
     app.include_router(
         v2_router(service.data_plane, service.control_plane, authority=service.authority)

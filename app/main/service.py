@@ -38,6 +38,7 @@ from app.registry import (
 from app.repository import ModelConfig
 from app.rest.heads import HeadRules
 from app.rest.hot import Hot
+from app.rest.invocations import match_invocations
 from app.rest.predict import match_predict
 from app.rest.tls import Handshakes
 from app.rest.v1 import match_v1
@@ -192,7 +193,7 @@ class Service:
         self.head_rules = HeadRules(settings.hosts, settings.cors_origins)
         self.hot = Hot(
             self.data_plane,
-            matches=(match_predict, match_infer, match_v1),
+            matches=(match_predict, match_infer, match_v1, match_invocations),
             max_body=settings.max_body_mb * 2**20,
             keep_alive=settings.keep_alive_seconds,
             max_connections=settings.max_connections or self.connections.http,

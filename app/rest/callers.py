@@ -20,6 +20,7 @@ OPEN_PATHS = frozenset(
         "/health",
         "/health/live",
         "/health/ready",
+        "/ping",
         "/metrics",  # which may need a key of its own
         "/openapi.json",
         "/v2/health/live",

@@ -32,7 +32,14 @@ ONCE = (
 """Headers that say one thing: of two, a proxy may go by the other."""
 
 HEALTH_PATHS = frozenset(
-    {b"/health", b"/health/live", b"/health/ready", b"/v2/health/live", b"/v2/health/ready"}
+    {
+        b"/health",
+        b"/health/live",
+        b"/health/ready",
+        b"/ping",
+        b"/v2/health/live",
+        b"/v2/health/ready",
+    }
 )
 """Answered for any host: balancers and orchestrators ask by address."""
 

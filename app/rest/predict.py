@@ -26,7 +26,7 @@ from app.data_plane import DataPlane, Lease, Outputs
 from app.errors import InvalidInput, UnsupportedMedia, quoted, quoted_names
 from app.rest.calls import JSON, Encoded, Headers, Read, Route, is_large, respond_to_call
 from app.rest.media import FORM, asks_for_npy, is_json, media_type
-from app.tensors import BY_NAME, Arrays, TensorSpec
+from app.tensors import BY_NAME, Array, Arrays, TensorSpec
 
 FORM_AT_ONCE = 8192
 """Bytes of a form that are read on the event loop: a millisecond, if they are all parts."""
@@ -65,17 +65,24 @@ class PredictCall(PredictRequest):
 
     def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
         """Write the response. Raises where an output cannot be written as it was asked for."""
-        served = lease.served
         if self.as_npy:
             return Encoded(write_npy(outputs[self._positions[0]]), version_headers(lease, NPY))
-        specs = served.outputs
+        return self.write(lease, outputs)
+
+    def by_name(self, lease: Lease, outputs: Outputs) -> Mapping[str, Array]:
+        """The outputs that were asked for."""
+        specs = lease.served.outputs
+        return {specs[position].name: outputs[position] for position in self._positions}
+
+    def write(self, lease: Lease, outputs: Outputs) -> Encoded:
+        """Write the response in JSON. Raises InferenceFailed for an output JSON cannot carry."""
         write = encode_simple if self.single else encode_prediction
         body = write(
-            model=served.model,
-            version=served.version,
+            model=lease.model,
+            version=lease.version,
             variant=lease.variant or None,
             id=self.id,
-            outputs={specs[position].name: outputs[position] for position in self._positions},
+            outputs=self.by_name(lease, outputs),
             inference_time=lease.seconds,
         )
         return Encoded(body, JSON)
@@ -126,10 +133,14 @@ def predict_route(
     model: str | None = None,
     version: str | None = None,
     query: Mapping[str, str] = MappingProxyType({}),
+    *,
+    parser: Callable[[Headers], Callable[[bytes], PredictCall]] | None = None,
 ) -> Route:
-    """How bodies are read at the path of `model` and `version`, or at /predict.
+    """How bodies are read at a path.
 
-    `query` says what a body that is a file cannot: model, version, outputs, id and timeout_ms.
+    model, version: What the path names; default None: nothing.
+    query: Says what a body that is a file cannot: model, version, outputs, id and timeout_ms.
+    parser: Gives what makes a call of a body, by its headers; default None: as at /predict.
     """
 
     def from_document(document: object, body: bytes) -> PredictCall:
@@ -145,7 +156,7 @@ def predict_route(
         return call
 
     def reader(headers: Headers) -> Read:
-        parse = body_parser(headers)
+        parse = (parser or body_parser)(headers)
         as_npy = asks_for_npy(headers)
 
         def read(body: bytes) -> PredictCall:
@@ -155,22 +166,28 @@ def predict_route(
 
         return read
 
-    document = from_document if version is None and not query else None
+    document = from_document if version is None and not query and parser is None else None
     known = query.get("model") if model is None else model
     return Route(known, reader, document, version, takes_long)
 
 
 def body_parser(headers: Headers) -> Callable[[bytes], PredictCall]:
     """What makes a call of a body, by its media type. Raises UnsupportedMedia."""
-    media = media_type(headers)
-    if is_json(media):
+    if is_json(media_type(headers)):
         return PredictCall.parse
+    read = file_parser(headers)
+    return lambda body: FilesCall(read(body))
+
+
+def file_parser(headers: Headers) -> Callable[[bytes], list[File]]:
+    """What makes files of a body, by its media type. Raises UnsupportedMedia."""
+    media = media_type(headers)
     if media == FORM:
         content_type = headers.get("content-type") or ""
-        return lambda body: FilesCall(form_files(split_parts(body, content_type)))
+        return lambda body: form_files(split_parts(body, content_type))
     if media.startswith("multipart/"):
         raise UnsupportedMedia(f"this route takes multipart/form-data, not {quoted(media)}")
-    return lambda body: FilesCall(whole_body(body, media))
+    return lambda body: whole_body(body, media)
 
 
 def takes_long(headers: Headers, body: bytes) -> bool:
@@ -229,10 +246,7 @@ def predict_router(plane: DataPlane) -> APIRouter:
     """The routes, served from `plane`."""
     routes = APIRouter(tags=["predict"])
     document: dict[str, Any] = {
-        "responses": {
-            200: {"model": PredictResponseBody},
-            **{status: {"model": ErrorBody} for status in (400, 404, 413, 415, 429, 500, 503, 504)},
-        },
+        "responses": {200: {"model": PredictResponseBody}, **ERRORS},
         "openapi_extra": {
             "requestBody": {
                 "required": True,
@@ -301,3 +315,8 @@ class ErrorBody(BaseModel):
 
     error: str
     code: str
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody} for status in (400, 404, 413, 415, 429, 500, 503, 504)
+}

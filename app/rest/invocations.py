@@ -1,0 +1,198 @@
+"""`POST /invocations` and `GET /ping`, as clients of MLflow and SageMaker send them.
+
+https://mlflow.org/docs/latest/ml/deployment/deploy-model-locally/
+https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-inference-code.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from fastapi import Request, Response
+
+from app.codec import V1Request, encode_predictions, parse_json
+from app.codec.csv_table import CSV_WORK, read_csv
+from app.codec.files import File
+from app.codec.json_tensors import shown
+from app.codec.long_json import LongList
+from app.codec.tables import CELL_WORK, Table, table_of
+from app.control_plane import ControlPlane
+from app.data_plane import DataPlane, Lease, Outputs
+from app.errors import InvalidInput, available, quoted
+from app.rest.calls import JSON, Encoded, Headers, Route, respond_to_call
+from app.rest.credentials import visible_to
+from app.rest.media import is_json, media_type
+from app.rest.methods import Routes
+from app.rest.predict import ERRORS, FilesCall, PredictCall, file_parser, predict_route
+from app.tensors import Arrays, TensorSpec
+
+KEYS = ("dataframe_split", "dataframe_records", "inputs", "instances")
+
+
+class _Predictions(PredictCall):
+    """A call that is answered as MLflow answers: `{"predictions": …}`, by row or by output."""
+
+    by_row = False
+
+    def write(self, lease: Lease, outputs: Outputs) -> Encoded:
+        """Write the response. Raises where an output cannot be written in JSON."""
+        named = self.by_name(lease, outputs)
+        return Encoded(encode_predictions(named, rows=self.by_row), JSON)
+
+
+class TableCall(_Predictions):
+    """A call whose body is rows, in JSON or CSV.
+
+    read: Makes arrays of them.
+    work: How long that takes, as bytes of JSON do.
+    by_row: Whether its response is by row.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Sequence[TensorSpec]], Arrays],
+        work: int,
+        *,
+        by_row: bool = True,
+        parameters: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        super().__init__({})
+        self._decode_rows = read
+        self._work = work
+        self.by_row = by_row
+        self.parameters = parameters
+
+    def decode_work(self, lease: Lease) -> int:
+        """How long making arrays takes."""
+        return self._work
+
+    def read_inputs(self, specs: Sequence[TensorSpec]) -> Arrays:
+        """Make arrays of the rows. Raises InvalidInput."""
+        return self._decode_rows(specs)
+
+
+class FilePredictions(_Predictions, FilesCall):
+    """A call whose inputs are files."""
+
+
+def body_call(body: bytes) -> TableCall:
+    """Read a JSON body. Raises InvalidInput."""
+    document = parse_json(body)
+    if isinstance(document, list | LongList):  # SageMaker's clients send bare rows
+        document = {"instances": document}
+    if not isinstance(document, dict):
+        raise InvalidInput(f"the body must be a JSON object, got {shown(document)}")
+    given = [key for key in KEYS if key in document]
+    if len(given) != 1:
+        raise InvalidInput(f"the body must have exactly one of {', '.join(map(quoted, KEYS))}")
+    unknown = document.keys() - {*KEYS, "params", "signature_name"}
+    if unknown:
+        raise InvalidInput(f"unknown key {quoted(min(unknown))} in the body{available(KEYS)}")
+    parameters = document.get("params") or {}
+    if not isinstance(parameters, dict):
+        raise InvalidInput(f"'params' must be an object, got {shown(parameters)}")
+    key = given[0]
+    value = document[key]
+    if key == "inputs":
+        read = V1Request(value, rows=False).decode
+        return TableCall(read, 0, by_row=False, parameters=parameters)
+    if key == "instances":
+        if not isinstance(value, list | LongList) or value == []:
+            raise InvalidInput(f"'instances' must be a list of rows, got {shown(value)}")
+        return TableCall(V1Request(value, rows=True).decode, 0, parameters=parameters)
+    table: Table = table_of(document, key)
+    return TableCall(table.decode, CELL_WORK * len(body), parameters=parameters)
+
+
+def csv_call(body: bytes, *, header: bool | None) -> TableCall:
+    """A call whose body is CSV, which is read once the model is known."""
+    return TableCall(lambda specs: read_csv(body, specs, header=header), CSV_WORK * len(body))
+
+
+def invocation_parser(headers: Headers) -> Callable[[bytes], PredictCall]:
+    """What makes a call of a body, by its media type. Raises UnsupportedMedia."""
+    media = media_type(headers)
+    if is_json(media):
+        return body_call
+    if media == "text/csv":
+        content_type = (headers.get("content-type") or "").lower().replace(" ", "")
+        header = True if ";header=present" in content_type else None
+        header = False if ";header=absent" in content_type else header
+        return lambda body: csv_call(body, header=header)
+    read = file_parser(headers)
+
+    def call(body: bytes) -> PredictCall:
+        files: Sequence[File] = read(body)
+        return FilePredictions(files)
+
+    return call
+
+
+def match_invocations(path: str) -> Route | None:
+    """The route of /invocations; None for any other path."""
+    return predict_route(parser=invocation_parser) if path == "/invocations" else None
+
+
+def invocations_router(data: DataPlane, control: ControlPlane) -> Routes:
+    """The routes, served from the planes."""
+    routes = Routes(tags=["MLflow and SageMaker"])
+
+    @routes.post(
+        "/invocations",
+        summary="Predict, as MLflow and SageMaker ask",
+        responses={200: {"description": "The response", "content": PREDICTIONS}, **ERRORS},
+        openapi_extra={"requestBody": {"required": True, "content": BODY}},
+    )
+    async def invoke(request: Request) -> Response:
+        """The only model answers, or the default, or the one of `?model=`."""
+        route = predict_route(query=request.query_params, parser=invocation_parser)
+        return await respond_to_call(data, request, route)
+
+    @routes.get("/ping", summary="Readiness, as SageMaker asks")
+    async def ping(request: Request) -> dict[str, str]:
+        """As /health/ready."""
+        control.seen_by(visible_to(request.scope)).readiness().check()
+        return {"status": "ready"}
+
+    return routes
+
+
+PREDICTIONS: dict[str, Any] = {
+    "application/json": {
+        "schema": {
+            "type": "object",
+            "properties": {"predictions": {}},
+            "required": ["predictions"],
+            "additionalProperties": False,
+        }
+    }
+}
+BODY: dict[str, Any] = {
+    "application/json": {
+        "schema": {
+            "type": "object",
+            "properties": {
+                "dataframe_split": {
+                    "type": "object",
+                    "properties": {
+                        "columns": {"type": "array", "items": {"type": "string"}},
+                        "data": {"type": "array", "items": {"type": "array"}, "minItems": 1},
+                    },
+                    "required": ["data"],
+                },
+                "dataframe_records": {
+                    "type": "array",
+                    "items": {"type": "object"},
+                    "minItems": 1,
+                },
+                "inputs": {},
+                "instances": {"type": "array", "minItems": 1},
+                "params": {"type": "object"},
+            },
+            "oneOf": [{"required": [key]} for key in KEYS],
+        },
+    },
+    "text/csv": {"schema": {"type": "string"}},
+}

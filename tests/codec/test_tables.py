@@ -1,0 +1,117 @@
+"""Tables in CSV and JSON, as a model's inputs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from contextlib import suppress
+from time import process_time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.codec import parse_json
+from app.codec.csv_table import ROWS_AT_ONCE, read_csv
+from app.codec.tables import table_of
+from app.errors import InvalidInput
+from app.tensors import DATATYPES, TensorSpec, check_inputs
+
+FEATURES = TensorSpec("x", "FP32", ("N", 3))
+NAME = TensorSpec("name", "BYTES", ("N",))
+AGE = TensorSpec("age", "INT64", ("N", 1))
+RIGHT = TensorSpec("right", "BOOL", ("N",))
+
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)
+
+
+def written(rows: list[list[Any]]) -> bytes:
+    file = io.StringIO(newline="")
+    csv.writer(file).writerows(rows)
+    return file.getvalue().encode()
+
+
+@given(st.lists(st.lists(FLOATS, min_size=3, max_size=3), min_size=1))
+def test_numbers_come_out_of_csv(rows: list[list[float]]) -> None:
+    """Exactly, in the order of rows and columns."""
+    found = read_csv(written(rows), [FEATURES])["x"]
+    assert np.array_equal(found, np.array(rows, "f4"))
+
+
+@given(st.lists(st.tuples(TEXT, st.integers(-(2**63), 2**63 - 1), st.booleans()), min_size=1))
+def test_columns_come_out_of_csv(rows: list[tuple[str, int, bool]]) -> None:
+    """Text with commas, quotes and line ends in it, the largest numbers, and truth."""
+    table: list[list[Any]] = [
+        ["right", "age", "name"],
+        *([right, age, name] for name, age, right in rows),
+    ]
+    found = read_csv(written(table), [NAME, AGE, RIGHT])
+    check_inputs([NAME, AGE, RIGHT], found)
+    assert found["name"].tolist() == [name for name, _, _ in rows]
+    assert found["age"].tolist() == [[age] for _, age, _ in rows]
+    assert found["right"].tolist() == [right for _, _, right in rows]
+
+
+@pytest.mark.parametrize("count", [1, ROWS_AT_ONCE, ROWS_AT_ONCE + 1, 3 * ROWS_AT_ONCE])
+def test_many_rows_come_out_of_csv(count: int) -> None:
+    """However they are cut."""
+    rows = np.arange(3 * count).reshape(-1, 3)
+    assert np.array_equal(read_csv(written(rows.tolist()), [FEATURES])["x"], rows)
+
+
+@given(st.binary(max_size=200) | st.text('1,\n\r"a.-e').map(str.encode))
+def test_no_bytes_do_more_than_be_refused(body: bytes) -> None:
+    """For inputs of each datatype, one or several."""
+    for specs in ([FEATURES], [NAME, AGE], [RIGHT]):
+        with suppress(InvalidInput):
+            read_csv(body, specs)
+    for row in DATATYPES:
+        with suppress(InvalidInput):
+            read_csv(body, [TensorSpec("x", row.name, ("N", "M"))])
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+
+
+@given(JSON, st.sampled_from(["dataframe_split", "dataframe_records"]), st.booleans())
+def test_no_json_does_more_than_be_refused(value: Any, key: str, framed: bool) -> None:
+    """As a frame, or as its data."""
+    if framed and key == "dataframe_split":
+        value = {"columns": ["name", "age"], "data": value}
+    for specs in ([FEATURES], [NAME, AGE]):
+        with suppress(InvalidInput):
+            table_of({key: value}, key).decode(specs)
+
+
+@pytest.mark.parametrize("fill", [b"1,2,3\n", b"\n", b",,\n", b"1", b'"', b'""', b"\r", b"\xc3"])
+def test_twice_as_much_csv_takes_about_twice_as_long(fill: bytes) -> None:
+    """Whatever it looks like."""
+
+    def seconds(size: int) -> float:
+        body = fill * (size // len(fill))
+        times = []
+        for _ in range(3):
+            before = process_time()
+            with suppress(InvalidInput):
+                read_csv(body, [FEATURES])
+            times.append(process_time() - before)
+        return min(times)
+
+    assert seconds(1 << 20) < 30 * seconds(1 << 17) + 0.05
+
+
+def test_a_long_table_is_read_in_parts() -> None:
+    """Rows of a body that is not parsed at once come out as those of a short one."""
+    rows = [{"name": f"name {number}", "age": number} for number in range(20_000)]
+    text = str(rows).replace("'", '"').encode()
+    long = parse_json(b'{"dataframe_records": ' + text + b"}")
+    assert isinstance(long, dict)
+    found = table_of(long, "dataframe_records").decode([AGE, NAME])
+    assert found["age"].ravel().tolist() == [row["age"] for row in rows]
+    assert found["name"].tolist() == [row["name"] for row in rows]
