@@ -12,7 +12,7 @@ from app.open_inference.configuration import model_config
 from app.open_inference.inference import Inference, InferResponse, OutputTensor
 from app.open_inference.inference_statistics import model_statistics
 from app.open_inference.metadata import model_metadata, server_metadata
-from app.open_inference.parameters import NO_PARAMETERS, Parameters
+from app.open_inference.parameters import NO_PARAMETERS, Parameters, check_no_shared_memory
 from app.open_inference.repository import load_model, repository_index
 from app.open_inference.request import InferRequest, InputTensor, make_request
 
@@ -24,6 +24,7 @@ __all__ = [
     "InputTensor",
     "OutputTensor",
     "Parameters",
+    "check_no_shared_memory",
     "load_model",
     "make_request",
     "model_config",

@@ -15,6 +15,7 @@ from app.open_inference import (
     InferRequest,
     InputTensor,
     Parameters,
+    check_no_shared_memory,
     make_request,
 )
 from app.tensors import BY_NAME, TensorSpec
@@ -103,6 +104,7 @@ def _inputs(document: Mapping[str, Any], rest: memoryview) -> list[InputTensor]:
             raw = _cut(rest, at, size, place, has_data="data" in member)
             at += len(raw)
         elif "data" not in member:
+            check_no_shared_memory(f"{place}.parameters", parameters)
             raise InvalidInput(f"{place} has neither data nor parameters.binary_data_size")
         inputs.append(
             InputTensor(
