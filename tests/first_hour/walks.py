@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -21,7 +20,8 @@ from pathlib import Path
 from secrets import token_hex
 from threading import Timer
 
-from tests.e2e.processes import ROOT, free_port
+from tests.e2e.processes import free_port
+from tests.working_copy import copy_working_tree
 
 BLOCK = re.compile(r"^```console( long)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TRACEBACK = "Traceback (most recent call last)"
@@ -156,7 +156,7 @@ class Shell:
 def shell(folder: Path, *, path: Sequence[Path] = (), **environment: str) -> Iterator[Shell]:
     """A shell in a fresh copy of the checkout below `folder`, with `path` before the machine's."""
     checkout = folder / "cohort"
-    copy_checkout(checkout)
+    copy_working_tree(checkout)
     ports = {"8000": free_port(), "8001": free_port()}
     started = Shell(
         checkout,
@@ -181,20 +181,6 @@ def shell(folder: Path, *, path: Sequence[Path] = (), **environment: str) -> Ite
 def _is_ours(name: str) -> bool:
     """Whether a variable is set by whoever runs the tests, and would not be by a newcomer."""
     return name.startswith(("COHORT_", "VIRTUAL_ENV", "PYTEST_", "PYTHON", "MAKE"))
-
-
-def copy_checkout(into: Path) -> None:
-    """Copy what a clone would hold: the files that git knows, and new ones that it would."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    for name in filter(None, listed.stdout.decode().split("\0")):
-        if (ROOT / name).is_file():
-            (into / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, into / name)
 
 
 def walk(page: Path, started: Shell, *, long: bool, say: Callable[[str], object]) -> None:

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from shutil import copyfile, copymode
 
 import httpx
 
 from tests.e2e.processes import free_port
-from tests.pages.blocks import ROOT, Block
+from tests.pages.blocks import Block
 from tests.waiting import wait_until
+from tests.working_copy import copy_working_tree
 
 LONGEST = 300.0
 """Seconds that a block may take, and a server to be ready."""
@@ -178,18 +178,7 @@ def terminal(folder: Path) -> Iterator[Terminal]:
     `cohort` and `python` are those of the tests' environment, with the copy's sources.
     """
     copy = folder / "cohort"
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-        text=True,
-    ).stdout
-    for name in listed.split("\0"):
-        if (ROOT / name).is_file():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            copyfile(ROOT / name, copy / name)
-            copymode(ROOT / name, copy / name)
+    copy_working_tree(copy)
     (copy / ".venv").symlink_to(sys.prefix)
     make = folder / "bin" / "make"
     make.parent.mkdir()
