@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import textwrap
 from collections.abc import Iterator
@@ -17,6 +18,9 @@ PAGES = sorted(
     )
     for page in ROOT.glob(pattern)
 )
+
+ASKED = os.environ.get("PAGES", "")
+"""The pages to run, by name; `all` for all of them and the site, nothing for a sample."""
 
 RUN = frozenset({"sh", "bash", "python", "js"})
 CHECKED = RUN | {"json", "yaml"}
