@@ -9,7 +9,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test coverage lint types lock conformance fuzz-models mutants simulate soak chaos incidents first-hour recorded fuzz bench reference rollout-table packages up down roll sbom containers
+.PHONY: help serve test coverage lint types lock conformance fuzz-models mutants simulate soak chaos incidents first-hour recorded fuzz docs site bench reference rollout-table packages up down roll sbom containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -83,6 +83,16 @@ fuzz: $(VENV)/dev.stamp  ## Send mutated bytes to all that reads a caller's (ARG
 reference: $(VENV)/dev.stamp  ## Write docs/reference/configuration.md and app/schemas/ from the types again
 	@$(VENV)/bin/python -m tests.reference
 
+site: .venv-docs/docs.stamp  ## Build the documentation site into build/site; a warning or a broken link fails it
+	@.venv-docs/bin/python -m sphinx --quiet --fail-on-warning --fresh-env --write-all \
+		-c docs -d build/doctrees -b html . build/site
+	@echo "cohort: open build/site/index.html"
+
+docs: site $(VENV)/dev.stamp  ## The same; then run the code on every page, and read the site in a browser without a network
+	@deploy/packages.sh curl:curl node:nodejs chromium:chromium
+	@PAGES=all $(VENV)/bin/python -m pytest -q tests/pages
+	@$(VENV)/bin/python -m tests.pages
+
 rollout-table: $(VENV)/dev.stamp  ## Simulate how often the guard of a rollout is wrong, and write it into docs/guide/rollout.md
 	@$(VENV)/bin/python -m benchmarks.rollouts --write
 
@@ -146,8 +156,8 @@ COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --generate-hashes
 	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
 lock: | $(UV)  ## Write requirements/*.txt again after a change of pyproject.toml (UPGRADE=1: newer versions)
-	@echo "cohort: locking setup, clients, release, dev, gpu, cuda, cpu and openvino into requirements/"
-	@for group in setup clients release; do \
+	@echo "cohort: locking setup, clients, release, docs, dev, gpu, cuda, cpu and openvino into requirements/"
+	@for group in setup clients release docs; do \
 		$(UV) pip compile --group $$group --quiet --universal --generate-hashes --no-emit-index-url \
 			--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) \
 			-o requirements/$$group.txt || exit 1; \
@@ -194,6 +204,12 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 .venv-release/release.stamp: requirements/release.txt | .venv-release/bin/python
 	@echo "cohort: installing the CycloneDX tool into $(@D) (about 10 MB to fetch the first time)"
 	@$(INSTALL) requirements/release.txt
+	@touch $@
+
+# Sphinx, its theme, and what draws diagrams.
+.venv-docs/docs.stamp: requirements/docs.txt | .venv-docs/bin/python
+	@echo "cohort: installing Sphinx into $(@D) (about 20 MB to fetch the first time)"
+	@$(INSTALL) requirements/docs.txt
 	@touch $@
 
 .PRECIOUS: %/bin/python

@@ -1,0 +1,117 @@
+"""The documentation site, for Sphinx: `make site` builds it into build/site.
+
+Its sources are the Markdown files of the whole repository, so that a link from one to another is
+the same on the site as in a checkout, and is checked. Nothing of the site is fetched from
+elsewhere when it is read: Furo brings its fonts and scripts, and diagrams are drawn here.
+"""
+
+from pathlib import Path
+
+import mermaidx
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from sphinx import addnodes
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).parents[1]
+
+project = "Cohort"
+html_title = "Cohort"
+extensions = ["myst_parser", "sphinx_copybutton"]
+root_doc = "docs/index"
+source_suffix = {".md": "markdown"}
+include_patterns = [
+    "*.md",
+    "docs/**.md",
+    "benchmarks/*.md",
+    "deploy/**.md",
+    "examples/**.md",
+    "models/*.md",
+]
+exclude_patterns = [
+    ".*",
+    "app",
+    "build",
+    "dist",
+    "requirements",
+    "tests",
+    "deploy/containers/config",
+]
+
+nitpicky = True
+show_warning_types = True
+suppress_warnings = ["misc.highlighting_failure"]  # JSON with "…" in it; tests/pages reads the rest
+
+html_theme = "furo"
+html_copy_source = False
+html_show_copyright = False
+
+myst_heading_anchors = 6
+myst_fence_as_directive = ["mermaid"]
+
+# What the site has, kept apart by what a reader wants: to learn, to do, to look up, to understand.
+NAVIGATION = {
+    "Tutorial": ["tutorial/*"],
+    "Guides": ["guide/*", "../examples/**", "deploy", "runbook"],
+    "Migration": ["migration/*"],
+    "Reference": ["reference/*", "../deploy/**"],
+    "Explanation": ["explanation/*", "architecture", "reliability", "decisions/README"],
+    "Project": [
+        *("../README", "../CONTRIBUTING", "../SECURITY", "../CHANGELOG"),
+        *("../benchmarks/*", "../models/*"),
+    ],
+}
+
+
+def add_navigation(_: Sphinx, page: str, source: list[str]) -> None:
+    """Give the first page its tables of contents, which readers of the Markdown are spared."""
+    if page == root_doc:
+        source[0] += "".join(
+            f"\n```{{toctree}}\n:caption: {caption}\n:hidden:\n:glob:\n\n"
+            + "\n".join(pages)
+            + "\n```\n"
+            for caption, pages in NAVIGATION.items()
+        )
+    if page == "docs/decisions/README":
+        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
+
+
+def resolve_folders(app: Sphinx, document: nodes.document) -> None:
+    """Lead a link to a folder to its README; without one it is text, as a site lists no folders."""
+    for link in list(document.findall(addnodes.pending_xref)):
+        target = (ROOT / app.env.docname).parent / link["reftarget"]
+        if link["reftype"] != "myst" or not target.is_dir():
+            continue
+        if (target / "README.md").exists():
+            readme = (target / "README").resolve().relative_to(ROOT)
+            link.attributes |= {"refdomain": "doc", "reftarget": str(readme), "reftargetid": None}
+        else:
+            link.replace_self(link.children)
+
+
+class Mermaid(Directive):
+    """A diagram, drawn when the site is built."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        try:
+            picture = mermaidx.Diagram("\n".join(self.content)).svg()
+        except RuntimeError as error:
+            raise self.error(str(error)) from None
+        return [nodes.raw("", f'<div class="diagram">{picture}</div>', format="html")]
+
+
+def write_front_door(app: Sphinx, failure: Exception | None) -> None:
+    """Lead who opens the site's folder to its first page."""
+    if failure is None and app.builder.format == "html":
+        door = f'<!doctype html><meta http-equiv="refresh" content="0; url={root_doc}.html">\n'
+        Path(app.outdir, "index.html").write_text(door, encoding="utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("source-read", add_navigation)
+    app.connect("doctree-read", resolve_folders)
+    app.connect("build-finished", write_front_door)
+    app.add_directive("mermaid", Mermaid)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
