@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import threading
@@ -10,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 from grpc import StatusCode
 
@@ -26,7 +28,7 @@ TEXTS = 250_000
 WORD = b"a" * 100
 TEXT = b"\x42%c" % len(WORD) + WORD  # an element of bytes_contents
 RAW_TEXT = len(WORD).to_bytes(4, "little") + WORD
-BAD = b"\xff" * len(WORD)  # in place of the last one: all are read, and no model runs
+BAD = b"\xff" * (len(WORD) - 1)  # in place of the last one: all are read, and no model runs
 JSON_BYTES = 32 << 20
 
 LONGEST_WAIT = 1.0
@@ -58,12 +60,12 @@ def typed_numbers() -> bytes:
 
 
 def typed_texts() -> bytes:
-    contents = TEXT * (TEXTS - 1) + TEXT[: -len(WORD)] + BAD
+    contents = TEXT * (TEXTS - 1) + b"\x42%c" % len(BAD) + BAD
     return field(1, b"bytes") + tensor("BYTES", [TEXTS], field(5, contents))
 
 
 def raw_texts() -> bytes:
-    return RAW_TEXT * (TEXTS - 1) + RAW_TEXT[: -len(WORD)] + BAD
+    return RAW_TEXT * (TEXTS - 1) + len(BAD).to_bytes(4, "little") + BAD
 
 
 def raw_request() -> bytes:
@@ -176,7 +178,62 @@ IN_JSON: dict[str, Attack] = {
     "V2 strings": v2_json("BYTES", b'"%b",' % (b"b" * 200), b"1", "got 1 at ["),
 }
 
+
+def in_file(path: str, media: str, content: Callable[[], bytes], said: str) -> Attack:
+    """A file that is refused at its end."""
+
+    async def attack(server: Cohort) -> None:
+        async with httpx.AsyncClient(timeout=None) as client:
+            headers = {"content-type": media}
+            answer = await client.post(server.url + path, content=content(), headers=headers)
+        assert said in answer.json()["error"]
+
+    return attack
+
+
+def saved_texts() -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.array(["a" * 20] * (TEXTS - 1) + ["\ud800"]))
+    return file.getvalue()
+
+
+FORM_HEAD = b'--b\r\nContent-Disposition: form-data; name="x"\r\n\r\n'
+FORM = "multipart/form-data; boundary=b"
+INVOKE = "/invocations?model=int64"
+FILE_BYTES = JSON_BYTES // 4
+
+IN_FILES: dict[str, Attack] = {
+    "saved text": in_file(
+        "/models/bytes/predict", "application/x-npy", saved_texts, "is not Unicode"
+    ),
+    "form of line ends": in_file(
+        "/models/int64/predict",
+        FORM,
+        lambda: FORM_HEAD + b"\r\n" * FILE_BYTES + b"\r\n--b--",
+        "part 'x'",
+    ),
+    "form of parts": in_file(
+        "/models/int64/predict", FORM, lambda: (FORM_HEAD + b"\r\n") * 250_000, "1024 parts"
+    ),
+    "base64": in_file(
+        "/models/bytes/predict",
+        "",
+        lambda: b'{"input": {"b64": "' + b"YWJj" * FILE_BYTES + b'!"}}',
+        "not base64",
+    ),
+    "CSV": in_file(
+        INVOKE, "text/csv", lambda: b"1234567\n" * (FILE_BYTES // 8) + b"x", "got 'x' at row"
+    ),
+    "CSV in one line": in_file(
+        INVOKE, "text/csv", lambda: b"1," * (FILE_BYTES // 2), "more than 1048576 characters"
+    ),
+    "records": in_json(
+        INVOKE, "int64", b'{"dataframe_records": [', b'{"a":1,"b":2},', b'{"c":1}]}', "columns than"
+    ),
+}
+
 ATTACKS: dict[str, Attack] = {
+    **{f"file, {name}": attack for name, attack in IN_FILES.items()},
     **{f"JSON, {name}": attack for name, attack in IN_JSON.items()},
     "unary, typed numbers": lambda server: unary(server, typed_numbers(), fails=False),
     "unary, typed text": lambda server: unary(server, typed_texts(), fails=True),

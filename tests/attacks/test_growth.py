@@ -148,6 +148,9 @@ def escaped(text: str) -> bytes:
     return b'{"input": [[1, 2, 3, 4]], "id": "' + text.encode() + b'"}'
 
 
+FORM = "content-type: multipart/form-data; boundary=b"
+FORM_PART = b'--b\r\nContent-Disposition: form-data; name="x"\r\n\r\n[[1,2,3,4]]\r\n'
+
 HTTP: dict[str, Part] = {
     "name of a model": predict(lambda n: {"input": X, "model": "m" * n}, path="/predict"),
     "name of a model in V2's path": http(
@@ -235,6 +238,39 @@ HTTP: dict[str, Part] = {
     "V2 texts": v2(lambda n: {"inputs": [{"name": "text", "datatype": "BYTES", "shape": [n, 1],
                                           "data": ["a"] * n}]}, 5, TEXTS),
     "V2 texts in binary": http(binary, LARGEST // 5),
+    "files, text in base64": http(
+        lambda n: request("/models/strings/predict",
+                          {"input": [[{"b64": base64.b64encode(b"a" * n).decode()}]]})),
+    "files, a header of .npy": http(
+        lambda n: request(PREDICT, b"\x93NUMPY\2\0" + n.to_bytes(4, "little") + b"(" * n,
+                          "content-type: application/x-npy")),
+    "files, text": http(
+        lambda n: request("/models/strings/predict", b"a" * n, "content-type: text/x")),
+    "forms, parts": http(
+        lambda n: request(PREDICT, FORM_PART * n + b"--b--", FORM), LARGEST // len(FORM_PART)),
+    "forms, headers of a part": http(
+        lambda n: request(PREDICT, b"--b\r\n" + b"a: b\r\n" * n, FORM), LARGEST // 6),
+    "forms, the name of a part": http(
+        lambda n: request(PREDICT, FORM_PART.replace(b"x", b"x" * n) + b"--b--", FORM)),
+    "forms, a boundary": http(
+        lambda n: request(PREDICT, b"--b--", FORM + "b" * n), 50_000),
+    "forms, parameters of a content-type": http(
+        lambda n: request(PREDICT, b"--b--", FORM + ";a=\"b" * n), 10_000),
+    "CSV lines": http(
+        lambda n: request("/invocations?model=mlp", b"1,2,3,4\n" * n, "content-type: text/csv"),
+        LARGEST // 8),
+    "CSV cells": http(
+        lambda n: request("/invocations?model=mlp", b"1," * n, "content-type: text/csv"),
+        LARGEST // 2),
+    "CSV quotes": http(
+        lambda n: request("/invocations?model=mlp", b'"' * n, "content-type: text/csv")),
+    "columns of a table": http(
+        lambda n: request("/invocations?model=mlp",
+                          {"dataframe_split": {"columns": names(n), "data": [[1] * n]}}),
+        LARGEST // 16),
+    "records": http(
+        lambda n: request("/invocations?model=mlp",
+                          {"dataframe_records": [{"x": X[0]}] * n}), LARGEST // 40),
     "V2 compressed": http(
         lambda n: request(V2, gzip.compress(json.dumps({"inputs": [INPUT]}).encode().ljust(n)),
                           "content-encoding: gzip"), 4 * LARGEST),
