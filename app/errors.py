@@ -17,7 +17,7 @@ CohortError
 ├── InferenceFailed
 ├── Cancelled            the caller left; not sent to anyone
 ├── ConfigInvalid        for operators, never sent to a caller
-└── LoadFailed           for operators, never sent to a caller
+└── LoadFailed           for operators; who may see the model finds it in NotReady and `/models`
 
 Messages for callers contain no path, address or internal name of the machine.
 """

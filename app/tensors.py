@@ -199,6 +199,7 @@ class TensorSpec:
                 return
         raise InvalidInput(
             f"input {quoted(self.name)} takes shape {self.shape_text}, got {list(shape)}"
+            f"{_nested(array, wanted)}"
         )
 
     @cached_property
@@ -215,6 +216,21 @@ class TensorSpec:
         if self.shape is None:
             return "[…]"
         return f"[{', '.join('?' if size is None else str(size) for size in self.shape)}]"
+
+
+MOST_SHOWN = 8
+"""Elements of a row that are written as it should be sent."""
+
+
+def _nested(array: Array, rank: int) -> str:
+    """What to do where a row came without the list of rows, or in one list too many."""
+    if array.ndim == rank - 1:
+        few = array.ndim == 1 and array.dtype.kind in "fiu" and array.size <= MOST_SHOWN
+        row = f"[{', '.join(f'{number:g}' for number in array)}]" if few else "…"
+        return f"; is it one row? Wrap it in a list: [{row}]"
+    if array.ndim == rank + 1 and len(array) == 1:
+        return "; it is in one list too many"
+    return ""
 
 
 def by_name(specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> Arrays:

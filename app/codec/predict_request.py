@@ -22,6 +22,7 @@ from app.codec.json_body import parse_json
 from app.codec.json_tensors import pack_short, shown
 from app.codec.long_json import CUT_FROM_BYTES, LongList, read_long
 from app.codec.long_tensors import from_json
+from app.codec.other_forms import SIMPLE, other_form
 from app.errors import InvalidInput, did_you_mean, quoted, quoted_names
 from app.tensors import Array, Arrays, TensorSpec, check_names
 
@@ -86,7 +87,8 @@ class PredictRequest:
         cls, document: Any, *, booleans: bool, held: simdjson_reader.HeldDocument | None
     ) -> Self:
         if document.__class__ is not dict:
-            raise InvalidInput(f"the body must be a JSON object, got {shown(document)}")
+            hint = "; an array alone goes under 'input'" if document.__class__ is list else ""
+            raise InvalidInput(f"the body must be a JSON object, got {shown(document)}{hint}")
         inputs = document.get("inputs")
         if inputs.__class__ is dict:
             request = cls(inputs, False, booleans, held)
@@ -102,18 +104,28 @@ class PredictRequest:
         _check_keys(document)
         if inputs is None:
             raise InvalidInput("the body has neither 'inputs' nor 'input'")
+        inputs = simdjson_reader.plain(inputs)
+        elsewhere = other_form({"inputs": inputs}, SIMPLE)
         raise InvalidInput(
-            "'inputs' must be an object of arrays by input name, "
-            f"got {shown(simdjson_reader.plain(inputs))}; "
-            "'input' takes the array of a model's only input"
+            f"'inputs' must be an object of arrays by input name, got {shown(inputs)}"
+            f"{elsewhere or NAMELESS}"
         )
+
+
+NAMELESS = "; 'input' takes the array of a model's only input"
 
 
 def _check_keys(document: Mapping[str, object]) -> None:
     for key in document:
         if key not in _KEYS:
-            help_ = did_you_mean(key, _KEYS)
-            raise InvalidInput(f"unknown key {quoted(key)} in the body{help_}")
+            raise InvalidInput(f"unknown key {quoted(key)} in the body{_meant(key, document)}")
+
+
+def _meant(key: str, document: Mapping[str, object]) -> str:
+    hint = other_form(document, SIMPLE) or did_you_mean(key, _KEYS)
+    if hint.startswith("; did") or "inputs" in document or "input" in document:
+        return hint
+    return hint if hint.startswith("; POST") else f"; arrays go under 'inputs', by name{NAMELESS}"
 
 
 def _read_rest(request: PredictRequest, document: Mapping[str, Any]) -> None:
@@ -210,7 +222,10 @@ def decode_inputs(request: PredictRequest, specs: Sequence[TensorSpec]) -> Array
                 f"{quoted_names(spec.name for spec in specs)}: "
                 "give them by name under 'inputs'"
             )
-        inputs = {specs[0].name: inputs["input"]}
+        value = inputs["input"]
+        if value.__class__ is dict and specs[0].name in value:
+            raise InvalidInput("'input' takes an array; arrays by name go under 'inputs'")
+        inputs = {specs[0].name: value}
     if (held := request._held) is not None:
         check_names(specs, inputs)
         arrays = _decode_long(request, held.body, inputs, specs)

@@ -18,6 +18,7 @@ from app.codec.json_outputs import LongParts, encode_tensor
 from app.codec.json_tensors import shown
 from app.codec.long_json import LongList
 from app.codec.long_tensors import Rows, fitted
+from app.codec.other_forms import V1, names_tensors, other_form
 from app.codec.predict_request import PredictRequest, decode_inputs
 from app.errors import (
     MOST_LISTED,
@@ -100,9 +101,13 @@ def parse_v1(body: bytes) -> V1Request:
     if "instances" in document and "inputs" in document:
         raise InvalidInput("the body must have either 'instances' or 'inputs', got both")
     if "inputs" in document:
+        if names_tensors(document["inputs"]):
+            hint = other_form({"inputs": document["inputs"]}, V1)
+            raise InvalidInput(f"'inputs' must be arrays, got a list of objects with names{hint}")
         return V1Request(document["inputs"], rows=False)
     if "instances" not in document:
-        raise InvalidInput(f"the body has neither 'instances' nor 'inputs'{_slip(document)}")
+        hint = other_form(document, V1) or _slip(document)
+        raise InvalidInput(f"the body has neither 'instances' nor 'inputs'{hint}")
     instances = document["instances"]
     if not isinstance(instances, list | LongList):
         raise InvalidInput(f"'instances' must be a list, got {shown(instances)}")

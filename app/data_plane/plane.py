@@ -24,7 +24,7 @@ from app.errors import (
     quoted,
 )
 from app.metrics import Metrics
-from app.registry import Catalog, Readable, SeenRegistry, seconds_until_ready
+from app.registry import Catalog, Readable, SeenRegistry, seconds_until_ready, why_not_ready
 from app.rollouts import LiveRollout, Rollouts, Sticky
 
 KeyOf = Callable[[Sticky | None], str | None]
@@ -282,8 +282,8 @@ class DataPlane:
             baseline = model.versions.get(chosen.version)
             self._registry.demand(name)
             raise NotReady(
-                f"version {chosen.version} of model {quoted(name)}, its rollout's baseline, is not "
-                "ready",
+                f"model {quoted(name)} has no ready version for its rollout's baseline: "
+                + (why_not_ready([baseline]) if baseline else f"no version {chosen.version}"),
                 retry_after=seconds_until_ready([baseline] if baseline else [], monotonic()),
             )
         return chosen.name, str(chosen.version), None if caller is None else hash(caller)
@@ -306,4 +306,7 @@ class DataPlane:
         names = self._registry.catalog
         if not names:
             raise NotReady("no model is loaded yet")
-        raise InvalidInput(f"the request names no model{available(names)}")
+        raise InvalidInput(
+            f"the request names no model{available(names)}; name one under 'model', or in the "
+            "path: /models/{model}/predict"
+        )

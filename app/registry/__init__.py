@@ -17,6 +17,7 @@ from app.registry.catalog import (
     State,
     VersionEntry,
     seconds_until_ready,
+    why_not_ready,
 )
 from app.registry.doubt import PACE_INTERVAL_SECONDS
 from app.registry.engine import Cancellable, Engine, EngineDescription, LeaseCount, RequestQueue
@@ -68,4 +69,5 @@ __all__ = [
     "plan",
     "seconds_until_ready",
     "select_versions",
+    "why_not_ready",
 ]

@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 
-from app.errors import ModelNotFound, NotReady, check_model_name
+from app.errors import ModelNotFound, NotReady, check_model_name, shortened
 from app.registry.engine import Engine
 from app.registry.succession import hold_back
 from app.repository import ModelConfig, Signatures
@@ -146,6 +146,20 @@ def seconds_until_ready(versions: Iterable[VersionEntry], now: float) -> float |
         if one.retry_at is not None or one.state in {State.LOADING, State.UNLOADING}
     ]
     return min(waits, default=None)
+
+
+LONGEST_REASON = 400
+"""Characters of a reason in a refusal; `/models` has all of it."""
+
+
+def why_not_ready(versions: Iterable[VersionEntry]) -> str:
+    """Say of the highest version what it is, and why: `version 2 is UNAVAILABLE: its file …`.
+
+    For callers who may see the model, who may read the same in its description.
+    """
+    entry = max(versions, key=lambda one: one.number)
+    reason = shortened(" ".join(entry.reason.split()), LONGEST_REASON)
+    return f"version {entry.number} is {entry.state}{': ' if reason else ''}{reason}"
 
 
 def find_model(name: str, catalog: Catalog, *, settled: bool) -> ModelEntry:

@@ -15,6 +15,7 @@ from app.registry.catalog import (
     VersionEntry,
     find_model,
     seconds_until_ready,
+    why_not_ready,
 )
 from app.repository import Signatures, Snapshot
 
@@ -49,13 +50,13 @@ class PublishedCatalog:
                     f"model {quoted(model)} is {self._unloaded[model]}", retry_after=None
                 )
             raise NotReady(
-                f"model {quoted(model)} has no ready version; GET /models/{model} says why",
+                f"model {quoted(model)} has no ready version: "
+                f"{why_not_ready(entry.versions.values())}",
                 retry_after=seconds_until_ready(entry.versions.values(), monotonic()),
             )
         if chosen.state is not State.READY:
-            why = f"; GET /models/{model} says why" if chosen.state is State.UNAVAILABLE else ""
             raise NotReady(
-                f"version {chosen.number} of model {quoted(model)} is {chosen.state}{why}",
+                f"model {quoted(model)}: {why_not_ready([chosen])}",
                 retry_after=seconds_until_ready([chosen], monotonic()),
             )
         return chosen

@@ -43,7 +43,7 @@ from app.registry.published import PublishedCatalog
 from app.registry.retrying import Retries
 from app.registry.succession import misfit_in_place
 from app.repository import ModelConfig, Snapshot
-from app.session import ANY_MODEL, CancellationToken, ModelRules, Signature
+from app.session import ANY_MODEL, CancellationToken, ModelRules, Signature, sentence
 
 
 class Registry(PublishedCatalog):
@@ -272,8 +272,9 @@ class Registry(PublishedCatalog):
 
     def _record_failure(self, load: Load, error: Exception) -> None:
         model, number, source = load
-        kind = "" if isinstance(error, LoadFailed) else f"{type(error).__name__}: "
-        reason = f"{kind}{error}"
+        reason = str(error)
+        if not isinstance(error, LoadFailed):  # whose text may hold paths of this machine
+            reason = f"{type(error).__name__}: {sentence(reason)}"
         retry_at = self._retries.plan(model, number, source, error)
         before = self._entry(model, number)
         serving = before is not None and before.state is State.READY

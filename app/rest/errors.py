@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from weakref import WeakKeyDictionary
@@ -144,10 +145,32 @@ def _sentence(error: RequestValidationError) -> str:
     return "; ".join(parts) or "the request is not valid"
 
 
+# Paths of other servers, and slips, with the route that was probably meant.
+_PATHS = tuple(
+    (re.compile(pattern), meant)
+    for pattern, meant in (
+        (r"/v1/models/[^/]+/predict", "POST /v1/models/{model}:predict"),
+        (r"/v2/models/[^/]+([:/]predict|:infer)", "POST /v2/models/{model}/infer"),
+        (
+            r"/(predict|predictions|infer)/[^/]+|/models/[^/]+(/infer|/[0-9]+/predict)"
+            r"|/[^/]+/(predict|infer)",
+            "POST /models/{model}/predict",
+        ),
+        (r"/(healthz|livez|live|health/(liveness|alive))", "GET /health/live"),
+        (r"/(readyz|ready|health/readiness|v2/health)", "GET /health/ready"),
+    )
+)
+
+
+def _meant(path: str) -> str:
+    found = [meant for pattern, meant in _PATHS if pattern.fullmatch(path)]
+    return f"did you mean {found[0]}?" if found else "/docs lists the routes"
+
+
 def _translated(request: Request, error: HTTPException) -> CohortError:
     path = quoted(request.scope["path"])
     if error.status_code == HTTPStatus.NOT_FOUND:
-        return NotFound(f"{path} not found; /docs lists the routes")
+        return NotFound(f"{path} not found; {_meant(request.scope['path'])}")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         taken = ", ".join(methods_at(request.app.routes, request.scope))
         taken = taken or "GET, HEAD"  # of files, whose path is read from where they begin

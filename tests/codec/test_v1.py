@@ -108,6 +108,8 @@ def test_text_nested_too_deep_is_refused() -> None:
         (b"{", "the body is not valid JSON: "),
         (b"[1]", "must be a JSON object"),
         (b"{}", "neither 'instances' nor 'inputs'"),
+        (b'{"input": [1]}', "; POST /models/{model}/predict takes this form"),
+        (b'{"inputs": [{"name": "x", "data": [1]}]}', "; POST /v2/models/{model}/infer takes the"),
         (b'{"instance": [1]}', "did you mean 'instances'"),
         (b'{"instances": [1], "inputs": [1]}', "got both"),
         (b'{"instances": {"x": 1}}', "must be a list"),

@@ -9,6 +9,7 @@ from typing import Any
 from app.codec import parse_json
 from app.codec.json_tensors import shown
 from app.codec.long_json import LongList
+from app.codec.other_forms import V2, other_form
 from app.errors import InvalidInput, quoted, quoted_names
 from app.open_inference import (
     NO_PARAMETERS,
@@ -28,6 +29,10 @@ def parse_infer(body: bytes, header_length: int | None = None) -> InferRequest:
     """
     length = len(body) if header_length is None else header_length
     document = json_object("the body", parse_json(body[:length]))
+    if not isinstance(document.get("inputs"), list | LongList) and (
+        hint := other_form(document, V2)
+    ):
+        raise InvalidInput(f"inputs must be a list of objects with a name each{hint}")
     parameters = parameters_of("parameters", document)
     return make_request(
         _inputs(document, memoryview(body)[length:]),
