@@ -34,9 +34,8 @@ ENV UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never
 ARG RUNTIME
 COPY requirements requirements
 RUN --mount=type=cache,target=/root/.cache/uv \
-    if [ "${RUNTIME}" = gpu ]; then cuda=requirements/cuda.txt; fi \
-    && /setup/bin/uv pip sync --require-hashes --python /opt/cohort/bin/python \
-        "requirements/${RUNTIME}.txt" ${cuda:+"${cuda}"}
+    if [ "${RUNTIME}" = gpu ]; then lock=cuda; fi \
+    && /setup/bin/uv pip sync --require-hashes --python /opt/cohort/bin/python "requirements/${lock:-${RUNTIME}}.txt"
 RUN --mount=type=bind,source=deploy/containers/trim-packages.sh,target=/trim.sh \
     sh /trim.sh /opt/cohort
 
@@ -44,7 +43,7 @@ RUN --mount=type=bind,source=deploy/containers/trim-packages.sh,target=/trim.sh 
 
 FROM dependencies AS application
 COPY app app
-COPY pyproject.toml README.md LICENSE ./
+COPY cohort.py pyproject.toml README.md LICENSE ./
 RUN --mount=type=cache,target=/root/.cache/uv \
     /setup/bin/uv pip install --no-deps --python /opt/cohort/bin/python --prefix /application \
         --build-constraints requirements/setup.txt . \

@@ -1,6 +1,7 @@
 # Cohort. One verb each; `make` alone lists them.
 #
-#   RUNTIME=gpu       onnxruntime-gpu on Linux and Windows x86-64, onnxruntime elsewhere (default)
+#   RUNTIME=gpu       onnxruntime-gpu on Linux x86-64, onnxruntime elsewhere; CUDA and cuDNN are the machine's (default)
+#   RUNTIME=cuda      the same with CUDA 13 and cuDNN 9, for Linux x86-64
 #   RUNTIME=cpu       onnxruntime
 #   RUNTIME=openvino  onnxruntime-openvino
 #
@@ -9,17 +10,21 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve test coverage lint types lock conformance fuzz-models mutants simulate soak chaos incidents first-hour recorded fuzz docs site bench reference rollout-table packages up down roll sbom containers
+.PHONY: help serve install uninstall wheel test coverage lint types lock conformance fuzz-models mutants simulate soak chaos incidents first-hour recorded fuzz docs site bench reference rollout-table packages up down roll sbom containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
 
-ifeq ($(filter $(RUNTIME),gpu cpu openvino),)
-$(error RUNTIME is gpu, cpu or openvino, not "$(RUNTIME)")
+ifeq ($(filter $(RUNTIME),gpu cuda cpu openvino),)
+$(error RUNTIME is gpu, cuda, cpu or openvino, not "$(RUNTIME)")
+endif
+ifeq ($(RUNTIME)$(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),cuda)
+$(error RUNTIME=cuda is for Linux on x86-64, where ONNX Runtime has wheels for CUDA; this is $(shell uname -sm))
 endif
 
 VENV := .venv$(addprefix -,$(filter-out gpu,$(RUNTIME)))
 SIZE_gpu := about 260 MB to fetch the first time
+SIZE_cuda := about 1.6 GB to fetch the first time
 SIZE_cpu := about 20 MB to fetch the first time
 SIZE_openvino := about 100 MB to fetch the first time
 
@@ -35,8 +40,23 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## List the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-serve: $(VENV)/serve.stamp  ## Serve models/ on 127.0.0.1:8000 (COHORT_* settings apply, RUNTIME=gpu|cpu|openvino)
+install: $(VENV)/serve.stamp  ## Make `cohort` a command of yours (RUNTIME=gpu|cuda|cpu|openvino, BIN=FOLDER for another place)
+	@BIN='$(BIN)' deploy/command.sh link $(VENV)
+
+uninstall:  ## Take that command away again; the environments stay
+	@BIN='$(BIN)' deploy/command.sh unlink
+
+serve: $(VENV)/serve.stamp  ## Serve models/ on 127.0.0.1:8000 without installing anything else (COHORT_* settings apply)
 	@exec $(VENV)/bin/cohort serve
+
+# From a clean copy: setuptools would put into a wheel what it finds from the build before.
+DIST ?= dist
+wheel: | $(UV)  ## Build the package for other projects into dist/, with the extras gpu, cuda, cpu and openvino
+	@rm -rf build/package && mkdir -p build/package
+	@cp -R app cohort.py pyproject.toml README.md LICENSE build/package
+	@$(UV) build --quiet --wheel --build-constraints requirements/setup.txt --require-hashes --out-dir '$(DIST)' build/package
+	@rm -rf build/package
+	@echo "cohort: wrote $$(ls '$(DIST)'/cohort-*.whl)"
 
 test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp packages  ## Run every test
 	@if [ -f tests/session/test_providers_openvino.py ]; then \
@@ -123,10 +143,10 @@ up: $(ENV_FILE)  ## Build the image, and bring up replicas behind nginx, under P
 down: $(ENV_FILE)  ## Take all of that down; what was decided and measured stays in volumes
 	@$(STACK) down
 
-# The environment itself is not asked: it has what tests need, too.
+# The environment itself is not asked: it has what tests need, too. The image for GPUs has CUDA in it.
 sbom: .venv-release/release.stamp  ## List what RUNTIME is made of, from its lock file: build/sbom-RUNTIME.json (CycloneDX)
 	@mkdir -p build
-	@cat requirements/$(RUNTIME).txt $(if $(filter gpu,$(RUNTIME)),requirements/cuda.txt) \
+	@cat requirements/$(RUNTIME:gpu=cuda).txt \
 		| .venv-release/bin/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application \
 			--output-reproducible --output-format JSON --output-file build/sbom-$(RUNTIME).json -
 	@echo "cohort: wrote build/sbom-$(RUNTIME).json"
@@ -163,24 +183,24 @@ lock: | $(UV)  ## Write requirements/*.txt again after a change of pyproject.tom
 			-o requirements/$$group.txt || exit 1; \
 	done
 	@$(COMPILE) --group dev -o requirements/dev.txt
-	@$(COMPILE) --group gpu -c requirements/dev.txt -o requirements/gpu.txt
-	@$(UV) pip compile --group cuda --quiet --universal --generate-hashes --no-emit-index-url \
-		--custom-compile-command "make lock" -c requirements/gpu.txt -o requirements/cuda.txt
-	@$(COMPILE) --group cpu -c requirements/dev.txt -o requirements/cpu.txt
-	@$(COMPILE) --group openvino -c requirements/dev.txt -o requirements/openvino.txt
+	@for runtime in gpu cuda cpu openvino; do \
+		$(COMPILE) --extra $$runtime -c requirements/dev.txt -o requirements/$$runtime.txt || exit 1; \
+	done
 
 # --- Environments: made once, made again when what they are locked to changes.
 
+LOCKS := $(foreach runtime,gpu cuda cpu openvino,requirements/$(runtime).txt)
 INSTALL = $(UV) pip sync --quiet --require-hashes --python $(@D)/bin/python
 INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 	--build-constraints requirements/setup.txt --editable .
 
 .venv/serve.stamp .venv/dev.stamp: runtime := gpu
+.venv-cuda/serve.stamp .venv-cuda/dev.stamp: runtime := cuda
 .venv-cpu/serve.stamp .venv-cpu/dev.stamp: runtime := cpu
 .venv-openvino/serve.stamp .venv-openvino/dev.stamp: runtime := openvino
 
 # What is needed to serve.
-%/serve.stamp: requirements/gpu.txt requirements/cpu.txt requirements/openvino.txt pyproject.toml | %/bin/python
+%/serve.stamp: $(LOCKS) pyproject.toml | %/bin/python
 	@echo "cohort: installing the $(runtime) runtime into $(@D) ($(SIZE_$(runtime)))"
 	@rm -f $(@D)/dev.stamp
 	@$(INSTALL) requirements/$(runtime).txt
@@ -188,7 +208,7 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 	@touch $@
 
 # The same and what is needed to test, so that it serves too.
-%/dev.stamp: requirements/dev.txt requirements/gpu.txt requirements/cpu.txt requirements/openvino.txt pyproject.toml | %/bin/python
+%/dev.stamp: requirements/dev.txt $(LOCKS) pyproject.toml | %/bin/python
 	@echo "cohort: installing the $(runtime) runtime and the test tools into $(@D) ($(SIZE_$(runtime)))"
 	@$(INSTALL) requirements/$(runtime).txt requirements/dev.txt
 	@$(INSTALL_APP)

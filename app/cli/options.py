@@ -101,8 +101,11 @@ METAVARS: Mapping[str, str] = {
 
 def settings_from(context: click.Context) -> Settings:
     """Read the settings from the environment and a command's options; exit where one is invalid."""
+    from app.cli.runtime_check import runtime_problem
     from app.settings import Settings, SettingsInvalid, read_settings, unknown_variables, variable
 
+    if problem := runtime_problem():
+        fail(problem)
     for warning in unknown_variables(os.environ):
         click.echo(f"Warning: {warning}", err=True)
     given = {

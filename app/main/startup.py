@@ -11,7 +11,7 @@ from rich.text import Text
 
 from app.main import logs
 from app.registry import Catalog, State, VersionEntry
-from app.repository import Snapshot
+from app.repository import EMPTY_FOLDER, Snapshot
 from app.session import DefaultChain
 from app.settings import Settings
 from app.version_table import UNLIMITED, Footnotes, spec_cell, version_table
@@ -47,6 +47,8 @@ class StartUp:
         if not self.pending:
             if self._default_chain.reason:
                 log.info("models run on the CPU", reason=self._default_chain.reason)
+            if not catalog and not snapshot.problems:
+                log.warning("models folder problem", problem=self._nothing_found)
             log.info("first models loaded", models=len(catalog))
             return
         self.pending = False
@@ -54,7 +56,7 @@ class StartUp:
         table = make_table(catalog, notes)
         problems = [str(one) for one in snapshot.problems if str(one) not in notes]
         if not catalog and not problems:
-            problems = [f"no model in {self._settings.models}: put models/<name>/1/model.onnx"]
+            problems = [self._nothing_found]
         lines = [*notes.lines(), *(Text(f"! {problem}", "yellow") for problem in problems)]
         if self._default_chain.reason:
             lines.append(Text(f"Models run on the CPU: {self._default_chain.reason}."))
@@ -70,6 +72,10 @@ class StartUp:
             self._print(self._where())
         else:
             log.info("ready")
+
+    @property
+    def _nothing_found(self) -> str:
+        return f"{self._settings.models}: {EMPTY_FOLDER}"
 
     def _where(self) -> Text:
         address, self._address = self._address, ""

@@ -173,7 +173,7 @@ def test_the_unit_is_sound_and_tight(tmp_path: Path) -> None:
     """systemd knows every line of the unit, and counts little that an intruder could do."""
     unit = tmp_path / "cohort.service"
     text = (ROOT / "deploy/systemd/cohort.service").read_text()
-    there = text.replace("/opt/cohort/.venv/bin/cohort serve", shutil.which("true") or "")
+    there = text.replace("/usr/local/bin/cohort serve", shutil.which("true") or "")
     assert there != text
     unit.write_text(there)
     assert run("systemd-analyze", "verify", "--man=no", unit) == ""

@@ -86,16 +86,18 @@ def cohort(
     stdout: int | None = None,
     stderr: int | None = None,
     under: Sequence[str] = (),
+    program: Sequence[str] = (sys.executable, "-m", "app"),
+    cwd: Path = ROOT,
     trust: ssl.SSLContext | None = None,
     **settings: object,
 ) -> Iterator[Cohort]:
     """Serve `models` on a free port, unless one is set; settings are COHORT_* names in lower case.
 
     `folder` takes the state, the cache, and the log, unless that goes to the descriptor `stderr`.
-    `under` is a command that runs the server, such as prlimit, in the same process; `trust` is
-    whose certificate it has been given. With `inspection_seconds=0` no second process is started
-    that opens each model first, where that is not what a test is about: it takes 0.7 s, and as long
-    again as the models.
+    `under` is a command that runs the server, such as prlimit, in the same process; `program` is
+    what is run, in `cwd`; `trust` is whose certificate it has been given. With
+    `inspection_seconds=0` no second process is started that opens each model first, where that is
+    not what a test is about: it takes 0.7 s, and as long again as the models.
     """
     port = int(str(settings.pop("port", 0))) or free_port()
     environment = {
@@ -113,8 +115,8 @@ def cohort(
     log = folder / f"log-{port}.txt"
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [*under, sys.executable, "-m", "app", "serve"],
-            cwd=ROOT,
+            [*under, *program, "serve"],
+            cwd=cwd,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=stdout,

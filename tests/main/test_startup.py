@@ -96,12 +96,12 @@ def test_a_model_that_a_provider_does_not_suit_is_no_fallback(
 def test_nothing_to_serve_is_told_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     """And no address, as nothing is served there; nor a table without rows."""
     text = shown(capsys, {}, ready=False)
-    assert text.startswith("! no model in models: put models/<name>/1/model.onnx")
+    assert text.startswith("! models: has no model; put one at <name>/1/model.onnx in it")
     assert HERE not in text
     problem = Problem("models/m/config.yaml", "batching.max_batchsize", "is not an option")
     text = shown(capsys, {}, problem, ready=False)
     assert "batching.max_batchsize" in text
-    assert "no model in" not in text
+    assert "has no model" not in text
 
 
 @pytest.mark.parametrize("chain", [NO_GPU, default_chain(["cpu"])])
@@ -119,6 +119,15 @@ def test_a_json_log_has_a_line_for_each_thing(
     told = [line.get("reason", "") for line in lines if line["event"] == "models run on the CPU"]
     assert told == ([chain.reason] if chain.reason else [])
     assert [line["event"] for line in lines[-2:]] == ["first models loaded", "ready"]
+
+
+def test_a_json_log_names_a_folder_that_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    """It may be mistyped, or not mounted."""
+    with logs.configured("json"):
+        settings = Settings(models=Path("modles"), log_format="json")
+        StartUp(settings, default_chain(["cpu"])).show({}, Snapshot())
+    (line, _) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["problem"].startswith("modles: has no model")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,66 @@
+"""Whether one ONNX Runtime is installed, and no more: packaging does not see to that.
+
+All of its distributions install into the same folder. With two, the one installed last silently
+wins, and removing either breaks the other (docs/decisions/0001).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, requires
+from importlib.util import find_spec
+from pathlib import Path
+
+PLAIN = "onnxruntime"
+
+
+def runtime_problem() -> str:
+    """What is wrong, with the command that mends it; "" where one ONNX Runtime is installed."""
+    spec = find_spec(PLAIN)
+    origin = spec and spec.origin  # a folder alone has none
+    folders = [Path(origin).parents[1]] if origin else map(Path, sys.path)
+    installed = list(_installed(folders))
+    if not origin and not installed:
+        gpu, openvino = _pinned("onnxruntime-gpu"), _pinned("onnxruntime-openvino")
+        return (
+            f"ONNX Runtime is not installed: {_pip('install')} {_pinned(PLAIN)} "
+            f"(or {gpu} for NVIDIA's hardware, {openvino} for Intel's)"
+        )
+    if not origin:
+        return (
+            f"{installed[0]} lacks its files, which went with another ONNX Runtime: "
+            f"{_pip('install')} --force-reinstall --no-deps {_pinned(installed[0])}"
+        )
+    if len(installed) < 2:
+        return ""
+    wanted = next((name for name in installed if name != PLAIN), PLAIN)
+    return (
+        f"{' and '.join(installed)} are installed and overwrite each other: "
+        f"{_pip('uninstall')} {' '.join(installed)} && {_pip('install')} {_pinned(wanted)}"
+    )
+
+
+def _installed(folders: Iterable[Path]) -> Iterator[str]:
+    """The names of the distributions that bring the package."""
+    for folder in folders:
+        for record in sorted(folder.glob("o*.dist-info/RECORD")):  # onnxruntime-…, ort-nightly-…
+            if f"{PLAIN}/__init__.py," in record.read_text(encoding="utf-8", errors="replace"):
+                yield record.parent.name.partition("-")[0].replace("_", "-")
+
+
+def _pip(verb: str) -> str:
+    """The command of an environment that may have pip, or be uv's."""
+    if find_spec("pip") is not None:
+        return f"{sys.executable} -m pip {verb}{' --yes' if verb == 'uninstall' else ''}"
+    return f"uv pip {verb} --python {sys.executable}"
+
+
+def _pinned(name: str) -> str:
+    """The requirement of that name among Cohort's own, as far as they are known."""
+    try:
+        own = requires("cohort") or []
+    except PackageNotFoundError:
+        own = []
+    return next((one[0] for text in own if (one := re.match(rf"{name}==[\w.]+", text))), name)

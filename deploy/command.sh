@@ -1,0 +1,71 @@
+#!/bin/sh
+# Put the command of an environment of this checkout where shells find it, as pipx and `uv tool` do, or take it away:
+#
+#   deploy/command.sh link .venv-cpu     deploy/command.sh unlink
+#
+# BIN names the folder. Without it: ~/.local/bin where that is on PATH, else /usr/local/bin where that is on PATH and
+# may be written to, else ~/.local/bin, with the line that puts it on PATH. Nothing is overwritten or removed but a link
+# into this checkout.
+set -eu
+checkout=$(cd "$(dirname "$0")/.." && pwd -P)
+own=${HOME:-/nonexistent}/.local/bin
+system=/usr/local/bin
+
+say() { echo "cohort: $*"; }
+
+on_path() {
+    case ":$PATH:" in *":$1:"* | *":$1/:"*) ;; *) return 1 ;; esac
+}
+
+is_ours() {
+    case $(readlink "$1" 2>/dev/null) in "$checkout"/.venv*/bin/cohort) ;; *) return 1 ;; esac
+}
+
+link() {
+    target=$checkout/$1/bin/cohort
+    folder=${BIN:-}
+    if [ -z "$folder" ]; then
+        folder=$own
+        if ! on_path "$own" && on_path "$system" && [ -w "$system" ]; then folder=$system; fi
+    fi
+    mkdir -p "$folder" || exit 1
+    command=$(cd "$folder" && pwd)/cohort
+    if { [ -e "$command" ] || [ -L "$command" ]; } && ! is_ours "$command"; then
+        say "$command is there and not a link of this checkout's; nothing was changed." \
+            "Remove it, or name another folder: make install BIN=FOLDER" >&2
+        exit 1
+    fi
+    ln -sfn "$target" "$command"
+    say "$command is $1/bin/cohort now; 'make uninstall${BIN:+ BIN=$BIN}' takes it away"
+    if ! on_path "$folder"; then
+        advise "$folder"
+    elif found=$(command -v cohort) && [ "$found" != "$command" ] && ! is_ours "$found"; then
+        say "but 'cohort' is $found here, which comes first on PATH" >&2
+    fi
+}
+
+# The line that puts a folder on PATH, for the shell of whoever asks.
+advise() {
+    case ${SHELL##*/} in
+        fish) line="fish_add_path '$1'" ;;
+        zsh) line="echo 'export PATH=\"$1:\$PATH\"' >>~/.zshrc && . ~/.zshrc" ;;
+        bash) line="echo 'export PATH=\"$1:\$PATH\"' >>~/.bashrc && . ~/.bashrc" ;;
+        *) line="export PATH=\"$1:\$PATH\"" ;;
+    esac
+    say "$1 is not on PATH; this puts it there:"
+    echo "  $line"
+}
+
+unlink() {
+    gone=
+    for folder in ${BIN:+"$BIN"} "$own" "$system"; do
+        if is_ours "$folder/cohort"; then
+            rm "$folder/cohort"
+            gone=yes
+            say "removed $folder/cohort; the environments stay: rm -r .venv .venv-cuda .venv-cpu .venv-openvino"
+        fi
+    done
+    if [ -z "$gone" ]; then say "there is no link of this checkout's"; fi
+}
+
+"$@"

@@ -1,0 +1,34 @@
+"""The lock files beside what they lock."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.e2e.processes import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.mark.parametrize("extra", PROJECT["optional-dependencies"])
+def test_each_runtime_locks_all_that_serving_needs(extra: str) -> None:
+    """Whoever adds a dependency has run `make lock`, with the versions that the tests run with."""
+    locked, tested = pinned(extra), pinned("dev")
+    needed = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra]]
+    for requirement in map(Requirement, needed):
+        version = locked[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(version), requirement
+    assert {name: one for name, one in locked.items() if name in tested} == {
+        name: tested[name] for name in locked if name in tested
+    }
+
+
+def pinned(name: str) -> dict[str, str]:
+    """The version of each distribution in a lock file; of several, the last."""
+    text = (ROOT / "requirements" / f"{name}.txt").read_text()
+    found = re.findall(r"^([A-Za-z0-9._-]+)(?:\[.*?\])?==(\S+)", text, re.MULTILINE)
+    return {canonicalize_name(name): version for name, version in found}

@@ -1,0 +1,152 @@
+"""The wheel, in an environment and a project that are not ours."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from importlib.metadata import distribution, packages_distributions
+from pathlib import Path
+from zipfile import ZipFile
+
+import httpx
+import pytest
+
+from tests import onnx_models
+from tests.e2e.processes import ROOT, cohort
+from tests.packaging.environments import RUNTIME, Environment, build_wheel
+
+FLOWER = {"model": "mlp", "inputs": {"x": [[5.1, 3.5, 1.4, 0.2]]}}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, as `make wheel` builds it."""
+    return build_wheel(tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment with the wheel and what it requires, but no ONNX Runtime."""
+    return Environment(tmp_path_factory.mktemp("bare"), wheel)
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """The same with the ONNX Runtime that the tests run with."""
+    environment = Environment(tmp_path_factory.mktemp("installed"), wheel)
+    link_runtime(environment)
+    return environment
+
+
+def link_runtime(environment: Environment) -> str:
+    """Link this environment's ONNX Runtime; returns what it is called."""
+    (name,) = set(packages_distributions()[RUNTIME])
+    for one in (name, "flatbuffers", "packaging"):  # what it requires besides
+        environment.link(distribution(one))
+    return name
+
+
+def problem(environment: Environment) -> str:
+    """What the commands find wrong with it, without the second that one takes."""
+    ask = "from app.cli.runtime_check import runtime_problem; print(runtime_problem())"
+    done = subprocess.run(
+        [environment.python, "-Ic", ask], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Somebody's project, whose package is called `app`, too, and which has a model."""
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "__init__.py").write_text("raise SystemExit('the project was imported')\n")
+    onnx_models.save(onnx_models.mlp(), tmp_path / "models" / "mlp" / "1" / "model.onnx")
+    return tmp_path
+
+
+def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
+    """Every file of it that git has, the marker of typed packages and the schemas among them."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "app"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    expected = {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
+    with ZipFile(wheel) as archive:
+        files = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert files == expected | {"cohort.py"}
+    assert "app/py.typed" in files
+
+
+def test_the_wheel_offers_each_runtime(wheel: Path) -> None:
+    """As extras of the same names as RUNTIME in the Makefile."""
+    with ZipFile(wheel) as archive:
+        (metadata,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        text = archive.read(metadata).decode()
+    extras = re.findall(r"^Provides-Extra: (.*)$", text, re.MULTILINE)
+    assert extras == ["gpu", "cuda", "cpu", "openvino"]
+
+
+def test_it_serves_from_the_folder_of_another_project(
+    installed: Environment, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own `app` is imported, by the child that opens unknown models first and by all others."""
+    monkeypatch.setenv("PYTHONPATH", ".")
+    with cohort(
+        Path("models"),
+        project,
+        program=[str(installed.cohort)],
+        cwd=project,
+        watchdog_seconds=10,
+    ) as server:
+        assert httpx.post(server.url + "/predict", json=FLOWER).json()["model"] == "mlp"
+        assert "model inspected" in server.logged
+        page = server.get("/docs").text
+        for asset in re.findall(r'(?:src|href)="(/docs/static/[^"]+)"', page):
+            assert server.get(asset).status_code == 200
+        assert server.stop() == 0
+
+
+def test_it_runs_as_a_module(installed: Environment, project: Path) -> None:
+    """`python -m cohort`, which looks into the working folder first, finds its own package."""
+    done = subprocess.run(
+        [installed.python, "-m", "cohort", "--version"],
+        cwd=project, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "cohort 0.1.0\n"), done.stderr
+
+
+def test_an_empty_folder_is_told_what_to_put_there(installed: Environment, tmp_path: Path) -> None:
+    """The bundled models are no part of the wheel."""
+    done = installed.run("check", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == (
+        "models: folder not found; make it, with <name>/1/model.onnx in it, or name another one\n"
+    )
+
+
+def test_a_missing_or_second_runtime_is_told_with_what_mends_it(
+    bare: Environment, project: Path
+) -> None:
+    """Before anything is imported that would be missing, or silently be the other one."""
+    done = bare.run("serve", cwd=project)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: ONNX Runtime is not installed: uv pip install --python ")
+    assert "onnxruntime==" in line
+    assert "onnxruntime-gpu==" in line
+    assert bare.run("serve", "--help", cwd=project).returncode == 0
+
+    name = link_runtime(bare)
+    assert problem(bare) == ""
+    second = bare.site / "onnxruntime_openvino-1.24.1.dist-info"
+    second.mkdir()
+    (second / "RECORD").write_text("onnxruntime/__init__.py,sha256=x,1\n")
+    line = problem(bare)
+    assert f"{name} and onnxruntime-openvino are installed and overwrite each other: " in line
+    assert line.count(str(bare.python)) == 2, "one command removes both, one brings one back"
+
+    (bare.site / RUNTIME).unlink()  # as pip leaves it when one of two is removed
+    line = problem(bare)
+    assert "lacks its files" in line
+    assert "--force-reinstall" in line
