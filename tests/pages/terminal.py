@@ -156,7 +156,7 @@ class Terminal:
         return BlockFailed(f"line {block.line} failed:\n{block.text}\n" + "\n".join(said))
 
     def _here(self, text: str) -> str:
-        return re.sub(r"(?<=:)800[01]\b", lambda port: self._ports[port[0]], text)
+        return re.sub(r"(:|--port )(800[01])\b", lambda port: port[1] + self._ports[port[2]], text)
 
     def _there(self, text: str) -> str:
         for page, here in self._ports.items():
