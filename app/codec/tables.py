@@ -27,21 +27,20 @@ class Table:
     columns: Their names; None: they have none.
     rows: Lists of cells, or objects that have them by the names of columns.
     first: The first of the rows.
+    names: Those of the columns; None: they have none.
     """
 
     def __init__(self, columns: Sequence[str] | None, rows: list[Any] | LongList) -> None:
-        self._columns = columns
         self._rows = rows
         self.first = rows.first() if isinstance(rows, LongList) else rows[0]
+        self.names = [*self.first] if isinstance(self.first, dict) else columns
 
     def decode(self, specs: Sequence[TensorSpec]) -> Arrays:
         """Make arrays of the columns. Raises InvalidInput."""
         for spec in specs:
             spec.dtype  # noqa: B018 - raises for what cannot be sent
-        first_row = self.first
-        named = isinstance(first_row, dict)
-        names = [*first_row] if isinstance(first_row, dict) else self._columns
-        width = _width(first_row) if names is None else len(names)
+        named, names = isinstance(self.first, dict), self.names
+        width = _width(self.first) if names is None else len(names)
         places = place_inputs(names, width, specs)
         if places is None and not named:
             return {specs[0].name: make_input(specs[0], self._rows)}

@@ -6,7 +6,7 @@ https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-inference-code.h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +17,7 @@ from app.codec.csv_table import CSV_WORK, read_csv
 from app.codec.files import File
 from app.codec.json_tensors import shown
 from app.codec.long_json import LongList
-from app.codec.tables import CELL_WORK, Table, table_of
+from app.codec.tables import CELL_WORK, table_of
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane, Lease, Outputs
 from app.errors import InvalidInput, available, quoted
@@ -47,7 +47,9 @@ class TableCall(_Predictions):
 
     read: Makes arrays of them.
     work: How long that takes, as bytes of JSON do.
-    by_row: Whether its response is by row.
+    by_row: Whether its response is by row; default True.
+    names: Those of inputs or columns, which may be of inputs that the model has a default for.
+    parameters: The request's; default none.
     """
 
     def __init__(
@@ -56,13 +58,20 @@ class TableCall(_Predictions):
         work: int,
         *,
         by_row: bool = True,
+        names: Container[str] = (),
         parameters: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         super().__init__({})
+        self._names = names
         self._decode_rows = read
         self._work = work
         self.by_row = by_row
         self.parameters = parameters
+
+    @property
+    def names(self) -> Container[str]:
+        """The names of the inputs."""
+        return self._names
 
     def decode_work(self, lease: Lease) -> int:
         """How long making arrays takes."""
@@ -97,13 +106,21 @@ def body_call(body: bytes) -> TableCall:
     value = document[key]
     if key == "inputs":
         read = V1Request(value, rows=False).decode
-        return TableCall(read, 0, by_row=False, parameters=parameters)
+        names = _names(value)
+        return TableCall(read, 0, by_row=False, names=names, parameters=parameters)
     if key == "instances":
         if not isinstance(value, list | LongList) or value == []:
             raise InvalidInput(f"'instances' must be a list of rows, got {shown(value)}")
-        return TableCall(V1Request(value, rows=True).decode, 0, parameters=parameters)
-    table: Table = table_of(document, key)
-    return TableCall(table.decode, CELL_WORK * len(body), parameters=parameters)
+        names = _names(value.first() if isinstance(value, LongList) else value[0])
+        read = V1Request(value, rows=True).decode
+        return TableCall(read, 0, names=names, parameters=parameters)
+    table = table_of(document, key)
+    work = CELL_WORK * len(body)
+    return TableCall(table.decode, work, names=table.names or (), parameters=parameters)
+
+
+def _names(value: object) -> Container[str]:
+    return value if isinstance(value, dict) else ()
 
 
 def csv_call(body: bytes, *, header: bool | None) -> TableCall:
@@ -146,7 +163,9 @@ def invocations_router(data: DataPlane, control: ControlPlane) -> Routes:
         openapi_extra={"requestBody": {"required": True, "content": BODY}},
     )
     async def invoke(request: Request) -> Response:
-        """The only model answers, or the default, or the one of `?model=`."""
+        """The only model answers, or the default, or the one of `?model=`. CSV is taken, too, as
+        `Content-Type: text/csv`, and files as by /predict.
+        """
         route = predict_route(query=request.query_params, parser=invocation_parser)
         return await respond_to_call(data, request, route)
 
@@ -194,5 +213,4 @@ BODY: dict[str, Any] = {
             "oneOf": [{"required": [key]} for key in KEYS],
         },
     },
-    "text/csv": {"schema": {"type": "string"}},
 }

@@ -365,6 +365,23 @@ def test_a_broken_form_is_told(client: httpx.Client, media: str, body: bytes, sa
     assert says in refusal(send(client, "known", body, media))
 
 
+def test_the_document_says_which_files_each_model_takes(client: httpx.Client) -> None:
+    """Forms for all, arrays for those with one input, files for those that take bytes."""
+    paths = client.get("/openapi.json").json()["paths"]
+    for model, array, file in (
+        ("pair", False, False),
+        ("mlp", True, False),
+        ("image", True, True),
+        ("known", True, True),
+    ):
+        operation = paths[f"/models/{model}/predict"]["post"]
+        taken = operation["requestBody"]["content"].keys()
+        assert "`Content-Type: multipart/form-data`" in operation["description"]
+        assert (f"`Content-Type: {NPY}`" in operation["description"]) == array
+        assert ("application/octet-stream" in taken) == file
+        assert ("image/png" in operation["description"]) == file
+
+
 # --- Packed bodies
 
 

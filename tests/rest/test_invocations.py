@@ -36,6 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         "people": onnx_models.people(["N", 1]),
         "flat": onnx_models.people(["N"]),
         "whole": onnx_models.identity("INT64", ("N", 2)),
+        "weighted": onnx_models.with_defaults(),
         "words": onnx_models.identity("BYTES", ("N",)),
     }.items():
         onnx_models.save(model, folder / "models" / name / "1/model.onnx")
@@ -245,6 +246,20 @@ def test_an_empty_cell_is_no_number(client: httpx.Client) -> None:
     )
     loaded = np.load(io.BytesIO(answer.content))
     assert np.array_equal(loaded, [[1, np.nan, 3, 4]], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"inputs": {"x": [[1, 2, 3]], "factor": 3}},
+        {"inputs": {"x": [[1, 2, 3]]}},
+        {"instances": [{"x": [1, 2, 3]}]},
+    ],
+)
+def test_what_a_model_has_a_default_for_may_be_set(client: httpx.Client, body: Any) -> None:
+    """By its name, as on V1."""
+    factor = 3 if "factor" in str(body) else 2
+    assert predictions(ask(client, body, "weighted")) == [[factor, 2 * factor, 3 * factor]]
 
 
 def test_files_are_taken_as_by_predict(client: httpx.Client) -> None:

@@ -18,6 +18,7 @@ from app.rest.openapi.examples import (
     v1_examples,
     v2_examples,
 )
+from app.rest.openapi.files import takes_files
 from app.rest.openapi.schemas import (
     NOTHING,
     Schema,
@@ -87,6 +88,7 @@ def paths_of(served: ServedModel, *, root: str = "", needs_key: bool = False) ->
                 response=response,
             )
         takes_binary(paths[infer]["post"])
+        takes_files(paths[f"/models/{served.model}{place}/predict"]["post"], served)
     return paths
 
 
