@@ -47,7 +47,7 @@ def cli() -> None:
       cohort check                     is everything in order?
       cohort profile iris              how fast is it, and what is chosen?
       cohort serve                     serve ./models on 127.0.0.1:8000
-      cohort serve --models /srv/models --port 9000
+      cohort serve /srv/models --port 9000
       curl -s localhost:8000/predict -H 'content-type: application/json' \\
            -d '{"model": "iris", "inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}'
 

@@ -32,6 +32,7 @@ CHECKED = (
 
 
 @click.command(cls=options.settings_command(*CHECKED))
+@options.models_folder
 @click.option(
     "--open/--no-open",
     "opens",
@@ -41,7 +42,7 @@ CHECKED = (
 )
 @click.pass_context
 def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
-    """Check the models folder and every config without serving.
+    """Check the models of FOLDER, by default of --models, and every config, without serving.
 
     Prints every problem with its file and key, and exits with 1 where there is one.
     """

@@ -49,6 +49,10 @@ def settings_command(*only: str) -> type[click.RichCommand]:
     return SettingsCommand
 
 
+models_folder = click.argument("folder", required=False)
+"""FOLDER, which most would write after `serve` and `check`, is --models."""
+
+
 def _options(*only: str) -> Iterator[click.Option]:
     from app.settings import Settings, default_in_words, variable
 
@@ -114,6 +118,10 @@ def settings_from(context: click.Context) -> Settings:
         if name in Settings.model_fields
         and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
+    if folder := context.params.get("folder"):
+        if "models" in given:
+            raise click.UsageError("FOLDER and --models are one thing: give one of them", context)
+        given["models"] = folder
     try:
         return read_settings(given)
     except SettingsInvalid as error:

@@ -12,9 +12,10 @@ from app.cli.supervisor import supervise
 
 
 @click.command("serve", cls=options.settings_command())
+@options.models_folder
 @click.pass_context
 def serve_models(context: click.RichContext, /, **_: object) -> None:
-    """Serve the models until stopped.
+    """Serve the models of FOLDER until stopped; default: those of --models.
 
     SIGTERM makes readiness answer 503, waits for balancers to notice, finishes what is in flight
     and exits with 0. Ctrl-C does not wait; a second signal ends it at once. SIGHUP, where it does

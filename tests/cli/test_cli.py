@@ -111,6 +111,16 @@ def test_serve_refuses_wrong_settings(served: list[Settings]) -> None:
     assert "--drain-seconds (COHORT_DRAIN_SECONDS): must be a whole number" in done.output
 
 
+def test_the_folder_may_stand_by_itself(served: list[Settings], models: Path) -> None:
+    """As most would write it, of serve and of check; but not twice."""
+    assert run("serve", "/srv/models", COHORT_MODELS="elsewhere").exit_code == 0
+    assert served[0].models == Path("/srv/models")
+    assert run("check", str(models), "--no-open").exit_code == 0
+    twice = run("check", str(models), "--models", "elsewhere")
+    assert twice.exit_code == 2
+    assert "FOLDER and --models are one thing" in twice.output
+
+
 def test_misspelt_variable_is_a_warning(models: Path) -> None:
     """It may belong to somebody else, so it stops nothing."""
     done = run("check", "--models", str(models), "--no-open", COHORT_PROT="1")
