@@ -52,7 +52,7 @@ def over_v2(server: Cohort, **optional: float) -> httpx.Response:
 
 
 def test_they_may_be_left_out_or_set(server: Cohort) -> None:
-    """By name on each of the three REST APIs; the simple form goes on to take the one input."""
+    """By name on each of the REST APIs; the simple form goes on to take the one input."""
     simple, named = {"input": X}, {"inputs": {"x": X}}
     set_ = {"inputs": {"x": X, "factor": 5}}
     for body, values in ((simple, TWICE), (named, TWICE), (set_, FIVE)):
@@ -60,6 +60,9 @@ def test_they_may_be_left_out_or_set(server: Cohort) -> None:
         assert answer.get("prediction", answer.get("outputs", {}).get("y")) == values
     for body, values in ((named, TWICE), (set_, FIVE), ({"inputs": X}, TWICE)):
         assert post(server, "/v1/models/scaled:predict", body).json() == {"outputs": values}
+    for body, values in ((named, TWICE), (set_, FIVE), ({"instances": X}, TWICE)):
+        answer = post(server, "/invocations?model=scaled", body).json()
+        assert answer == {"predictions": values}
     assert over_v2(server).json()["outputs"][0]["data"] == TWICE[0]
     assert over_v2(server, factor=5).json()["outputs"][0]["data"] == FIVE[0]
 
