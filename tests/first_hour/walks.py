@@ -154,15 +154,19 @@ class Shell:
 
 @contextmanager
 def shell(folder: Path, *, path: Sequence[Path] = (), **environment: str) -> Iterator[Shell]:
-    """A shell in a fresh copy of the checkout below `folder`, with `path` before the machine's."""
-    checkout = folder / "cohort"
+    """A shell in a fresh copy of the checkout below `folder`, with `path` before the machine's.
+
+    `make install` puts its command into `folder`, too, which is on the path.
+    """
+    checkout, programs = folder / "cohort", folder / "bin"
     copy_working_tree(checkout)
     ports = {"8000": free_port(), "8001": free_port()}
     started = Shell(
         checkout,
         {
             **{name: value for name, value in os.environ.items() if not _is_ours(name)},
-            "PATH": os.pathsep.join([*map(str, path), os.environ["PATH"]]),
+            "PATH": os.pathsep.join([str(programs), *map(str, path), os.environ["PATH"]]),
+            "BIN": str(programs),
             "COHORT_PORT": str(ports["8000"]),
             "COHORT_GRPC_PORT": str(ports["8001"]),
             "SERVER": f"http://localhost:{ports['8000']}",
