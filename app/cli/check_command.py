@@ -62,6 +62,7 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
     notes: list[str] = []
     named = _named(settings, snapshot, problems, notes)
     notes += _held_back(snapshot, named)
+    notes += _unread(snapshot)
     from app.version_table import UNLIMITED
 
     console = Console(width=None if sys.stdout.isatty() else UNLIMITED)
@@ -228,6 +229,17 @@ def _held_back(snapshot: Snapshot, named: Mapping[str, Set[int]]) -> Iterator[st
         for number, reason in hold_back(model.signatures).items():
             if number not in named.get(name, ()):
                 yield f"{name}/{number}: only requests that name it reach it: {reason}"
+
+
+def _unread(snapshot: Snapshot) -> Iterator[str]:
+    """A sentence for each config that is in a version's folder, where none is in its model's."""
+    from app.repository import CONFIG_FILE
+
+    for name, model in snapshot.models.items():
+        for number, found in model.versions.items():
+            inside, read = found.folder / CONFIG_FILE, model.folder / CONFIG_FILE
+            if inside.exists() and not read.exists():
+                yield f"{name}/{number}/{CONFIG_FILE} is not read; {name}/{CONFIG_FILE} would be"
 
 
 def _open_all(

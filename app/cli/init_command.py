@@ -46,9 +46,8 @@ def init(
     folder = settings.models / model
     version = folder / str(number)
     if file is not None and version.is_dir() and any(version.iterdir()):
-        options.fail(
-            f"{version} is there already, and nothing is overwritten; --version makes another"
-        )
+        there = [int(one.name) for one in folder.iterdir() if one.name.isdecimal()]
+        options.fail(f"{version} is there already; --version {max(there) + 1} makes another")
     try:
         version.mkdir(parents=True, exist_ok=True)
         _write_config(settings.models, folder)
@@ -66,7 +65,7 @@ def init(
 
 def _check(model: str, file: Path | None) -> Sequence[str]:
     """Where the file's external data lies in its folder. Exits where something is wrong."""
-    from app.errors import LoadFailed, ModelNotFound, check_model_name
+    from app.errors import LoadFailed, ModelNotFound, check_model_name, quoted
 
     if file is None and model.endswith(".onnx"):
         name = Path(model).stem
@@ -74,15 +73,16 @@ def _check(model: str, file: Path | None) -> Sequence[str]:
     try:
         check_model_name(model)
     except ModelNotFound as error:
-        options.fail(str(error).replace(" not found", " cannot be one's name"))
+        options.fail(f"{quoted(model)} cannot be a model's name{str(error).partition('found')[2]}")
     if file is None:
         return ()
-    from app.session import Opener
+    from app.session import find_external
 
     try:
-        external = Opener(file).external()
+        external = find_external(file)
     except LoadFailed as error:
-        options.fail(f"{file}: {error}")
+        told = str(error)
+        options.fail(told if told.startswith(file.name) else f"{file.name}: {told}")
     if "model.onnx" in external:
         options.fail(f"{file}: its external data is called model.onnx, as the model has to be")
     return external

@@ -12,6 +12,7 @@ beside a version. The YAML reader is for other files of an operator's, too:
 from app.repository.followed_files import FollowedFiles
 from app.repository.manifest import Example, Manifest, dump_manifest, read_manifest, verify_digests
 from app.repository.model_config import (
+    CONFIG_FILE,
     ModelConfig,
     VersionPolicy,
     WarmUp,
@@ -33,6 +34,7 @@ from app.repository.version_files import stamp_files
 from app.repository.yaml_files import ConfigProblems, Problem, log_problems, parse_yaml, read_text
 
 __all__ = [
+    "CONFIG_FILE",
     "EMPTY_FOLDER",
     "NEVER_SEEN",
     "QUIET_SECONDS",

@@ -9,6 +9,7 @@ from app.session.digests import Digests
 from app.session.failures import lacks_resources, ran_out_of_memory, sentence
 from app.session.identity import machine, runtime_build
 from app.session.memory import give_back_memory
+from app.session.model_files import find_external
 from app.session.opening import Opener, SessionOptions, open_session
 from app.session.private_copy import PrivateCopy, clean_copies
 from app.session.processor import available_memory, cores, cpu_limit
@@ -62,6 +63,7 @@ __all__ = [
     "cores",
     "cpu_limit",
     "default_chain",
+    "find_external",
     "give_back_memory",
     "lacks_resources",
     "lower_priority",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from errno import ENOENT
 from pathlib import Path
 
@@ -18,7 +18,13 @@ from app.session.graphs import read_graphs
 from app.session.private_copy import PrivateCopy, copy_privately, read_content
 from app.session.processor import available_memory
 from app.session.protobuf import ModelFile, read_model
-from app.session.rules import ModelRules, check_external, check_model_file
+from app.session.rules import (
+    ModelRules,
+    check_external,
+    check_location,
+    check_model_file,
+    missing_external,
+)
 from app.session.value_dependence import find_dependence
 
 log = structlog.get_logger("cohort.session")
@@ -177,7 +183,7 @@ class ModelFiles:
 
 def _read(path: Path, rules: ModelRules) -> tuple[ModelFile, str, Mapping[str, Classes]]:
     """The model's file, why the cost of its runs depends on values, and its class maps."""
-    try:
+    with _told(path):
         check_model_file(path)
         rules.check_size([path])
         model = read_model(path)
@@ -186,6 +192,28 @@ def _read(path: Path, rules: ModelRules) -> tuple[ModelFile, str, Mapping[str, C
             check_external(path, location)
         rules.check_size([path, *(path.parent / location for location in model.external)])
         return model, find_dependence(graphs), read_class_maps(path, model.sequences)
+
+
+def find_external(path: Path) -> list[str]:
+    """Where the external data of a model to be copied lies, in the model's folder or linked there.
+
+    Raises LoadFailed where it is missing, or would not be taken beside the copy.
+    """
+    with _told(path):
+        check_model_file(path)
+        external = sorted(read_model(path).external)
+        for location in external:
+            check_location(location)
+            if not (path.parent / location).is_file():
+                raise missing_external(path, location)
+        return external
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Raise LoadFailed, with what is wrong with the model's file, for what reading it raises."""
+    try:
+        yield
     except FileNotFoundError as error:
         raise LoadFailed(f"{path.name} not found") from error
     except OSError as error:

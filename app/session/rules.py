@@ -76,10 +76,23 @@ def check_model_file(path: Path) -> None:
         raise LoadFailed(f"{path.name} is not a file")
 
 
-def _renamed(model: Path, location: str) -> str:
-    """A file that may be what is missing, given another name to match the model's."""
-    name = f"{model.name}{Path(location).suffix}"
-    return f" ({name} is there: rename it)" if (model.parent / name).is_file() else ""
+def check_location(location: str) -> None:
+    """Raise LoadFailed for a place of weights that cannot be in the folder of their model."""
+    posix, windows = PurePosixPath(location), PureWindowsPath(location)
+    if posix.is_absolute() or windows.drive or windows.root:
+        raise LoadFailed(f"its external data {location!r} is an absolute path")
+    if ".." in posix.parts or ".." in windows.parts:
+        raise LoadFailed(f"its external data {location!r} leaves the version's folder")
+
+
+def missing_external(model: Path, location: str) -> LoadFailed:
+    """What to say where the weights of a model are not beside it."""
+    name = f"{model.name}{Path(location).suffix}"  # renamed as the model was, it may be
+    renamed = f" ({name} is there: rename it)" if (model.parent / name).is_file() else ""
+    return LoadFailed(
+        f"its external data {location!r} is missing: copy that file, under this name, beside "
+        f"{model.name}{renamed}"
+    )
 
 
 def check_external(model: Path, location: str) -> None:
@@ -89,11 +102,7 @@ def check_external(model: Path, location: str) -> None:
     file, the server would read what its author cannot. Links within one owner's files are how
     backups and package stores save space.
     """
-    posix, windows = PurePosixPath(location), PureWindowsPath(location)
-    if posix.is_absolute() or windows.drive or windows.root:
-        raise LoadFailed(f"its external data {location!r} is an absolute path")
-    if ".." in posix.parts or ".." in windows.parts:
-        raise LoadFailed(f"its external data {location!r} leaves the version's folder")
+    check_location(location)
     try:
         there = (model.parent / location).resolve()
         inside, exists = there.is_relative_to(model.parent.resolve()), there.is_file()
@@ -103,10 +112,7 @@ def check_external(model: Path, location: str) -> None:
     if not inside:
         raise LoadFailed(f"its external data {location!r} is a link out of the version's folder")
     if found is None:
-        raise LoadFailed(
-            f"its external data {location!r} is missing: copy that file, under this name, beside "
-            f"{model.name}{_renamed(model, location)}"
-        )
+        raise missing_external(model, location)
     if found.st_nlink > 1 and found.st_uid != owner:
         raise LoadFailed(
             f"its external data {location!r} is a hard link to a file of another owner than "

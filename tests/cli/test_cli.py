@@ -205,6 +205,18 @@ def test_check_finds_every_problem(models: Path) -> None:
         assert any(line.startswith(begin) for line in lines), begin
 
 
+def test_check_mentions_configs_that_are_not_read(models: Path) -> None:
+    """Under another ending, and in a version's folder; the second is no problem: many have one."""
+    (models / "mlp" / "config.yaml").rename(models / "mlp" / "1" / "config.yaml")
+    models.with_name("rollouts.yml").touch()
+    found = run("check", "--no-open", "--models", str(models))
+    assert "mlp/1/config.yaml is not read; mlp/config.yaml would be\n" in found.stdout
+    assert "rollouts.yml: is not read; rename it to rollouts.yaml\n" in found.stdout
+    assert found.exit_code == 1
+    models.with_name("rollouts.yml").unlink()
+    assert run("check", "--no-open", "--models", str(models)).exit_code == 0
+
+
 def test_check_compares_a_version_with_its_manifest(models: Path) -> None:
     """A file that is not what was published is a problem of its version."""
     manifest = '{"format": 1, "files": {"model.onnx": "' + "0" * 64 + '"}}'

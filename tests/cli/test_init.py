@@ -112,6 +112,18 @@ def test_weights_that_are_missing_are_named(models: Path, exported: Path) -> Non
     assert not models.exists()
 
 
+def test_what_is_linked_is_copied(models: Path, exported: Path) -> None:
+    """As in the cache of a model hub, which links to files under other names."""
+    blobs = exported.parent / "blobs"
+    blobs.mkdir()
+    for number, file in enumerate((exported, exported.with_name("my.onnx.data"))):
+        file.rename(blobs / str(number))
+        file.symlink_to(blobs / str(number))
+    assert run("init", "mine", str(exported), "--models", str(models)).exit_code == 0
+    assert not (models / "mine" / "1" / "my.onnx.data").is_symlink()
+    assert run("check", "--models", str(models)).exit_code == 0
+
+
 def test_a_copy_that_fails_leaves_nothing(
     models: Path, exported: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -165,7 +165,7 @@ def changed(draw: st.DrawFn, tree: Any) -> Any:
 
 
 @WITH_SCHEMA
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_an_editor_takes_what_the_server_takes(file: OperatorFile, data: st.DataObject) -> None:
     """Whatever is changed in a file: its schema refuses it where the server does, and only then."""
