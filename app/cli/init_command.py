@@ -83,7 +83,7 @@ def _check(model: str, file: Path | None) -> Sequence[str]:
     except LoadFailed as error:
         told = str(error)
         options.fail(told if told.startswith(file.name) else f"{file.name}: {told}")
-    if "model.onnx" in external:
+    if Path("model.onnx") in map(Path, external):
         options.fail(f"{file}: its external data is called model.onnx, as the model has to be")
     return external
 
