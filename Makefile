@@ -10,7 +10,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve install uninstall wheel test coverage lint types lock conformance fuzz-models mutants simulate soak chaos incidents first-hour recorded fuzz docs site bench reference rollout-table packages up down roll sbom containers
+.PHONY: help serve install uninstall wheel test coverage lint types lock conformance fuzz-models mutants simulate soak chaos incidents first-hour recorded fuzz docs site bench reference pictures rollout-table packages up down roll sbom containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -58,7 +58,7 @@ wheel: | $(UV)  ## Build the package for other projects into dist/, with the ext
 	@rm -rf build/package
 	@echo "cohort: wrote $$(ls '$(DIST)'/cohort-*.whl)"
 
-test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp packages  ## Run every test
+test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp packages  ## Run every test
 	@if [ -f tests/session/test_providers_openvino.py ]; then \
 		echo "cohort: the tests that need OpenVINO, in .venv-openvino"; \
 		.venv-openvino/bin/python -m pytest -q tests/session/test_providers_openvino.py; \
@@ -112,6 +112,9 @@ docs: site $(VENV)/dev.stamp  ## The same; then run the code on every page, and 
 	@deploy/packages.sh curl:curl node:nodejs chromium:chromium
 	@PAGES=all $(VENV)/bin/python -m pytest -q tests/pages
 	@$(VENV)/bin/python -m tests.pages
+
+pictures: $(VENV)/dev.stamp packages  ## Take the pictures of /docs in docs/images again, with Chromium
+	@$(VENV)/bin/python -m tests.browser
 
 rollout-table: $(VENV)/dev.stamp  ## Simulate how often the guard of a rollout is wrong, and write it into docs/guide/rollout.md
 	@$(VENV)/bin/python -m benchmarks.rollouts --write
@@ -167,7 +170,7 @@ containers: $(VENV)/dev.stamp  ## Try the image and the whole stack under load, 
 packages:
 	@deploy/packages.sh nginx:nginx-light haproxy:haproxy prometheus:prometheus promtool:prometheus \
 		prometheus-alertmanager:prometheus-alertmanager systemd-analyze:systemd \
-		faketime:faketime fusermount3:fuse3 mtail:mtail
+		faketime:faketime fusermount3:fuse3 mtail:mtail chromium:chromium
 	@[ -x .tools/bin/docker-compose ] || deploy/containers/compose.sh .tools \
 		|| echo "cohort: Compose v2 cannot be fetched here; the test of docker-compose.yml looks for docker-compose" >&2
 
@@ -214,11 +217,19 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 	@$(INSTALL_APP)
 	@touch $(@D)/serve.stamp $@
 
-# KServe's client, which asks for much that the server does not need.
+# Clients that ask for much that the server does not need, and Node.js.
 .venv-clients/clients.stamp: requirements/clients.txt | .venv-clients/bin/python
-	@echo "cohort: installing KServe's client into $(@D) (about 75 MB to fetch the first time)"
+	@echo "cohort: installing clients and Node.js into $(@D) (about 150 MB to fetch the first time)"
 	@$(INSTALL) requirements/clients.txt
 	@touch $@
+
+# What reads the OpenAPI document in JavaScript. Where it cannot be fetched, its tests are skipped.
+.npm/npm.stamp: tests/clients/typescript/package-lock.json .venv-clients/clients.stamp
+	@echo "cohort: installing Redocly and openapi-typescript into $(@D) (about 15 MB to fetch the first time)"
+	@mkdir -p $(@D)
+	@cp tests/clients/typescript/package*.json $(@D)
+	@PATH="$(CURDIR)/.venv-clients/bin:$$PATH" npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --silent \
+		&& touch $@ || echo "cohort: that failed; the tests that need them are skipped" >&2
 
 # What writes the list of components.
 .venv-release/release.stamp: requirements/release.txt | .venv-release/bin/python

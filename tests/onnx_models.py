@@ -328,6 +328,22 @@ def two_inputs(width: int = 2) -> onnx.ModelProto:
     )
 
 
+def image_classifier() -> onnx.ModelProto:
+    """`image` FP32 [N, 3, 224, 224] → `scores` FP32 [N, 10], by the image's mean color."""
+    weights = np.random.default_rng(0).standard_normal((3, 10)).astype(np.float32)
+    return _model(
+        [
+            helper.make_node("GlobalAveragePool", ["image"], ["means"]),
+            helper.make_node("Flatten", ["means"], ["colors"]),
+            helper.make_node("MatMul", ["colors", "weights"], ["logits"]),
+            helper.make_node("Softmax", ["logits"], ["scores"]),
+        ],
+        [_tensor("image", "FP32", ("N", 3, 224, 224))],
+        [_tensor("scores", "FP32", ("N", 10))],
+        [_weight("weights", weights)],
+    )
+
+
 def with_defaults(*, optional: int = 1, ir_version: int = IR_VERSION) -> onnx.ModelProto:
     """`x` FP32 [N, 3] → `y` FP32 [N, 3] = x · factor + bias1 + bias2 …, whose defaults are 2 and 0.
 

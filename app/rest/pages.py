@@ -59,7 +59,7 @@ def page_policy(html: str) -> str:
     digests = [b64encode(sha256(one.encode()).digest()).decode() for one in scripts]
     allowed = " ".join(["'self'", *(f"'sha256-{one}'" for one in digests)])
     return (
-        f"default-src 'none'; script-src {allowed}; style-src 'self' 'unsafe-inline'; "
+        f"default-src 'none'; script-src {allowed}; style-src 'self'; "
         "img-src 'self' data:; font-src 'self'; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )

@@ -97,7 +97,10 @@ def _head(spec: TensorSpec) -> Schema:
     if spec.shape is not None and len(spec.shape) <= MOST_DIMENSIONS:
         rank = len(spec.shape)
         sizes = [
-            {"const": size} if isinstance(size, int) else {"type": "integer", "minimum": 0}
+            # No `const`, by which openapi-python-client would hold all of them against one.
+            {"type": "integer", "minimum": size, "maximum": size}
+            if isinstance(size, int)
+            else {"type": "integer", "minimum": 0}
             for size in spec.shape
         ]
         shape = DATA | {"minItems": rank, "maxItems": rank}
