@@ -158,7 +158,8 @@ def why_not_ready(versions: Iterable[VersionEntry]) -> str:
     For callers who may see the model, who may read the same in its description.
     """
     entry = max(versions, key=lambda one: one.number)
-    reason = shortened(" ".join(entry.reason.split()), LONGEST_REASON)
+    line = " ".join(entry.reason[: 2 * LONGEST_REASON].split())
+    reason = shortened(line, LONGEST_REASON)
     return f"version {entry.number} is {entry.state}{': ' if reason else ''}{reason}"
 
 

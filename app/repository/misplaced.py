@@ -13,6 +13,9 @@ from app.repository.model_config import CONFIG_FILE
 MOST_NAMED = 8
 """Files of one folder that are named; more would say no more."""
 
+MOST_LOOKED_AT = 100
+"""Files and folders of a version without a model, at each scan."""
+
 _ELSEWHERE = re.compile(r"config\.ya?ml(?:\.txt)?", re.IGNORECASE)
 _OTHER_FORMATS = (
     ".pt",
@@ -59,7 +62,7 @@ def model_without_version(name: str, files: Sequence[str]) -> str:
 def model_in_version(folder: str) -> str:
     """What in a version's folder without a model.onnx may be the model. Raises OSError."""
     with os.scandir(folder) as entries:
-        names = sorted(entry.name for entry in islice(entries, 1000))
+        names = sorted(entry.name for entry in islice(entries, MOST_LOOKED_AT))
     if found := [name for name in names if _is_model(name)]:
         which = found[0] if len(found) == 1 else f"one of {', '.join(found[:MOST_NAMED])}"
         return f"; rename {which} to model.onnx"
