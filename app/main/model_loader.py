@@ -9,6 +9,7 @@ from time import monotonic, thread_time
 
 import structlog
 
+from app.errors import MOST_LISTED
 from app.main.startup import StartUp
 from app.registry import Registry
 from app.repository import EMPTY_FOLDER, QUIET_SECONDS, Problem, Snapshot, scan
@@ -32,6 +33,9 @@ LONGEST_SCAN_PAUSE_SECONDS = 5.0
 
 SLOW_SCAN_SECONDS = 10.0
 """From when on a scan that goes on is a problem: a file system that hangs answers nothing."""
+
+STILL_LOADING_SECONDS = 10.0
+"""How often it is said which of the first models are not loaded yet."""
 
 SETTLING_SECONDS = 10.0
 """How long an operator's `load` waits for files that are still being copied, at most."""
@@ -111,7 +115,13 @@ class ModelLoader:
 
     async def report_first(self) -> None:
         """Wait until the first models are loaded, show them, and clean up after those before."""
-        await self._registry.first_loaded()
+        loading = asyncio.ensure_future(self._registry.first_loaded())
+        try:
+            while not (await asyncio.wait([loading], timeout=STILL_LOADING_SECONDS))[0]:
+                log.info("still loading", versions=self._registry.loading[:MOST_LISTED])
+            await loading
+        finally:
+            loading.cancel()
         gc.collect()
         gc.freeze()  # what is loaded stays: the collector need not traverse it
         gc.set_threshold(*COLLECT_AFTER)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import structlog
 
@@ -26,7 +25,10 @@ MOST_REASONS = 1024
 
 
 class RegistryLog:
-    """Logs what happens to versions; why a provider cannot be had is logged once for all of them.
+    """Logs what happens to versions, each thing once.
+
+    Why a provider cannot be had is logged once for all of them, why requests of a version share no
+    run once for the version.
 
     tabled: Whether a table is about to say which versions are ready, where, and which are not.
     """
@@ -34,6 +36,7 @@ class RegistryLog:
     def __init__(self, tabled: Callable[[], bool]) -> None:
         self._tabled = tabled
         self._reasons: set[str] = set()
+        self._verdicts: dict[tuple[str, int], list[str]] = {}  # what was said of a version
 
     def ready(self, ready: VersionReady, held_back: str) -> None:
         """A version is ready; `held_back` is why requests that do not name it go elsewhere."""
@@ -65,7 +68,8 @@ class RegistryLog:
             version_log.warning("only requests that name the version reach it", reason=held_back)
         if description.unpredictable:
             version_log.info("runs stay off the event loop", reason=description.unpredictable)
-        _log_verdicts(version_log, version)
+        self._verdicts[model, version.number] = []
+        self._log_verdicts(model, version)
 
     def observe(self, event: RegistryEvent) -> None:
         """Anything else has happened to a version."""
@@ -74,6 +78,7 @@ class RegistryLog:
                 log.warning("profile is measured again", model=model, version=number, reason=reason)
             case VersionMeasured(model, version):
                 _log_measured(model, version)
+                self._log_verdicts(model, version)
             case VersionFailed(model, number, reason, serving, retry_in) if not self._tabled():
                 log.error(
                     "version unavailable",
@@ -84,11 +89,24 @@ class RegistryLog:
                     retry_in_seconds=None if retry_in is None else round(retry_in, 1),
                 )
             case VersionUnloaded(model, number):
+                self._verdicts.pop((model, number), None)
                 log.info("version unloaded", model=model, version=number)
             case VersionUnbatched(model, number, reason):
                 log.warning("batching disabled", model=model, version=number, reason=reason)
             case VersionLeftLoop(model, number, reason):
                 log.warning("runs left the event loop", model=model, version=number, reason=reason)
+
+    def _log_verdicts(self, model: str, version: VersionEntry) -> None:
+        """Say why requests share no run, unless that was said of this version."""
+        said = self._verdicts.setdefault((model, version.number), [])
+        for event, reason, in_table in (
+            ("requests run one by one", version.batching_off, self._tabled()),
+            ("requests are not padded to share a run", version.padding_off, False),
+        ):
+            if reason and reason not in said:
+                said.append(reason)
+                if not in_table:
+                    log.warning(event, model=model, version=version.number, reason=reason)
 
     def _is_new(self, reason: str) -> bool:
         if reason in self._reasons:
@@ -110,11 +128,3 @@ def _log_measured(model: str, version: VersionEntry) -> None:
         exclusive_threads=found.threads.chosen,
         kept=found.kept,
     )
-    _log_verdicts(version_log, version)
-
-
-def _log_verdicts(version_log: Any, version: VersionEntry) -> None:
-    if version.batching_off:
-        version_log.warning("requests run one by one", reason=version.batching_off)
-    if version.padding_off:
-        version_log.warning("requests are not padded to share a run", reason=version.padding_off)

@@ -140,7 +140,7 @@ class Service:
         self.inspector = Inspector(
             InspectionLimits(settings.inspection_seconds, settings.inspection_mb),
             settings.cache,
-            _log_inspected,
+            self._on_inspected,
         )
         rules = model_rules(
             settings.max_model_mb, settings.max_nodes, settings.custom_ops, settings.providers
@@ -337,6 +337,18 @@ class Service:
         if self.webhooks is not None and (notification := notification_of(event)) is not None:
             self.webhooks.send(notification)
 
+    def _on_inspected(self, inspected: Inspected) -> None:
+        if self.start_up.pending:  # the table has what is harmful
+            return
+        log.info(
+            "model inspected",
+            model=inspected.path.parent.parent.name,
+            version=inspected.path.parent.name,
+            sha256=inspected.sha256,
+            seconds=round(inspected.seconds, 3),
+            harm=inspected.harm,
+        )
+
     def _on_registry_event(self, event: RegistryEvent) -> None:
         match event:
             case VersionReady(model, version, seconds):
@@ -377,14 +389,3 @@ def _load_jwks(path: Path) -> VerifyingKeys:
     from app.callers.jwks import load_jwks  # noqa: PLC0415 - PyJWT and OpenSSL take 0.1 s
 
     return load_jwks(path)
-
-
-def _log_inspected(inspected: Inspected) -> None:
-    log.info(
-        "model inspected",
-        model=inspected.path.parent.parent.name,
-        version=inspected.path.parent.name,
-        sha256=inspected.sha256,
-        seconds=round(inspected.seconds, 3),
-        harm=inspected.harm,
-    )

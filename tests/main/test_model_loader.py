@@ -20,6 +20,7 @@ from app.rollouts import Rollouts, RolloutWatcher
 from app.session import default_chain
 from app.settings import Settings
 from tests.registry.on_disk import RegistryOnDisk
+from tests.waiting import until
 
 READY, UNAVAILABLE = State.READY, State.UNAVAILABLE
 
@@ -221,3 +222,15 @@ async def test_an_operators_load_does_not_wait_for_ever(
     await loading.loader.reconcile_settled()
     assert copying.scans == 1
     assert loading.disk.states("m") == {}
+
+
+async def test_a_long_first_load_is_told(loading: Loading, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would know else what the server waits for, as a table comes when all is loaded."""
+    monkeypatch.setattr(model_loader, "STILL_LOADING_SECONDS", 0.01)
+    loading.disk.put(1)
+    with capture_logs() as lines:
+        report = asyncio.create_task(loading.loader.report_first())
+        await until(lambda: any(line["event"] == "still loading" for line in lines))
+        await loading.start()
+        await report
+    assert lines[-1]["event"] == "first models loaded"
