@@ -8,7 +8,7 @@
 # into this checkout.
 set -eu
 checkout=$(cd "$(dirname "$0")/.." && pwd -P)
-own=${HOME:-/nonexistent}/.local/bin
+own=${HOME:-}/.local/bin
 system=/usr/local/bin
 
 say() { echo "cohort: $*"; }
@@ -28,8 +28,13 @@ link() {
         folder=$own
         if ! on_path "$own" && on_path "$system" && [ -w "$system" ]; then folder=$system; fi
     fi
-    mkdir -p "$folder" || exit 1
-    command=$(cd "$folder" && pwd)/cohort
+    if [ -z "${BIN:-}${HOME:-}" ] && [ "$folder" = "$own" ]; then
+        say "there is no HOME; name a folder on PATH: make install BIN=FOLDER" >&2
+        exit 1
+    fi
+    mkdir -p "$folder"
+    folder=$(cd "$folder" && pwd)
+    command=$folder/cohort
     if { [ -e "$command" ] || [ -L "$command" ]; } && ! is_ours "$command"; then
         say "$command is there and not a link of this checkout's; nothing was changed." \
             "Remove it, or name another folder: make install BIN=FOLDER" >&2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,12 +50,8 @@ def default_chain(providers: Sequence[str] = (), *, devices: Path = Path("/dev")
 
 def _nvidia_devices(devices: Path) -> Iterator[Path]:
     """The files by which programs reach an NVIDIA GPU."""
-    if sys.platform == "win32":
-        driver = Path(os.environ.get("SYSTEMROOT", "C:/Windows"), "System32", "nvcuda.dll")
-        yield from [driver] if driver.exists() else []
-    else:
-        yield from devices.glob("nvidia[0-9]*")
-        yield from devices.glob("nvhost-gpu")  # Jetson
-        if (devices / "dxg").exists():  # WSL's, for GPUs of any vendor; the driver is NVIDIA's
-            for folder in ("lib", "drivers/*"):
-                yield from Path("/usr/lib/wsl").glob(f"{folder}/libcuda.so*")
+    yield from devices.glob("nvidia[0-9]*")
+    yield from devices.glob("nvhost-gpu")  # Jetson
+    if (devices / "dxg").exists():  # WSL's, for GPUs of any vendor; the driver is NVIDIA's
+        for folder in ("lib", "drivers/*"):
+            yield from Path("/usr/lib/wsl").glob(f"{folder}/libcuda.so*")

@@ -29,9 +29,10 @@ class Place:
         self, *arguments: str, path: str = "/usr/bin:/bin", shell: str = "", folder: str = ""
     ) -> subprocess.CompletedProcess[str]:
         """Run the script with this PATH, SHELL and BIN."""
+        home = str(self.home) if self.home.name else ""
         return subprocess.run(
             [self.checkout / "deploy" / "command.sh", *arguments],
-            env={"HOME": str(self.home), "PATH": path, "SHELL": shell, "BIN": folder},
+            env={"HOME": home, "PATH": path, "SHELL": shell, "BIN": folder},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
 
@@ -102,6 +103,18 @@ def test_another_folder_can_be_named(place: Place, tmp_path: Path) -> None:
     assert place.says(str(folder)) == ".venv"
     assert "removed" in place.ask("unlink", folder=str(folder)).stdout
     assert not (folder / "cohort").is_symlink()
+
+
+def test_a_folder_that_cannot_be_had_changes_nothing(place: Place, tmp_path: Path) -> None:
+    """A file in its place; or no home to have it in, nor a common one on PATH."""
+    (tmp_path / "file").write_text("")
+    done = place.ask("link", ".venv", folder=str(tmp_path / "file" / "bin"))
+    assert done.returncode != 0
+    assert "file" in done.stderr
+    place.home = Path()
+    done = place.ask("link", ".venv")
+    assert done.returncode == 1
+    assert "there is no HOME" in done.stderr
 
 
 def test_what_is_not_ours_is_left_alone(place: Place, tmp_path: Path) -> None:
