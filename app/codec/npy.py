@@ -26,7 +26,8 @@ LONGEST_HEADER = 1024
 """Bytes of a header: those of arrays of one datatype have about 128."""
 
 _MAGIC = b"\x93NUMPY"
-_LENGTHS = {1: slice(8, 10), 2: slice(8, 12), 3: slice(8, 12)}  # where the header's is, by version
+# Where the length of the header is, by the version of the format.
+_LENGTHS = {b"\1\0": slice(8, 10), b"\2\0": slice(8, 12), b"\3\0": slice(8, 12)}
 _KEYS = {"descr", "fortran_order", "shape"}
 _DESCR = re.compile(r"[<>=|]?[?biufSUV]\d{0,9}")
 
@@ -38,9 +39,9 @@ def read_npy(body: bytes) -> Array:
     """
     if body[:6] != _MAGIC:
         raise InvalidInput("the body is not a .npy file: it does not begin as numpy.save does")
-    where = _LENGTHS.get(body[6] if len(body) > 6 else 0)
+    where = _LENGTHS.get(body[6:8])
     if where is None:
-        raise InvalidInput("the .npy file is of a format version that is none of 1, 2 and 3")
+        raise InvalidInput("the .npy file is of a format version that is none of 1.0, 2.0 and 3.0")
     length = int.from_bytes(body[where], "little")
     if length > LONGEST_HEADER:
         raise InvalidInput(f"the .npy file's header has {length} bytes, more than {LONGEST_HEADER}")
@@ -59,7 +60,7 @@ def read_npy(body: bytes) -> Array:
 
 def _read_header(header: bytes) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
     try:
-        fields = literal_eval(header.decode().strip())
+        fields = literal_eval(header.decode())
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         fields = None
     if not isinstance(fields, dict) or fields.keys() != _KEYS:

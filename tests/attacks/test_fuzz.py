@@ -13,6 +13,7 @@ from tests.fuzz import TARGETS
 from tests.fuzz.fuzzing import fuzz, module, replay
 
 RUNS = {
+    "files": 8000,
     "heads": 500,
     "json_bodies": 15_000,
     "framing": 40_000,

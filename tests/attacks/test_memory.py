@@ -76,11 +76,14 @@ def test_bodies_beyond_the_budget_are_refused_while_they_arrive(
     wait_until(lambda: held(server) == 0)
 
 
-def test_unpacked_bodies_count(server: Cohort) -> None:
+@pytest.mark.parametrize(
+    "path", ["/predict", "/invocations", "/v1/models/same:predict", "/v2/models/same/infer"]
+)
+def test_unpacked_bodies_count(server: Cohort, path: str) -> None:
     """A bomb that would fit the largest body does not fit the budget."""
     bomb = gzip.compress(b" " * (BUDGET + 8) * 2**20)
     answer = httpx.post(
-        f"{server.url}/v2/models/same/infer",
+        server.url + path,
         content=bomb,
         headers={"content-encoding": "gzip"},
         timeout=PATIENCE,

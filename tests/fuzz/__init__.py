@@ -8,4 +8,4 @@ reached. https://github.com/google/atheris
 
 from __future__ import annotations
 
-TARGETS = ("heads", "json_bodies", "framing", "messages", "model_files")
+TARGETS = ("files", "heads", "json_bodies", "framing", "messages", "model_files")

@@ -25,7 +25,8 @@ def takes_files(operation: Schema, served: ServedModel) -> None:
     )
     if len(served.inputs) == 1:
         said += f" A body of `Content-Type: {NPY}` is the input as numpy.save writes it."
-        if inputs[0].datatype == "BYTES" or is_stream(inputs[0]):
+        if is_stream(inputs[0]):
             content["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}
+        if is_stream(inputs[0]) or inputs[0].datatype == "BYTES":
             said += " Any other file, such as an image/png, is the input's bytes."
     operation["description"] += f"\n\n{said}"

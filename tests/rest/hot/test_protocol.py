@@ -6,6 +6,7 @@ to both over a socket.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -213,6 +214,44 @@ HEADERS: dict[str, tuple[str, ...]] = {
 }
 
 
+NPY = "application/x-npy"
+
+
+def saved(rows: list[list[float]]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.array(rows, "f4"))
+    return file.getvalue()
+
+
+SAVED = saved(X)
+FORM_BODY = (
+    b'--b\r\nContent-Disposition: form-data; name="x"\r\n\r\n'
+    + json.dumps(X).encode()
+    + b"\r\n--b--"
+)
+
+
+FORM = "multipart/form-data; boundary=b"
+MLP = "/models/mlp/predict"
+
+FILES: dict[str, tuple[str, Any, str, str]] = {
+    "array": (MLP, SAVED, NPY, "*/*"),
+    "array answered so": (MLP, SAVED, NPY, NPY),
+    "JSON answered so": ("/predict", ONE, "application/json", NPY),
+    "array cut short": (MLP, SAVED[:-1], NPY, NPY),
+    "long array": (MLP, saved(X * 6000), NPY, "*/*"),
+    "image for numbers": (MLP, b"\x89PNG", "image/png", "*/*"),
+    "image": ("/models/strings/predict", b"a", "image/png", "*/*"),
+    "form": (MLP, FORM_BODY, FORM, "*/*"),
+    "form without an end": (MLP, FORM_BODY[:-4], FORM, "*/*"),
+    "other form": (MLP, FORM_BODY, "multipart/mixed; boundary=b", "*/*"),
+    "CSV": ("/invocations", b"1,2,3,4\n", "text/csv", "*/*"),
+    "long CSV": ("/invocations", b"1,2,3,4\n" * 9000, "text/csv", "*/*"),
+    "frame": ("/invocations", {"dataframe_split": {"data": X}}, "application/json", "*/*"),
+    "no frame": ("/invocations", {"dataframe_split": X}, "application/json", "*/*"),
+}
+
+
 @dataclass(frozen=True)
 class Case:
     """What is sent, and whether the server closes the connection by itself."""
@@ -249,6 +288,8 @@ CASES: dict[str, Case] = {
         binary({"inputs": [BINARY_INPUT]}, FLOATS, "accept-encoding: gzip")),
     "failing in the run": Case(
         request("/models/gather/predict", {"inputs": {"index": [7]}})),
+    **{f"file, {name}": Case(request(path, body, f"content-type: {media}", f"accept: {accept}"))
+       for name, (path, body, media, accept) in FILES.items()},
     "strings": Case(request("/models/strings/predict", {"inputs": {"x": ["ä", "b\n"]}})),
     "labels": Case(request("/models/iris/predict", IRIS)),
     "no numbers for JSON": Case(
