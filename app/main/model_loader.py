@@ -125,7 +125,8 @@ class ModelLoader:
         gc.collect()
         gc.freeze()  # what is loaded stays: the collector need not traverse it
         gc.set_threshold(*COLLECT_AFTER)
-        self._start_up.show(self._registry.catalog, self._snapshot or Snapshot())
+        snapshot = self._snapshot or Snapshot()
+        await asyncio.to_thread(self._start_up.show, self._registry.catalog, snapshot)
         await asyncio.to_thread(clean_copies, self._settings.cache)
 
     async def _reconcile(self) -> None:

@@ -43,11 +43,11 @@ class StartUp:
             self._address, self.pending = address, True
 
     def show(self, catalog: Catalog, snapshot: Snapshot) -> None:
-        """Say what was loaded first, or could not be."""
+        """Say what was loaded first, or could not be; on any thread, as a long table takes time."""
         if not self.pending:
             if self._default_chain.reason:
                 log.info("models run on the CPU", reason=self._default_chain.reason)
-            if not catalog and not snapshot.problems:
+            if self._is_empty(catalog, snapshot):
                 log.warning("models folder problem", problem=self._nothing_found)
             log.info("first models loaded", models=len(catalog))
             return
@@ -55,7 +55,7 @@ class StartUp:
         notes = Footnotes()
         table = make_table(catalog, notes)
         problems = [str(one) for one in snapshot.problems if str(one) not in notes]
-        if not catalog and not problems:
+        if self._is_empty(catalog, snapshot):
             problems = [self._nothing_found]
         lines = [*notes.lines(), *(Text(f"! {problem}", "yellow") for problem in problems)]
         if self._default_chain.reason:
@@ -72,6 +72,9 @@ class StartUp:
             self._print(self._where())
         else:
             log.info("ready")
+
+    def _is_empty(self, catalog: Catalog, snapshot: Snapshot) -> bool:
+        return not (catalog or snapshot.problems or self._settings.allow_empty)
 
     @property
     def _nothing_found(self) -> str:
