@@ -251,6 +251,7 @@ def _open_all(
     """
     from rich.progress import track
 
+    from app.batching import plan_padding
     from app.errors import LoadFailed, quoted
     from app.repository import Problem
     from app.version_table import Footnotes, spec_cell, version_table
@@ -282,6 +283,9 @@ def _open_all(
             for one in session.outputs
             if not one.transportable
         ]
+        padding = plan_padding(session.inputs, session.outputs, config.batching.pad)
+        if padding.reason:
+            notes.append(f"{label}: no input is padded: {padding.reason}")
         session.close()
     inspector.rest()
     if not table.row_count:

@@ -105,7 +105,7 @@ def _explain(details: ErrorDetails, file: str, kind_of_file: type) -> Problem:
         sentence = f"must be one of {choices}, got {show(value)}{close}"
         return Problem(file, _dotted(location), sentence)
     wanted = WANTED.get(kind)
-    if kind in {"dataclass_type", "dict_type", "mapping_type"}:
+    if kind in OF_KEYS:
         keys = ", ".join(sorted(_keys_at(kind_of_file, location)))
         wanted = f"keys with values ({keys})" if keys else "keys with values"
     if wanted is None:
@@ -119,6 +119,8 @@ def _fix(kind: str, value: object) -> str:
     """How a value is written that was meant, where that is plain."""
     if kind in {"tuple_type", "list_type"} and isinstance(value, str | int | float):
         return f"; write [{str(value)[:80]}]"
+    if kind in OF_KEYS and isinstance(value, str):
+        return "; a colon and a space go between a key and its value"
     if kind in {"int_type", "float_type"} and isinstance(value, str):
         number = NUMBER.match(value)
         if number is not None and number[1] == value:
@@ -129,6 +131,7 @@ def _fix(kind: str, value: object) -> str:
     return ""
 
 
+OF_KEYS = frozenset({"dataclass_type", "dict_type", "mapping_type"})
 NUMBER = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?) ?[A-Za-z%]{0,8}$")
 
 

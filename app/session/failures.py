@@ -64,6 +64,7 @@ _NO_OPERATOR = re.compile(
     r"No Op registered for \S+ with domain_version of (\d+)"
 )
 _NO_OPSET = re.compile(r"No opset import for domain '(.*?)'")
+_SHORT_DATA = re.compile(r"External initializer: (\S+) offset: (\d+) .*file_length: (\d+)")
 _NO_KERNEL = re.compile(r"Could not find an implementation for (\S+?)\((\d+)\) node")
 
 NEWEST_ONNX_BY_IR: Mapping[int, str] = {10: "1.17", 11: "1.18", 12: "1.19", 13: "1.21"}
@@ -87,6 +88,11 @@ def sentence(text: str) -> str:
     text = text[text.rfind(_STATUS) + len(_STATUS) :] if _STATUS in text else text
     if hint := _too_new(text) or _unknown_operator(text):
         return hint
+    if short := _SHORT_DATA.search(text):
+        return (
+            f"its external data ends after {short[3]} bytes, and {short[1]!r} is to be at "
+            f"{short[2]}: copy it whole (`git lfs pull`, if it is a Git LFS pointer)"
+        )
     for noise in _NOISE:
         text = noise.sub("", text)
     while source := _SOURCE.search(text):

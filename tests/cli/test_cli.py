@@ -217,6 +217,14 @@ def test_check_mentions_configs_that_are_not_read(models: Path) -> None:
     assert run("check", "--no-open", "--models", str(models)).exit_code == 0
 
 
+def test_check_says_why_no_input_is_padded(models: Path) -> None:
+    """Whose name the config may have wrong: the model serves all the same."""
+    (models / "mlp" / "config.yaml").write_text("batching: {pad: {input_idz: {axis: 1}}}")
+    found = run("check", "--models", str(models))
+    assert "mlp/1: no input is padded: input 'input_idz' not found\n" in found.stdout
+    assert found.exit_code == 0
+
+
 def test_check_compares_a_version_with_its_manifest(models: Path) -> None:
     """A file that is not what was published is a problem of its version."""
     manifest = '{"format": 1, "files": {"model.onnx": "' + "0" * 64 + '"}}'

@@ -139,6 +139,7 @@ def test_error_names_file_key_and_remedy() -> None:
         ("providers: cpu", "must be a list, got the string 'cpu'; write [cpu]"),
         ("providers: [gpu]", "'gpu' is not an execution provider; did you mean 'cuda'?"),
         ("providers: [MPS]", "'MPS' is not an execution provider; did you mean 'coreml'?"),
+        ("timeout_ms:30", "; a colon and a space go between a key and its value"),
         ("timeout_ms: 30s", "write the number alone: the unit is in the key's name"),
         ("batching:\n\ttrust: true", "line 2: a tab; YAML is indented by spaces"),
     ],

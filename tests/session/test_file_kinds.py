@@ -112,6 +112,14 @@ def test_weights_under_another_name_are_found(tmp_path: Path) -> None:
     )
 
 
+def test_weights_that_were_cut_off_are_told(tmp_path: Path) -> None:
+    """Or that are a Git LFS pointer: shorter than the model says."""
+    path = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "model.onnx")
+    (tmp_path / "weights.bin").write_bytes(b"version https://git-lfs.github.com/spec/v1")
+    with pytest.raises(LoadFailed, match=r"its external data ends after 42 bytes.*git lfs pull"):
+        Opener(path).open()
+
+
 def test_the_onnx_that_is_told_writes_no_more_than_it_should() -> None:
     """By onnx's own table; the newest that is told is the one that the tests use."""
     for known, column in ((NEWEST_ONNX_BY_IR, 1), (NEWEST_ONNX_BY_OPSET, 2)):
