@@ -13,7 +13,7 @@ from docutils.parsers.rst import Directive
 from sphinx import addnodes
 from sphinx.application import Sphinx
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 
 project = "Cohort"
 html_title = "Cohort"
@@ -80,7 +80,7 @@ def resolve_folders(app: Sphinx, document: nodes.document) -> None:
     """Lead a link to a folder to its README; without one it is text, as a site lists no folders."""
     for link in list(document.findall(addnodes.pending_xref)):
         target = (ROOT / app.env.docname).parent / link["reftarget"]
-        if link["reftype"] != "myst" or not target.is_dir():
+        if link["reftype"] != "myst" or link["refdomain"] or not target.is_dir():
             continue
         if (target / "README.md").exists():
             readme = (target / "README").resolve().relative_to(ROOT)

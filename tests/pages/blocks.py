@@ -70,12 +70,13 @@ def blocks_of(page: str) -> Iterator[Block]:
     """Give the blocks of a page's text. Raises BadMark."""
     marks: dict[str, str] = {}
     marked = 0  # where the last mark ended
+    prints = False  # whether the block before runs to its end, so that one may say what it prints
     for part in PART.finditer(page):
         line = page.count("\n", 0, part.start()) + 1
         if part["comment"] is None:
             if marks and page[marked : part.start()].strip():
                 raise BadMark(f"line {line}: text between a mark and its block")
-            yield Block(
+            block = Block(
                 part["language"],
                 textwrap.dedent(part["text"]),
                 line,
@@ -83,10 +84,15 @@ def blocks_of(page: str) -> Iterator[Block]:
                 file=marks.get("file", ""),
                 printed="printed" in marks,
             )
+            if block.printed and not prints:
+                raise BadMark(f"line {line}: no block that runs to its end is before this one")
+            yield block
+            prints = block.runs and not block.serves
             marks = {}
         elif mark := MARK.fullmatch(part["comment"]):
             if mark[3] is not None:
                 yield Block("sh", f"{mark[3]}\n", line)
+                prints = False
                 continue
             name = mark[1] or "printed"
             if mark[1] and not mark[2]:

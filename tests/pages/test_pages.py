@@ -85,10 +85,11 @@ def test_a_block_that_cannot_be_right_is_told(page: str) -> None:
         "<!-- not run: -->\n```sh\nls\n```\n",
         "<!-- file: a.py -->\nText.\n\n```python\n1\n```\n",
         "<!-- printed -->\n",
+        "<!-- not run: of Docker -->\n```sh\nls\n```\n<!-- printed -->\n```text\na\n```\n",
     ],
 )
 def test_a_mark_that_says_nothing_is_refused(page: str) -> None:
-    """One without a reason, one that stands before text, and one before nothing."""
+    """One without a reason, before text or nothing, or after a block that prints nothing here."""
     with pytest.raises(BadMark):
         list(blocks_of(page))
 
