@@ -171,6 +171,15 @@ def test_hosts_are_separated_by_commas(environment: pytest.MonkeyPatch) -> None:
     assert read_settings({"hosts": "c"}).hosts == ("c",)
 
 
+def test_origins_are_taken_as_browsers_send_them(environment: pytest.MonkeyPatch) -> None:
+    """In lower case, and without the port that a scheme has anyway."""
+    environment.setenv("COHORT_CORS_ORIGINS", "https://A.example:443, http://b.example:80")
+    assert Settings().cors_origins == ("https://a.example", "http://b.example")
+    kept = "https://a.example:80,http://[::1]:5173,capacitor://localhost"
+    assert read_settings({"cors_origins": kept}).cors_origins == tuple(kept.split(","))
+    assert read_settings({"cors_origins": "*"}).cors_origins == ("*",)
+
+
 def test_token_is_kept_out_of_sight() -> None:
     """Printing the settings, or refusing the token, does not print it."""
     settings = read_settings({"admin_token": " hunter2 "})
@@ -206,6 +215,14 @@ def test_all_wrong_settings_are_told_in_one_sentence_each() -> None:
         ("hosts", "http://a", "without 'http://', got 'http://a'"),
         ("hosts", "a,,b", "got ''"),
         ("hosts", "a:x", "got 'a:x'"),
+        ("cors_origins", "a.example", "with scheme, got 'a.example'"),
+        ("cors_origins", "https://a.example/", "without a path or '/' at the end, got"),
+        ("cors_origins", "https://a.example/app", "without a path or '/' at the end, got"),
+        ("cors_origins", "https://*.a.example", "each in full or '*' for all, got"),
+        ("cors_origins", "https://a.example,*", "'*' is for all origins"),
+        ("cors_origins", "null", "not the one that all sandboxed pages share, got 'null'"),
+        ("cors_origins", "https://ä.example", "in ASCII as browsers send it (xn--…), got"),
+        ("cors_origins", "https://a.example,", "with scheme, got ''"),
         ("max_concurrency", "0", ">= 1"),
         ("drain_seconds", "-1", ">= 0"),
         ("drain_notice_seconds", "inf", "a number"),

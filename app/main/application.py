@@ -79,10 +79,9 @@ def create_app(
         version=distribution_version("cohort"),
         lifespan=lifespan,
         static_url=STATIC,
-        swagger_ui_parameters={"docExpansion": "list", "tryItOutEnabled": True},
     )
     app.state.service = service
-    install_docs(app)
+    install_docs(app, service.control_plane)
     app.include_router(front_router(service.control_plane))
     app.include_router(health_router(service.control_plane))  # first: routes are tried in order
     app.include_router(predict_router(service.data_plane))

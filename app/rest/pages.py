@@ -22,11 +22,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.control_plane import ControlPlane
 from app.open_inference import server_metadata
+from app.rest.credentials import visible_to
 from app.rest.json_response import json_response
 from app.rest.methods import Routes
 
 DOCS = "/docs"
 STATIC = "/docs/static"
+
+MOST_UNFOLDED = 20
+"""Versions whose paths the page lists at once; of more it lists the models, which is faster."""
 
 POLICY = "default-src 'none'; frame-ancestors 'none'"
 """Of what is no page: nothing in it is to be loaded or run."""
@@ -65,24 +69,26 @@ def page_policy(html: str) -> str:
     )
 
 
-def install_docs(app: FastAPI) -> None:
+def install_docs(app: FastAPI, plane: ControlPlane) -> None:
     """Serve Swagger UI for `app`, from what it serves at STATIC."""
 
     @lru_cache(8)
-    def page(root: str) -> tuple[bytes, str]:
+    def page(root: str, expansion: str) -> tuple[bytes, str]:
         response = get_swagger_ui_html(
             openapi_url=f"{root}{app.openapi_url}",
             title=f"{app.title} - Swagger UI",
             swagger_js_url=f"{root}{STATIC}/swagger-ui-bundle.js",
             swagger_css_url=f"{root}{STATIC}/swagger-ui.css",
             swagger_favicon_url="data:,",  # no favicon instead of FastAPI's
-            swagger_ui_parameters=app.swagger_ui_parameters,
+            swagger_ui_parameters={"docExpansion": expansion, "tryItOutEnabled": True},
         )
         html = bytes(response.body)
         return html, page_policy(html.decode())
 
     async def show(request: Request) -> Response:
-        html, policy = page(request.scope.get("root_path", "").rstrip("/"))
+        versions = len(plane.seen_by(visible_to(request.scope)).served())
+        expansion = "list" if versions <= MOST_UNFOLDED else "none"
+        html, policy = page(request.scope.get("root_path", "").rstrip("/"), expansion)
         return HTMLResponse(html, headers={"content-security-policy": policy})
 
     app.router.routes.append(Route(DOCS, show))
