@@ -373,6 +373,22 @@ def optional(model: onnx.ModelProto, name: str, value: NDArray[np.generic]) -> o
     return model
 
 
+def with_default_sum() -> onnx.ModelProto:
+    """`x` FP32 [N, 3] → `y` FP32 [N, 3] = x + the sum of `terms` FP32 [M], whose default is [0]."""
+    return optional(
+        _model(
+            [
+                helper.make_node("ReduceSum", ["terms"], ["sum"], keepdims=0),
+                helper.make_node("Add", ["x", "sum"], ["y"]),
+            ],
+            [_tensor("x", "FP32", ("N", 3)), _tensor("terms", "FP32", ("M",))],
+            [_tensor("y", "FP32", ("N", 3))],
+        ),
+        "terms",
+        np.zeros(1, "f4"),
+    )
+
+
 def no_inputs() -> onnx.ModelProto:
     """→ `y` FP32 [3] = 1, 2, 3: a model that takes nothing."""
     return _model(

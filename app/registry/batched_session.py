@@ -20,6 +20,9 @@ from app.scheduling import INLINE_SECONDS
 from app.session import Session
 from app.tensors import Arrays, TensorSpec
 
+OPTIONAL_SET = "the request sets optional inputs"
+"""Why nothing is known of a run: what was measured is of runs with the model's defaults."""
+
 SHADOW_DELAY_MS = 20.0
 """Milliseconds that shadow requests are delayed to share runs, which take less time per request."""
 
@@ -217,7 +220,7 @@ class BatchedSession:
             observe=self._observe,
             make_control=partial(session.control, shrink=True),
             device=session.device,
-            unpredictable="the request sets optional inputs",
+            unpredictable=OPTIONAL_SET,
             output_limit=replace(prepared.output_limit, measured=True),
             name=self._name,
         )
@@ -230,15 +233,18 @@ class BatchedSession:
 
     def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
         """Open another queue on the same session; see `Engine`."""
-        return _SideQueue(lambda: self._batcher, self._make_side_batcher, max_requests, shadow)
+        make = partial(self._make_side_batcher, max_requests, shadow)
+        return _SideQueue(lambda: self._batcher, make, len(self.inputs))
 
-    def _make_side_batcher(self, max_requests: int, shadow: bool) -> Batcher:
+    def _make_side_batcher(self, max_requests: int, shadow: bool, *, single: bool) -> Batcher:
         session, exclusive, own = self._prepared.session, self._prepared.exclusive, self._batcher
         policy = replace(own.policy, max_queue_size=max_requests, max_queue_delay_ms=0)
         if shadow:
             # A batch is full at half the queue: while it runs, the other half takes new requests.
             rows = min(policy.max_batch_size, max_requests // 2)
             policy = replace(policy, max_batch_size=rows, max_queue_delay_ms=SHADOW_DELAY_MS)
+        if single:
+            policy = policy.unbatched()
         return Batcher(
             session.run,
             policy,
@@ -251,7 +257,7 @@ class BatchedSession:
             device=session.device,
             shadow=shadow,
             padding=own.padding,
-            unpredictable=own.inline.unpredictable,
+            unpredictable=OPTIONAL_SET if single else own.inline.unpredictable,
             output_limit=self._prepared.output_limit,
             inline_run=self._inline_run,
             name=self._batcher.name,
@@ -289,30 +295,33 @@ class _SideQueue:
     """A queue beside that of callers, which follows what is measured of the version.
 
     own: Returns the batcher of callers' requests, which is another one after each measurement.
-    make: Makes the batcher of this queue, from `max_requests` and `shadow`.
+    make: Makes a batcher of this queue; `single`: for requests that set optional inputs.
+    required: The number of inputs that a request without optional ones has.
     """
 
     def __init__(
-        self,
-        own: Callable[[], Batcher],
-        make: Callable[[int, bool], Batcher],
-        max_requests: int,
-        shadow: bool,
+        self, own: Callable[[], Batcher], make: Callable[..., Batcher], required: int
     ) -> None:
-        self._own, self._make, self._max_requests, self._shadow = own, make, max_requests, shadow
+        self._own, self._make, self._required = own, make, required
         self._beside = own()
-        self._batcher = make(max_requests, shadow)
+        self._batcher = make(single=False)
+        self._single: Batcher | None = None
 
     def submit(self, inputs: Arrays, reply: Reply, **wanted: Any) -> Ticket:
         """See `RequestQueue`."""
         own = self._own()
         if self._beside is not own:  # what waits in the former one is run all the same
-            self._beside, self._batcher = own, self._make(self._max_requests, self._shadow)
-        return self._batcher.submit(inputs, reply, **wanted)
+            self._beside, self._batcher = own, self._make(single=False)
+        batcher = self._batcher
+        if len(inputs) > self._required:
+            batcher = self._single = self._single or self._make(single=True)
+        return batcher.submit(inputs, reply, **wanted)
 
     def close(self) -> None:
         """See `RequestQueue`."""
         self._batcher.close()
+        if self._single is not None:
+            self._single.close()
 
 
 def _read_labels(text: str) -> list[str]:
