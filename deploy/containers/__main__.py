@@ -121,7 +121,8 @@ def check_layers(docker: Engine, folder: Path) -> None:
     changed = folder / "changed"
     for name in ("app", "models", "requirements", "deploy/containers"):
         shutil.copytree(ROOT / name, changed / name)
-    for name in (".dockerignore", "Dockerfile", "LICENSE", "README.md", "pyproject.toml"):
+    command, texts = ("cohort.py", "pyproject.toml"), ("LICENSE", "README.md")
+    for name in (".dockerignore", "Dockerfile", *texts, *command):
         shutil.copy(ROOT / name, changed / name)
     with (changed / "app/__init__.py").open("a") as code:
         code.write("CHANGED = True\n")
