@@ -179,3 +179,12 @@ def test_calls_carry_a_key_where_one_is_needed(app: FastAPI) -> None:
     about = document["paths"]["/v2/models/m/infer"]["post"]["description"]
     assert '-H "X-Api-Key: $COHORT_API_KEY"' in about
     assert 'os.environ["COHORT_API_KEY"]' in about
+
+
+def test_a_name_from_a_file_ends_no_block(app: FastAPI) -> None:
+    """Neither the shell's quotes nor Markdown's fence, in the calls to copy."""
+    spec = replace(IMAGE, name="a'\n```\n$(reboot)")
+    document = json.loads(write_document(app, [served([spec], [SCORES], zeros(spec))]))
+    about = document["paths"]["/v2/models/m/infer"]["post"]["description"]
+    assert about.count("```") == 4
+    assert r"a\u0027\n\u0060\u0060\u0060\n$(reboot)" in about

@@ -112,9 +112,13 @@ def _curl(inputs: Sequence[Sent], path: str, *, large: bool, needs_key: bool) ->
 
 
 def _in_quotes(document: object) -> str:
-    """JSON of ASCII for a shell, which counts its characters as bytes."""
-    text = json.dumps(document, separators=(",", ":"))
-    return "'" + text.replace("'", r"\u0027") + "'"
+    """JSON for a shell, which counts its characters as bytes."""
+    return "'" + _ascii(document).replace("'", r"\u0027") + "'"
+
+
+def _ascii(document: object) -> str:
+    """JSON of ASCII, also Python where it is a text; nothing in it ends a block of Markdown."""
+    return json.dumps(document, separators=(",", ":")).replace("`", r"\u0060")
 
 
 def _python(
@@ -133,12 +137,12 @@ def _python(
         *(line for one in inputs for line in _input(one)),
         "]",
         f'answer = client.infer("{served.model}", inputs{version}{headers})',
-        f"print(answer.as_numpy({json.dumps(_output(served).name)}))",
+        f"print(answer.as_numpy({_ascii(_output(served).name)}))",
     ]
 
 
 def _input(one: Sent) -> list[str]:
-    name, shape = json.dumps(one.spec.name), list(one.shape)
+    name, shape = _ascii(one.spec.name), list(one.shape)
     return [
         f'    triton.InferInput({name}, {shape}, "{one.spec.datatype}").set_data_from_numpy(',
         f"        {_array(one)}  # yours",
