@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.codec import parse_json
-from app.codec.csv_table import ROWS_AT_ONCE, read_csv
+from app.codec.csv_table import CELLS_AT_ONCE, read_csv
 from app.codec.tables import table_of
 from app.errors import InvalidInput
 from app.tensors import DATATYPES, TensorSpec, check_inputs
@@ -55,7 +55,7 @@ def test_columns_come_out_of_csv(rows: list[tuple[str, int, bool]]) -> None:
     assert found["right"].tolist() == [right for _, _, right in rows]
 
 
-@pytest.mark.parametrize("count", [1, ROWS_AT_ONCE, ROWS_AT_ONCE + 1, 3 * ROWS_AT_ONCE])
+@pytest.mark.parametrize("count", [1, CELLS_AT_ONCE // 3, CELLS_AT_ONCE // 3 + 1, CELLS_AT_ONCE])
 def test_many_rows_come_out_of_csv(count: int) -> None:
     """However they are cut."""
     rows = np.arange(3 * count).reshape(-1, 3)
