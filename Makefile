@@ -10,7 +10,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve install uninstall wheel test coverage lint types lock conformance fuzz-models mutants simulate soak chaos incidents first-hour recorded fuzz docs site bench reference pictures rollout-table packages up down roll sbom containers
+.PHONY: help serve install uninstall wheel test coverage lint types lock conformance fuzz-models mutants simulate soak chaos incidents first-hour first-hour-table recorded fuzz docs site bench reference pictures rollout-table packages up down roll sbom containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -93,6 +93,9 @@ incidents: $(VENV)/dev.stamp packages  ## Live through every incident of tests/i
 
 first-hour: $(VENV)/dev.stamp  ## Walk four people's first hour from nothing, every framework in an environment of its own (about 5 GB; needs node)
 	@FIRST_HOUR=all $(VENV)/bin/python -m pytest -q tests/first_hour $(ARGS)
+
+first-hour-table: $(VENV)/dev.stamp .venv-cpu/serve.stamp  ## Count lines, seconds and mistakes beside LitServe and BentoML, and write them into docs/explanation/first-hour.md
+	@$(VENV)/bin/python -m benchmarks.first_hour --write $(ARGS)
 
 recorded: $(VENV)/dev.stamp packages  ## Fire alerts on purpose, and write what the series did as promtool's cases
 	@INCIDENTS=all INCIDENTS_RECORD=1 $(VENV)/bin/python -m pytest -q tests/incidents/test_alerts*.py
