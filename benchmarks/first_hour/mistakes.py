@@ -63,7 +63,9 @@ AT_START = (
     BrokenFile("no model file", ("model.onnx",)),
     BrokenFile("half a model file", ("truncated", "parsing failed"), start=10_000),
     BrokenFile("a pickle", ("ickle", "PICKLE"), pickle.dumps({"a": 1})),
-    BrokenFile("an HTML page", ("HTML",), b"<!DOCTYPE html><html><body>Sign in</body></html>"),
+    BrokenFile(
+        "an HTML page", ("HTML", "web page"), b"<!DOCTYPE html><html><body>Sign in</body></html>"
+    ),
     BrokenFile(
         "a pointer of Git LFS", ("LFS",),
         b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 20000\n",

@@ -55,7 +55,7 @@ def tables(
             (count(name, lambda one: one["status"] == "200") for name in lines),
         ),
         "",
-        f"{facts['machine']}, Python {facts['python']}, {versions}; "
+        f"{facts['machine']}, Python {facts['python']}, {versions}, Cohort at {facts['cohort']}; "
         f"{min(map(len, times.values()))} starts of each, in turns.",
         "",
         "## Each mistake",
