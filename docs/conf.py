@@ -27,6 +27,7 @@ include_patterns = [
     "deploy/**.md",
     "examples/**.md",
     "models/*.md",
+    "tests/first_hour/*.md",
 ]
 exclude_patterns = [
     ".*",
@@ -34,7 +35,6 @@ exclude_patterns = [
     "build",
     "dist",
     "requirements",
-    "tests",
     "deploy/containers/config",
 ]
 
@@ -55,7 +55,10 @@ NAVIGATION = {
     "Guides": ["guide/*", "../examples/**", "deploy", "runbook"],
     "Migration": ["migration/*"],
     "Reference": ["reference/*", "../deploy/**"],
-    "Explanation": ["explanation/*", "architecture", "reliability", "decisions/README"],
+    "Explanation": [
+        *("explanation/*", "../tests/first_hour/*", "architecture", "reliability"),
+        "decisions/README",
+    ],
     "Project": [
         *("../README", "../CONTRIBUTING", "../SECURITY", "../CHANGELOG"),
         *("../benchmarks/*", "../models/*"),
