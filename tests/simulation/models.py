@@ -164,6 +164,7 @@ class Session:
     closed: bool = False
     runs: int = 0
     inputs: tuple[TensorSpec, ...] = (X,)
+    optional_inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = (Y,)
     metadata: Metadata = field(default_factory=Metadata)
     placement: Placement = field(default_factory=lambda: Placement(("cpu",), "cpu"))
