@@ -19,7 +19,6 @@ from typing import Any
 
 import httpx
 import numpy as np
-import onnxruntime_extensions
 import tritonclient.http as triton
 from onnx import TensorProto, helper
 
@@ -35,7 +34,7 @@ FILE = png(PIXELS)
 
 def main() -> None:
     """Measure each form, and print a table in Markdown."""
-    library = Path(onnxruntime_extensions.get_library_path())
+    library = onnx_models.decoders_library()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         onnx_models.save(means(), folder / "models/image/1/model.onnx")

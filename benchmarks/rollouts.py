@@ -161,7 +161,7 @@ class Replays:
         }
         catalog: Any = {ROLLOUT.model: SimpleNamespace(versions=versions)}
         self.live = LiveRollout(RolloutConfig(ROLLOUT, GUARD), lambda: catalog, print)
-        self.inputs = self.outputs = ()
+        self.inputs = self.optional_inputs = self.outputs = ()
         self.leases = SimpleNamespace(count=0, release=lambda: None)
         self._on_both = False
 

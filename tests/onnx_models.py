@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -441,6 +442,17 @@ def decoded_image() -> onnx.ModelProto:
     )
     model.opset_import.append(helper.make_opsetid(domain, 1))
     return model
+
+
+def decoders_library() -> Path:
+    """The library of onnxruntime-extensions, found without importing it.
+
+    That would have this process, and each that it starts, use protobuf in pure Python.
+    """
+    spec = find_spec("onnxruntime_extensions")
+    assert spec is not None
+    assert spec.origin is not None
+    return next(Path(spec.origin).parent.glob("_extensions_pydll*.so"))
 
 
 def people(shape: Shape) -> onnx.ModelProto:

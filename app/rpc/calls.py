@@ -33,7 +33,7 @@ def parse_message(kind: type[Request], data: bytes) -> Request:
     """Read a message. Raises InvalidInput."""
     try:
         return kind.FromString(data)
-    except DecodeError:
+    except (DecodeError, UnicodeDecodeError):  # the latter by protobuf in pure Python
         raise InvalidInput(f"the message is not a valid {kind.DESCRIPTOR.full_name}") from None
 
 

@@ -56,7 +56,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 
 def typed_numbers() -> bytes:
     contents = field(3, b"\x01" * NUMBERS)
-    return field(1, b"int64") + tensor("INT64", [NUMBERS], field(5, contents))
+    typed = field(4, field(1, b"binary_data_output") + field(2, b"\x08\x00"))
+    return field(1, b"int64") + typed + tensor("INT64", [NUMBERS], field(5, contents))
 
 
 def typed_texts() -> bytes:

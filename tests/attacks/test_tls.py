@@ -210,7 +210,7 @@ def test_a_certificate_operates(place: Place) -> None:
         context = trusting(place.ca, place.folder, *client)
         url = f"{place.server.url}/admin/models/iris/load"
         assert httpx.post(url, verify=context, timeout=PATIENCE).status_code == status
-    assert '"caller": "ops"' in place.server.logged
+    wait_until(lambda: '"caller": "ops"' in place.server.logged)
 
 
 @pytest.mark.parametrize("api", ["hot", "unary"])

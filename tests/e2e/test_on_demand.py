@@ -211,10 +211,10 @@ async def test_callers_who_wait_get_the_highest_version_and_their_deadline(
 ) -> None:
     """Not the first one that is loaded, and no answer after the time that they gave."""
     async with httpx.AsyncClient(base_url=one_place.url, timeout=60) as client:
-        await ask_until_answered(client, "b")
         hurried = {**ASK, "timeout_ms": 1}
 
         async def late() -> bool:
+            await ask_until_answered(client, "b")  # which takes the place of a
             answer = await client.post("/models/a/predict", json=hurried)
             assert answer.status_code in {503, 504}, answer.text
             return answer.status_code == 504

@@ -9,12 +9,10 @@ import struct
 import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
-import onnxruntime_extensions
 import pytest
 from numpy.typing import NDArray
 
@@ -24,7 +22,7 @@ from tests.e2e.scrape import Scrape
 from tests.waiting import PATIENCE
 
 NPY = "application/x-npy"
-LIBRARY = Path(onnxruntime_extensions.get_library_path())
+LIBRARY = onnx_models.decoders_library()
 
 PIXELS = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
 ROWS = np.arange(8, dtype=np.float32).reshape(2, 4)

@@ -264,7 +264,7 @@ async def test_typed_values_are_checked(client: Client) -> None:
     await refused(client, large, "'x'", "INT8")
     text = Request(model_name="identity_bytes")
     text.inputs.add(name="x", datatype="BYTES", shape=[1, 3]).contents.bytes_contents.extend(
-        [b"a", b"\xff", b"c"]
+        [b"a", b"\xff\xfe", b"c"]
     )
     await refused(client, text, "'x'", "UTF-8")
 
