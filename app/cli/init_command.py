@@ -67,9 +67,9 @@ def _check(model: str, file: Path | None) -> Sequence[str]:
     """Where the file's external data lies in its folder. Exits where something is wrong."""
     from app.errors import LoadFailed, ModelNotFound, check_model_name, quoted
 
-    if file is None and model.endswith(".onnx"):
-        name = Path(model).stem
-        options.fail(f"name the model first: cohort init {name} {model}")
+    if model.endswith(".onnx") and (file is None or file.suffix != ".onnx"):
+        name = Path(model).stem if file is None else file.name
+        options.fail(f"the name comes first: cohort init {name} {model}")
     try:
         check_model_name(model)
     except ModelNotFound as error:

@@ -110,28 +110,35 @@ def _explain(details: ErrorDetails, file: str, kind_of_file: type) -> Problem:
         wanted = f"keys with values ({keys})" if keys else "keys with values"
     if wanted is None:
         return Problem(file, _dotted(location), details["msg"].replace("Input", "it"))
-    return Problem(
-        file, _dotted(location), f"must be {wanted}, got {show(value)}{_fix(kind, value)}"
-    )
+    fix = _fix(kind, str(location[-1]) if location else "", value)
+    return Problem(file, _dotted(location), f"must be {wanted}, got {show(value)}{fix}")
 
 
-def _fix(kind: str, value: object) -> str:
+def _fix(kind: str, key: str, value: object) -> str:
     """How a value is written that was meant, where that is plain."""
     if kind in {"tuple_type", "list_type"} and isinstance(value, str | int | float):
         return f"; write [{str(value)[:80]}]"
     if kind in OF_KEYS and isinstance(value, str):
+        if key in ONE_OF_ITS_KEYS and WORD.fullmatch(value):
+            return f"; write {{{ONE_OF_ITS_KEYS[key]}: {value}}}"
         return "; a colon and a space go between a key and its value"
     if kind in {"int_type", "float_type"} and isinstance(value, str):
         number = NUMBER.match(value)
-        if number is not None and number[1] == value:
+        if number is None:
+            return ""
+        if number[1] == value:
             return "; take the quotes away"
-        return (
-            "; write the number alone: the unit is in the key's name" if number is not None else ""
-        )
+        if key.endswith(UNITS):
+            return "; write the number alone: the unit is in the key's name"
+        return f"; write {number[1]}"
     return ""
 
 
 OF_KEYS = frozenset({"dataclass_type", "dict_type", "mapping_type"})
+ONE_OF_ITS_KEYS = {"sticky": "header"}
+"""Keys that hold others, with the one that a word alone is most likely meant for."""
+WORD = re.compile(r"[\w-]{1,80}", re.ASCII)
+UNITS = ("_ms", "_minutes", "_mb", "_seconds")
 NUMBER = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?) ?[A-Za-z%]{0,8}$")
 
 

@@ -88,7 +88,9 @@ def test_nothing_is_overwritten(models: Path, exported: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["my.onnx"], "name the model first: cohort init my my.onnx"),
+        (["my.onnx"], "the name comes first: cohort init my my.onnx"),
+        (["my.onnx", "mine"], "the name comes first: cohort init mine my.onnx"),
+        (["out/my.onnx", "mine"], "the name comes first: cohort init mine out/my.onnx"),
         (["../mine"], "a name has at most 128 letters"),
         (["mine", "gone.onnx"], "gone.onnx not found"),
     ],
