@@ -1,4 +1,4 @@
-"""The thread on which large bodies are read and large responses written."""
+"""The threads on which large bodies are read and large responses written."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from functools import partial
 from itertools import count
 from queue import PriorityQueue
 from typing import ParamSpec, TypeVar
+
+SLOW_WORK = 64 << 20
+"""Work, as bytes of JSON, from which it is slow: about a second."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -73,3 +76,10 @@ def _run(future: Future[T], work: Callable[[], T]) -> None:
 
 
 codec_thread = OneThread("cohort-codec")
+slow_thread = OneThread("cohort-codec-slow")
+"""For what takes many seconds, such as tens of megabytes of CSV: nobody's JSON waits behind it."""
+
+
+def decoding(work: int) -> Executor:
+    """Where a request's arrays are made that takes as long as so many bytes of JSON."""
+    return (slow_thread if work > SLOW_WORK else codec_thread).later_stage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BytesIO, TextIOWrapper
-from itertools import chain, islice
+from itertools import chain, count, islice
 
 import numpy as np
 
@@ -21,21 +21,31 @@ CSV_WORK = 16
 LONGEST_LINE = 1 << 20
 """Characters of a line, which is read in one call that no other thread can interrupt."""
 
+LINES_UNTIMED = 4096
+"""Lines that are read, blank ones among them, without a look at the time: some milliseconds."""
+
 CELLS_AT_ONCE = 16_384
 """Cells that are converted in one call, which no other thread can interrupt: a millisecond."""
 
 
-def read_csv(body: bytes, specs: Sequence[TensorSpec], *, header: bool | None = None) -> Arrays:
+def read_csv(
+    body: bytes,
+    specs: Sequence[TensorSpec],
+    *,
+    header: bool | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> Arrays:
     """Make arrays of a table in CSV.
 
     header: Whether its first line has the names of its columns; default None: as it looks. Names
         are those of the inputs, or, where all inputs are numbers, anything that is none.
+    check: Called every LINES_UNTIMED lines; what it raises ends the reading. Default: nothing.
 
     An empty cell is NaN for an input of floats. Raises InvalidInput.
     """
     for spec in specs:
         spec.dtype  # noqa: B018 - raises for what cannot be sent
-    lines = csv.reader(_lines(body))
+    lines = csv.reader(_lines(body, check))
     try:
         first = next(lines, None)
         if first is None:
@@ -65,9 +75,14 @@ def read_csv(body: bytes, specs: Sequence[TensorSpec], *, header: bool | None = 
     return {column.spec.name: column.array() for column in columns}
 
 
-def _lines(body: bytes) -> Iterator[str]:
+def _lines(body: bytes, check: Callable[[], None]) -> Iterator[str]:
     file = TextIOWrapper(BytesIO(body), "utf-8-sig", newline="")
-    while line := file.readline(LONGEST_LINE):
+    for number in count():
+        if number % LINES_UNTIMED == 0:
+            check()
+        line = file.readline(LONGEST_LINE)
+        if not line:
+            return
         if len(line) == LONGEST_LINE:
             raise InvalidInput(f"the CSV has a line of more than {LONGEST_LINE} characters")
         if line.strip("\r\n"):  # an empty one is no row

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from app.codec.binary import TEXTS_AT_ONCE, from_texts
-from app.codec.json_tensors import checked_shape
+from app.codec.json_tensors import MAX_RANK, checked_shape
 from app.codec.predict_response import ELEMENT_BYTES
 from app.errors import InvalidInput, quoted
 from app.tensors import BY_DTYPE, BY_NAME, Array, TensorSpec
@@ -79,8 +79,12 @@ def _read_header(header: bytes) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
             "numbers with a dtype of their own"
         )
     dtype = _dtype(descr)
-    # One byte stands for all: a view of what is no array of ours is still bounded by its size.
-    return dtype, fortran, checked_shape("", "UINT8", shape)
+    if len(shape) > MAX_RANK or any(size.__class__ is not int or size < 0 for size in shape):
+        raise InvalidInput(f"the .npy file has the shape {quoted(str(shape))}, which is no array's")
+    # numpy cannot hold what its strides cannot count, be it empty.
+    if prod(size or 1 for size in shape) * dtype.itemsize >= 1 << 63:
+        raise InvalidInput("the .npy file has a shape of too many elements")
+    return dtype, fortran, shape
 
 
 def _dtype(descr: object) -> np.dtype[Any]:

@@ -6,6 +6,7 @@ their order, are the features of the only input.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -141,14 +142,17 @@ def place_inputs(
     """
     names = [spec.name for spec in specs]
     if columns is not None and len(columns) == len(names) and {*columns} == {*names}:
-        return [columns.index(name) for name in names]
+        place_of = {name: place for place, name in enumerate(columns)}
+        return [place_of[name] for name in names]
     if len(specs) == 1:
         return (
             [0] if width == 1 and specs[0].shape is not None and len(specs[0].shape) == 1 else None
         )
     if columns is not None:
+        twice = [name for name, times in Counter(columns).items() if times > 1]
+        if twice:
+            raise InvalidInput(f"the column {quoted(twice[0])} is there twice")
         check_names(specs, dict.fromkeys(columns))
-        raise InvalidInput("a column is there twice")
     if width != len(specs):
         raise InvalidInput(f"the table has {width} columns, and the model {len(specs)} inputs")
     return range(width)

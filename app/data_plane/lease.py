@@ -14,6 +14,7 @@ from app.data_plane.limit import ConcurrencyLimit
 from app.errors import (
     Cancelled,
     CohortError,
+    DeadlineExceeded,
     InvalidInput,
     NotReady,
     Overloaded,
@@ -132,7 +133,7 @@ class Lease:
         if engine is None:
             raise NotReady("this lease is closed")
         check_inputs(self.inputs_for(arrays), arrays)
-        limit = engine.timeout if timeout is None else min(timeout, engine.timeout)
+        limit = _smaller(timeout, engine.timeout)
         if self._observed is not None:
             reply = self._observed.submitted(
                 arrays, self.outputs, reply, tight_deadline=limit < engine.timeout
@@ -141,6 +142,18 @@ class Lease:
         self._ticket = engine.submit(
             arrays, reply, deadline=deadline, timeout=limit, priority=self._priority
         )
+
+    def check_time(self, timeout: float | None = None) -> None:
+        """Raise DeadlineExceeded where the time is over that `submit` would give the request.
+
+        Raises Cancelled where its caller left. May be called on any thread.
+        """
+        engine = self._engine
+        if engine is None:
+            raise Cancelled("the caller left")
+        limit = _smaller(timeout, engine.timeout)
+        if monotonic() >= self._started + limit:
+            raise DeadlineExceeded(limit)
 
     def check_room(self) -> None:
         """Raise Overloaded where the queue is full, before work is put into the request."""
@@ -339,6 +352,11 @@ class GroupLease:
             counts.request("", Cancelled.__name__, seconds, left)
         if answered := self.count - left:
             counts.request("", "OK" if error is None else code_of(error), seconds, answered)
+
+
+def _smaller(timeout: float | None, limit: float) -> float:
+    """The caller's limit or the model's own, in seconds."""
+    return limit if timeout is None else min(timeout, limit)
 
 
 def code_of(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from fastapi import Request, Response
 
 from app.codec import LARGE_BYTES
-from app.codec.codec_thread import codec_thread
+from app.codec.codec_thread import codec_thread, decoding
 from app.codec.compression import decompress
 from app.data_plane import DataPlane, Lease, MemoryHold, Outputs, Sticky, count_bytes, sticky_key
 from app.errors import Cancelled, CohortError, NotLoaded
@@ -149,15 +149,19 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
         lease, timeout = await cancel_on_disconnect(request, waiting)
     request.scope[LEASE] = lease
     with lease:
-        large = large or call.decode_work(lease) > LARGE_BYTES
-        if large:
+        work = call.decode_work(lease)
+        if large or work > LARGE_BYTES:
             lease.check_room()
-        arrays = await _do(large, call.decode, lease)
+            arrays = await _on_thread(decoding(work), call.decode, lease)
+        else:
+            arrays = call.decode(lease)
         hold: MemoryHold = request.state.memory
         hold.set(max(hold.size, count_bytes(arrays.values())))
         outputs = await cancel_on_disconnect(request, lease.infer(arrays, timeout=timeout))
         hold.set(count_bytes(outputs))
-        return await _do(call.is_large(outputs), call.encode, lease, outputs)
+        if call.is_large(outputs):
+            return await _on_thread(codec_thread.later_stage, call.encode, lease, outputs)
+        return call.encode(lease, outputs)
 
 
 async def read_body(request: Request) -> bytes:
@@ -190,12 +194,6 @@ async def respond_to_call(plane: DataPlane, request: Request, route: Route) -> R
     if packed is not None:
         headers |= {"content-encoding": packed, "vary": "accept-encoding"}
     return Response(body, headers=headers)
-
-
-async def _do(large: bool, work: Callable[..., T], *arguments: object) -> T:
-    return (
-        await _on_thread(codec_thread.later_stage, work, *arguments) if large else work(*arguments)
-    )
 
 
 async def _on_thread(executor: Executor, work: Callable[..., T], *arguments: object) -> T:

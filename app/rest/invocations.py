@@ -7,6 +7,7 @@ https://docs.aws.amazon.com/sagemaker/latest/dg/your-algorithms-inference-code.h
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -123,9 +124,32 @@ def _names(value: object) -> Container[str]:
     return value if isinstance(value, dict) else ()
 
 
-def csv_call(body: bytes, *, header: bool | None) -> TableCall:
-    """A call whose body is CSV, which is read once the model is known."""
-    return TableCall(lambda specs: read_csv(body, specs, header=header), CSV_WORK * len(body))
+class CsvCall(_Predictions):
+    """A call whose body is CSV, which is read once the model is known, while its time is not over.
+
+    header: Whether its first line has the names of its columns; None: as it looks.
+    """
+
+    by_row = True
+
+    def __init__(self, body: bytes, *, header: bool | None) -> None:
+        super().__init__({})
+        self._body = body
+        self._header = header
+        self._check_time: Callable[[], None] = lambda: None
+
+    def decode_work(self, lease: Lease) -> int:
+        """How long making arrays takes."""
+        return CSV_WORK * len(self._body)
+
+    def decode(self, lease: Lease) -> Arrays:
+        """Make arrays of the rows. Raises InvalidInput, DeadlineExceeded or Cancelled."""
+        self._check_time = partial(lease.check_time, self.timeout)
+        return super().decode(lease)
+
+    def read_inputs(self, specs: Sequence[TensorSpec]) -> Arrays:
+        """The same for some inputs."""
+        return read_csv(self._body, specs, header=self._header, check=self._check_time)
 
 
 def invocation_parser(headers: Headers) -> Callable[[bytes], PredictCall]:
@@ -137,7 +161,7 @@ def invocation_parser(headers: Headers) -> Callable[[bytes], PredictCall]:
         content_type = (headers.get("content-type") or "").lower().replace(" ", "")
         header = True if ";header=present" in content_type else None
         header = False if ";header=absent" in content_type else header
-        return lambda body: csv_call(body, header=header)
+        return lambda body: CsvCall(body, header=header)
     read = file_parser(headers)
 
     def call(body: bytes) -> PredictCall:

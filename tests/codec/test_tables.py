@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.codec import parse_json
-from app.codec.csv_table import CELLS_AT_ONCE, read_csv
+from app.codec.csv_table import CELLS_AT_ONCE, LINES_UNTIMED, read_csv
 from app.codec.tables import table_of
-from app.errors import InvalidInput
+from app.errors import DeadlineExceeded, InvalidInput
 from app.tensors import DATATYPES, TensorSpec, check_inputs
 
 FEATURES = TensorSpec("x", "FP32", ("N", 3))
@@ -115,3 +115,17 @@ def test_a_long_table_is_read_in_parts() -> None:
     found = table_of(long, "dataframe_records").decode([AGE, NAME])
     assert found["age"].ravel().tolist() == [row["age"] for row in rows]
     assert found["name"].tolist() == [row["name"] for row in rows]
+
+
+@pytest.mark.parametrize("line", [b"1,2,3\n", b"\n"])
+def test_reading_csv_ends_where_its_time_is_over(line: bytes) -> None:
+    """Also among lines that are blank."""
+    times = iter([None, None, DeadlineExceeded(1.0)])
+
+    def check() -> None:
+        if error := next(times):
+            raise error
+
+    with pytest.raises(DeadlineExceeded):
+        read_csv(line * 2 * LINES_UNTIMED, [FEATURES], check=check)
+    assert next(times, None) is None

@@ -167,6 +167,16 @@ def test_a_large_table_is_read_beside_the_loop(client: httpx.Client) -> None:
         assert np.array_equal(predictions(answer), rows)
 
 
+def test_csv_is_not_read_on_after_its_time(client: httpx.Client) -> None:
+    """Eight million lines are no rows, as nobody waits to hear."""
+    answer = client.post(
+        "/invocations?timeout_ms=1",
+        content=b"\n" * 8_000_000,
+        headers={"content-type": "text/csv"},
+    )
+    assert refusal(answer, 504) == "no response within 1 ms"
+
+
 @pytest.mark.parametrize(
     ("body", "says"),
     [
@@ -201,7 +211,10 @@ def test_a_body_that_cannot_be_read_is_told(client: httpx.Client, body: Any, say
             "'ago' not found; did you mean 'age'?",
         ),
         ({"columns": ["name"], "data": [["Ann"]]}, "input 'age' is missing"),
-        ({"columns": ["name", "age", "age"], "data": [["Ann", 1, 2]]}, "a column is there twice"),
+        (
+            {"columns": ["name", "age", "age"], "data": [["Ann", 1, 2]]},
+            "the column 'age' is there twice",
+        ),
         ({"columns": COLUMNS, "data": [["Ann", 41], ["Žofie"]]}, "[1] has 1 cells, not 2"),
         ({"columns": COLUMNS, "data": [["Ann", 41], 7]}, "[1] must be a list, got 7"),
         ({"columns": COLUMNS, "data": [["Ann", 4.5]]}, "'age' takes INT64, got 4.5"),

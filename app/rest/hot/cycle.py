@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from app.codec import LARGE_BYTES
-from app.codec.codec_thread import codec_thread
+from app.codec.codec_thread import codec_thread, decoding
 from app.data_plane import SMALL_BYTES, Lease, MemoryHold, Outputs, Sticky, count_bytes
 from app.data_plane.lease import ServedVersion
 from app.errors import Cancelled, CohortError, InferenceFailed, NotLoaded, Overloaded
@@ -249,7 +249,7 @@ class HotCycle:
     def _decode_later(self, call: Call, lease: Lease) -> None:
         lease.check_room()
         submit = partial(self._submit_decoded, lease, call)
-        self._on_thread(call.decode, lease, then=submit)
+        self._run_in(decoding(call.decode_work(lease)), call.decode, lease, then=submit)
 
     def _pick(self, call: Call) -> Lease:
         self._call = call
