@@ -50,33 +50,54 @@ myst_heading_anchors = 6
 myst_fence_as_directive = ["mermaid"]
 
 # What the site has, kept apart by what a reader wants: to learn, to do, to look up, to understand.
+# A title here is short and names the topic; that of the page may promise something.
 NAVIGATION = {
-    "Tutorial": ["tutorial/*"],
-    "Guides": ["guide/*", "../examples/**", "deploy", "runbook"],
-    "Migration": ["migration/*"],
-    "Reference": ["reference/*", "../deploy/**"],
+    "Learn": ["Tutorial <tutorial/first-model>", "Examples <../examples/README>"],
+    "Guides": [
+        *("guide/install", "guide/calling", "guide/inputs"),
+        *("Rollouts <guide/rollout>", "Deploy <deploy>", "guide/load-balancer"),
+        *("guide/monitoring", "runbook", "Keys, TLS and limits <guide/security>"),
+    ],
+    "Migration": ["migration/README", "migration/*"],
+    "Reference": [
+        *("reference/configuration", "reference/rest", "Open Inference (V2) <reference/v2>"),
+        *("reference/grpc", "TensorFlow Serving (V1) <reference/v1>", "reference/profile"),
+        *("reference/conformance", "reference/mutants"),
+    ],
     "Explanation": [
-        *("explanation/*", "../tests/first_hour/*", "architecture", "reliability"),
+        *("explanation/*", "architecture", "Reliability <reliability>"),
         "decisions/README",
     ],
     "Project": [
-        *("../README", "../CONTRIBUTING", "../SECURITY", "../CHANGELOG"),
-        *("../benchmarks/*", "../models/*"),
+        *("README <../README>", "../CONTRIBUTING", "Security policy <../SECURITY>"),
+        *("../CHANGELOG", "../benchmarks/*", "../models/*"),
     ],
+}
+
+# The pages that are listed below another one, not beside it.
+BELOW = {
+    "docs/decisions/README": ["0*"],
+    "docs/deploy": ["../deploy/containers/README"],
+    "docs/explanation/first-hour": ["../../tests/first_hour/*"],
+    "docs/guide/monitoring": [
+        "Grafana <../../deploy/grafana/README>",
+        "Prometheus <../../deploy/prometheus/README>",
+    ],
+    "examples/README": ["*/README"],
 }
 
 
 def add_navigation(_: Sphinx, page: str, source: list[str]) -> None:
-    """Give the first page its tables of contents, which readers of the Markdown are spared."""
+    """Give pages their tables of contents, which readers of the Markdown are spared."""
     if page == root_doc:
-        source[0] += "".join(
-            f"\n```{{toctree}}\n:caption: {caption}\n:hidden:\n:glob:\n\n"
-            + "\n".join(pages)
-            + "\n```\n"
-            for caption, pages in NAVIGATION.items()
-        )
-    if page == "docs/decisions/README":
-        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
+        source[0] += "".join(_contents(pages, caption) for caption, pages in NAVIGATION.items())
+    if page in BELOW:
+        source[0] += _contents(BELOW[page])
+
+
+def _contents(pages: list[str], caption: str = "") -> str:
+    options = [f":caption: {caption}"] if caption else []
+    return "\n".join(["\n```{toctree}", *options, ":hidden:", ":glob:", "", *pages, "```\n"])
 
 
 def resolve_folders(app: Sphinx, document: nodes.document) -> None:
