@@ -199,7 +199,7 @@ class TensorSpec:
                 return
         raise InvalidInput(
             f"input {quoted(self.name)} takes shape {self.shape_text}, got {list(shape)}"
-            f"{_nested(array, wanted)}"
+            f"{_nested(array, self)}"
         )
 
     @cached_property
@@ -222,8 +222,12 @@ MOST_SHOWN = 8
 """Elements of a row that are written as it should be sent."""
 
 
-def _nested(array: Array, rank: int) -> str:
+def _nested(array: Array, spec: TensorSpec) -> str:
     """What to do where a row came without the list of rows, or in one list too many."""
+    shape = spec.shape or ()
+    rank = len(shape)
+    if array.ndim == 1 and rank == 2 and shape[1] == 1 and len(array) != 1:
+        return "; each row is a list of its own: [[…], […]]"
     if array.ndim == rank - 1:
         few = array.ndim == 1 and array.dtype.kind in "fiu" and array.size <= MOST_SHOWN
         row = f"[{', '.join(f'{number:g}' for number in array)}]" if few else "…"

@@ -143,9 +143,10 @@ def _elements(spec: TensorSpec, files: Sequence[File]) -> Array:
 
 
 def _no_file(spec: TensorSpec, media: str) -> UnsupportedMedia:
+    csv = ", or CSV to /invocations?model=NAME" if media == "text/csv" else ""
     return UnsupportedMedia(
         f"input {quoted(spec.name)} takes {spec.datatype} {spec.shape_text}, not a file of "
         f"{quoted(media)}: send JSON, or a .npy file ({NPY}), or the array's bytes to "
-        "/v2/models/…/infer with Inference-Header-Content-Length: 0. Files are for models that "
-        "decode them, which take BYTES, or UINT8 of one open dimension"
+        f"/v2/models/…/infer with Inference-Header-Content-Length: 0{csv}. Files are for models "
+        "that decode them, which take BYTES, or UINT8 of one open dimension"
     )

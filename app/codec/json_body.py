@@ -11,13 +11,38 @@ from app.errors import InvalidInput
 def parse_json(body: bytes) -> object:
     """Parse a body; a long one has LongLists in it. Raises InvalidInput where it is not JSON."""
     if len(body) >= CUT_FROM_BYTES:
-        return read_long(body)
+        try:
+            return read_long(body)
+        except InvalidInput:
+            _check_start(body)
+            raise
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         if not body:
             raise InvalidInput("the body is empty; a JSON object is expected") from None
+        _check_start(body)
         raise InvalidInput(f"the body is not valid JSON: {error}{_hint(error)}") from None
+
+
+_STARTS = {
+    b"\x93NUMPY": ".npy: send Content-Type: application/x-npy, by curl with --data-binary",
+    b"PK\x03\x04": ".npz or another archive: save one array with numpy.save, and send it as "
+    "Content-Type: application/x-npy",
+    b"\x89PNG": "PNG: send Content-Type: image/png, by curl with --data-binary",
+    b"\xff\xd8\xff": "JPEG: send Content-Type: image/jpeg, by curl with --data-binary",
+    b"\x1f\x8b": "gzip: send Content-Encoding: gzip, by curl with --data-binary",
+    b"\xff\xfe": "UTF-16: JSON is sent as UTF-8",
+    b"\xfe\xff": "UTF-16: JSON is sent as UTF-8",
+}
+"""What bodies are that begin so, and what to do; none of them can be JSON."""
+
+
+def _check_start(body: bytes) -> None:
+    """Raise InvalidInput for a body that is known by its first bytes."""
+    for start, what in _STARTS.items():
+        if body.startswith(start):
+            raise InvalidInput(f"the body is not JSON; it begins like {what}")
 
 
 def _hint(error: orjson.JSONDecodeError) -> str:

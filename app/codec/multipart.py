@@ -49,7 +49,10 @@ def split_parts(body: bytes, content_type: str) -> list[FormPart]:
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
     if not boundary:
-        raise InvalidInput("the content-type multipart/form-data names no boundary")
+        raise InvalidInput(
+            "the content-type multipart/form-data names no boundary; leave the header "
+            "out, and the client that writes the form sets it"
+        )
     reader = _Reader()
     try:
         parser = MultipartParser(

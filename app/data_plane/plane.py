@@ -307,6 +307,6 @@ class DataPlane:
         if not names:
             raise NotReady("no model is loaded yet")
         raise InvalidInput(
-            f"the request names no model{available(names)}; name one under 'model', or in the "
-            "path: /models/{model}/predict"
+            f"the request names no model{available(names)}; name one under 'model', in the "
+            "path: /models/{model}/predict, or, at /invocations too, in the query: ?model=NAME"
         )

@@ -174,7 +174,10 @@ def _translated(request: Request, error: HTTPException) -> CohortError:
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         taken = ", ".join(methods_at(request.app.routes, request.scope))
         taken = taken or "GET, HEAD"  # of files, whose path is read from where they begin
-        return MethodNotAllowed(f"{path} takes {taken}, not {request.method}", allow=taken)
+        said = f"{path} takes {taken}, not {request.method}"
+        if request.method == "OPTIONS" and "origin" in request.headers:
+            said += "; COHORT_CORS_ORIGINS names the pages of other origins that may call"
+        return MethodNotAllowed(said, allow=taken)
     if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         return TooLarge(str(error.detail))
     if error.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from app.codec import (
@@ -112,6 +114,34 @@ def test_an_invalid_request_is_refused_with_the_reason(body: bytes, said: str) -
         with simdjson_from(size), pytest.raises(InvalidInput) as caught:
             PredictRequest.parse(body)
         assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (b"\x93NUMPY\x01\x00", "begins like .npy: send Content-Type: application/x-npy"),
+        (b"PK\x03\x04", "save one array with numpy.save"),
+        (b"\x89PNG\r\n", "begins like PNG: send Content-Type: image/png"),
+        (b"\xff\xd8\xff\xe0", "begins like JPEG: send Content-Type: image/jpeg"),
+        (b"\x1f\x8b\x08", "begins like gzip: send Content-Encoding: gzip"),
+        (b"\xff\xfe{\0", "begins like UTF-16"),
+        (b"\xfe\xff\0{", "begins like UTF-16"),
+    ],
+)
+def test_a_file_that_came_as_json_is_named(start: bytes, said: str) -> None:
+    """By its first bytes, with what to send, whether it is short or long."""
+    for body in (start, start + bytes(1 << 20)):
+        with pytest.raises(InvalidInput, match=re.escape(said)):
+            PredictRequest.parse(body)
+
+
+def test_a_column_without_its_rows_is_told_where_they_go() -> None:
+    """An input [N, 1] takes a list for each row."""
+    spec = TensorSpec("city", "BYTES", (None, 1))
+    request = PredictRequest.parse('{"inputs": {"city": ["Ulm", "Köln"]}}'.encode())
+    array = decode_inputs(request, [spec])["city"]
+    with pytest.raises(InvalidInput, match=r"each row is a list of its own: \[\[…\], \[…\]\]"):
+        spec.check(array)
 
 
 @pytest.mark.parametrize("size", [NEVER, ALWAYS])

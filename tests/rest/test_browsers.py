@@ -150,7 +150,7 @@ async def test_any_page_may_call_without_what_a_browser_adds(tmp_path: Path) -> 
 
 
 def test_without_the_setting_no_page_may_call(bundled: Cohort) -> None:
-    """Nothing is added, and a preflight is as any method that a path does not take."""
+    """Nothing is added, and a preflight is refused as any other method, with the setting."""
     before = answered_fast(bundled)
     response = httpx.post(f"{bundled.url}/models/iris/predict", json=ROW, headers={"origin": PAGE})
     assert response.status_code == 200
@@ -159,6 +159,7 @@ def test_without_the_setting_no_page_may_call(bundled: Cohort) -> None:
         f"{bundled.url}/models/iris/predict", headers={"origin": PAGE, **asked("POST", "")}
     )
     assert (told.status_code, told.headers["allow"]) == (405, "POST")
+    assert "COHORT_CORS_ORIGINS names the pages" in told.json()["error"]
     for one in (response, told):
         assert not any(name.startswith("access-control-") for name in one.headers)
 

@@ -32,6 +32,7 @@ IRIS = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
         ("GET", "/models/iris/versions/01", None, 404, "VersionNotFound", "01"),
         ("POST", "/predict", "{", 400, "InvalidInput", "JSON"),
         ("POST", "/predict", "[]", 400, "InvalidInput", "object"),
+        ("POST", "/invocations", "[[1]]", 400, "InvalidInput", "in the query: ?model=NAME"),
         ("POST", "/predict", IRIS, 400, "InvalidInput", "the request names no model; available: "),
         (
             "POST",

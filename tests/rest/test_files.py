@@ -347,7 +347,7 @@ def test_a_form_that_does_not_fit_is_told(
 @pytest.mark.parametrize(
     ("media", "body", "says"),
     [
-        ("multipart/form-data", b"", "names no boundary"),
+        ("multipart/form-data", b"", "names no boundary; leave the header out"),
         ("multipart/form-data; boundary=b", b"", "ends before its last boundary"),
         ("multipart/form-data; boundary=b", b"--b\r\n\r\n", "ends before its last boundary"),
         (
@@ -361,6 +361,11 @@ def test_a_form_that_does_not_fit_is_told(
 def test_a_broken_form_is_told(client: httpx.Client, media: str, body: bytes, says: str) -> None:
     """Without a boundary, an end or names."""
     assert says in refusal(send(client, "known", body, media))
+
+
+def test_csv_is_told_its_route(client: httpx.Client) -> None:
+    """/predict takes none."""
+    assert "CSV to /invocations?model=NAME" in refusal(send(client, "mlp", b"1,2", "text/csv"), 415)
 
 
 def test_the_document_says_which_files_each_model_takes(client: httpx.Client) -> None:
