@@ -153,7 +153,8 @@ class Opener(ModelFiles):
                 raise LoadFailed(f"{asked}: {reason}") from failure
             fallbacks.append(Fallback(link.name, reason, missed))
         reasons = "; ".join(f"{fallback.provider}: {fallback.reason}" for fallback in fallbacks)
-        raise LoadFailed(f"no provider of the chain can serve it ({reasons})")
+        hint = "" if CPU in {link.name for link in chain} else "; name cpu last to fall back on it"
+        raise LoadFailed(f"no provider of the chain can serve it ({reasons}){hint}")
 
     def prefers_cpu(self) -> bool:
         """Whether the CPU is the first link of the chain that can be had."""
