@@ -85,6 +85,7 @@ def test_a_start_that_is_stopped_exits_0(tmp_path: Path, library: str, watchdog:
 def test_the_start_up_table_shows_models_and_why_they_fell_back(tmp_path: Path) -> None:
     """For people: each version with its state, tensors and provider; reasons below, once each."""
     with cohort(MODELS, tmp_path, log_format="console") as server:
+        wait_until(lambda: "Serving on" in server.logged)  # which comes last, from a thread
         table = server.logged
     for word in ("iris", "digits", "READY", "features FP32", "Serving on http://127.0.0.1:"):
         assert word in table
