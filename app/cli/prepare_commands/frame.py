@@ -1,0 +1,146 @@
+"""What the commands that prepare a model share: JSON, exit codes, and how they end early."""
+
+from __future__ import annotations
+
+import functools
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, ParamSpec
+
+import rich_click as click
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from app.cli import options
+
+Given = ParamSpec("Given")
+
+STOPPED = 130
+"""The exit code after Ctrl-C, as shells have it."""
+
+EXTRA = "prepare"
+"""The extra with the packages that these commands need."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a command found.
+
+    good: Whether the model passed; else the exit code is 1.
+    findings: The same for machines: the keys of the JSON object, beside `command` and `good`.
+    shown: For people, in order; a str is one line.
+    """
+
+    good: bool
+    findings: Mapping[str, object]
+    shown: Sequence[RenderableType] = field(default_factory=tuple)
+
+
+class PrepareCommand(click.RichCommand):
+    """A command with --json: then stdout has one JSON object, also where it failed."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Say in JSON, too, what is wrong with the options."""
+        as_json = "--json" in args
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if as_json:
+                _print_failure(self.name or "", error.format_message(), {})
+            raise
+
+
+def reporting(function: Callable[Given, Report]) -> Callable[..., None]:
+    """Make a command of a function that gives a Report; add --json to it.
+
+    Ends with 0 for a good report, 1 for another or Rejected, 2 for Misused, 130 for Ctrl-C.
+    """
+
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for machines.")
+    @click.pass_context
+    @functools.wraps(function)
+    def command(
+        context: click.Context, /, as_json: bool, *args: Given.args, **kwargs: Given.kwargs
+    ) -> None:
+        from app.prepare.failures import Misused, PrepareFailed
+
+        name = context.info_name or ""
+        findings: Mapping[str, object] = {}
+        try:
+            with _stopped_by_sigterm():
+                report = function(*args, **kwargs)
+        except PrepareFailed as failure:
+            error, findings = str(failure), failure.findings
+            code = options.MISUSED if isinstance(failure, Misused) else options.PROBLEMS
+        except KeyboardInterrupt:
+            error, code = "stopped; nothing was written", STOPPED
+        except OSError as failure:
+            where = f": {failure.filename}" if failure.filename else ""
+            error, code = f"{failure.strerror or failure}{where}; nothing was written", 1
+        except ImportError as failure:
+            missing = failure.name or str(failure)
+            error = f"needs the package {missing}: pip install 'cohort[{EXTRA}]'"
+            code = options.MISUSED
+        else:
+            _print_report(name, report, as_json=as_json)
+            context.exit(options.OK if report.good else options.PROBLEMS)
+        if as_json:
+            _print_failure(name, error, findings)
+        click.echo(f"Error: {error}", err=True)
+        context.exit(code)
+
+    return command
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """A bar on stderr for what takes longer than a second, gone afterwards; none in a pipe."""
+    stderr = Console(stderr=True)
+    columns = (
+        *(SpinnerColumn(), TextColumn("{task.description}", markup=False)),
+        *(BarColumn(), TimeElapsedColumn()),
+    )
+    hidden = not stderr.is_terminal
+    with Progress(*columns, console=stderr, transient=True, disable=hidden) as shown:
+        yield shown
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the command as Ctrl-C does, so that it cleans up."""
+
+    def stop(_: int, __: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not the main thread, where no signal arrives
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _print_report(name: str, report: Report, *, as_json: bool) -> None:
+    if as_json:
+        _print_json({"command": name, "good": report.good, **report.findings})
+    width = None if sys.stdout.isatty() else options.WIDTH
+    console = Console(stderr=as_json, width=width, highlight=False)
+    for part in report.shown:
+        plain = isinstance(part, str)
+        console.print(part, soft_wrap=plain, markup=not plain)
+
+
+def _print_failure(name: str, error: str, findings: Mapping[str, object]) -> None:
+    _print_json({"command": name, "good": False, "error": error, **findings})
+
+
+def _print_json(value: Mapping[str, Any]) -> None:
+    click.echo(json.dumps(value, indent=2, default=str))

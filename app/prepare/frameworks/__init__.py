@@ -1,0 +1,111 @@
+"""The frameworks that models come from, and what it takes to run each.
+
+A model of a framework is loaded, exported and run in a child process (`child.py`), in an
+environment that has the framework: this one, one that the user names, or one that uv makes. So the
+modules here import nothing of Cohort but each other, `app.errors` and `app.prepare.failures`; a
+framework is imported in the methods that need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """One framework.
+
+    name: As `--from` has it.
+    title: As people write it.
+    adapter: The class that loads, exports and runs its models, in a module of this package:
+        `module:Class`.
+    modules: What must be importable for that.
+    requirements: What uv installs otherwise: versions that were seen to work together.
+    """
+
+    name: str
+    title: str
+    adapter: str
+    modules: tuple[str, ...]
+    requirements: tuple[str, ...]
+
+
+ONNX = ("onnx==1.21.*", "protobuf<7")
+
+FRAMEWORKS: Mapping[str, Framework] = {
+    one.name: one
+    for one in (
+        Framework(
+            "sklearn",
+            "scikit-learn",
+            "sklearn_models:SklearnModels",
+            ("sklearn", "skl2onnx", "onnx"),
+            ("scikit-learn", "skl2onnx==1.20.*", *ONNX),
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Where a model comes from.
+
+    text: As the user wrote it: a path, or `module:callable`.
+    trust_pickle: Whether a file may be unpickled, which runs what is in it.
+    """
+
+    text: str
+    trust_pickle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """What to make.
+
+    out: The path of the ONNX file, in a folder of its own.
+    opset: The version of ONNX's operator set; None: the adapter's choice.
+    example: Inputs by name, some rows of each; empty where none were given.
+    options: What only some adapters know.
+    """
+
+    out: str
+    opset: int | None = None
+    example: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was made, beside the file.
+
+    what: The kind of model, in words: "Pipeline of StandardScaler and SVC".
+    notes: Sentences that the user should read.
+    classes: The classes of an output's columns, by the output's name.
+    """
+
+    what: str
+    notes: Sequence[str] = ()
+    classes: Mapping[str, Sequence[str] | Sequence[int]] = field(default_factory=dict)
+
+
+class Adapter(Protocol):
+    """Speaks for a framework."""
+
+    def load(self, reference: Reference) -> Any:
+        """Load the model. Raises Misused, Rejected, or what the framework raises."""
+
+    def export(self, model: Any, request: ExportRequest) -> Exported:
+        """Write it as ONNX to `request.out`."""
+
+    def run(self, model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Run it on arrays by input name: outputs by the names that the exported model has."""
+
+
+def adapter_of(framework: Framework) -> Adapter:
+    """Import the adapter."""
+    module, _, name = framework.adapter.partition(":")
+    adapter: Adapter = getattr(import_module(f"{__name__}.{module}"), name)()
+    return adapter

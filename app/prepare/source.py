@@ -1,0 +1,174 @@
+"""A model in its framework, as the commands see it: exported and run in a child process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.prepare.cases import as_arrays, plain_text
+from app.prepare.environments import Environment
+from app.prepare.failures import Misused, Rejected
+from app.prepare.frameworks import Framework, Reference
+from app.tensors import Arrays
+
+LINES_SHOWN = 15
+"""Of what a framework printed before it crashed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceModel:
+    """A model in its framework.
+
+    reference: Where it comes from.
+    framework: What it was made with.
+    environment: The Python that has the framework.
+    """
+
+    reference: Reference
+    framework: Framework
+    environment: Environment
+
+    def export(
+        self,
+        out: Path,
+        *,
+        opset: int | None = None,
+        example: Arrays | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> SourceExport:
+        """Write it as ONNX to `out`, in a folder of its own.
+
+        Raises Misused where it cannot be loaded, and Rejected where it cannot be exported.
+        """
+        with tempfile.TemporaryDirectory(prefix="cohort-") as name:
+            folder = Path(name)
+            given = _save(folder / "example.npz", example) if example else ""
+            answer = self._ask(
+                folder,
+                "export",
+                {"out": str(out), "opset": opset, "example": given, "options": options or {}},
+            )
+        return SourceExport(**answer)
+
+    def run(self, cases: Sequence[Arrays]) -> list[Arrays]:
+        """Run it on each of `cases`; outputs by the names that the exported model has.
+
+        Raises Misused and Rejected.
+        """
+        with tempfile.TemporaryDirectory(prefix="cohort-") as name:
+            folder = Path(name)
+            given = [_save(folder / f"case-{i}.npz", case) for i, case in enumerate(cases)]
+            results = [str(folder / f"result-{i}.npz") for i in range(len(cases))]
+            self._ask(folder, "run", {"cases": given, "results": results})
+            outputs = []
+            for result in results:
+                with np.load(result, allow_pickle=False) as file:
+                    outputs.append(as_arrays({one: file[one] for one in file.files}))
+        return outputs
+
+    def _ask(self, folder: Path, task: str, details: Mapping[str, Any]) -> dict[str, Any]:
+        """Have the child do a task; its answer. `folder` is for the files of this task alone."""
+        (folder / "path").mkdir()
+        (folder / "path" / "app").symlink_to(Path(__file__).parents[1])
+        job = {
+            "task": task,
+            "framework": self.framework.name,
+            "reference": asdict(self.reference),
+            "folder": str(folder / "path"),
+            **details,
+        }
+        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        command = [
+            *(*self.environment.command, "-m", "app.prepare.frameworks.child"),
+            *(str(folder / "job.json"), str(folder / "answer.json")),
+        ]
+        status, printed = _run_child(command, folder)
+        try:
+            answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise self._no_answer(status, printed) from None
+        if "error" not in answer:
+            return dict(answer)
+        if answer["kind"] == "misused":
+            raise Misused(answer["error"])
+        if answer["kind"] == "rejected":
+            raise Rejected(answer["error"])
+        doing = "export" if task == "export" else "run"
+        raise Rejected(
+            f"{self.framework.title} failed to {doing} {self.reference.text}: {answer['error']}\n"
+            f"{_tail(printed)}"
+        )
+
+    def _no_answer(self, status: int, printed: str) -> Misused | Rejected:
+        """Why the child ended without a word."""
+        if status < 0:
+            name = signal.Signals(-status).name
+            return Rejected(
+                f"{self.framework.title} crashed on {self.reference.text}: the process was ended "
+                f"by {name}{' (out of memory?)' if name == 'SIGKILL' else ''}\n{_tail(printed)}"
+            )
+        if self.environment.made and "Traceback" not in printed:
+            return Misused(
+                f"an environment for {self.framework.title} could not be made by "
+                f"{' '.join(self.environment.command[:2])}: {_tail(printed)}\n"
+                "name one that has it with --python"
+            )
+        return Rejected(f"{self.framework.title} ended with status {status}\n{_tail(printed)}")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceExport:
+    """What an adapter says of the model it exported (`app.prepare.frameworks.Exported`).
+
+    versions: The libraries that did it, with their versions.
+    """
+
+    what: str
+    notes: Sequence[str] = ()
+    classes: Mapping[str, Sequence[str] | Sequence[int]] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def _run_child(command: Sequence[str], folder: Path) -> tuple[int, str]:
+    """Run a process to its end, in a group of its own that ends with this call.
+
+    Its exit status, negative for a signal, and what it printed.
+    """
+    log = folder / "printed.txt"
+    environment = {**os.environ, "PYTHONPATH": str(folder / "path"), "PYTHONUNBUFFERED": "1"}
+    with log.open("wb") as printed:
+        child = subprocess.Popen(  # noqa: S603 - a Python of ours
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            status = child.wait()
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    return status, log.read_text(encoding="utf-8", errors="replace")
+
+
+def _tail(printed: str) -> str:
+    return "\n".join(printed.strip().splitlines()[-LINES_SHOWN:])
+
+
+def _save(path: Path, arrays: Arrays) -> str:
+    with path.open("wb") as file:
+        np.savez(file, **{n: plain_text(a) for n, a in arrays.items()})  # type: ignore[arg-type]
+    return str(path)

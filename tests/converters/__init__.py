@@ -1,0 +1,1 @@
+"""Every framework, each in its environment: what `make converters` runs."""

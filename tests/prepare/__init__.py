@@ -1,0 +1,1 @@
+"""A model's way to the server."""

@@ -1,0 +1,92 @@
+"""Models and arrays on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from app.prepare import onnx_files
+from app.prepare.cases import Cases, fit_cases, read_cases, write_cases
+from app.prepare.failures import Misused
+from app.prepare.steps import StepDifference, StepRecord, add_step, read_steps
+from app.session import open_session
+from app.tensors import TensorSpec
+from tests import onnx_models
+
+
+def test_weights_above_a_size_go_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model reads back the same, wherever its weights are, and nothing else is left behind."""
+    model = onnx_models.slow(nodes=2)
+    onnx_files.write_onnx(model, tmp_path / "small.onnx")
+    monkeypatch.setattr(onnx_files, "MAX_INLINE_BYTES", 0)
+    onnx_files.write_onnx(model, tmp_path / "large.onnx")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("small.onnx", "large.onnx", "large.onnx.data"),
+    }
+    assert onnx_files.external_files(tmp_path / "large.onnx") == ["large.onnx.data"]
+    assert onnx_files.read_onnx(tmp_path / "large.onnx") == (
+        onnx_files.read_onnx(tmp_path / "small.onnx")
+    )
+    assert open_session(tmp_path / "large.onnx").inputs == (
+        open_session(tmp_path / "small.onnx").inputs
+    )
+    assert onnx_files.model_digest(tmp_path / "large.onnx") != (
+        onnx_files.model_digest(tmp_path / "small.onnx")
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"no model", b"\x08\x0a" + b"\xff" * 40])
+def test_what_is_no_model_is_said(tmp_path: Path, content: bytes) -> None:
+    """A file that holds something else is named, with what it holds."""
+    (tmp_path / "model.onnx").write_bytes(content)
+    with pytest.raises(Misused, match=r"model\.onnx"):
+        onnx_files.read_onnx(tmp_path / "model.onnx")
+
+
+def test_cases_come_back(tmp_path: Path) -> None:
+    """Numbers and text, inputs and expected outputs."""
+    words = np.array(["a", "bcd"], object)
+    cases = Cases({"x": np.eye(2, dtype=np.float32), "words": words}, {"y": np.arange(2)})
+    write_cases(tmp_path / "cases.npz", cases)
+    back = read_cases(tmp_path / "cases.npz")
+    assert (back.rows, list(back.inputs), list(back.outputs)) == (2, ["x", "words"], ["y"])
+    assert back.inputs["words"].dtype == object
+    assert back.inputs["words"].tolist() == ["a", "bcd"]
+    np.testing.assert_array_equal(back.part(1, 2).outputs["y"], [1])
+
+
+def test_pickles_are_not_read(tmp_path: Path) -> None:
+    """An array of objects is refused, with what to write instead."""
+    np.savez(tmp_path / "cases.npz", x=np.array([{}], object))
+    with pytest.raises(Misused, match=r"astype\(str\)"):
+        read_cases(tmp_path / "cases.npz")
+
+
+def test_cases_that_do_not_fit_are_said(tmp_path: Path) -> None:
+    """Doubles become floats; a wrong name is told with the right one."""
+    specs = [TensorSpec("pixels", "FP32", (None, 2))]
+    fitted = fit_cases(Cases({"pixels": np.eye(2)}), specs, tmp_path / "cases.npz")
+    assert fitted.inputs["pixels"].dtype == np.float32
+    with pytest.raises(Misused, match="did you mean 'pixels'"):
+        fit_cases(Cases({"pixel": np.eye(2)}), specs, tmp_path / "cases.npz")
+    with pytest.raises(Misused, match=r"takes shape \[\?, 2\], got \[3, 3\]"):
+        fit_cases(Cases({"pixels": np.eye(3)}), specs, tmp_path / "cases.npz")
+
+
+def test_steps_travel_with_the_model(tmp_path: Path) -> None:
+    """Each command appends what it did; what is no record of ours is none."""
+    model = onnx_models.mlp()
+    first = StepRecord("convert", "MLP", "pytorch", {"torch": "2.13.0"})
+    second = StepRecord(
+        "quantize", options={"recipe": "static"}, difference=StepDifference(0.5, 0.1)
+    )
+    add_step(model, first)
+    add_step(model, second)
+    onnx_files.write_onnx(model, tmp_path / "model.onnx")
+    assert read_steps(onnx_files.read_onnx(tmp_path / "model.onnx")) == (first, second)
+    model = onnx_models.mlp()
+    onnx.helper.set_model_props(model, {"cohort.steps": "[1, 2"})
+    assert read_steps(model) == ()
