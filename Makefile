@@ -40,7 +40,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## List the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(VENV)/serve.stamp  ## Make `cohort` a command of yours (RUNTIME=gpu|cuda|cpu|openvino, BIN=FOLDER for another place)
+install: $(VENV)/prepare.stamp  ## Make `cohort` a command of yours (RUNTIME=gpu|cuda|cpu|openvino, BIN=FOLDER for another place)
 	@BIN='$(BIN)' deploy/command.sh link $(VENV)
 
 uninstall:  ## Take that command away again; the environments stay
@@ -182,13 +182,14 @@ COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --generate-hashes
 	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
 lock: | $(UV)  ## Write requirements/*.txt again after a change of pyproject.toml (UPGRADE=1: newer versions)
-	@echo "cohort: locking setup, clients, release, docs, dev, gpu, cuda, cpu and openvino into requirements/"
+	@echo "cohort: locking setup, clients, release, docs, dev, prepare, gpu, cuda, cpu and openvino into requirements/"
 	@for group in setup clients release docs; do \
 		$(UV) pip compile --group $$group --quiet --universal --generate-hashes --no-emit-index-url \
 			--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) \
 			-o requirements/$$group.txt || exit 1; \
 	done
 	@$(COMPILE) --group dev -o requirements/dev.txt
+	@$(COMPILE) --extra prepare -c requirements/dev.txt -o requirements/prepare.txt
 	@for runtime in gpu cuda cpu openvino; do \
 		$(COMPILE) --extra $$runtime -c requirements/dev.txt -o requirements/$$runtime.txt || exit 1; \
 	done
@@ -200,25 +201,33 @@ INSTALL = $(UV) pip sync --quiet --require-hashes --python $(@D)/bin/python
 INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 	--build-constraints requirements/setup.txt --editable .
 
-.venv/serve.stamp .venv/dev.stamp: runtime := gpu
-.venv-cuda/serve.stamp .venv-cuda/dev.stamp: runtime := cuda
-.venv-cpu/serve.stamp .venv-cpu/dev.stamp: runtime := cpu
-.venv-openvino/serve.stamp .venv-openvino/dev.stamp: runtime := openvino
+.venv/serve.stamp .venv/prepare.stamp .venv/dev.stamp: runtime := gpu
+.venv-cuda/serve.stamp .venv-cuda/prepare.stamp .venv-cuda/dev.stamp: runtime := cuda
+.venv-cpu/serve.stamp .venv-cpu/prepare.stamp .venv-cpu/dev.stamp: runtime := cpu
+.venv-openvino/serve.stamp .venv-openvino/prepare.stamp .venv-openvino/dev.stamp: runtime := openvino
 
 # What is needed to serve.
 %/serve.stamp: $(LOCKS) pyproject.toml | %/bin/python
 	@echo "cohort: installing the $(runtime) runtime into $(@D) ($(SIZE_$(runtime)))"
-	@rm -f $(@D)/dev.stamp
+	@rm -f $(@D)/dev.stamp $(@D)/prepare.stamp
 	@$(INSTALL) requirements/$(runtime).txt
 	@$(INSTALL_APP)
 	@touch $@
+
+# The same and what the commands that prepare models need.
+%/prepare.stamp: requirements/prepare.txt $(LOCKS) pyproject.toml | %/bin/python
+	@echo "cohort: installing the $(runtime) runtime and what prepares models into $(@D) ($(SIZE_$(runtime)), and 40 MB)"
+	@rm -f $(@D)/dev.stamp
+	@$(INSTALL) requirements/$(runtime).txt requirements/prepare.txt
+	@$(INSTALL_APP)
+	@touch $(@D)/serve.stamp $@
 
 # The same and what is needed to test, so that it serves too.
 %/dev.stamp: requirements/dev.txt $(LOCKS) pyproject.toml | %/bin/python
 	@echo "cohort: installing the $(runtime) runtime and the test tools into $(@D) ($(SIZE_$(runtime)))"
 	@$(INSTALL) requirements/$(runtime).txt requirements/dev.txt
 	@$(INSTALL_APP)
-	@touch $(@D)/serve.stamp $@
+	@touch $(@D)/serve.stamp $(@D)/prepare.stamp $@
 
 # Clients that ask for much that the server does not need, and Node.js.
 .venv-clients/clients.stamp: requirements/clients.txt | .venv-clients/bin/python
