@@ -7,6 +7,7 @@ import rich_click as click
 from app.cli.check_command import check
 from app.cli.init_command import init
 from app.cli.key_command import key
+from app.cli.prepare_commands.convert_command import convert
 from app.cli.profile_command import profile
 from app.cli.rollout_commands import rollout
 from app.cli.serve_command import serve_models
@@ -61,3 +62,4 @@ cli.add_command(check)
 cli.add_command(rollout)
 cli.add_command(profile)
 cli.add_command(key)
+cli.add_command(convert)

@@ -53,11 +53,16 @@ class SourceModel:
         with tempfile.TemporaryDirectory(prefix="cohort-") as name:
             folder = Path(name)
             given = _save(folder / "example.npz", example) if example else ""
-            answer = self._ask(
-                folder,
-                "export",
-                {"out": str(out), "opset": opset, "example": given, "options": options or {}},
-            )
+            sample = folder / "sample.npz"
+            details = {
+                "out": str(out),
+                "opset": opset,
+                "example": given,
+                "options": options or {},
+                "sample": str(sample),
+            }
+            answer = self._ask(folder, "export", details)
+            answer["sample"] = _load(sample) if answer["sample"] else {}
         return SourceExport(**answer)
 
     def run(self, cases: Sequence[Arrays]) -> list[Arrays]:
@@ -70,11 +75,12 @@ class SourceModel:
             given = [_save(folder / f"case-{i}.npz", case) for i, case in enumerate(cases)]
             results = [str(folder / f"result-{i}.npz") for i in range(len(cases))]
             self._ask(folder, "run", {"cases": given, "results": results})
-            outputs = []
-            for result in results:
-                with np.load(result, allow_pickle=False) as file:
-                    outputs.append(as_arrays({one: file[one] for one in file.files}))
-        return outputs
+            return [_load(Path(result)) for result in results]
+
+    def look(self) -> SourceLook:
+        """Load it, whatever it is, and say what it is of. Raises Misused and Rejected."""
+        with tempfile.TemporaryDirectory(prefix="cohort-") as name:
+            return SourceLook(**self._ask(Path(name), "look", {}))
 
     def _ask(self, folder: Path, task: str, details: Mapping[str, Any]) -> dict[str, Any]:
         """Have the child do a task; its answer. `folder` is for the files of this task alone."""
@@ -103,7 +109,7 @@ class SourceModel:
             raise Misused(answer["error"])
         if answer["kind"] == "rejected":
             raise Rejected(answer["error"])
-        doing = "export" if task == "export" else "run"
+        doing = {"look": "load"}.get(task, task)
         raise Rejected(
             f"{self.framework.title} failed to {doing} {self.reference.text}: {answer['error']}\n"
             f"{_tail(printed)}"
@@ -127,15 +133,33 @@ class SourceModel:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceLook:
+    """What a model of an unknown framework is.
+
+    what: The name of its class.
+    packages: The top modules of its class and those that this inherits from, the closest first.
+    missing: The module that the environment lacks, where it could not be loaded for that; else "".
+    says: The sentence about that.
+    """
+
+    what: str = ""
+    packages: Sequence[str] = ()
+    missing: str = ""
+    says: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SourceExport:
     """What an adapter says of the model it exported (`app.prepare.frameworks.Exported`).
 
+    sample: Inputs that the model takes, where its adapter knows some.
     versions: The libraries that did it, with their versions.
     """
 
     what: str
     notes: Sequence[str] = ()
     classes: Mapping[str, Sequence[str] | Sequence[int]] = field(default_factory=dict)
+    sample: Arrays = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -166,6 +190,11 @@ def _run_child(command: Sequence[str], folder: Path) -> tuple[int, str]:
 
 def _tail(printed: str) -> str:
     return "\n".join(printed.strip().splitlines()[-LINES_SHOWN:])
+
+
+def _load(path: Path) -> Arrays:
+    with np.load(path, allow_pickle=False) as file:
+        return as_arrays({name: file[name] for name in file.files})
 
 
 def _save(path: Path, arrays: Arrays) -> str:

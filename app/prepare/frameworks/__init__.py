@@ -24,6 +24,9 @@ class Framework:
         `module:Class`.
     modules: What must be importable for that.
     requirements: What uv installs otherwise: versions that were seen to work together.
+    packages: The top modules of its models' classes: an object of one of them is its model.
+    suffixes: Of its own files, in lower case.
+    folder_files: A folder that has one of these is its model.
     """
 
     name: str
@@ -31,6 +34,9 @@ class Framework:
     adapter: str
     modules: tuple[str, ...]
     requirements: tuple[str, ...]
+    packages: tuple[str, ...]
+    suffixes: tuple[str, ...] = ()
+    folder_files: tuple[str, ...] = ()
 
 
 ONNX = ("onnx==1.21.*", "protobuf<7")
@@ -42,11 +48,17 @@ FRAMEWORKS: Mapping[str, Framework] = {
             "sklearn",
             "scikit-learn",
             "sklearn_models:SklearnModels",
-            ("sklearn", "skl2onnx", "onnx"),
+            ("sklearn", "joblib", "skl2onnx", "onnx"),
             ("scikit-learn", "skl2onnx==1.20.*", *ONNX),
+            packages=("sklearn",),
+            suffixes=(".skops",),
         ),
     )
 }
+
+
+ANY_FRAMEWORK = Framework("unknown", "Python", "", (), (), ())
+"""Of a model that was not looked at yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +96,14 @@ class Exported:
     what: The kind of model, in words: "Pipeline of StandardScaler and SVC".
     notes: Sentences that the user should read.
     classes: The classes of an output's columns, by the output's name.
+    sample: Inputs by name that the model takes, some rows of each, where its kind knows better
+        than the datatypes tell: text that it was trained on; default none.
     """
 
     what: str
     notes: Sequence[str] = ()
     classes: Mapping[str, Sequence[str] | Sequence[int]] = field(default_factory=dict)
+    sample: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Adapter(Protocol):

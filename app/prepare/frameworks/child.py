@@ -26,18 +26,22 @@ from app.prepare.frameworks import (
     Reference,
     adapter_of,
 )
+from app.prepare.frameworks.callables import MissingModule, load_object
 
 
 def do_job(job_file: str, answer_file: str) -> None:
     """Do one job. Its answer has `error` and `kind` where it failed."""
     job = json.loads(Path(job_file).read_text(encoding="utf-8"))
-    framework = FRAMEWORKS[job["framework"]]
-    adapter = adapter_of(framework)
+    reference = Reference(**job["reference"])
+    framework = FRAMEWORKS.get(job["framework"])
+    adapter = adapter_of(framework) if framework else None
     _forget_cohort(job["folder"])
     try:
-        reference = Reference(**job["reference"])
-        answer = _TASKS[job["task"]](adapter, adapter.load(reference), job)
-        answer["versions"] = _versions(framework)
+        if framework is None or adapter is None:
+            answer = _look(reference)
+        else:
+            answer = _TASKS[job["task"]](adapter, adapter.load(reference), job)
+            answer["versions"] = _versions(framework)
     except CohortError as error:
         kind = "misused" if isinstance(error, Misused) else "rejected"
         answer = {"kind": kind, "error": str(error)}
@@ -45,6 +49,16 @@ def do_job(job_file: str, answer_file: str) -> None:
         traceback.print_exc()
         answer = {"kind": "crashed", "error": _sentence(error)}
     Path(answer_file).write_text(json.dumps(answer), encoding="utf-8")
+
+
+def _look(reference: Reference) -> dict[str, Any]:
+    """The top modules of the classes of the model, the closest first; or a package it lacks."""
+    try:
+        model = load_object(reference)
+    except MissingModule as error:
+        return {"missing": error.module, "says": str(error)}
+    modules = [one.__module__.split(".")[0] for one in type(model).__mro__]
+    return {"packages": list(dict.fromkeys(modules)), "what": type(model).__name__}
 
 
 def _export(adapter: Adapter, model: Any, job: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,14 +69,14 @@ def _export(adapter: Adapter, model: Any, job: Mapping[str, Any]) -> dict[str, A
         "what": exported.what,
         "notes": list(exported.notes),
         "classes": {name: list(classes) for name, classes in exported.classes.items()},
+        "sample": _write(job["sample"], exported.sample),
     }
 
 
 def _run(adapter: Adapter, model: Any, job: Mapping[str, Any]) -> dict[str, Any]:
     for case, result in zip(job["cases"], job["results"], strict=True):
         outputs = adapter.run(model, _read(case))
-        arrays = {name: np.asarray(value) for name, value in outputs.items()}
-        np.savez(result, **{name: _plain(array) for name, array in arrays.items()})
+        _write(result, outputs)
     return {}
 
 
@@ -76,6 +90,14 @@ def _read(path: str) -> dict[str, Any]:
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     return {n: a.astype(object) if a.dtype.kind == "U" else a for n, a in arrays.items()}
+
+
+def _write(path: str, values: Mapping[str, Any]) -> bool:
+    """Write arrays where there are some; whether there were."""
+    arrays = {name: _plain(np.asarray(value)) for name, value in values.items()}
+    if arrays:
+        np.savez(path, **arrays)
+    return bool(arrays)
 
 
 def _plain(array: Any) -> Any:

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from app.prepare.failures import Misused
 from app.prepare.frameworks import Exported, ExportRequest, Reference
-from app.prepare.frameworks.callables import call, is_callable_reference
+from app.prepare.frameworks.callables import load_object
 
 INPUT = "input"
 
@@ -20,16 +19,7 @@ class SklearnModels:
 
     def load(self, reference: Reference) -> Any:
         """A fitted estimator, by `module:callable`, or from a pickle that is trusted."""
-        if is_callable_reference(reference.text):
-            return call(reference.text)
-        if not reference.trust_pickle:
-            raise Misused(
-                f"{reference.text} is a pickle, and reading one runs what is in it: add "
-                "--trust-pickle if you made it, or name the model as module:callable"
-            )
-        import joblib
-
-        return joblib.load(reference.text)
+        return load_object(reference)
 
     def export(self, model: Any, request: ExportRequest) -> Exported:
         """One input of all features; a classifier's labels and its probabilities as a tensor."""

@@ -1,0 +1,160 @@
+"""`cohort convert`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from app.cli.prepare_commands.frame import PrepareCommand, Report, progress, reporting
+from app.prepare.frameworks import FRAMEWORKS
+
+if TYPE_CHECKING:
+    from app.prepare.converting import Converted
+    from app.tensors import TensorSpec
+
+
+@click.command("convert", cls=PrepareCommand)
+@click.argument("source")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    metavar="FILE.onnx",
+    help="The model to write; a file that is there is replaced once the new one is whole.",
+)
+@click.option(
+    "--from",
+    "framework",
+    type=click.Choice(tuple(FRAMEWORKS)),
+    help="The model's framework; otherwise found by its file or its class.",
+)
+@click.option(
+    "--example",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="INPUTS.npz",
+    help="Rows to convert and compare with; the arrays' names become the inputs' names.",
+)
+@click.option(
+    "--opset",
+    type=click.IntRange(7, 26),
+    metavar="NUMBER",
+    help="The version of ONNX's operators; by default what the exporter does best.",
+)
+@click.option(
+    "--trust-pickle",
+    is_flag=True,
+    help="Read SOURCE though it is a pickle, which runs what is in it.",
+)
+@click.option(
+    "--python",
+    type=click.Path(),
+    help="The Python of your model's own environment.",
+)
+@click.option(
+    "--with",
+    "packages",
+    multiple=True,
+    metavar="PACKAGE",
+    help="What your model needs besides, as pip writes it; can be given several times.",
+)
+@click.option(
+    "--verify/--no-verify",
+    default=True,
+    show_default=True,
+    help="Run both models on the same rows before the new one is written.",
+)
+@reporting
+def convert(
+    source: str,
+    out: Path,
+    framework: str | None,
+    example: Path | None,
+    opset: int | None,
+    trust_pickle: bool,
+    python: str | None,
+    packages: tuple[str, ...],
+    verify: bool,
+) -> Report:
+    """Convert SOURCE, a model of a framework, to ONNX, and see that it gives the same.
+
+    SOURCE is a file, a folder or module:callable, a function that gives the model. A framework that
+    is not installed here is fetched into an environment of its own (by uv).
+
+    \b
+      cohort convert training:model --out models/churn/1/model.onnx
+      cohort convert model.ubj --from xgboost --out model.onnx
+      cohort convert model.joblib --trust-pickle --example rows.npz --out model.onnx
+    """
+    from app.prepare.cases import read_cases
+    from app.prepare.converting import convert_source
+    from app.prepare.detecting import open_source
+
+    cases = read_cases(example) if example else None
+    with progress() as shown:
+        task = shown.add_task("Converting", total=None)
+
+        def say(line: str) -> None:
+            shown.update(task, description=line)
+
+        opened = open_source(
+            source,
+            framework=framework,
+            trust_pickle=trust_pickle,
+            python=python,
+            packages=packages,
+            say=say,
+        )
+        made = convert_source(
+            opened,
+            out,
+            example=(example, cases) if example and cases else None,
+            opset=opset,
+            verify=verify,
+            say=say,
+        )
+    return Report(True, _findings(out, opened.framework.name, made), _lines(out, made))
+
+
+def _findings(out: Path, framework: str, made: Converted) -> dict[str, object]:
+    difference = made.difference
+    return {
+        "out": str(out),
+        "framework": framework,
+        "what": made.export.what,
+        "opset": made.opset,
+        "inputs": [_spec(one) for one in made.inputs],
+        "outputs": [_spec(one) for one in made.outputs],
+        "classes": made.export.classes,
+        "versions": made.export.versions,
+        "notes": list(made.notes),
+        "rows": made.rows,
+        "difference": difference
+        and {"max_absolute": difference.max_absolute, "max_relative": difference.max_relative},
+        "bytes": made.size,
+        "sha256": made.sha256,
+    }
+
+
+def _spec(spec: TensorSpec) -> dict[str, object]:
+    return {"name": spec.name, "datatype": spec.datatype, "shape": spec.shape}
+
+
+def _lines(out: Path, made: Converted) -> list[str]:
+    def words(specs: object) -> str:
+        return ", ".join(f"{one.name} {one.datatype} {one.shape_text}" for one in specs)  # type: ignore[attr-defined]
+
+    lines = [
+        f"Wrote {out}: {made.export.what}, opset {made.opset}, {made.size:,} bytes.",
+        f"inputs   {words(made.inputs)}",
+        f"outputs  {words(made.outputs)}",
+    ]
+    if made.difference is None:
+        lines.append("Not compared with its source: 'cohort verify' does.")
+    else:
+        lines.append(
+            f"Compared with its source on {made.rows} rows: off by "
+            f"{made.difference.max_absolute:.2g} at most."
+        )
+    return [*lines, *(f"Note: {note}" for note in made.notes)]
