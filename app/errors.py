@@ -17,6 +17,7 @@ CohortError
 ├── InferenceFailed
 ├── Cancelled            the caller left; not sent to anyone
 ├── ConfigInvalid        for operators, never sent to a caller
+├── RemoteFailed         for operators: a remote repository gives or takes nothing
 └── LoadFailed           for operators; who may see the model finds it in NotReady and `/models`
 
 Messages for callers contain no path, address or internal name of the machine.
@@ -200,6 +201,10 @@ class ConfigInvalid(CohortError):
     def __init__(self, file: str, key: str, problem: str) -> None:
         self.file, self.key, self.problem = file, key, problem
         super().__init__(": ".join(part for part in (file, key, problem) if part))
+
+
+class RemoteFailed(CohortError):
+    """A remote repository cannot be reached, refuses, or has something else than it should."""
 
 
 class LoadFailed(CohortError):

@@ -31,14 +31,14 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"access_log", "auth", "refusals", "request_ids", "data_plane", "control_plane"}),
     frozenset({"metrics"}),
     frozenset({"callers", "rollouts", "tls", "webhook_secret", "webhooks"}),
-    frozenset({"registry"}),
+    frozenset({"registry", "remote"}),
     frozenset({"inspection", "repository"}),
     frozenset({"profiling", "scheduling"}),
     frozenset({"batching", "session"}),
     frozenset({"comparing"}),
     frozenset({"codec"}),
     frozenset({"tensors"}),
-    frozenset({"children", "errors", "kept_files"}),
+    frozenset({"children", "errors", "kept_files", "remote_address"}),
 )
 ROW = {name: number for number, row in enumerate(ROWS) for name in row}
 
@@ -63,6 +63,7 @@ OWNERS: Mapping[str, frozenset[str]] = {
     "grpc_reflection": frozenset({"rpc", "main"}),
     "prometheus_client": frozenset({"metrics"}),
     "httpx": frozenset({"webhooks"}),
+    "obstore": frozenset({"remote"}),
 }
 
 LONGEST_MODULE = 400  # lines

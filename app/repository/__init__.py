@@ -10,7 +10,15 @@ beside a version. The YAML reader is for other files of an operator's, too:
 """
 
 from app.repository.followed_files import FollowedFiles
-from app.repository.manifest import Example, Manifest, dump_manifest, read_manifest, verify_digests
+from app.repository.manifest import (
+    MANIFEST_FILE,
+    Example,
+    Manifest,
+    dump_manifest,
+    read_manifest,
+    verify_digests,
+)
+from app.repository.misplaced import models_beside
 from app.repository.model_config import (
     CONFIG_FILE,
     ModelConfig,
@@ -23,6 +31,7 @@ from app.repository.schema import Range, invalid, show, validate_tree
 from app.repository.snapshot import (
     EMPTY_FOLDER,
     QUIET_SECONDS,
+    VERSION_NUMBER,
     Found,
     FoundModel,
     Signatures,
@@ -30,14 +39,17 @@ from app.repository.snapshot import (
     scan,
 )
 from app.repository.stamps import NEVER_SEEN, settled_stamp
-from app.repository.version_files import stamp_files
+from app.repository.version_files import MAX_FILES, stamp_files
 from app.repository.yaml_files import ConfigProblems, Problem, log_problems, parse_yaml, read_text
 
 __all__ = [
     "CONFIG_FILE",
     "EMPTY_FOLDER",
+    "MANIFEST_FILE",
+    "MAX_FILES",
     "NEVER_SEEN",
     "QUIET_SECONDS",
+    "VERSION_NUMBER",
     "ConfigProblems",
     "Example",
     "FollowedFiles",
@@ -55,6 +67,7 @@ __all__ = [
     "invalid",
     "load_model_config",
     "log_problems",
+    "models_beside",
     "parse_model_config",
     "parse_yaml",
     "read_manifest",

@@ -79,12 +79,12 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
 
 
 def test_the_wheel_offers_each_runtime(wheel: Path) -> None:
-    """As extras of the same names as RUNTIME in the Makefile."""
+    """As extras of the same names as RUNTIME in the Makefile, and what other commands need."""
     with ZipFile(wheel) as archive:
         (metadata,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
         text = archive.read(metadata).decode()
     extras = re.findall(r"^Provides-Extra: (.*)$", text, re.MULTILINE)
-    assert extras == ["gpu", "cuda", "cpu", "openvino"]
+    assert extras == ["gpu", "cuda", "cpu", "openvino", "prepare", "remote"]
 
 
 def test_it_serves_from_the_folder_of_another_project(

@@ -1,0 +1,17 @@
+"""Model repositories at S3, Google Cloud Storage, Azure Blob Storage or a web server.
+
+`Mirror` keeps a local folder in step with one of them, which is then served as any other;
+`upload_version` puts a version into one, so that it counts only when it is whole. Both go through
+obstore, the extra `remote`, which is imported when an address is opened and not before.
+"""
+
+from app.remote.listing import ModelUse
+from app.remote.mirror import Mirror, MirrorStatus
+from app.remote.uploading import upload_version
+
+__all__ = [
+    "Mirror",
+    "MirrorStatus",
+    "ModelUse",
+    "upload_version",
+]

@@ -1,0 +1,91 @@
+"""Putting a version into a remote repository, so that it counts only when it is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from app.errors import RemoteFailed, check_model_name
+from app.remote.store import RemoteStore
+from app.remote_address import check_remote
+from app.repository import MANIFEST_FILE, VERSION_NUMBER
+
+MODEL_FILE = "model.onnx"
+
+MOST_TRIES = 100
+"""To find a number that nobody else takes at the same moment."""
+
+
+def upload_version(
+    address: str,
+    model: str,
+    files: Mapping[str, Path],
+    *,
+    sent: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Upload the files of a version under the next number of its model, and give that number.
+
+    address: Of the repository, such as s3://bucket/models.
+    model: The model's name.
+    files: Local files by their paths in the version's folder, manifest.json and model.onnx among
+        them.
+    sent: Is told how many bytes each file had that is there.
+
+    The number is claimed by making manifest.json, which succeeds for one of those who try it at the
+    same time. model.onnx comes last: without it a version does not count.
+
+    Raises RemoteFailed, or what ends the process, with what was uploaded deleted as far as that is
+    possible; ValueError where the address or the files are not usable.
+    """
+    if missing := {MANIFEST_FILE, MODEL_FILE} - files.keys():
+        raise ValueError(f"{min(missing)} is not among the files")
+    check_model_name(model)
+    if check_remote(address).startswith("http"):
+        raise RemoteFailed(
+            f"{address} cannot be written to: publish to a folder, or to s3://, gs:// or az://"
+        )
+    store = RemoteStore(check_remote(address))
+    manifest = files[MANIFEST_FILE].read_bytes()
+    number = _claim(store, model, manifest)
+    sent(len(manifest))
+    folder = f"{model}/{number}"
+    uploaded = [f"{folder}/{MANIFEST_FILE}"]
+    rest = sorted(files.keys() - {MANIFEST_FILE}, key=lambda path: (path == MODEL_FILE, path))
+    with _deleted_on_failure(store, uploaded):
+        for path in rest:
+            uploaded.append(f"{folder}/{path}")
+            store.put(f"{folder}/{path}", files[path])
+            sent(files[path].stat().st_size)
+    return number
+
+
+def _claim(store: RemoteStore, model: str, manifest: bytes) -> int:
+    number = 1 + max(_numbers(store, model), default=0)
+    for candidate in range(number, number + MOST_TRIES):
+        if store.create(f"{model}/{candidate}/{MANIFEST_FILE}", manifest):
+            return candidate
+    raise RemoteFailed(
+        f"{store.address}/{model}: versions {number} to {number + MOST_TRIES - 1} were taken by "
+        "others meanwhile; try again"
+    )
+
+
+def _numbers(store: RemoteStore, model: str) -> Iterator[int]:
+    """The numbers under which there is anything at all of a model."""
+    for file in store.files(model):
+        name = file.path.split("/")[1]
+        if VERSION_NUMBER.fullmatch(name):
+            yield int(name)
+
+
+@contextmanager
+def _deleted_on_failure(store: RemoteStore, uploaded: list[str]) -> Iterator[None]:
+    """Delete what was uploaded, the model first, where the block does not come to its end."""
+    try:
+        yield
+    except BaseException:
+        for path in reversed(uploaded):
+            with suppress(RemoteFailed):
+                store.delete(path)
+        raise
