@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import SecretStr
 
 from app.errors import quoted
+from app.remote_address import check_remote, is_remote
 
 SHORTEST_WATCHDOG_SECONDS = 1.0
 """A busy machine holds an event loop up for less."""
@@ -110,6 +111,15 @@ def _wrong_with(origin: str) -> str:
     if not origin.isascii():
         return "in ASCII as browsers send it (xn--…), "
     return "with scheme, " if "://" not in origin else "without a path or '/' at the end, "
+
+
+def read_models(value: object) -> object:
+    """Read the folder of the models, or the address of a remote repository. Raises ValueError."""
+    if isinstance(value, str) and is_remote(value):
+        return check_remote(value)
+    if not isinstance(value, str | Path):
+        raise ValueError(f"must be a path, got {quoted(str(value))}")  # noqa: TRY004 - pydantic's way
+    return Path(value)
 
 
 def read_folders(value: object) -> object:

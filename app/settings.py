@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.errors import MODEL_NAME, ConfigInvalid, did_you_mean, quoted
+from app.remote_address import mirror_folder
 from app.setting_values import (
     check_token,
     check_watchdog,
@@ -22,6 +23,7 @@ from app.setting_values import (
     default_state,
     read_folders,
     read_hosts,
+    read_models,
     read_origins,
     read_providers,
 )
@@ -41,7 +43,8 @@ class SettingsInvalid(ConfigInvalid):
 
 
 def _sibling(data: dict[str, Any]) -> Path:
-    return Path(data["models"]).absolute().parent / "rollouts.yaml"
+    folder = data["models"] if isinstance(data["models"], Path) else Path("models")
+    return folder.absolute().parent / "rollouts.yaml"
 
 
 class Settings(BaseSettings):
@@ -56,8 +59,10 @@ class Settings(BaseSettings):
         hide_input_in_errors=True,
     )
 
-    models: Path = Field(
-        Path("models"), description="The folder that contains <name>/<version>/model.onnx."
+    models: Annotated[Path | str, BeforeValidator(read_models)] = Field(
+        Path("models"),
+        description="The folder that contains <name>/<version>/model.onnx, or its address, such as "
+        "s3://bucket/models.",
     )
     rollouts: Path = Field(
         default_factory=_sibling,
@@ -253,6 +258,18 @@ class Settings(BaseSettings):
         description="Seconds without a sign of life from the event loop, after which a parent "
         "process kills the server; 0: no such process, as under systemd, whose WatchdogSec counts.",
     )
+
+    @property
+    def remote(self) -> str:
+        """The address of the remote repository; empty where `models` is a folder."""
+        return self.models if isinstance(self.models, str) else ""
+
+    @property
+    def models_folder(self) -> Path:
+        """The folder that is served: `models`, or where what is remote is kept in `cache`."""
+        if isinstance(self.models, str):
+            return mirror_folder(self.cache, self.models) / "models"
+        return self.models
 
 
 def read_settings(options: Mapping[str, object] | None = None) -> Settings:

@@ -55,7 +55,7 @@ NAVIGATION = {
     "Learn": ["Tutorial <tutorial/first-model>", "Examples <../examples/README>"],
     "Guides": [
         *("guide/install", "guide/calling", "guide/inputs"),
-        *("Rollouts <guide/rollout>", "Deploy <deploy>", "guide/load-balancer"),
+        *("Rollouts <guide/rollout>", "Deploy <deploy>", "guide/remote", "guide/load-balancer"),
         *("guide/monitoring", "runbook", "Keys, TLS and limits <guide/security>"),
     ],
     "Migration": ["migration/README", "migration/*"],

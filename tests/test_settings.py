@@ -126,6 +126,39 @@ def test_settings_do_not_change() -> None:
         setattr(Settings(), "port", 1)  # noqa: B010 - mypy would refuse the plain way
 
 
+def test_models_may_be_remote(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An address is kept as it is; what is served is a folder of the cache, one for each."""
+    remote = Settings(models="s3://bucket/models/", cache=tmp_path)
+    assert remote.remote == "s3://bucket/models"
+    assert remote.models_folder.is_relative_to(tmp_path / "remote")
+    assert remote.models_folder != Settings(models="s3://b/m", cache=tmp_path).models_folder
+    assert remote.rollouts == Path("rollouts.yaml").absolute()
+    local = Settings(models=tmp_path)
+    assert (local.remote, local.models_folder) == ("", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("ftp://host/models", "that starts with one of s3://, gs://"),
+        ("s3://", "such as s3://bucket/models"),
+        ("s3:///models", "such as s3://bucket/models"),
+        ("https://user:secret@host/models", "must have no user, password"),
+        ("https://host/models?signature=secret", "must have no user, password"),
+        ("s3://bucket/my models", "such as s3://bucket/models"),
+        ("http://[bad", "such as s3://bucket/models"),
+    ],
+)
+def test_address_that_is_none_is_refused(
+    environment: pytest.MonkeyPatch, address: str, problem: str
+) -> None:
+    """And one with a secret in it, which would come into logs; the message does not repeat it."""
+    with pytest.raises(SettingsInvalid) as error:
+        read_settings({"models": address})
+    assert problem in str(error.value)
+    assert "secret" not in str(error.value)
+
+
 def test_rollouts_lie_beside_the_models(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Wherever those are, unless somebody says otherwise."""
     assert Settings(models=tmp_path / "models").rollouts == tmp_path / "rollouts.yaml"

@@ -49,9 +49,11 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
     settings = options.settings_from(context)
     from app.repository import scan
 
+    fetched = options.fetch_models(settings)
     # As it is now: a check does not wait for a copy to end.
-    snapshot = scan(settings.models, quiet=0)
+    snapshot = scan(settings.models_folder, quiet=0)
     problems = [
+        *fetched,
         *snapshot.problems,
         *_missing(settings, snapshot),
         *_keys(settings, snapshot),

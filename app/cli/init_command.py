@@ -42,15 +42,17 @@ def init(
       cohort init mine better.onnx --version 2
     """
     settings = options.settings_from(context)
+    if settings.remote:
+        options.fail(f"{settings.remote} is not a folder: --models names one to make a model in")
     external = _check(model, file)
-    folder = settings.models / model
+    folder = settings.models_folder / model
     version = folder / str(number)
     if file is not None and version.is_dir() and any(version.iterdir()):
         there = [int(one.name) for one in folder.iterdir() if one.name.isdecimal()]
         options.fail(f"{version} is there already; --version {max(there) + 1} makes another")
     try:
         version.mkdir(parents=True, exist_ok=True)
-        _write_config(settings.models, folder)
+        _write_config(settings.models_folder, folder)
         if file is not None:
             _copy(file, external, version)
     except OSError as error:

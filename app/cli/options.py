@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from app.inspection import Inspector
+    from app.repository import Problem
     from app.session import ModelRules
     from app.settings import Settings
 
@@ -20,6 +21,10 @@ OK, PROBLEMS, MISUSED = 0, 1, 2
 
 WIDTH = 140
 """Of a table that goes into a file or a pipe."""
+
+
+MOST_LOOKS = 5
+"""At a remote repository, by a command: one for each version that cannot be had."""
 
 
 OPENING = (
@@ -135,6 +140,50 @@ def fail(sentence: str) -> NoReturn:
     """End the command with an error."""
     click.echo(f"Error: {sentence}", err=True)
     raise SystemExit(PROBLEMS)
+
+
+def fetch_models(settings: Settings) -> list[Problem]:
+    """Have the models of a remote repository here; what is wrong with it. A folder stays as it is.
+
+    What was fetched before stays where the repository cannot be reached.
+    """
+    if not settings.remote:
+        return []
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    from app.remote import Mirror
+    from app.remote_address import mirror_folder
+    from app.repository import Problem
+    from app.session import available_memory
+
+    largest = settings.max_model_mb
+    mirror = Mirror(
+        settings.remote,
+        mirror_folder(settings.cache, settings.remote),
+        max_bytes=available_memory() if largest is None else largest << 20,
+        quiet=0,
+    )
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"))
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+        task = progress.add_task(f"Looking at {settings.remote}")
+        try:
+            for _ in range(MOST_LOOKS):
+                before = mirror.status.problems
+                mirror.look()
+                while not mirror.wait(0.2):
+                    text = f"Fetching {', '.join(mirror.fetching)}: "
+                    done = f"{mirror.status.fetched_bytes >> 20:,} MiB"
+                    progress.update(task, description=text + done)
+                if mirror.status.trouble or mirror.status.problems == before:
+                    break  # else an older version may be wanted in place of one that failed
+        finally:
+            mirror.close()
+    status = mirror.status
+    trouble = [Problem("", "", status.trouble)] if status.trouble else []
+    return [*trouble, *status.problems]
 
 
 def opening(settings: Settings) -> tuple[ModelRules, Inspector]:

@@ -85,7 +85,9 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
     from app.session import Opener
 
     rules, inspector = options.opening(settings)
-    number, path, config = _find(settings.models, model, number)
+    for problem in options.fetch_models(settings):
+        click.echo(f"Warning: {problem}", err=True)
+    number, path, config = _find(settings.models_folder, model, number)
     stderr = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
     hidden = not stderr.is_terminal

@@ -10,6 +10,7 @@ from time import monotonic, thread_time
 import structlog
 
 from app.errors import MOST_LISTED
+from app.main.remote_models import RemoteModels
 from app.main.startup import StartUp
 from app.registry import Registry
 from app.repository import EMPTY_FOLDER, QUIET_SECONDS, Problem, Snapshot, scan
@@ -50,6 +51,9 @@ class ModelLoader:
     watcher: Reads the rollouts file and the decisions. Nothing is loaded before that, because it is
         not known which versions may receive traffic.
     start_up: Says what was loaded first.
+    remote: Keeps the folder in step with a remote repository; None where it is none.
+
+    again: Set when there may be something to reconcile.
     """
 
     def __init__(
@@ -59,7 +63,10 @@ class ModelLoader:
         rollouts: Rollouts,
         watcher: RolloutWatcher,
         start_up: StartUp,
+        remote: RemoteModels | None = None,
     ) -> None:
+        self.again = asyncio.Event()
+        self._remote = remote
         self._settings = settings
         self._registry = registry
         self._rollouts = rollouts
@@ -75,11 +82,20 @@ class ModelLoader:
         """The problems of the models folder: what the last scan found, and one that hangs."""
         folder = str(self._settings.models)
         slow = [Problem(folder, "", self.hangs)] if self.hangs else []
+        if self._remote is not None:
+            slow += self._remote.problems
         if (found := self._snapshot) is None:
             return tuple(slow)
         if not (found.models or found.problems or self._settings.allow_empty):
             slow.append(Problem(folder, "", EMPTY_FOLDER))
         return (*slow, *found.problems)
+
+    @property
+    def loading_reason(self) -> str:
+        """What keeps the first models from being loaded; empty where it is only their loading."""
+        if self._remote is not None and not self._remote.settled:
+            return self._remote.loading_reason
+        return self.hangs
 
     @property
     def scanning_seconds(self) -> float:
@@ -102,7 +118,9 @@ class ModelLoader:
     async def reconcile(self) -> None:
         """Begin to load and unload what changed on disk since the last call."""
         async with self._lock:  # the background task and operators call it
-            if self._watcher.initialized:
+            if self._remote is not None:
+                self._remote.note(self._registry.catalog, self._rollouts.pinned)
+            if self._watcher.initialized and (self._remote is None or self._remote.settled):
                 await self._reconcile()
 
     async def reconcile_settled(self) -> None:
@@ -134,7 +152,7 @@ class ModelLoader:
         self._scan_began = monotonic()
         try:
             snapshot, self._scan_seconds = await asyncio.to_thread(
-                _timed_scan, self._settings.models, before
+                _timed_scan, self._settings.models_folder, before
             )
         finally:
             self._scan_began = None

@@ -7,9 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from math import inf
-from pathlib import Path
 from time import monotonic
-from typing import Any
 
 import structlog
 from pydantic import SecretStr
@@ -17,13 +15,15 @@ from pydantic import SecretStr
 from app.access_log import AccessLog
 from app.auth import Authority
 from app.batching import Watchdog
-from app.callers import ADMIN, Caller, Issuer, KeyRing, KeyWatcher, VerifyingKeys, load_keys
+from app.callers import Caller, KeyRing
 from app.control_plane import ControlPlane, ProcessHealth
 from app.data_plane import DataPlane, MemoryBudget
 from app.inspection import Inspected, InspectionLimits, Inspector
+from app.main.key_files import issuer_of, watch_keys
 from app.main.model_loader import ModelLoader
 from app.main.notifications import make_webhooks, notification_of
 from app.main.registry_log import RegistryLog
+from app.main.remote_models import RemoteModels
 from app.main.resources import available_connections, share_connections
 from app.main.startup import StartUp
 from app.metrics import KeyMetrics, Metrics, RolloutMetrics, TlsMetrics, WebhookMetrics
@@ -90,8 +90,8 @@ class Service:
         self.settings = settings
         self.access_log = access_log
         self.failed = self.ready = False
-        self.keys = KeyRing(_secret(settings.admin_token), issuer=_issuer(settings))
-        self.key_watchers = _key_watchers(settings, self.keys)
+        self.keys = KeyRing(_secret(settings.admin_token), issuer=issuer_of(settings))
+        self.key_watchers = watch_keys(settings, self.keys)
         self.connections = share_connections(available_connections(), grpc=bool(settings.grpc_port))
         files = TlsFiles.of(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
         self.tls = None if files is None else TlsWatcher(files)
@@ -111,6 +111,7 @@ class Service:
         self.memory = MemoryBudget(
             available_memory() // 4 if settings.memory_mb is None else settings.memory_mb * 2**20
         )
+        self.remote = RemoteModels(settings) if settings.remote else None
         self.watchdog = Watchdog(OrtRunControl)
         self.health = ProcessHealth(self.scheduler.troubles)
         self.metrics = Metrics(
@@ -135,6 +136,7 @@ class Service:
             else None,
             tls=None if self.tls is None else TlsMetrics(self.tls, self.handshakes.failed),
             webhooks=None if self.webhooks is None else WebhookMetrics(self.webhooks),
+            remote=None if self.remote is None else self.remote.metrics,
             log_lines_dropped=log_lines_dropped,
         )
         self.inspector = Inspector(
@@ -175,7 +177,7 @@ class Service:
             gather=self.scheduler.gather,
         )
         self.model_loader = ModelLoader(
-            settings, self.registry, self.rollouts, self.rollout_watcher, self.start_up
+            settings, self.registry, self.rollouts, self.rollout_watcher, self.start_up, self.remote
         )
         self.control_plane = ControlPlane(
             self.registry,
@@ -184,7 +186,9 @@ class Service:
             reconcile=self.model_loader.reconcile_settled,
             save=self.rollout_watcher.sync,
             problems=self._problems,
-            loading_reason=lambda: self.model_loader.hangs or self.rollout_watcher.loading_reason(),
+            loading_reason=lambda: (
+                self.model_loader.loading_reason or self.rollout_watcher.loading_reason()
+            ),
             unready=lambda: next((one.unready for one in self.key_watchers if one.unready), ""),
             troubles=self.health.troubles,
             allow_empty=settings.allow_empty,
@@ -238,6 +242,10 @@ class Service:
                 await watcher.check_file()
             await self.rollout_watcher.check_file()
             await self.rollout_watcher.sync()
+            if self.remote is not None:
+                self.remote.start(self.model_loader.again)
+                self._wake_watches.append(self.remote.wake)
+                stack.callback(self.remote.close)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             background = [
                 tasks.create_task(self._repeat(self.rollout_watcher.step, GUARD_INTERVAL_SECONDS)),
@@ -248,7 +256,11 @@ class Service:
                 tasks.create_task(self._return_memory()),
                 tasks.create_task(self._try(self.model_loader.report_first)),
                 tasks.create_task(
-                    self._watch(self.model_loader.reconcile, lambda: self.model_loader.pause)
+                    self._watch(
+                        self.model_loader.reconcile,
+                        lambda: self.model_loader.pause,
+                        self.model_loader.again,
+                    )
                 ),
                 *(tasks.create_task(self._watch(look)) for look in self._looks),
             ]
@@ -273,13 +285,17 @@ class Service:
             log.exception("a background step failed")
 
     async def _watch(
-        self, look: Callable[[], Awaitable[None]], pause: Callable[[], float] = float
+        self,
+        look: Callable[[], Awaitable[None]],
+        pause: Callable[[], float] = float,
+        again: asyncio.Event | None = None,
     ) -> None:
         """Look at files every `watch_seconds`, and whenever `look_at_files` is called.
 
         pause: The seconds between two looks that it needs at least; default: none.
+        again: Set when a look is due; default: one of its own.
         """
-        again = asyncio.Event()
+        again = again or asyncio.Event()
         self._wake_watches.append(again.set)
         while True:
             again.clear()
@@ -365,27 +381,3 @@ class Service:
 
 def _secret(value: SecretStr | None) -> str | None:
     return None if value is None else value.get_secret_value()
-
-
-def _issuer(settings: Settings) -> Issuer | None:
-    if settings.jwt_issuer is None or settings.jwt_audience is None:
-        return None
-    return Issuer(settings.jwt_issuer, settings.jwt_audience)
-
-
-def _key_watchers(settings: Settings, keys: KeyRing) -> list[KeyWatcher[Any]]:
-    """What keeps `keys` in step with the operator's files."""
-    watchers: list[KeyWatcher[Any]] = []
-    if settings.api_keys is not None:
-        reserved = "" if settings.admin_token is None else ADMIN
-        load = partial(load_keys, reserved=reserved)
-        watchers.append(KeyWatcher(settings.api_keys, "API keys", load=load, follow=keys.follow))
-    if settings.jwks is not None:
-        watchers.append(KeyWatcher(settings.jwks, "JWKS", load=_load_jwks, follow=keys.trust))
-    return watchers
-
-
-def _load_jwks(path: Path) -> VerifyingKeys:
-    from app.callers.jwks import load_jwks  # noqa: PLC0415 - PyJWT and OpenSSL take 0.1 s
-
-    return load_jwks(path)

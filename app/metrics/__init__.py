@@ -3,6 +3,7 @@
 from app.metrics.histogram import DURATION_BUCKETS, Histogram
 from app.metrics.keys import KeyMetrics
 from app.metrics.metrics import Metrics, VersionMetrics
+from app.metrics.remote import RemoteMetrics
 from app.metrics.rollouts import RolloutMetrics
 from app.metrics.tls import TlsMetrics
 from app.metrics.webhooks import WebhookMetrics
@@ -12,6 +13,7 @@ __all__ = [
     "Histogram",
     "KeyMetrics",
     "Metrics",
+    "RemoteMetrics",
     "RolloutMetrics",
     "TlsMetrics",
     "VersionMetrics",

@@ -79,7 +79,7 @@ class Cohort:
 
 @contextmanager
 def cohort(
-    models: Path,
+    models: Path | str,
     folder: Path,
     *,
     ready: bool = True,
@@ -91,7 +91,9 @@ def cohort(
     trust: ssl.SSLContext | None = None,
     **settings: object,
 ) -> Iterator[Cohort]:
-    """Serve `models` on a free port, unless one is set; settings are COHORT_* names in lower case.
+    """Serve `models`, a folder or an address, on a free port, unless one is set.
+
+    Settings are COHORT_* names in lower case.
 
     `folder` takes the state, the cache, and the log, unless that goes to the descriptor `stderr`.
     `under` is a command that runs the server, such as prlimit, in the same process; `program` is

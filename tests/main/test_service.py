@@ -47,7 +47,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 async def test_models_load_in_the_background_and_unload_at_the_end(settings: Settings) -> None:
     """`running` is entered before the first models are loaded."""
-    onnx_models.save(onnx_models.mlp(), settings.models / "m/1/model.onnx")
+    onnx_models.save(onnx_models.mlp(), settings.models_folder / "m/1/model.onnx")
     service = Service(settings)
     with capture_logs() as logs:
         async with service.running():
@@ -56,7 +56,7 @@ async def test_models_load_in_the_background_and_unload_at_the_end(settings: Set
             assert service.control_plane.ready("m") == "1"
             text = service.metrics.text("")[0].decode()
             assert 'model_load_duration_seconds_count{model="m",version="1"} 1.0' in text
-            onnx_models.save(onnx_models.mlp(), settings.models / "m/2/model.onnx")
+            onnx_models.save(onnx_models.mlp(), settings.models_folder / "m/2/model.onnx")
             await until(lambda: service.control_plane.ready("m") == "2")
     assert service.registry.catalog == {}
     events = [(one["event"], one.get("version")) for one in logs]
@@ -67,7 +67,7 @@ async def test_models_load_in_the_background_and_unload_at_the_end(settings: Set
 
 async def test_a_model_that_cannot_be_stopped_makes_the_process_unready(settings: Settings) -> None:
     """Its callers are answered in time; the process says which model it is, until the run ends."""
-    onnx_models.save(onnx_models.one_long_node(), settings.models / "m/1/model.onnx")
+    onnx_models.save(onnx_models.one_long_node(), settings.models_folder / "m/1/model.onnx")
     service = Service(settings)
     service.health = ProcessHealth(service.scheduler.troubles, stuck_seconds=0.05)
     service.control_plane.troubles = service.health.troubles
@@ -174,8 +174,8 @@ async def test_scans_that_take_long_are_made_less_often(settings: Settings) -> N
 
 async def test_problems_of_models_and_of_rollouts_are_in_health(settings: Settings) -> None:
     """Both files are the operator's."""
-    onnx_models.save(onnx_models.mlp(), settings.models / "m/1/model.onnx")
-    (settings.models / "m/config.yaml").write_text("batching: {max_batchsize: 3}")
+    onnx_models.save(onnx_models.mlp(), settings.models_folder / "m/1/model.onnx")
+    (settings.models_folder / "m/config.yaml").write_text("batching: {max_batchsize: 3}")
     settings.rollouts.write_text("gone: {variants: {a: {version: 1, weight: 1}}}")
     service = Service(settings)
     async with service.running():
@@ -187,7 +187,7 @@ async def test_problems_of_models_and_of_rollouts_are_in_health(settings: Settin
 
 async def test_an_operators_load_brings_a_model_back(settings: Settings) -> None:
     """The control plane reconciles by the same loader as the background task."""
-    onnx_models.save(onnx_models.mlp(), settings.models / "m/1/model.onnx")
+    onnx_models.save(onnx_models.mlp(), settings.models_folder / "m/1/model.onnx")
     service = Service(settings)
     async with service.running():
         await until(lambda: service.registry.settled)

@@ -20,7 +20,7 @@ def check_model(settings: Settings, file: RolloutsFile, model: str) -> None:
     """Exit unless the model exists; without a models folder that is not checked."""
     from app.errors import did_you_mean, quoted
 
-    folder = settings.models
+    folder = settings.models_folder
     if not folder.is_dir():
         return
     known = {one.name for one in folder.iterdir() if one.is_dir()}
@@ -33,7 +33,7 @@ def check_version(settings: Settings, model: str, name: str, version: int) -> No
     """Exit unless a version that is named is there; without a models folder that is not checked."""
     from app.errors import available
 
-    folder = settings.models / model
+    folder = settings.models_folder / model
     if not folder.is_dir() or (folder / str(version)).is_dir():
         return
     names = (one.name for one in folder.iterdir() if one.is_dir())
@@ -62,9 +62,9 @@ def check_highest(settings: Settings, model: str, version: int) -> None:
     from app.registry import hold_back
     from app.repository import scan
 
-    found = scan(settings.models, quiet=0).models.get(model)
+    found = scan(settings.models_folder, quiet=0).models.get(model)
     if found is None or found.config is None:
-        fail(f"{model} cannot be read in {settings.models}")
+        fail(f"{model} cannot be read in {settings.models_folder}")
     held_back = hold_back(found.signatures)
     highest = max(found.config.versions.wanted(found.versions.keys() - held_back), default=None)
     if highest != version:
@@ -77,7 +77,7 @@ def read_signatures(settings: Settings, model: str, versions: Iterable[int]) -> 
     from app.repository import ConfigProblems, load_model_config
     from app.session import read_signature
 
-    folder = settings.models / model
+    folder = settings.models_folder / model
     found = {}
     try:
         if load_model_config(folder).allow_signature_change:

@@ -352,7 +352,7 @@ def _edit(
     step = ramp_progress(known, before).step if before is not None else 0
     show_change(before, wanted, known.decisions.get(model, {}), step=step, ended=end)
     for version in sorted(wanted.versions):  # those that the file named before
-        folder = settings.models / model
+        folder = settings.models_folder / model
         if folder.is_dir() and not (folder / str(version)).is_dir():
             click.echo(f"Warning: version {version} not found in {folder}.", err=True)
     for sentence in wanted.misfits(read_signatures(settings, model, wanted.versions)):
@@ -379,9 +379,9 @@ def _schema_comment(settings: Settings, file: RolloutsFile) -> str:
     from app.cli.editor_schemas import ROLLOUTS_SCHEMA, keep_schemas, schema_comment
 
     try:
-        if settings.models.is_dir():
-            keep_schemas(settings.models)
-            return schema_comment(file.path, settings.models, ROLLOUTS_SCHEMA)
+        if settings.models_folder.is_dir():
+            keep_schemas(settings.models_folder)
+            return schema_comment(file.path, settings.models_folder, ROLLOUTS_SCHEMA)
     except (OSError, ValueError):
         pass
     return ""

@@ -1,0 +1,35 @@
+"""The operator's files of callers' keys, as settings name them."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from app.callers import ADMIN, Issuer, KeyRing, KeyWatcher, VerifyingKeys, load_keys
+from app.settings import Settings
+
+
+def issuer_of(settings: Settings) -> Issuer | None:
+    """Whose tokens callers may be known by; None where none are taken."""
+    if settings.jwt_issuer is None or settings.jwt_audience is None:
+        return None
+    return Issuer(settings.jwt_issuer, settings.jwt_audience)
+
+
+def watch_keys(settings: Settings, keys: KeyRing) -> list[KeyWatcher[Any]]:
+    """What keeps `keys` in step with the operator's files."""
+    watchers: list[KeyWatcher[Any]] = []
+    if settings.api_keys is not None:
+        reserved = "" if settings.admin_token is None else ADMIN
+        load = partial(load_keys, reserved=reserved)
+        watchers.append(KeyWatcher(settings.api_keys, "API keys", load=load, follow=keys.follow))
+    if settings.jwks is not None:
+        watchers.append(KeyWatcher(settings.jwks, "JWKS", load=_load_jwks, follow=keys.trust))
+    return watchers
+
+
+def _load_jwks(path: Path) -> VerifyingKeys:
+    from app.callers.jwks import load_jwks  # noqa: PLC0415 - PyJWT and OpenSSL take 0.1 s
+
+    return load_jwks(path)
