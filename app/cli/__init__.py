@@ -8,6 +8,7 @@ from app.cli.check_command import check
 from app.cli.init_command import init
 from app.cli.key_command import key
 from app.cli.prepare_commands.convert_command import convert
+from app.cli.prepare_commands.inspect_command import inspect_model
 from app.cli.profile_command import profile
 from app.cli.rollout_commands import rollout
 from app.cli.serve_command import serve_models
@@ -63,3 +64,4 @@ cli.add_command(rollout)
 cli.add_command(profile)
 cli.add_command(key)
 cli.add_command(convert)
+cli.add_command(inspect_model)

@@ -3,10 +3,12 @@
 An `Opener` opens a model file; a `Session` has specs, metadata, a truthful `placement`, and `run`.
 """
 
+from app.session.assignment import AssignedNode
 from app.session.cancellation import CancellationToken, WorkCancelled
 from app.session.chains import DefaultChain, default_chain
 from app.session.digests import Digests
 from app.session.failures import lacks_resources, ran_out_of_memory, sentence
+from app.session.graphs import MAX_NODES
 from app.session.identity import machine, runtime_build
 from app.session.memory import give_back_memory
 from app.session.model_files import find_external
@@ -19,6 +21,7 @@ from app.session.providers import (
     Provider,
     ProviderInvalid,
     ProviderPolicy,
+    available_providers,
     parse_provider,
 )
 from app.session.room import ROOM
@@ -36,9 +39,11 @@ from app.session.thread_priority import lower_priority
 
 __all__ = [
     "ANY_MODEL",
+    "MAX_NODES",
     "ORT_VERSION",
     "ROOM",
     "SPELLINGS",
+    "AssignedNode",
     "CancellationToken",
     "DefaultChain",
     "Digests",
@@ -57,6 +62,7 @@ __all__ = [
     "Signature",
     "WorkCancelled",
     "available_memory",
+    "available_providers",
     "check_external",
     "check_model_file",
     "clean_copies",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from app.errors import LoadFailed
+from app.session.assignment import count_nodes
 from app.session.cancellation import CancellationToken
 from app.session.class_maps import Classes, with_columns
 from app.session.failures import sentence
@@ -21,7 +21,6 @@ from app.session.optimized_graph import MAX_MODEL_BYTES, OptimizedGraph
 from app.session.protobuf import DeclaredShape, ModelFile
 from app.session.providers import (
     CPU,
-    ORT_NAMES,
     Provider,
     ProviderPolicy,
     refusal,
@@ -138,7 +137,7 @@ class Opener(ModelFiles):
                     if link.name == CPU:
                         raise LoadFailed(reason) from error
             if raw is not None:
-                nodes = _nodes(raw)
+                nodes = count_nodes(raw)
                 reason = _shortfall(raw, link, nodes, policy)
                 if not reason:
                     wanted = tuple(one.name for one in chain)
@@ -213,20 +212,6 @@ def _shortfall(raw: Any, link: Provider, nodes: dict[str, int], policy: Provider
     return ""
 
 
-def _nodes(raw: Any) -> dict[str, int]:
-    try:
-        parts = raw.get_provider_graph_assignment_info()
-    except Exception:  # noqa: BLE001  older runtimes lack it; counts are optional
-        return {}
-    counts: Counter[str] = Counter()
-    for part in parts:
-        counts[_SHORT.get(part.ep_name, part.ep_name)] += len(part.get_nodes())
-    return dict(counts)
-
-
-_SHORT = {ort_name: short for short, ort_name in ORT_NAMES.items()}
-
-
 class _Runtime:
     """Opens one model file, with the same options, on one list of providers after another."""
 
@@ -255,7 +240,7 @@ class _Runtime:
             raw = self._create(self._path, self._runtime_options(), [link])
         except Exception:  # noqa: BLE001  then the reason was another one, which is known
             return ""
-        return _shortfall(raw, link, _nodes(raw), "require_all")
+        return _shortfall(raw, link, count_nodes(raw), "require_all")
 
     def _open_on_cpu(self) -> Any:
         graph = self._graph()

@@ -151,6 +151,12 @@ def parse_provider(link: object) -> Provider:
     return Provider(name, dict(options))
 
 
+def available_providers() -> list[Provider]:
+    """The providers that the installed runtime was built with; not each of them works here."""
+    built_with: list[str] = ort.get_available_providers()
+    return [Provider(name) for name in built_with]
+
+
 _probing = threading.Lock()
 _refusals: dict[tuple[str, str], str] = {}
 

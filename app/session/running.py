@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from app.errors import InferenceFailed, InvalidInput, quoted
+from app.session.assignment import AssignedNode, list_nodes
 from app.session.failures import run_failure
 from app.session.protobuf import Metadata
 from app.session.runtime import ort
@@ -170,6 +171,10 @@ class Session:
         if (shrink or self.unpredictable) and self.device == CPU_DEVICE:
             control.options.add_run_config_entry(*SHRINK)
         return control
+
+    def assigned_nodes(self) -> Iterator[AssignedNode]:
+        """The nodes that `placement` counts, one by one."""
+        return list_nodes(self._raw)
 
     def close(self) -> None:
         """Free the model. Runs in flight finish; later ones raise InferenceFailed."""

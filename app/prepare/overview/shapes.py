@@ -1,0 +1,129 @@
+"""The shapes of all values of a graph, at lengths that are given for its open dimensions."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import chdir, suppress
+from dataclasses import dataclass, field
+from typing import cast
+
+import onnx
+from onnx import inliner, shape_inference
+
+MAX_SYMBOLIC_NODES = 5000
+"""ONNX Runtime's own inference is in Python, and takes a second for about as many."""
+
+
+@dataclass
+class Lengths:
+    """Lengths for open dimensions.
+
+    batch: For the first dimension of each input, where it is open.
+    given: For others: by symbol, or by input and axis as `input.1`.
+    """
+
+    batch: int = 1
+    given: Mapping[str, int] = field(default_factory=dict)
+
+
+def with_lengths(model: onnx.ModelProto, lengths: Lengths) -> tuple[onnx.ModelProto, list[str]]:
+    """The model with its functions inlined and its shapes inferred, and which are left open."""
+    if model.functions:
+        model = inliner.inline_local_functions(model)
+    else:
+        made = onnx.ModelProto()
+        made.CopyFrom(model)
+        model = made
+    symbols = dict(lengths.given)
+    left_open: dict[str, None] = {}
+    initializers = {one.name for one in model.graph.initializer}
+    for value in model.graph.input:
+        if value.name in initializers:
+            continue
+        for axis, size, name in _open(value):
+            length = lengths.given.get(name, lengths.given.get(f"{value.name}.{axis}"))
+            if length is None and axis == 0:
+                length = lengths.batch
+            if length is None:
+                left_open[name or f"{value.name}.{axis}"] = None
+                continue
+            if name:
+                symbols.setdefault(name, length)
+            size.dim_value = length
+    for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
+        for _, size, name in _open(value):
+            if name in symbols:
+                size.dim_value = symbols[name]
+    return _infer(model), [name for name in left_open if name not in symbols]
+
+
+def _open(
+    value: onnx.ValueInfoProto,
+) -> Iterator[tuple[int, onnx.TensorShapeProto.Dimension, str]]:
+    if value.type.HasField("tensor_type") and value.type.tensor_type.HasField("shape"):
+        for axis, size in enumerate(value.type.tensor_type.shape.dim):
+            if not size.HasField("dim_value"):
+                yield axis, size, size.dim_param
+
+
+def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
+    """ONNX's inference; ONNX Runtime's where there are operators of its own. Never raises."""
+    if all(node.domain in STANDARD_DOMAINS for node in model.graph.node):
+        with suppress(Exception):  # then only what the file says is known
+            model = shape_inference.infer_shapes(model, data_prop=True)
+        return model
+    plain = onnx.ModelProto()
+    plain.CopyFrom(model)
+    for node in plain.graph.node:
+        if node.domain == "com.microsoft" and node.op_type in FUSED:
+            _make_plain(node)
+    with suppress(Exception):
+        plain = shape_inference.infer_shapes(plain, data_prop=True)
+    if len(model.graph.node) <= MAX_SYMBOLIC_NODES:
+        plain = _infer_symbolically(plain)
+    for values in ("output", "value_info"):
+        model.graph.ClearField(values)
+        getattr(model.graph, values).extend(getattr(plain.graph, values))
+    return model
+
+
+def _infer_symbolically(model: onnx.ModelProto) -> onnx.ModelProto:
+    """ONNX Runtime's inference, as far as it comes.
+
+    Where it ends early it says so and leaves what it found in a file of the working folder.
+    """
+    with tempfile.TemporaryDirectory(prefix="cohort-") as folder, chdir(folder):
+        with suppress(Exception):  # of sympy, too, where that is missing
+            from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
+
+            return cast(
+                onnx.ModelProto, SymbolicShapeInference.infer_shapes(model, auto_merge=True)
+            )
+        with suppress(Exception):
+            return onnx.load("sym_shape_infer_temp.onnx", load_external_data=False)
+    return model
+
+
+STANDARD_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml"})
+
+FUSED: Mapping[str, tuple[str, int]] = {
+    "FusedConv": ("Conv", 3),
+    "FusedGemm": ("Gemm", 3),
+    "FusedMatMul": ("MatMul", 2),
+}
+"""ONNX Runtime's operators whose output has the shape of ONNX's, by its first so many inputs."""
+
+
+def _make_plain(node: onnx.NodeProto) -> None:
+    attributes = {one.name: one for one in node.attribute}
+    if node.op_type == "FusedMatMul" and any(
+        attributes[name].i for name in attributes if "trans" in name
+    ):
+        return
+    node.op_type, inputs = FUSED[node.op_type]
+    node.domain = ""
+    del node.input[inputs:]
+    for name in ("activation", "activation_params", "activation_alpha", "activation_beta"):
+        if name in attributes:
+            node.attribute.remove(attributes[name])

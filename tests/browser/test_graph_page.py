@@ -1,0 +1,130 @@
+"""`cohort inspect --html` in a real browser, opened from a file."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from app.cli.options import OK
+from tests import onnx_models
+from tests.browser.page import CHROMIUM, Browser, browser
+from tests.cli.test_cli import run
+from tests.e2e.processes import MODELS
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: make packages")
+
+HOSTILE = "</script><script>window.smuggled = true</script><img src=x onerror='window.smuggled=1'>"
+
+
+def drawn(model: Path, folder: Path) -> str:
+    """The address of the page of a model."""
+    done = run("inspect", str(model), "--html", str(folder / "graph.html"))
+    assert done.exit_code == OK, done.stderr
+    return (folder / "graph.html").as_uri()
+
+
+def layers(*operators: str, times: int = 1, name: str = "") -> onnx.ModelProto:
+    """A chain of operators of one input, over and over."""
+    nodes = [
+        helper.make_node(operator, [f"v{place}"], [f"v{place + 1}"], name=f"{name}{place}")
+        for place, operator in enumerate(operators * times)
+    ]
+    x, y = (
+        helper.make_tensor_value_info(one, TensorProto.FLOAT, ["N", 3])
+        for one in ("v0", f"v{len(nodes)}")
+    )
+    graph = helper.make_graph(nodes, "chain", [x], [y])
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def details(page: Browser) -> str:
+    """The text beside the graph."""
+    return page.page.locator("#details").inner_text()
+
+
+def test_a_small_model_is_drawn_whole(tmp_path: Path) -> None:
+    """Each node; the one that is clicked with its weights, attributes and provider."""
+    with browser() as page:
+        page.page.goto(drawn(MODELS / "digits/1/model.onnx", tmp_path))
+        page.page.locator(".node", has_text="Conv").first.click()
+        said = details(page)
+        assert "runs on cpu" in said
+        assert "weight FP32 [16, 1, 3, 3]" in said
+        assert "kernel_shape: [3, 3]" in said
+        boxes = [one.bounding_box() for one in page.page.locator(".node rect").all()]
+        assert len(boxes) == 10 + 2
+        tops = sorted(box["y"] for box in boxes if box)
+        assert min(lower - upper for upper, lower in pairwise(tops)) > 20
+        page.page.keyboard.press("+")
+        page.page.locator("#search").fill("Softmax")
+        page.page.keyboard.press("Enter")
+        assert "Softmax" in details(page)
+        assert page.complaints == []
+
+
+def test_what_repeats_is_folded(tmp_path: Path) -> None:
+    """Layers are one box each, until one is unfolded."""
+    path = onnx_models.save(layers("Relu", "Tanh", "Sigmoid", "Neg", times=20), tmp_path / "m.onnx")
+    with browser() as page:
+        page.page.goto(drawn(path, tmp_path))
+        assert page.page.locator(".node").count() == 20 + 2
+        page.page.locator(".node.block").nth(3).click()
+        page.page.get_by_text("unfold").click()
+        assert page.page.locator(".node").count() == 19 + 4 + 2
+        page.page.locator("#fold").uncheck()
+        assert page.page.locator(".node").count() == 80 + 2
+
+
+def test_subgraphs_are_opened(tmp_path: Path) -> None:
+    """By a button of the node that has one, and back by the way that leads there."""
+    path = onnx_models.save(onnx_models.loop(), tmp_path / "m.onnx")
+    with browser() as page:
+        page.page.goto(drawn(path, tmp_path))
+        outside = page.page.locator(".node").count()
+        page.page.locator(".node", has_text="Loop").click()
+        page.page.locator("#details button", has_text="open Loop").click()
+        assert page.page.locator("nav button").count() == 2
+        page.page.locator("nav button").first.click()
+        assert page.page.locator(".node").count() == outside
+
+
+def test_ten_thousand_nodes_open(tmp_path: Path) -> None:
+    """All of them, and a model with more says what is left out."""
+    operators = [("Relu", "Tanh", "Sigmoid", "Neg", "Abs")[n * n % 7 % 5] for n in range(10_000)]
+    path = onnx_models.save(layers(*operators), tmp_path / "m.onnx")
+    with browser() as page:
+        page.page.goto(drawn(path, tmp_path))
+        page.page.locator("#fold").uncheck()
+        assert page.page.locator(".node").count() == 10_002
+        page.page.locator("#search").fill("v9000")
+        page.page.keyboard.press("Enter")
+        assert "v9000" in details(page)
+    path = onnx_models.save(layers(*operators, times=2), tmp_path / "m.onnx")
+    done = run("inspect", str(path), "--html", str(tmp_path / "graph.html"))
+    assert "not drawn: 8,000 nodes" in done.stdout
+
+
+def test_what_a_model_says_is_text(tmp_path: Path) -> None:
+    """Names that are tags and scripts are shown as they are, and nothing else runs."""
+    model = layers("Relu", "Tanh", name=HOSTILE)
+    model.graph.node[0].doc_string = HOSTILE
+    model.graph.input[0].name = model.graph.node[0].input[0] = HOSTILE
+    path = onnx_models.save(model, tmp_path / "m.onnx")
+    with browser() as page:
+        page.page.goto(drawn(path, tmp_path))
+        page.page.locator(".node", has_text="Relu").click()
+        assert HOSTILE in details(page)
+        page.page.evaluate(
+            """() => {
+                const script = document.createElement("script");
+                script.textContent = "window.smuggled = true";
+                document.body.append(script);
+            }"""
+        )
+        assert page.page.evaluate("window.smuggled") is None
+        assert [one.split(":")[0] for one in page.violations] == ["script-src-elem"]
