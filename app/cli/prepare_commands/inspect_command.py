@@ -98,7 +98,7 @@ def _find(model: str, settings: Settings) -> Path:
     from app.errors import quoted
     from app.prepare.failures import Misused
 
-    for path in (Path(model), settings.models / model):
+    for path in (Path(model), settings.models_folder / model):
         numbers = (
             [one.name for one in path.iterdir() if one.name.isdecimal()] if path.is_dir() else []
         )
@@ -108,7 +108,7 @@ def _find(model: str, settings: Settings) -> Path:
                 return file
     raise Misused(
         f"{quoted(model, 1000)} is neither an ONNX file nor a NAME or NAME/VERSION in "
-        f"{settings.models}"
+        f"{settings.models_folder}"
     )
 
 
