@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,10 +16,8 @@ from app.prepare.cases import as_arrays, plain_text
 from app.prepare.environments import Environment
 from app.prepare.failures import Misused, Rejected
 from app.prepare.frameworks import Framework, Reference
+from app.prepare.processes import last_lines, run_child
 from app.tensors import Arrays
-
-LINES_SHOWN = 15
-"""Of what a framework printed before it crashed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +93,7 @@ class SourceModel:
             *(*self.environment.command, "-m", "app.prepare.frameworks.child"),
             *(str(folder / "job.json"), str(folder / "answer.json")),
         ]
-        status, printed = _run_child(command, folder)
+        status, printed = run_child(command, folder, path=str(folder / "path"))
         try:
             answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -112,7 +107,7 @@ class SourceModel:
         doing = {"look": "load"}.get(task, task)
         raise Rejected(
             f"{self.framework.title} failed to {doing} {self.reference.text}: {answer['error']}\n"
-            f"{_tail(printed)}"
+            f"{last_lines(printed)}"
         )
 
     def _no_answer(self, status: int, printed: str) -> Misused | Rejected:
@@ -121,15 +116,16 @@ class SourceModel:
             name = signal.Signals(-status).name
             return Rejected(
                 f"{self.framework.title} crashed on {self.reference.text}: the process was ended "
-                f"by {name}{' (out of memory?)' if name == 'SIGKILL' else ''}\n{_tail(printed)}"
+                f"by {name}{' (out of memory?)' if name == 'SIGKILL' else ''}\n"
+                f"{last_lines(printed)}"
             )
         if self.environment.made and "Traceback" not in printed:
             return Misused(
                 f"an environment for {self.framework.title} could not be made by "
-                f"{' '.join(self.environment.command[:2])}: {_tail(printed)}\n"
+                f"{' '.join(self.environment.command[:2])}: {last_lines(printed)}\n"
                 "name one that has it with --python"
             )
-        return Rejected(f"{self.framework.title} ended with status {status}\n{_tail(printed)}")
+        return Rejected(f"{self.framework.title} ended with status {status}\n{last_lines(printed)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,35 +157,6 @@ class SourceExport:
     classes: Mapping[str, Sequence[str] | Sequence[int]] = field(default_factory=dict)
     sample: Arrays = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
-
-
-def _run_child(command: Sequence[str], folder: Path) -> tuple[int, str]:
-    """Run a process to its end, in a group of its own that ends with this call.
-
-    Its exit status, negative for a signal, and what it printed.
-    """
-    log = folder / "printed.txt"
-    environment = {**os.environ, "PYTHONPATH": str(folder / "path"), "PYTHONUNBUFFERED": "1"}
-    with log.open("wb") as printed:
-        child = subprocess.Popen(  # noqa: S603 - a Python of ours
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=printed,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
-        try:
-            status = child.wait()
-        finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-    return status, log.read_text(encoding="utf-8", errors="replace")
-
-
-def _tail(printed: str) -> str:
-    return "\n".join(printed.strip().splitlines()[-LINES_SHOWN:])
 
 
 def _load(path: Path) -> Arrays:

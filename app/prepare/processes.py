@@ -1,0 +1,86 @@
+"""A child process that does one thing, ends with its parent's wish for it, and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+
+_LOOK_SECONDS = 0.2
+"""Between two looks at how far a child is."""
+
+
+class TookTooLong(Exception):
+    """A child was ended, since its time was over."""
+
+
+def run_child(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    path: str,
+    cwd: Path | None = None,
+    seconds: float | None = None,
+    look: Callable[[], None] | None = None,
+) -> tuple[int, str]:
+    """Run a process to its end, in a group of its own that ends with this call.
+
+    folder: Where what it prints is kept.
+    path: Its PYTHONPATH.
+    cwd: Its working folder; default None: that of this process.
+    seconds: How long it may take; default None: as long as it likes.
+    look: Called now and then while it runs; default: nothing is.
+
+    Returns its exit status, negative for a signal, and what it printed. Raises TookTooLong.
+    """
+    log = folder / "printed.txt"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONHASHSEED": "0",  # sets are in the same order every time, and so are graphs
+    }
+    with log.open("wb") as printed:
+        child = subprocess.Popen(  # noqa: S603 - a Python of ours
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=cwd,
+            start_new_session=True,
+        )
+        try:
+            status = _wait(child, seconds, look)
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    return status, log.read_text(encoding="utf-8", errors="replace")
+
+
+def _wait(
+    child: subprocess.Popen[bytes], seconds: float | None, look: Callable[[], None] | None
+) -> int:
+    ends = None if seconds is None else monotonic() + seconds
+    while True:
+        try:
+            return child.wait(None if ends is None and look is None else _LOOK_SECONDS)
+        except subprocess.TimeoutExpired:
+            if look is not None:
+                look()
+            if ends is not None and monotonic() > ends:
+                raise TookTooLong from None
+
+
+LINES_SHOWN = 15
+"""Of what a child printed before it failed."""
+
+
+def last_lines(printed: str) -> str:
+    """The end of what a child printed, where the reason is."""
+    return "\n".join(printed.strip().splitlines()[-LINES_SHOWN:])
