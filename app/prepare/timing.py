@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isqrt
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import TypeVar
 
 Name = TypeVar("Name")
@@ -44,3 +45,99 @@ def time_in_turn(
 def summarize(seconds: Sequence[float]) -> RunTimes:
     """The figures of runs that took `seconds` each."""
     return RunTimes(min(seconds), median(seconds), len(seconds))
+
+
+MARGIN = 0.02
+"""Less than this is no difference: two sessions of one file differ as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """What one thing takes, in units of another: the median over rounds that ran both, one by one.
+
+    Counted in time on processors, as what else the machine does is no fault of either.
+
+    low, high: The bounds of that median, at a confidence of 99 %.
+    """
+
+    median: float
+    low: float
+    high: float
+
+    @property
+    def slower(self) -> bool:
+        """Whether it takes more, beyond doubt."""
+        return self.low > 1 + MARGIN
+
+    @property
+    def faster(self) -> bool:
+        """Whether it takes less, beyond doubt."""
+        return self.high < 1 - MARGIN
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What two things took, in seconds by the clock, and the ratio of the second to the first."""
+
+    before: RunTimes
+    after: RunTimes
+    ratio: Ratio
+
+
+def compare_in_turn(
+    before: Callable[[], object],
+    after: Callable[[], object],
+    *,
+    budget: float = 0.5,
+    least: int = 8,
+    most: int = 400,
+) -> Comparison:
+    """Time two things in rounds, each first in every other round.
+
+    budget: Seconds for both; a round begun is ended.
+    least, most: Rounds to take in any case, after one that does not count, and at most.
+    """
+    repeats = max(_repeats(before), _repeats(after))
+    taken: tuple[list[float], list[float]] = ([], [])
+    worked: tuple[list[float], list[float]] = ([], [])
+    ends, rounds = perf_counter() + budget, 0
+    while rounds < least or (rounds < most and perf_counter() < ends):
+        for which, run in ((0, before), (1, after))[:: -1 if rounds % 2 else 1]:
+            started, started_work = perf_counter(), process_time()
+            for _ in range(repeats):
+                run()
+            worked[which].append(process_time() - started_work)
+            taken[which].append((perf_counter() - started) / repeats)
+        rounds += 1
+    ratios = [mine / its for its, mine in zip(*worked, strict=True) if its]
+    return Comparison(summarize(taken[0]), summarize(taken[1]), bound_ratio(ratios))
+
+
+def bound_ratio(ratios: Sequence[float]) -> Ratio:
+    """The median of the ratios of rounds, and its bounds by the sign test.
+
+    Source: the order statistics at n/2 ± 2.576 √n / 2; fewer than 8 bound it by their extremes.
+    """
+    ordered, count = sorted(ratios), len(ratios)
+    place = max(0, (count - isqrt(int(6.64 * count)) - 1) // 2)
+    return Ratio(median(ordered), ordered[place], ordered[count - 1 - place])
+
+
+def widest(ratios: Sequence[Ratio]) -> Ratio:
+    """One ratio of several: bounds that hold each, since sessions of one file differ a little."""
+    return Ratio(
+        median(one.median for one in ratios),
+        min(one.low for one in ratios),
+        max(one.high for one in ratios),
+    )
+
+
+_SHORTEST_SECONDS = 2e-4
+"""What is shorter is timed several times over, since reading the clock takes time as well."""
+
+
+def _repeats(run: Callable[[], object]) -> int:
+    run()  # the first of a shape allocates
+    started = perf_counter()
+    run()
+    return 1 + int(_SHORTEST_SECONDS / max(perf_counter() - started, 1e-7))

@@ -1,0 +1,58 @@
+"""The child processes that do the work, as the command sees them: one for each task."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+from app.children import PYTHON, python_path
+from app.prepare.failures import Misused, Rejected
+from app.prepare.processes import TookTooLong, last_lines, run_child
+
+
+class Worker:
+    """Has tasks done, each in a process of its own (`child`).
+
+    folder: For what they write besides.
+    seconds: How long each may take.
+    """
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self._folder, self._seconds, self._asked = folder, seconds, 0
+
+    def ask(self, task: str, **details: object) -> dict[str, Any]:
+        """The answer to a task.
+
+        Raises Misused, Rejected where the task failed, crashed or took too long, and OSError for a
+        full disk.
+        """
+        self._asked += 1
+        folder = self._folder / f"{self._asked}-{task}"
+        folder.mkdir()
+        job = folder / "job.json"
+        job.write_text(json.dumps({"task": task, **details}), encoding="utf-8")
+        command = [*PYTHON, "-m", "app.prepare.optimizing.child", str(job)]
+        try:
+            status, printed = run_child(command, folder, path=python_path(), seconds=self._seconds)
+        except TookTooLong as error:
+            raise Rejected(f"took longer than {self._seconds:g} s, and was ended") from error
+        try:
+            answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            raise Rejected(_how_it_ended(status, printed)) from None
+        if "misused" in answer:
+            raise Misused(answer["misused"])
+        if "rejected" in answer:
+            raise Rejected(answer["rejected"])
+        if "errno" in answer:
+            raise OSError(answer["errno"], answer["reason"])
+        return dict(answer)
+
+
+def _how_it_ended(status: int, printed: str) -> str:
+    if status >= 0:
+        return f"the process ended with status {status}\n{last_lines(printed)}".rstrip()
+    name = signal.Signals(-status).name
+    return f"the process crashed by {name}{' (out of memory?)' if name == 'SIGKILL' else ''}"

@@ -1,0 +1,1 @@
+"""Models rewritten step by step."""
