@@ -173,7 +173,7 @@ containers: $(VENV)/dev.stamp  ## Try the image and the whole stack under load, 
 packages:
 	@deploy/packages.sh nginx:nginx-light haproxy:haproxy prometheus:prometheus promtool:prometheus \
 		prometheus-alertmanager:prometheus-alertmanager systemd-analyze:systemd \
-		faketime:faketime fusermount3:fuse3 mtail:mtail chromium:chromium
+		faketime:faketime fusermount3:fuse3 mtail:mtail chromium:chromium git-lfs:git-lfs
 	@[ -x .tools/bin/docker-compose ] || deploy/containers/compose.sh .tools \
 		|| echo "cohort: Compose v2 cannot be fetched here; the test of docker-compose.yml looks for docker-compose" >&2
 

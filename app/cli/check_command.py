@@ -268,7 +268,7 @@ def _open_all(
         wanted, "Opening", console=stderr, transient=True, disable=not stderr.is_terminal
     ):
         try:
-            session = _open(found, config, rules, inspector)
+            session = _open(found, config, rules, inspector, settings.cache)
         except LoadFailed as error:
             problems.append(Problem(f"{label}/model.onnx", "", str(error)))
             continue
@@ -297,7 +297,9 @@ def _open_all(
     return [table, *footnotes.lines(), *told]
 
 
-def _open(found: Found, config: ModelConfig, rules: ModelRules, inspector: Inspector) -> Session:
+def _open(
+    found: Found, config: ModelConfig, rules: ModelRules, inspector: Inspector, cache: Path
+) -> Session:
     from app.repository import read_manifest, verify_digests
     from app.session import Opener
 
@@ -312,8 +314,12 @@ def _open(found: Found, config: ModelConfig, rules: ModelRules, inspector: Inspe
     manifest = read_manifest(found.folder)
     if manifest is not None:
         verify_digests(found.folder, manifest, opener.digests)
-    inspector.inspect(opener)
-    return opener.open()
+    opener.resolve_links(cache)
+    try:
+        inspector.inspect(opener)
+        return opener.open()
+    finally:
+        opener.close()
 
 
 def _count(number: int, noun: str) -> str:

@@ -103,6 +103,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
             rules=rules,
             cache=settings.cache,
         )
+        opener.resolve_links(settings.cache)
         inspector.inspect(opener)
         inspector.rest()
         session = opener.open()

@@ -33,7 +33,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, Valida
 from app.codec import from_bytes, to_bytes
 from app.comparing import SAME_MODEL, Pair, Tolerance, explain
 from app.errors import CohortError, InvalidInput, LoadFailed, quoted
-from app.session import Digests
+from app.session import Digests, why_pointer
 from app.tensors import BY_DTYPE, Array, Arrays, TensorSpec, check_inputs
 
 MANIFEST_FILE = "manifest.json"
@@ -238,6 +238,8 @@ def verify_digests(folder: Path, manifest: Manifest, digests: Digests) -> None:
             raise LoadFailed(
                 f"{quoted(name)} was published, but cannot be read: {reason}"
             ) from None
+        if found != published and (pointer := why_pointer(folder / path)):
+            raise LoadFailed(f"{quoted(name)} is {pointer}")
         if found != published:
             raise LoadFailed(
                 f"{quoted(name)} is not the file that was published: its SHA-256 starts with "

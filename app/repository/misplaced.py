@@ -38,6 +38,15 @@ def models_beside(files: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield file, f"is not looked for here; move it to {name}/1/model.onnx"
 
 
+def not_pulled(files: Sequence[str], folders: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """What DVC has of files beside which it is not, and how to fetch it."""
+    there = {*files, *folders}
+    for file in files:
+        name = file.removesuffix(".dvc")
+        if name != file and name not in there:
+            yield file, f"{name} is not here: `dvc pull` fetches it"
+
+
 def config_elsewhere(files: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Files of a model's folder that are not its config, but look like it."""
     if CONFIG_FILE not in files:
@@ -63,6 +72,8 @@ def model_in_version(folder: str) -> str:
     """What in a version's folder without a model.onnx may be the model. Raises OSError."""
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in islice(entries, MOST_LOOKED_AT))
+    if "model.onnx.dvc" in names:
+        return ": `dvc pull` fetches it"
     if found := [name for name in names if _is_model(name)]:
         which = found[0] if len(found) == 1 else f"one of {', '.join(found[:MOST_NAMED])}"
         return f"; rename {which} to model.onnx"

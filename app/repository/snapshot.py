@@ -29,6 +29,7 @@ from app.repository.misplaced import (
     model_in_version,
     model_without_version,
     models_beside,
+    not_pulled,
 )
 from app.repository.model_config import CONFIG_FILE, ModelConfig, load_model_config
 from app.repository.version_files import NO_MODEL, stamp_files, why_no_model
@@ -173,7 +174,7 @@ class _Scan:
                 )
             elif (model := self._model(name, self._folder / name)) is not None:
                 models[name] = model
-        for file, sentence in models_beside(files):
+        for file, sentence in (*models_beside(files), *not_pulled(files, folders)):
             self._say(file, sentence)
         if any(model.versions for model in models.values()):
             self._keep_for(self._quiet, models)
@@ -259,7 +260,10 @@ class _Scan:
             elif (found := self._version(name, version, f"{folder}/{version}")) is not None:
                 versions[int(version)] = found
         versions = dict(sorted(versions.items()))
-        if not inside:
+        unpulled = list(not_pulled(files, inside))
+        for file, sentence in unpulled:
+            self._say(f"{name}/{file}", sentence)
+        if not inside and not unpulled:
             self._say(name, f"has no version{model_without_version(name, files)}")
         self._compare_wanted(name, config.config, versions)
         if not versions and name not in self._previous.models:

@@ -8,6 +8,7 @@ from app.session.cancellation import CancellationToken, WorkCancelled
 from app.session.chains import DefaultChain, default_chain
 from app.session.digests import Digests
 from app.session.failures import lacks_resources, ran_out_of_memory, sentence
+from app.session.file_kinds import why_pointer
 from app.session.graphs import MAX_NODES
 from app.session.identity import machine, runtime_build
 from app.session.memory import give_back_memory
@@ -81,4 +82,5 @@ __all__ = [
     "read_signature",
     "runtime_build",
     "sentence",
+    "why_pointer",
 ]

@@ -43,8 +43,12 @@ _EXPORT = "export the model with the library that made it: torch.onnx.export, sk
 _TF = "convert it with tf2onnx"
 _AGAIN = "look into it, and fetch the model again"
 
+_POINTER = _Kind(
+    _begins(b"version https://git-lfs"), "a Git LFS pointer", "`git lfs pull` fetches it"
+)
+
 KINDS = (
-    _Kind(_begins(b"version https://git-lfs"), "a Git LFS pointer", "`git lfs pull` fetches it"),
+    _POINTER,
     _Kind(_matches(rb"\s*<(!doctype html|html|head)"), "a web page", _AGAIN),
     _Kind(
         _matches(rb"(\xef\xbb\xbf)?\s*<(\?xml|net)"),
@@ -104,6 +108,16 @@ KINDS = (
     _Kind(_is_text, "text", _AGAIN),
 )
 """In this order: what a kind has in common with a later one is looked for first."""
+
+
+def why_pointer(path: Path) -> str:
+    """Say what to do where a file is only the pointer of one in Git LFS; "" where it is not.
+
+    Raises OSError.
+    """
+    with path.open("rb") as file:
+        is_pointer = _POINTER.fits(file.read(HEAD_BYTES))
+    return f"{_POINTER.is_}: {_POINTER.do}" if is_pointer else ""
 
 
 def recognize(path: Path) -> str:

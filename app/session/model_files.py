@@ -23,6 +23,7 @@ from app.session.rules import (
     check_external,
     check_location,
     check_model_file,
+    leads_out,
     missing_external,
 )
 from app.session.value_dependence import find_dependence
@@ -130,6 +131,14 @@ class ModelFiles:
             self.close()
             raise LoadFailed(CHANGED)
         self._stamps = {path: one for path, one in self._stamps.items() if path not in taken}
+
+    def resolve_links(self, cache: Path) -> None:
+        """As `secure`, where external data is linked from elsewhere: ONNX Runtime refuses links.
+
+        Raises LoadFailed.
+        """
+        if any(leads_out(self.origin, location) for location in self.external()):
+            self.secure(cache)
 
     def close(self) -> None:
         """Give up what `secure` keeps: no session can be opened on it any more; open ones stay."""

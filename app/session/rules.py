@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from app.errors import LoadFailed, quoted
 from app.session.chains import DefaultChain, default_chain
+from app.session.file_kinds import why_pointer
 from app.session.graphs import MAX_NODES
 from app.session.processor import available_memory
 
@@ -89,6 +90,8 @@ def missing_external(model: Path, location: str) -> LoadFailed:
     """What to say where the weights of a model are not beside it."""
     name = f"{model.name}{Path(location).suffix}"  # renamed as the model was, it may be
     renamed = f" ({name} is there: rename it)" if (model.parent / name).is_file() else ""
+    if (model.parent / f"{location}.dvc").is_file():
+        return LoadFailed(f"its external data {location!r} is missing: `dvc pull` fetches it")
     return LoadFailed(
         f"its external data {location!r} is missing: copy that file, under this name, beside "
         f"{model.name}{renamed}"
@@ -98,6 +101,8 @@ def missing_external(model: Path, location: str) -> LoadFailed:
 def check_external(model: Path, location: str) -> None:
     """Raise LoadFailed unless the weights at `location` are a file in the folder of `model`.
 
+    Or a link from there to the cache of the DVC project that the folder is in.
+
     Nor may they be a hard link to somebody else's file: where the system lets anybody link to any
     file, the server would read what its author cannot. Links within one owner's files are how
     backups and package stores save space.
@@ -105,16 +110,37 @@ def check_external(model: Path, location: str) -> None:
     check_location(location)
     try:
         there = (model.parent / location).resolve()
-        inside, exists = there.is_relative_to(model.parent.resolve()), there.is_file()
+        inside, exists = not leads_out(model, location), there.is_file()
         found, owner = there.stat() if exists else None, model.stat().st_uid
+        pointer = why_pointer(there) if exists else ""
     except (OSError, ValueError, RuntimeError):  # too long, a NUL, a loop of links
         raise LoadFailed(f"its external data {location!r} is not a usable path") from None
-    if not inside:
-        raise LoadFailed(f"its external data {location!r} is a link out of the version's folder")
+    if not inside and not _is_in_dvc_cache(there, model):
+        hint = "; after `dvc config cache.type copy`, `dvc checkout --relink` makes it none"
+        raise LoadFailed(
+            f"its external data {location!r} is a link out of the version's folder"
+            f"{hint if there.parts[-4:-2] == ('files', 'md5') else ''}"
+        )
     if found is None:
         raise missing_external(model, location)
+    if pointer:
+        raise LoadFailed(f"its external data {location!r} is {pointer}")
     if found.st_nlink > 1 and found.st_uid != owner:
         raise LoadFailed(
             f"its external data {location!r} is a hard link to a file of another owner than "
             f"{model.name}'s"
         )
+
+
+def leads_out(model: Path, location: str) -> bool:
+    """Whether the file at `location` beside `model` is a link out of its folder. Raises OSError."""
+    return not (model.parent / location).resolve().is_relative_to(model.parent.resolve())
+
+
+def _is_in_dvc_cache(file: Path, model: Path) -> bool:
+    """Whether a file, links resolved, is one of those that DVC keeps for a folder above `model`.
+
+    A cache that is itself a link elsewhere does not count: who writes models could make it.
+    """
+    above = model.parent.resolve().parents
+    return any(file.is_relative_to(folder / ".dvc" / "cache" / "files") for folder in above)

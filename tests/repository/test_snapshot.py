@@ -128,6 +128,19 @@ def test_model_without_versions_says_where_to_put_one(models: Path) -> None:
     assert found["digits"] == "has no version, such as digits/1/model.onnx"
 
 
+def test_what_dvc_has_not_pulled_is_told(models: Path) -> None:
+    """A file `NAME.dvc` whose NAME is not beside it says so, whichever of the three levels it is."""
+    put(models, "iris/1")
+    (models / "digits/1").mkdir(parents=True)
+    for path in ("iris/1/model.onnx", "iris/2", "iris", "wine", "digits/1/model.onnx"):
+        (models / f"{path}.dvc").touch()
+    assert told(now(models)) == {
+        "wine.dvc": "wine is not here: `dvc pull` fetches it",
+        "iris/2.dvc": "2 is not here: `dvc pull` fetches it",
+        "digits/1": "has no model.onnx: `dvc pull` fetches it",
+    }
+
+
 @pytest.mark.parametrize(
     ("there", "where", "said"),
     [

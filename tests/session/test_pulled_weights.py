@@ -1,0 +1,78 @@
+"""External data as DVC and Git LFS leave it in a folder; tests/converters does it with the two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.errors import LoadFailed
+from app.session import Opener, Provider
+from tests import onnx_models
+
+ON_CPU = (Provider("cpu"),)
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 268\n"
+
+
+def link_to(cache: Path, version: Path) -> Path:
+    """A model whose external data is a link into `cache`, as DVC makes it."""
+    model = onnx_models.save_with_external_data(onnx_models.mlp(), version / "model.onnx")
+    content = cache / "files/md5/60/eaa630a54d2201d8eaa8c9547be31b"
+    content.parent.mkdir(parents=True)
+    (version / "weights.bin").rename(content)
+    (version / "weights.bin").symlink_to(content)
+    return model
+
+
+@pytest.mark.parametrize("secured", [False, True])
+def test_link_into_the_projects_cache_is_followed(tmp_path: Path, secured: bool) -> None:
+    """DVC's `cache.type symlink`: a server copies it anyway, a command does for this."""
+    expected = onnx_models.save(onnx_models.mlp(), tmp_path / "inline/model.onnx")
+    model = link_to(tmp_path / "project/.dvc/cache", tmp_path / "project/models/m/1")
+    feeds = {"x": np.ones((2, 4), "f4")}
+    answers = []
+    for path in (model, expected):
+        opener = Opener(path, chain=ON_CPU)
+        if secured:
+            opener.secure(tmp_path / "cache")
+        else:
+            opener.resolve_links(tmp_path / "cache")
+        answers.append(opener.open().run(feeds)[0].tolist())
+        opener.close()
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("cache", ["shared", "elsewhere/.dvc/cache", "project/.dvc"])
+def test_link_to_anywhere_else_is_refused(tmp_path: Path, cache: str) -> None:
+    """A cache that is not this project's is none; the message has DVC's way out."""
+    model = link_to(tmp_path / cache, tmp_path / "project/models/m/1")
+    with pytest.raises(LoadFailed, match=r"is a link out of the version's folder; .*relink"):
+        Opener(model, chain=ON_CPU).read()
+
+
+def test_cache_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    """Else whoever writes to the repository would name any file of the machine."""
+    outside = tmp_path / "outside"
+    model = link_to(outside, tmp_path / "project/models/m/1")
+    (tmp_path / "project/.dvc").mkdir()
+    (tmp_path / "project/.dvc/cache").symlink_to(outside)
+    with pytest.raises(LoadFailed, match="is a link out of the version's folder"):
+        Opener(model, chain=ON_CPU).read()
+
+
+def test_pointer_in_place_of_weights_is_told(tmp_path: Path) -> None:
+    """And what fetches them."""
+    model = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "1/model.onnx")
+    (tmp_path / "1/weights.bin").write_bytes(POINTER)
+    with pytest.raises(LoadFailed, match="'weights.bin' is a Git LFS pointer: `git lfs pull`"):
+        Opener(model, chain=ON_CPU).read()
+
+
+def test_weights_that_were_not_pulled_are_told(tmp_path: Path) -> None:
+    """DVC leaves a file beside the place of what it would fetch."""
+    model = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "1/model.onnx")
+    (tmp_path / "1/weights.bin").rename(tmp_path / "1/weights.bin.dvc")
+    with pytest.raises(LoadFailed, match="'weights.bin' is missing: `dvc pull` fetches it"):
+        Opener(model, chain=ON_CPU).read()
