@@ -129,7 +129,7 @@ def test_model_without_versions_says_where_to_put_one(models: Path) -> None:
 
 
 def test_what_dvc_has_not_pulled_is_told(models: Path) -> None:
-    """A file `NAME.dvc` whose NAME is not beside it says so, whichever of the three levels it is."""
+    """A file `NAME.dvc` whose NAME is not beside it says so, on each of the three levels."""
     put(models, "iris/1")
     (models / "digits/1").mkdir(parents=True)
     for path in ("iris/1/model.onnx", "iris/2", "iris", "wine", "digits/1/model.onnx"):

@@ -66,7 +66,7 @@ def test_pointer_in_place_of_weights_is_told(tmp_path: Path) -> None:
     """And what fetches them."""
     model = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "1/model.onnx")
     (tmp_path / "1/weights.bin").write_bytes(POINTER)
-    with pytest.raises(LoadFailed, match="'weights.bin' is a Git LFS pointer: `git lfs pull`"):
+    with pytest.raises(LoadFailed, match=r"'weights.bin' is a Git LFS pointer: `git lfs pull`"):
         Opener(model, chain=ON_CPU).read()
 
 
@@ -74,5 +74,5 @@ def test_weights_that_were_not_pulled_are_told(tmp_path: Path) -> None:
     """DVC leaves a file beside the place of what it would fetch."""
     model = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "1/model.onnx")
     (tmp_path / "1/weights.bin").rename(tmp_path / "1/weights.bin.dvc")
-    with pytest.raises(LoadFailed, match="'weights.bin' is missing: `dvc pull` fetches it"):
+    with pytest.raises(LoadFailed, match=r"'weights.bin' is missing: `dvc pull` fetches it"):
         Opener(model, chain=ON_CPU).read()
