@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from io import StringIO
+from threading import Lock
 
 import structlog
 from rich.console import Console
@@ -36,6 +37,7 @@ class StartUp:
         self._default_chain = default_chain
         self._address = ""  # until it is said
         self._ready = False
+        self._order = Lock()  # the address comes below the table, whichever thread is first
 
     def begin(self, address: str) -> None:
         """Have it said where people find the server, in a table with the first models."""
@@ -51,7 +53,6 @@ class StartUp:
                 log.warning("models folder problem", problem=self._nothing_found)
             log.info("first models loaded", models=len(catalog))
             return
-        self.pending = False
         notes = Footnotes()
         table = make_table(catalog, notes)
         problems = [str(one) for one in snapshot.problems if str(one) not in notes]
@@ -60,18 +61,21 @@ class StartUp:
         lines = [*notes.lines(), *(Text(f"! {problem}", "yellow") for problem in problems)]
         if self._default_chain.reason:
             lines.append(Text(f"Models run on the CPU: {self._default_chain.reason}."))
-        if self._ready:
-            lines.append(self._where())
-        self._print(*([table] if catalog else []), *lines)
+        text = self._render(*([table] if catalog else []), *lines)
+        with self._order:
+            self.pending = False
+            logs.write(text + (self._render(self._where()) if self._ready else ""))
 
     def say_ready(self) -> None:
         """Say that the process is ready."""
-        if self.pending:
+        with self._order:
             self._ready = True
-        elif self._address:
-            self._print(self._where())
-        else:
-            log.info("ready")
+            if self.pending:
+                return
+            if self._address:
+                logs.write(self._render(self._where()))
+                return
+        log.info("ready")
 
     def _is_empty(self, catalog: Catalog, snapshot: Snapshot) -> bool:
         return not (catalog or snapshot.problems or self._settings.allow_empty)
@@ -84,7 +88,7 @@ class StartUp:
         address, self._address = self._address, ""
         return Text(f"Serving on {address} · {address}/docs to try it")
 
-    def _print(self, *parts: Table | Text) -> None:
+    def _render(self, *parts: Table | Text) -> str:
         terminal = Console(stderr=True)
         text = StringIO()  # nobody may read standard error: the event loop does not wait for it
         console = Console(
@@ -95,7 +99,7 @@ class StartUp:
         )
         for part in parts:
             console.print(part, soft_wrap=isinstance(part, Text))
-        logs.write(text.getvalue())
+        return text.getvalue()
 
 
 def make_table(catalog: Catalog, notes: Footnotes) -> Table:

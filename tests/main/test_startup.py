@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from rich.table import Table
 
 from app.main import logs, startup
 from app.main.addresses import address_for_people
@@ -16,6 +17,7 @@ from app.registry import Catalog
 from app.repository import Problem, Snapshot
 from app.session import DefaultChain, Fallback, Placement, default_chain
 from app.settings import Settings
+from app.version_table import Footnotes
 from tests.engines import ControlledEngine, make_catalog, make_entry
 
 HERE = "http://127.0.0.1:9000"
@@ -59,6 +61,26 @@ def test_each_version_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert text.index(row) < text.index("no NVIDIA device is seen") < text.index(HERE)
     assert text.count(f"Serving on {HERE}") == 1
     assert "ready" in text.split(HERE)[-1], "when it is ready another time, the log says so"
+
+
+def test_the_address_is_below_the_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the process becomes ready while a thread still makes the table."""
+    start_up = StartUp(Settings(models=Path("models"), log_format="console"), NO_GPU)
+    make_table = startup.make_table
+
+    def meanwhile(catalog: Catalog, notes: Footnotes) -> Table:
+        start_up.say_ready()
+        return make_table(catalog, notes)
+
+    monkeypatch.setattr(startup, "make_table", meanwhile)
+    with logs.configured("console"):
+        start_up.begin(HERE)
+        start_up.show(make_catalog({"iris": [make_entry(3, ControlledEngine())]}), Snapshot({}, ()))
+    text = capsys.readouterr().err
+    assert text.index("iris") < text.index(HERE)
+    assert text.count(HERE) == 2  # the address, and its page to try it
 
 
 def test_reasons_are_footnotes_each_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
