@@ -87,6 +87,12 @@ class Settings(BaseSettings):
         description="The hosts that the server answers for, such as a.example,b.example:8000.",
         json_schema_extra={"default": "unset: any host"},
     )
+    trusted_keys: Path | None = Field(
+        None,
+        description="The file, or folder, of public keys (Ed25519, PEM) of which one must have "
+        "signed a version, or it does not serve; read again when it changes.",
+        json_schema_extra={"default": "unset: versions need no signature"},
+    )
     cors_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_origins)] = Field(
         (),
         description="The origins whose pages may call, such as https://a.example; * is for all.",

@@ -61,7 +61,12 @@ NAVIGATION = {
     "Migration": ["migration/README", "migration/*"],
     "Reference": [
         *("reference/configuration", "reference/rest", "Open Inference (V2) <reference/v2>"),
-        *("reference/grpc", "TensorFlow Serving (V1) <reference/v1>", "reference/profile"),
+        *(
+            "reference/grpc",
+            "TensorFlow Serving (V1) <reference/v1>",
+            "reference/profile",
+            "reference/manifest",
+        ),
         *("reference/conformance", "reference/mutants"),
     ],
     "Explanation": [

@@ -53,6 +53,7 @@ def test_defaults_are_the_contract() -> None:
         "grpc_port": 8001,
         "default_model": None,
         "hosts": (),
+        "trusted_keys": None,
         "cors_origins": (),
         "watch_seconds": 2,
         "allow_empty": False,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from app.inspection import Inspector
-    from app.repository import Found, ModelConfig, Problem, Snapshot
+    from app.repository import Found, ModelConfig, Problem, Snapshot, Trust
     from app.session import ModelRules, Session
     from app.settings import Settings
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CHECKED = (
     *("models", "rollouts", "default_model", "api_keys"),
     *("jwks", "jwt_issuer", "jwt_audience"),
-    *("tls_cert", "tls_key", "tls_client_ca"),
+    *("tls_cert", "tls_key", "tls_client_ca", "trusted_keys"),
     *options.OPENING,
 )
 
@@ -59,6 +59,7 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
         *_keys(settings, snapshot),
         *_jwks(settings),
         *_certificates(settings),
+        *_trusted_keys(settings),
         *_webhook_secret(settings),
     ]
     notes: list[str] = []
@@ -259,6 +260,7 @@ def _open_all(
     from app.version_table import Footnotes, spec_cell, version_table
 
     rules, inspector = options.opening(settings)
+    trust = _trust(settings)
     footnotes = Footnotes()
     table = version_table(
         *("model", "version", "inputs", "outputs", "provider"), whole=("version", "provider")
@@ -268,7 +270,7 @@ def _open_all(
         wanted, "Opening", console=stderr, transient=True, disable=not stderr.is_terminal
     ):
         try:
-            session = _open(found, config, rules, inspector, settings.cache)
+            session = _open(found, config, rules, inspector, trust, settings.cache)
         except LoadFailed as error:
             problems.append(Problem(f"{label}/model.onnx", "", str(error)))
             continue
@@ -297,10 +299,38 @@ def _open_all(
     return [table, *footnotes.lines(), *told]
 
 
+def _trust(settings: Settings) -> Trust | None:
+    """The keys of which one must have signed a version; None: nobody must."""
+    from app.repository import ConfigProblems, Trust, load_trusted_keys
+
+    if settings.trusted_keys is None:
+        return None
+    try:
+        return Trust(load_trusted_keys(settings.trusted_keys))
+    except ConfigProblems:  # which are told once
+        return Trust()
+
+
+def _trusted_keys(settings: Settings) -> Iterator[Problem]:
+    """What is wrong with the keys of which one must have signed a version."""
+    if settings.trusted_keys is None:
+        return
+    from app.repository import load_trusted_keys
+
+    yield from _problems_of(load_trusted_keys, settings.trusted_keys)
+
+
 def _open(
-    found: Found, config: ModelConfig, rules: ModelRules, inspector: Inspector, cache: Path
+    found: Found,
+    config: ModelConfig,
+    rules: ModelRules,
+    inspector: Inspector,
+    trust: Trust | None,
+    cache: Path,
 ) -> Session:
-    from app.repository import read_manifest, verify_digests
+    from app.errors import CohortError, LoadFailed
+    from app.registry import compare_examples
+    from app.repository import read_published, verify_opened
     from app.session import Opener
 
     opener = Opener(
@@ -311,15 +341,22 @@ def _open(
         memory_limit_mb=config.memory_limit_mb,
         rules=rules,
     )
-    manifest = read_manifest(found.folder)
+    manifest = read_published(found.folder, opener.digests, trust=trust).manifest
     if manifest is not None:
-        verify_digests(found.folder, manifest, opener.digests)
+        verify_opened(manifest, opener.file_digests())
     opener.resolve_links(cache)
     try:
         inspector.inspect(opener)
-        return opener.open()
+        session = opener.open()
     finally:
         opener.close()
+    try:
+        if manifest is not None:
+            compare_examples(session, session.run, manifest)
+    except CohortError as error:
+        session.close()
+        raise LoadFailed(str(error)) from error
+    return session
 
 
 def _count(number: int, noun: str) -> str:

@@ -82,6 +82,7 @@ METAVARS: Mapping[str, str] = {
     "state": "FOLDER",
     "api_keys": "FILE",
     "jwks": "FILE",
+    "trusted_keys": "PATH",
     "jwt_issuer": "NAME",
     "jwt_audience": "NAME",
     "tls_cert": "FILE",

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.profiling import ProfileResult
 from app.registry import NOT_FAILED, Catalog, ModelEntry, State, VersionEntry
-from app.repository import ModelConfig
+from app.repository import ModelConfig, Published
 from app.scheduling import INLINE_SECONDS
 from app.tensors import Arrays, TensorSpec
 
@@ -118,6 +118,7 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
         "optional_inputs": _specs(engine.optional_inputs),
         "outputs": _specs(engine.outputs),
         "files": {name: {"sha256": digest} for name, digest in description.files.items()},
+        "published": _describe_published(description.published),
         "metadata": {
             "producer": metadata.producer,
             "producer_version": metadata.producer_version,
@@ -153,6 +154,21 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
         "timeout_ms": round(engine.timeout * 1000, 3),
     }
     return result
+
+
+def _describe_published(published: Published) -> Description | None:
+    """What was promised of a version, and by whom; None where it has no manifest."""
+    manifest = published.manifest
+    if manifest is None:
+        return None
+    return {
+        "signed_by": published.signer or None,
+        "source": None if manifest.source is None else asdict(manifest.source),
+        "steps": [one.what or one.step for one in manifest.steps],
+        "difference": None if manifest.difference is None else asdict(manifest.difference),
+        "accuracy": None if manifest.accuracy is None else asdict(manifest.accuracy),
+        "examples": len(manifest.examples),
+    }
 
 
 def _retry_in(entry: VersionEntry) -> float | None:

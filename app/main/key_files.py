@@ -1,17 +1,19 @@
-"""The operator's files of callers' keys, as settings name them."""
+"""The operator's files of keys: those of callers, of an issuer, and of who may publish."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from app.callers import ADMIN, Issuer, KeyRing, KeyWatcher, VerifyingKeys, load_keys
+from app.repository import Trust, TrustedKeys, load_trusted_keys
 from app.settings import Settings
 
 
 def issuer_of(settings: Settings) -> Issuer | None:
-    """Whose tokens callers may be known by; None where none are taken."""
+    """The issuer of the tokens by which callers may be known; None: there is none."""
     if settings.jwt_issuer is None or settings.jwt_audience is None:
         return None
     return Issuer(settings.jwt_issuer, settings.jwt_audience)
@@ -27,6 +29,27 @@ def watch_keys(settings: Settings, keys: KeyRing) -> list[KeyWatcher[Any]]:
     if settings.jwks is not None:
         watchers.append(KeyWatcher(settings.jwks, "JWKS", load=_load_jwks, follow=keys.trust))
     return watchers
+
+
+def watch_trust(
+    settings: Settings, changed: Callable[[], None]
+) -> tuple[Trust | None, list[KeyWatcher[Any]]]:
+    """The keys of which one must have signed a version, and what keeps them in step.
+
+    changed: Called when there are others.
+
+    None and nothing where nobody must have signed.
+    """
+    if settings.trusted_keys is None:
+        return None, []
+    trust = Trust()
+
+    def follow(keys: TrustedKeys) -> None:
+        trust.follow(keys)
+        changed()
+
+    title = "trusted keys"
+    return trust, [KeyWatcher(settings.trusted_keys, title, load=load_trusted_keys, follow=follow)]
 
 
 def _load_jwks(path: Path) -> VerifyingKeys:

@@ -52,6 +52,7 @@ class RegistryLog:
                 seconds=round(seconds, 3),
                 provider=placement.active,
                 sha256=description.files.get(version.source.path.name),
+                **({"signed_by": signer[:12]} if (signer := description.published.signer) else {}),
             )
             if placement.fell_back and self._is_new(placement.reason):
                 version_log.warning(

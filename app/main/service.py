@@ -19,14 +19,21 @@ from app.callers import Caller, KeyRing
 from app.control_plane import ControlPlane, ProcessHealth
 from app.data_plane import DataPlane, MemoryBudget
 from app.inspection import Inspected, InspectionLimits, Inspector
-from app.main.key_files import issuer_of, watch_keys
+from app.main.key_files import issuer_of, watch_keys, watch_trust
 from app.main.model_loader import ModelLoader
 from app.main.notifications import make_webhooks, notification_of
 from app.main.registry_log import RegistryLog
 from app.main.remote_models import RemoteModels
 from app.main.resources import available_connections, share_connections
 from app.main.startup import StartUp
-from app.metrics import KeyMetrics, Metrics, RolloutMetrics, TlsMetrics, WebhookMetrics
+from app.metrics import (
+    KeyMetrics,
+    Metrics,
+    RolloutMetrics,
+    TlsMetrics,
+    TrustMetrics,
+    WebhookMetrics,
+)
 from app.registry import (
     PACE_INTERVAL_SECONDS,
     ModelEntry,
@@ -92,6 +99,8 @@ class Service:
         self.failed = self.ready = False
         self.keys = KeyRing(_secret(settings.admin_token), issuer=issuer_of(settings))
         self.key_watchers = watch_keys(settings, self.keys)
+        self.trust, trust_watchers = watch_trust(settings, lambda: self.registry.follow_trust())
+        self._watched_keys = [*self.key_watchers, *trust_watchers]
         self.connections = share_connections(available_connections(), grpc=bool(settings.grpc_port))
         files = TlsFiles.of(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
         self.tls = None if files is None else TlsWatcher(files)
@@ -134,6 +143,9 @@ class Service:
             )
             if self.key_watchers
             else None,
+            trust=None
+            if self.trust is None
+            else TrustMetrics(self.trust, valid=lambda: trust_watchers[0].valid),
             tls=None if self.tls is None else TlsMetrics(self.tls, self.handshakes.failed),
             webhooks=None if self.webhooks is None else WebhookMetrics(self.webhooks),
             remote=None if self.remote is None else self.remote.metrics,
@@ -159,6 +171,7 @@ class Service:
             cache=settings.cache,
             rules=rules,
             inspector=self.inspector,
+            trust=self.trust,
             inline_run=self.watchdog.inline,
             started=lambda: self.scheduler.started,
         )
@@ -189,7 +202,7 @@ class Service:
             loading_reason=lambda: (
                 self.model_loader.loading_reason or self.rollout_watcher.loading_reason()
             ),
-            unready=lambda: next((one.unready for one in self.key_watchers if one.unready), ""),
+            unready=lambda: next((one.unready for one in self._watched_keys if one.unready), ""),
             troubles=self.health.troubles,
             allow_empty=settings.allow_empty,
             default_chain=rules.default_chain,
@@ -211,7 +224,7 @@ class Service:
         self.keys.on_change(self.hot.forget_heads)
         self._looks = [
             self.rollout_watcher.check_file,
-            *(watcher.check_file for watcher in self.key_watchers),
+            *(watcher.check_file for watcher in self._watched_keys),
         ]
         if self.tls is not None:
             self._looks.append(self.tls.check_files)
@@ -238,7 +251,7 @@ class Service:
             stack.callback(self.registry.close)
             stack.callback(self.inspector.close)
             stack.callback(self.rollouts.close)  # shadow requests hold versions
-            for watcher in self.key_watchers:
+            for watcher in self._watched_keys:
                 await watcher.check_file()
             await self.rollout_watcher.check_file()
             await self.rollout_watcher.sync()
@@ -340,7 +353,7 @@ class Service:
 
     def _problems(self) -> list[object]:
         rollouts = self.rollout_watcher.problems(settled=self.registry.settled)
-        keys = [problem for watcher in self.key_watchers for problem in watcher.problems]
+        keys = [problem for watcher in self._watched_keys for problem in watcher.problems]
         tls = [] if self.tls is None else self.tls.problems
         secret = [] if self.webhook_secret is None else self.webhook_secret.problems
         return [*self.model_loader.problems, *rollouts, *keys, *tls, *secret]

@@ -6,6 +6,7 @@ from app.metrics.metrics import Metrics, VersionMetrics
 from app.metrics.remote import RemoteMetrics
 from app.metrics.rollouts import RolloutMetrics
 from app.metrics.tls import TlsMetrics
+from app.metrics.trust import TrustMetrics
 from app.metrics.webhooks import WebhookMetrics
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "RemoteMetrics",
     "RolloutMetrics",
     "TlsMetrics",
+    "TrustMetrics",
     "VersionMetrics",
     "WebhookMetrics",
 ]

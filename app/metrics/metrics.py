@@ -36,6 +36,7 @@ from app.metrics.keys import KeyMetrics
 from app.metrics.remote import RemoteMetrics
 from app.metrics.rollouts import RolloutMetrics
 from app.metrics.tls import TlsMetrics
+from app.metrics.trust import TrustMetrics
 from app.metrics.webhooks import WebhookMetrics
 from app.registry import RESTING, ModelEntry, State
 from app.repository import ModelConfig
@@ -127,6 +128,7 @@ class Metrics(Collector):
     keys: The metrics of callers' keys; None where callers need none.
     webhooks: The metrics of notifications; None where nobody is told.
     tls: The metrics of the certificate; None without TLS.
+    trust: The metrics of the keys that sign versions; None where nobody must.
     remote: The metrics of a remote repository; None where the models are in a folder.
     log_lines_dropped: Returns how many log lines were not written; called at each scrape.
     """
@@ -146,6 +148,7 @@ class Metrics(Collector):
         keys: KeyMetrics | None = None,
         webhooks: WebhookMetrics | None = None,
         tls: TlsMetrics | None = None,
+        trust: TrustMetrics | None = None,
         remote: RemoteMetrics | None = None,
         log_lines_dropped: Callable[[], int] = int,
     ) -> None:
@@ -158,7 +161,7 @@ class Metrics(Collector):
         self._folder_problems = folder_problems
         self._folder_scan_seconds = folder_scan_seconds
         self._troubles = troubles
-        self._more = [one for one in (keys, tls, webhooks, remote) if one is not None]
+        self._more = [one for one in (keys, tls, trust, webhooks, remote) if one is not None]
         self._log_lines_dropped = log_lines_dropped
         self._versions: dict[Labels, VersionMetrics] = {}
         self.loop_lag = Histogram(DURATION_BUCKETS)

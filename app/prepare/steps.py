@@ -7,8 +7,7 @@ same steps on the same model give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import cache
 from typing import Annotated
 
@@ -16,39 +15,13 @@ import onnx
 from onnx.helper import set_model_props
 from pydantic import Field, TypeAdapter, ValidationError
 
+from app.repository import StepDifference, StepRecord
+
+__all__ = ["MAX_STEPS", "STEPS", "StepDifference", "StepRecord", "add_step", "read_steps"]
+
 STEPS = "cohort.steps"
 
 MAX_STEPS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class StepDifference:
-    """How far outputs were from those before the step: the largest of each over all cases."""
-
-    max_absolute: float
-    max_relative: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class StepRecord:
-    """One step.
-
-    step: "convert", "optimize" or "quantize".
-    what: In words, what was made: "scikit-learn Pipeline to opset 21"; default "".
-    framework: The framework that the model comes from, of "convert" alone; default "".
-    versions: The libraries that did it, with their versions; default none.
-    options: What was asked for; default nothing.
-    before: The SHA-256 of the model before, in hex; default "": there was none.
-    difference: Measured between the two; default None: not measured.
-    """
-
-    step: str
-    what: str = ""
-    framework: str = ""
-    versions: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
-    before: str = ""
-    difference: StepDifference | None = None
 
 
 @cache

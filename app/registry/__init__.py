@@ -31,6 +31,7 @@ from app.registry.events import (
     VersionUnbatched,
     VersionUnloaded,
 )
+from app.registry.measurement import compare_examples
 from app.registry.on_demand import OnDemandRegistry
 from app.registry.registry import Registry
 from app.registry.seen import Readable, SeenRegistry
@@ -65,6 +66,7 @@ __all__ = [
     "VersionReady",
     "VersionUnbatched",
     "VersionUnloaded",
+    "compare_examples",
     "hold_back",
     "plan",
     "seconds_until_ready",

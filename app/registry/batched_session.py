@@ -274,6 +274,7 @@ class BatchedSession:
             self._prepared.profile_result,
             self._batcher.inline.unpredictable,
             self._prepared.files,
+            self._prepared.published,
         )
 
     def close(self) -> None:

@@ -83,6 +83,11 @@ class VersionEntry:
         """The same as loaded from what is not on disk any more, so that it is loaded again."""
         return replace(self, source=replace(self.source, stamp=""), retry_at=None)
 
+    def distrusted(self) -> VersionEntry:
+        """The same without its engine: what signed it is trusted no more; to be loaded again."""
+        reason = "the key that signed it was taken out of COHORT_TRUSTED_KEYS"
+        return replace(self.to_reload(), state=State.UNAVAILABLE, engine=None, reason=reason)
+
     @property
     def signature(self) -> Signature | None:
         """What callers must know of it; None unless it is READY."""

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from app.batching import BatchPolicy, Reply
 from app.profiling import ProfileResult
+from app.repository import Published
 from app.session import Metadata, Placement
 from app.tensors import Arrays, TensorSpec
 
@@ -52,6 +53,7 @@ class EngineDescription:
     files: The SHA-256 of its files, in hex, by their paths in the version's folder; default none.
     unpredictable: Why the duration of a run cannot be estimated, so that none executes on the event
         loop; "" where it can.
+    published: What its manifest says, and who signed it; default: it has none.
     """
 
     metadata: Metadata
@@ -61,6 +63,7 @@ class EngineDescription:
     profile: ProfileResult
     unpredictable: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
+    published: Published = field(default_factory=Published)
 
 
 class Cancellable(Protocol):
@@ -155,3 +158,14 @@ class Engine(RequestQueue, Protocol):
 
     def describe(self) -> EngineDescription:
         """Describe it as it is now."""
+
+
+def close_when_idle(engine: Engine, then: Callable[[], None] | None = None) -> None:
+    """Close an engine once no request holds it, and call `then`."""
+
+    def close() -> None:
+        engine.close()
+        if then is not None:
+            then()
+
+    engine.leases.when_idle(close)

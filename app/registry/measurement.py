@@ -9,6 +9,7 @@ from time import perf_counter
 
 import structlog
 
+from app.comparing import ROUNDING, Pair, explain
 from app.errors import CohortError, LoadFailed
 from app.profiling import (
     OutOfTime,
@@ -104,12 +105,22 @@ class Measurement:
 
 
 def compare_examples(session: Session, run: RunFeeds, manifest: Manifest) -> None:
-    """Run the examples of a manifest. Raises LoadFailed where the outputs are others."""
+    """Run the examples of a manifest. Raises LoadFailed where the outputs are others.
+
+    On another provider than the one that it was published on, floats may differ by ROUNDING, too:
+    a GPU multiplies matrices with fewer bits.
+    """
+    active, measured = session.placement.active, manifest.measured_on
+    elsewhere = measured is not None and measured.provider != active
     for number, example in enumerate(manifest.examples, 1):
-        outputs = run(example.input_arrays(session.inputs))
-        if mismatch := example.mismatch(by_name(session.outputs, outputs)):
+        outputs = by_name(session.outputs, run(example.input_arrays(session.inputs)))
+        mismatch = example.mismatch(outputs)
+        if mismatch and elsewhere:
+            mismatch = explain(Pair(example.outputs, outputs), ROUNDING)
+        if mismatch:
             raise LoadFailed(
-                f"example {number} of its manifest gives other outputs here: {mismatch}"
+                f"example {number} of its manifest gives other outputs here, on {active}: "
+                f"{mismatch}"
             )
 
 

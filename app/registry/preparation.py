@@ -17,11 +17,13 @@ from app.profiling import ProfileResult, RunFeeds, Store, find_trial
 from app.registry.catalog import Source
 from app.registry.measurement import Measurement, RunsOf, compare_examples, warm_up
 from app.repository import (
-    Manifest,
     ModelConfig,
-    read_manifest,
+    Published,
+    Trust,
+    read_published,
     stamp_files,
     verify_digests,
+    verify_opened,
 )
 from app.session import (
     ANY_MODEL,
@@ -48,7 +50,7 @@ class PreparedVersion:
     policy: The config's batch policy with the `max_batch_size` that the profile chose.
     timeout: The longest that a request may take, in seconds, from the config.
     output_limit: The most bytes of outputs that a request may get, from the config.
-    manifest: The version's manifest; None where it has none.
+    published: The version's manifest, and who signed it.
     example: The inputs of the manifest's first example, or else trial inputs that the model
         accepted; None where there are neither.
     files: The SHA-256 of the model and its external data, in hex, by their paths in its folder;
@@ -63,7 +65,7 @@ class PreparedVersion:
     policy: BatchPolicy
     timeout: float
     output_limit: OutputLimit
-    manifest: Manifest | None
+    published: Published
     example: Arrays | None
     files: Mapping[str, str] = field(default_factory=dict)
     copy: PrivateCopy | None = None
@@ -89,6 +91,7 @@ def prepare_version(
     *,
     rules: ModelRules = ANY_MODEL,
     inspector: Inspector | None = None,
+    trust: Trust | None = None,
     token: CancellationToken | None = None,
 ) -> PreparedVersion:
     """Open a version, compare it with the examples of its manifest, warm it up and profile it.
@@ -97,10 +100,11 @@ def prepare_version(
     cache: The folder of kept profiles and optimized graphs; None: none are kept.
     rules: What is allowed of any model; default: any size, no custom operators.
     inspector: Inspects the model before it is opened; default None: it is not inspected.
+    trust: The keys of which one must have signed the version; default None: anybody may publish.
     token: Cancels this; default None: nothing does.
 
     Each file is hashed once, and trial inputs are searched once. Raises LoadFailed with the reason,
-    a transient one where the files have changed meanwhile, and WorkCancelled.
+    a transient one where the files have changed meanwhile, Untrusted and WorkCancelled.
     """
     token = token or CancellationToken()
     if source.problem or source.config is None:
@@ -118,7 +122,7 @@ def prepare_version(
         token=token,
     )
     try:
-        return _prepare(source, config, opener, inspector)
+        return _prepare(source, config, opener, inspector, trust)
     except BaseException as error:
         gone = opener.copy is not None and not opener.copy.path.exists()
         opener.close()
@@ -143,13 +147,16 @@ def _changed(source: Source) -> bool:
 
 
 def _prepare(
-    source: Source, config: ModelConfig, opener: Opener, inspector: Inspector | None
+    source: Source,
+    config: ModelConfig,
+    opener: Opener,
+    inspector: Inspector | None,
+    trust: Trust | None,
 ) -> PreparedVersion:
     folder, cache, token = source.path.parent, opener.cache, opener.token
     token.enter("reading its files")
-    manifest = read_manifest(folder)
-    if manifest is not None:
-        verify_digests(folder, manifest, opener.digests)
+    published = read_published(folder, opener.digests, trust=trust)
+    manifest = published.manifest
     token.enter("waiting for memory")
     with opener.room.take(opener.memory_needed(), token.check):
         token.enter("being copied")
@@ -159,11 +166,13 @@ def _prepare(
     token.enter("opening a session")
     session = opener.open()
     try:
-        files = {} if cache is None and inspected is None else opener.file_digests()
+        unneeded = cache is None and inspected is None and manifest is None
+        files = {} if unneeded else opener.file_digests()
         if inspected not in (None, files):
             raise LoadFailed("its files changed while it was loaded")
         if manifest is not None:  # again, for files that changed meanwhile
             verify_digests(folder, manifest, opener.digests)
+            verify_opened(manifest, files)
         with _first_runs(token) as runs_of:
             run = runs_of(session)
             token.enter("in its first runs")
@@ -199,7 +208,7 @@ def _prepare(
         policy,
         config.timeout_ms / 1000,
         limit_outputs(session.inputs, session.outputs, config.max_output_mb * 2**20),
-        manifest,
+        published,
         example,
         files,
         opener.copy,

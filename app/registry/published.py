@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from time import monotonic
 
 from app.errors import NotReady, VersionNotFound, quoted
+from app.registry.actions import Load
 from app.registry.catalog import (
     RESTING,
     UNLOADED,
@@ -142,3 +144,12 @@ class PublishedCatalog:
             catalog.pop(model, None)
         in_order = model in self.catalog or not versions
         self.catalog = catalog if in_order else dict(sorted(catalog.items()))
+
+    def _mark_unloaded(self, load: Load) -> None:
+        """Record a version that is not loaded because its model is not to be."""
+        model, number, source = load
+        entry = self._entry(model, number)
+        if entry is not None and entry.state is State.UNLOADING:
+            self._put(model, replace(entry, source=source))
+        else:
+            self._put(model, VersionEntry(number, State.UNAVAILABLE, source, self._unloaded[model]))

@@ -23,8 +23,8 @@ from app.inspection import Inspector
 from app.profiling import MEASURING
 from app.registry.actions import NO_VERSIONS, Load, Unload, plan_model
 from app.registry.batched_session import BatchedSession
-from app.registry.catalog import UNLOADED, State, VersionEntry
-from app.registry.engine import Engine
+from app.registry.catalog import NOT_FAILED, UNLOADED, State, VersionEntry
+from app.registry.engine import close_when_idle
 from app.registry.events import (
     RegistryEvent,
     VersionDoubted,
@@ -42,7 +42,7 @@ from app.registry.preparation import PreparedVersion, prepare_version
 from app.registry.published import PublishedCatalog
 from app.registry.retrying import Retries
 from app.registry.succession import misfit_in_place
-from app.repository import ModelConfig, Snapshot
+from app.repository import ModelConfig, Published, Snapshot, Trust
 from app.session import ANY_MODEL, CancellationToken, ModelRules, Signature, sentence
 
 
@@ -63,6 +63,7 @@ class Registry(PublishedCatalog):
     cache: The folder of kept profiles and optimized graphs; None: none are kept.
     rules: What is allowed of any model; default: any size, no custom operators.
     inspector: Inspects models before they are opened; default None: none are inspected.
+    trust: The keys of which one must have signed a version; default None: anybody may publish.
     inline_run: Where runs on the event loop are written down for the watchdog; default: nowhere.
     started: Returns how many runs were started so far: `Scheduler.started`; default: none.
     """
@@ -76,6 +77,7 @@ class Registry(PublishedCatalog):
         cache: Path | None,
         rules: ModelRules = ANY_MODEL,
         inspector: Inspector | None = None,
+        trust: Trust | None = None,
         inline_run: InlineRun | None = None,
         started: Callable[[], int] = int,
     ) -> None:
@@ -90,7 +92,7 @@ class Registry(PublishedCatalog):
         self._count = count
         self._observe = observe
         self._inspector = inspector
-        self._cache, self._rules = cache, rules
+        self._cache, self._rules, self._trust = cache, rules, trust
         self._inline_run = inline_run
         self._measurer = Measurer(wake=wake, started=started)
 
@@ -156,6 +158,25 @@ class Registry(PublishedCatalog):
                     self._retries.forget(model, version.number)
                     self._put(model, version.to_reload())
 
+    def follow_trust(self) -> None:
+        """Serve by the keys that are trusted now: end what none of them signed, try others again.
+
+        A version whose key was taken away does not serve on, as one does whose files were changed.
+        """
+        for name, model in list(self.catalog.items()):
+            for number, entry in model.versions.items():
+                engine = entry.engine if entry.state is State.READY else None
+                if engine is not None and not self._trusts(engine.describe().published):
+                    self._put(name, entry.distrusted())
+                    close_when_idle(engine)
+                elif entry.reason not in NOT_FAILED:
+                    self._retries.forget(name, number)
+                    self._put(name, entry.to_reload())
+        self._proceed(sorted(self.catalog))
+
+    def _trusts(self, published: Published) -> bool:
+        return self._trust is None or self._trust.trusts(published.signer)
+
     def close(self) -> None:
         """Unload every version of every model. Engines with requests close after the last one.
 
@@ -211,6 +232,7 @@ class Registry(PublishedCatalog):
             self._cache,
             rules=self._rules,
             inspector=self._inspector,
+            trust=self._trust,
             token=token,
         )
         seconds = (source.config or ModelConfig()).load_timeout_s
@@ -248,7 +270,10 @@ class Registry(PublishedCatalog):
         session = prepared.session
         signature = Signature(session.inputs, session.outputs, session.optional_inputs)
         allowed = (source.config or ModelConfig()).allow_signature_change
-        if misfit := "" if allowed else misfit_in_place(former, signature):
+        misfit = "" if allowed else misfit_in_place(former, signature)
+        if not self._trusts(prepared.published):
+            misfit = "the key that signed it was taken out of COHORT_TRUSTED_KEYS meanwhile"
+        if misfit:
             prepared.close()
             self._record_failure(load, LoadFailed(misfit))
             return
@@ -265,7 +290,7 @@ class Registry(PublishedCatalog):
         self._retries.forget(model, number)
         self._once_ready.add(model)
         if before is not None and before.engine is not None and before.state is State.READY:
-            self._close_when_idle(before.engine)
+            close_when_idle(before.engine)
         self._observe(VersionReady(model, entry, seconds))
         if not engine.profile.complete:
             self._measure(model, number, engine)
@@ -311,15 +336,6 @@ class Registry(PublishedCatalog):
             name=f"model {model}, version {number}",
         )
 
-    def _mark_unloaded(self, load: Load) -> None:
-        """Record a version that is not loaded because its model is not to be."""
-        model, number, source = load
-        entry = self._entry(model, number)
-        if entry is not None and entry.state is State.UNLOADING:
-            self._put(model, replace(entry, source=source))
-        else:
-            self._put(model, VersionEntry(number, State.UNAVAILABLE, source, self._unloaded[model]))
-
     def _unload(self, unload: Unload) -> None:
         model, number = unload
         self._loads.cancel(model, number)
@@ -340,16 +356,7 @@ class Registry(PublishedCatalog):
                     self._mark_unloaded(Load(model, number, now.source))
             self._observe(VersionUnloaded(model, number))
 
-        self._close_when_idle(engine, on_closed)
-
-    @staticmethod
-    def _close_when_idle(engine: Engine, on_closed: Callable[[], None] | None = None) -> None:
-        def close() -> None:
-            engine.close()
-            if on_closed is not None:
-                on_closed()
-
-        engine.leases.when_idle(close)
+        close_when_idle(engine, on_closed)
 
     async def look_at_profiles(self) -> None:
         """Have versions measured again whose runs show that their profiles are wrong."""

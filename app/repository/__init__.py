@@ -3,8 +3,8 @@
 `scan` looks at the models folder and gives a `Snapshot`, with each model's `ModelConfig`. All
 problems of a config are reported at once. The policies are fields of `ModelConfig` as the modules
 they govern declare them, so that every option is declared once. `stamp_files` tells whether a
-version's files are still those of a snapshot. `read_manifest` reads what `cohort publish` wrote
-beside a version. The YAML reader is for other files of an operator's, too:
+version's files are still those of a snapshot. `read_published` reads what `cohort publish` wrote
+beside a version, and verifies it. The YAML reader is for other files of an operator's, too:
 `parse_yaml` and `validate_tree` make dataclasses of them, or raise `ConfigProblems`, and
 `FollowedFiles` reads them again once they have changed.
 """
@@ -12,11 +12,31 @@ beside a version. The YAML reader is for other files of an operator's, too:
 from app.repository.followed_files import FollowedFiles
 from app.repository.manifest import (
     MANIFEST_FILE,
+    SIGNATURE_FILE,
+    Accuracy,
+    Change,
+    Distribution,
     Example,
+    Feature,
     Manifest,
+    MeasuredOn,
+    Published,
+    SourceDifference,
+    SourceFramework,
+    StepDifference,
+    StepRecord,
+    Trust,
+    TrustedKeys,
+    Untrusted,
+    describe_features,
     dump_manifest,
+    fingerprint_of,
+    load_trusted_keys,
     read_manifest,
+    read_published,
+    sign_manifest,
     verify_digests,
+    verify_opened,
 )
 from app.repository.misplaced import models_beside
 from app.repository.model_config import (
@@ -49,33 +69,53 @@ __all__ = [
     "MAX_FILES",
     "NEVER_SEEN",
     "QUIET_SECONDS",
+    "SIGNATURE_FILE",
     "VERSION_NUMBER",
+    "Accuracy",
+    "Change",
     "ConfigProblems",
+    "Distribution",
     "Example",
+    "Feature",
     "FollowedFiles",
     "Found",
     "FoundModel",
     "Manifest",
+    "MeasuredOn",
     "ModelConfig",
     "Problem",
+    "Published",
     "Range",
     "Signatures",
     "Snapshot",
+    "SourceDifference",
+    "SourceFramework",
+    "StepDifference",
+    "StepRecord",
+    "Trust",
+    "TrustedKeys",
+    "Untrusted",
     "VersionPolicy",
     "WarmUp",
+    "describe_features",
     "dump_manifest",
+    "fingerprint_of",
     "invalid",
     "load_model_config",
+    "load_trusted_keys",
     "log_problems",
     "models_beside",
     "parse_model_config",
     "parse_yaml",
     "read_manifest",
+    "read_published",
     "read_text",
     "scan",
     "settled_stamp",
     "show",
+    "sign_manifest",
     "stamp_files",
     "validate_tree",
     "verify_digests",
+    "verify_opened",
 ]

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import stat
 import time
+from itertools import islice
 from pathlib import Path
 
 SETTLE_SECONDS = 0.25
 """How long a file must not have changed to be read: editors and copies write in parts."""
+
+MOST_STAMPED = 1000
+"""Of a folder that is followed."""
 
 FileStamp = tuple[int, int, int] | None
 """A file's modification time (ns), size and inode; None where there is no file."""
@@ -31,9 +36,14 @@ async def settled_stamp(path: Path, seen: FileStamp) -> FileStamp:
 
 
 def file_stamp(path: Path) -> FileStamp:
-    """The stamp of the file at `path` as it is now."""
+    """The stamp of the file at `path` as it is now; that of a folder is of all files in it."""
     try:
-        found = path.stat()
+        found = [path.stat()]
+        if stat.S_ISDIR(found[0].st_mode):
+            found += [one.stat() for one in islice(sorted(path.iterdir()), MOST_STAMPED)]
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    stamps = [(one.st_mtime_ns, one.st_size, one.st_ino) for one in found]
+    if len(stamps) == 1:
+        return stamps[0]
+    return max(stamps)[0], sum(one[1] for one in stamps), hash(tuple(stamps))

@@ -21,14 +21,20 @@ from app.profiling.threads import TURNS, counts_up_to, find_threads, measure_gai
 from app.profiling.trial import RunFeeds
 from app.registry.catalog import Source
 from app.registry.preparation import PreparedVersion, prepare_version
-from app.repository import Manifest, ModelConfig
+from app.repository import Manifest, ModelConfig, Published
 from app.session import Opener, Provider, Session, SessionOptions, open_session
 from app.session.thread_priority import NICENESS, with_low_priority
 from app.tensors import Array, Arrays, TensorSpec
 from tests import onnx_models
 
 CHAIN = (Provider("cpu"),)
-PROMISE = Manifest(1)
+PROMISE = Published(Manifest(1))
+
+
+def promised(*_: Any, **__: Any) -> Published:
+    return PROMISE
+
+
 TWO = Threads(2, 2, 1.7)
 TRIAL = Trial((TensorSpec("x", "FP32", ("N", 4)),), 16)
 
@@ -239,7 +245,7 @@ def test_lone_sessions_answers_are_compared_with_the_examples(
 ) -> None:
     """They go to callers as well."""
     compared: list[Session] = []
-    monkeypatch.setattr("app.registry.preparation.read_manifest", lambda folder: PROMISE)
+    monkeypatch.setattr("app.registry.preparation.read_published", promised)
     monkeypatch.setattr("app.registry.preparation.verify_digests", lambda *_: None)
     for module in ("preparation", "measurement"):
         monkeypatch.setattr(
@@ -257,7 +263,7 @@ def test_version_serves_without_a_second_session(
     """Where that cannot be opened, or breaks its promise, exclusive runs are as others."""
     from app.registry import measurement, preparation
 
-    monkeypatch.setattr(preparation, "read_manifest", lambda folder: PROMISE)
+    monkeypatch.setattr(preparation, "read_published", promised)
     monkeypatch.setattr(preparation, "verify_digests", lambda *_: None)
     real, calls = attrgetter(step)(preparation), []
 

@@ -23,10 +23,11 @@ from app.repository import (
     Example,
     Manifest,
     ModelConfig,
+    Published,
     WarmUp,
     dump_manifest,
+    read_published,
     stamp_files,
-    verify_digests,
 )
 from app.session import (
     CancellationToken,
@@ -137,15 +138,13 @@ def test_file_that_changes_before_it_is_opened_fails_the_load(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was verified is not what was opened."""
-    swapped: list[bool] = []
 
-    def verify_and_swap(*arguments: Any) -> None:
-        verify_digests(*arguments)
-        if not swapped:
-            swapped.append(True)
-            onnx_models.save(onnx_models.mlp(seed=1), path)
+    def read_and_swap(*arguments: Any, **named: Any) -> Published:
+        published = read_published(*arguments, **named)
+        onnx_models.save(onnx_models.mlp(seed=1), path)
+        return published
 
-    monkeypatch.setattr(preparation, "verify_digests", verify_and_swap)
+    monkeypatch.setattr(preparation, "read_published", read_and_swap)
     with pytest.raises(LoadFailed, match="is not the file that was published"):
         load(path, None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,13 @@ from pydantic import TypeAdapter
 from app.codec import to_bytes
 from app.comparing import Tolerance
 from app.errors import LoadFailed
-from app.repository import Manifest, read_manifest, verify_digests
+from app.repository import (
+    Distribution,
+    Manifest,
+    describe_features,
+    read_manifest,
+    verify_digests,
+)
 from app.repository.manifest import (
     MAX_MANIFEST_BYTES,
     Change,
@@ -69,7 +76,7 @@ def test_manifest_that_is_written_is_read_back(tmp_path: Path) -> None:
         opset=20,
         difference=SourceDifference(1e-7, 2e-6),
         size_bytes=Change(10, 5),
-        latency_ms=Change(2.5, 1),
+        latency_ms={1: Change(2.5, 1)},
         examples=(example,),
     )
     (tmp_path / "manifest.json").write_bytes(dump_manifest(manifest))
@@ -284,3 +291,58 @@ def test_example_is_compared_within_its_own_tolerance() -> None:
     """Or else within that of the same model on another machine."""
     assert "tolerance 1e-05 + 0.0001" in Example({}, floats(1)).mismatch(floats(1.1))
     assert not Example({}, floats(1), Tolerance(0.2, 0)).mismatch(floats(1.1))
+
+
+def test_the_example_of_the_reference_is_a_manifest(tmp_path: Path) -> None:
+    """With every key there is, and none that is not read."""
+    page = (Path(__file__).parents[2] / "docs/reference/manifest.md").read_text()
+    written = page.split("```json\n")[1].split("```")[0]
+    (tmp_path / "manifest.json").write_text(written)
+    manifest = read_manifest(tmp_path)
+    assert manifest is not None
+    assert set(json.loads(written)) == {one.name for one in fields(Manifest)}
+    assert manifest.steps[1].what == "static INT8"
+    assert manifest.features["image"].columns[0].quantiles[-1] == 16
+    assert manifest.examples[0].outputs["scores"].tolist() == [[3.0]]
+
+
+def described(*values: object) -> Distribution:
+    array = np.array(values, np.object_ if isinstance(values[0], str) else np.float64)
+    return describe_features({"x": array.reshape(-1, 1)})["x"].columns[0]
+
+
+def test_numbers_are_described_by_quantiles_and_few_ones_by_shares() -> None:
+    """What is not a number is counted, and in no figure."""
+    found = described(*range(101), np.nan, np.inf)
+    assert (found.count, found.missing, found.distinct, found.shares) == (103, 2, 101, {})
+    assert found.quantiles == pytest.approx(list(range(0, 101, 5)))
+    assert found.mean == 50
+    assert described(0, 1, 1, 1).shares == {"1": 0.75, "0": 0.25}
+
+
+def test_text_is_described_by_its_most_frequent_values_and_its_lengths() -> None:
+    """Cut where it is long; an empty one is missing."""
+    found = described("red", "red", "b" * 1000, "")
+    assert (found.count, found.missing, found.distinct) == (4, 1, 2)
+    assert list(found.shares) == ["red", "b" * 64]
+    assert found.quantiles[0] == 3
+    assert found.quantiles[-1] == 1000
+
+
+@given(
+    hnp.arrays(
+        st.sampled_from(["f4", "f8", "i8", "u1", "?"]),
+        hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4),
+    )
+)
+def test_any_distribution_can_be_written_and_read(array: Array) -> None:
+    """Also of the largest numbers there are, of nothing, and of NaN alone."""
+    features = describe_features({"x": array})
+    written = dump_manifest(Manifest(format=1, features=features))
+    assert TypeAdapter(Manifest).validate_json(written).features == features
+
+
+def test_wide_inputs_and_images_are_described_as_a_whole() -> None:
+    """A manifest stays small."""
+    features = describe_features({"wide": np.zeros((2, 257)), "image": np.zeros((2, 1, 8, 8))})
+    assert [len(one.columns) for one in features.values()] == [1, 1]

@@ -16,7 +16,7 @@ from app.errors import InferenceFailed, LoadFailed
 from app.profiling import MEASURING, Profile, ProfileResult, Runs
 from app.registry import Source
 from app.registry.preparation import PreparedVersion
-from app.repository import Found, FoundModel, ModelConfig, Snapshot, VersionPolicy
+from app.repository import Found, FoundModel, ModelConfig, Published, Snapshot, VersionPolicy
 from app.session import CancellationToken, Metadata, Placement
 from app.tensors import Arrays, TensorSpec
 from tests.simulation.order import Place
@@ -295,7 +295,7 @@ def prepare(
         replace(policy, max_batch_size=result.profile.max_batch_size),
         source.config.timeout_ms / 1000,
         NO_LIMIT,
-        None,
+        Published(),
         None,
         measurement=measurement,  # type: ignore[arg-type]  # quacks
     )

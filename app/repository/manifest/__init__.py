@@ -1,0 +1,59 @@
+"""`manifest.json`, what `cohort publish` recorded of a version, and `manifest.sig` beside it.
+
+`read_published` reads a version's manifest for whoever is about to open its model: the signature is
+checked where the operator trusts only some keys, and the digests of all files.
+"""
+
+from app.repository.manifest.content import (
+    MANIFEST_FILE,
+    MAX_MANIFEST_BYTES,
+    Accuracy,
+    Change,
+    Example,
+    Manifest,
+    MeasuredOn,
+    SourceDifference,
+    SourceFramework,
+    dump_manifest,
+    read_manifest,
+)
+from app.repository.manifest.features import Distribution, Feature, describe_features
+from app.repository.manifest.signature import SIGNATURE_FILE, fingerprint_of, sign_manifest
+from app.repository.manifest.steps import StepDifference, StepRecord
+from app.repository.manifest.trust import Trust, TrustedKeys, Untrusted, load_trusted_keys
+from app.repository.manifest.verification import (
+    Published,
+    read_published,
+    verify_digests,
+    verify_opened,
+)
+
+__all__ = [
+    "MANIFEST_FILE",
+    "MAX_MANIFEST_BYTES",
+    "SIGNATURE_FILE",
+    "Accuracy",
+    "Change",
+    "Distribution",
+    "Example",
+    "Feature",
+    "Manifest",
+    "MeasuredOn",
+    "Published",
+    "SourceDifference",
+    "SourceFramework",
+    "StepDifference",
+    "StepRecord",
+    "Trust",
+    "TrustedKeys",
+    "Untrusted",
+    "describe_features",
+    "dump_manifest",
+    "fingerprint_of",
+    "load_trusted_keys",
+    "read_manifest",
+    "read_published",
+    "sign_manifest",
+    "verify_digests",
+    "verify_opened",
+]
