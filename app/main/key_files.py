@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from app.callers import ADMIN, Issuer, KeyRing, KeyWatcher, VerifyingKeys, load_keys
+from app.registry import Registry
 from app.repository import Trust, TrustedKeys, load_trusted_keys
 from app.settings import Settings
 
@@ -32,11 +33,11 @@ def watch_keys(settings: Settings, keys: KeyRing) -> list[KeyWatcher[Any]]:
 
 
 def watch_trust(
-    settings: Settings, changed: Callable[[], None]
+    settings: Settings, registry: Callable[[], Registry]
 ) -> tuple[Trust | None, list[KeyWatcher[Any]]]:
     """The keys of which one must have signed a version, and what keeps them in step.
 
-    changed: Called when there are others.
+    registry: Returns what serves by them.
 
     None and nothing where nobody must have signed.
     """
@@ -46,7 +47,7 @@ def watch_trust(
 
     def follow(keys: TrustedKeys) -> None:
         trust.follow(keys)
-        changed()
+        registry().follow_trust()
 
     title = "trusted keys"
     return trust, [KeyWatcher(settings.trusted_keys, title, load=load_trusted_keys, follow=follow)]

@@ -99,7 +99,7 @@ class Service:
         self.failed = self.ready = False
         self.keys = KeyRing(_secret(settings.admin_token), issuer=issuer_of(settings))
         self.key_watchers = watch_keys(settings, self.keys)
-        self.trust, trust_watchers = watch_trust(settings, lambda: self.registry.follow_trust())
+        self.trust, trust_watchers = watch_trust(settings, lambda: self.registry)
         self._watched_keys = [*self.key_watchers, *trust_watchers]
         self.connections = share_connections(available_connections(), grpc=bool(settings.grpc_port))
         files = TlsFiles.of(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
