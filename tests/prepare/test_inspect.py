@@ -154,6 +154,18 @@ def test_operations_of_the_runtimes_own_operators() -> None:
     assert flops_of(model, batch=2, L=5) == products + 8 * 10 * 16
 
 
+def test_operations_of_classic_models() -> None:
+    """Whose first operator is one of ONNX-ML, after which ONNX alone knows no shape."""
+    model = model_of(
+        helper.make_node("Scaler", ["x"], ["h"], domain="ai.onnx.ml", offset=[0.0], scale=[1.0]),
+        helper.make_node("MatMul", ["h", "w"], ["y"]),
+        x=["N", 8],
+        weights={"w": (8, 3)},
+    )
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    assert flops_of(model, batch=5) == 5 * (2 * 8 + 2 * 8 * 3)
+
+
 def test_operations_inside_functions_and_branches() -> None:
     """A function's body counts at each call, of two branches the more expensive one."""
     twice = helper.make_function(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 import onnx
-from onnx import inliner, shape_inference
+from onnx import helper, inliner, shape_inference
 
 MAX_SYMBOLIC_NODES = 5000
 """ONNX Runtime's own inference is in Python, and takes a second for about as many."""
@@ -69,22 +69,25 @@ def _open(
 
 def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
     """ONNX's inference; ONNX Runtime's where there are operators of its own. Never raises."""
-    if all(node.domain in STANDARD_DOMAINS for node in model.graph.node):
-        with suppress(Exception):  # then only what the file says is known
-            model = shape_inference.infer_shapes(model, data_prop=True)
-        return model
+    if not any((node.domain, node.op_type) in PLAIN for node in model.graph.node):
+        return _infer_plain(model)
     plain = onnx.ModelProto()
     plain.CopyFrom(model)
     for node in plain.graph.node:
-        if node.domain == "com.microsoft" and node.op_type in FUSED:
-            _make_plain(node)
-    with suppress(Exception):
-        plain = shape_inference.infer_shapes(plain, data_prop=True)
-    if len(model.graph.node) <= MAX_SYMBOLIC_NODES:
-        plain = _infer_symbolically(plain)
+        _make_plain(node)
+    plain = _infer_plain(plain)
     for values in ("output", "value_info"):
         model.graph.ClearField(values)
         getattr(model.graph, values).extend(getattr(plain.graph, values))
+    return model
+
+
+def _infer_plain(model: onnx.ModelProto) -> onnx.ModelProto:
+    with suppress(Exception):  # then only what the file says is known
+        model = shape_inference.infer_shapes(model, data_prop=True)
+    others = any(node.domain not in STANDARD_DOMAINS for node in model.graph.node)
+    if others and len(model.graph.node) <= MAX_SYMBOLIC_NODES:
+        model = _infer_symbolically(model)
     return model
 
 
@@ -107,23 +110,29 @@ def _infer_symbolically(model: onnx.ModelProto) -> onnx.ModelProto:
 
 STANDARD_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml"})
 
-FUSED: Mapping[str, tuple[str, int]] = {
-    "FusedConv": ("Conv", 3),
-    "FusedGemm": ("Gemm", 3),
-    "FusedMatMul": ("MatMul", 2),
+PLAIN: Mapping[tuple[str, str], tuple[str, int]] = {
+    ("com.microsoft", "FusedConv"): ("Conv", 3),
+    ("com.microsoft", "FusedGemm"): ("Gemm", 3),
+    ("com.microsoft", "FusedMatMul"): ("MatMul", 2),
+    ("ai.onnx.ml", "Binarizer"): ("Cast", 1),
+    ("ai.onnx.ml", "Imputer"): ("Cast", 1),
+    ("ai.onnx.ml", "Normalizer"): ("Cast", 1),
+    ("ai.onnx.ml", "Scaler"): ("Cast", 1),
 }
-"""ONNX Runtime's operators whose output has the shape of ONNX's, by its first so many inputs."""
+"""Operators whose shapes are not inferred; ONNX's with the same, by their first so many inputs."""
 
 
 def _make_plain(node: onnx.NodeProto) -> None:
     attributes = {one.name: one for one in node.attribute}
-    if node.op_type == "FusedMatMul" and any(
-        attributes[name].i for name in attributes if "trans" in name
-    ):
+    turned = any(one.i for name, one in attributes.items() if name in {"transA", "transB"})
+    if (node.domain, node.op_type) not in PLAIN or (node.op_type == "FusedMatMul" and turned):
         return
-    node.op_type, inputs = FUSED[node.op_type]
+    node.op_type, inputs = PLAIN[node.domain, node.op_type]
     node.domain = ""
     del node.input[inputs:]
-    for name in ("activation", "activation_params", "activation_alpha", "activation_beta"):
-        if name in attributes:
-            node.attribute.remove(attributes[name])
+    if node.op_type == "Cast":
+        node.ClearField("attribute")
+        node.attribute.append(helper.make_attribute("to", onnx.TensorProto.FLOAT))
+    for name, one in attributes.items():
+        if name.startswith("activation"):
+            node.attribute.remove(one)
