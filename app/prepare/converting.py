@@ -17,9 +17,10 @@ from app.prepare.finishing import (
     open_exported,
     open_rows,
     replace_class_maps,
-    same_kind,
+    settle,
     write_description,
 )
+from app.prepare.frameworks.callables import is_callable_reference
 from app.prepare.onnx_files import (
     model_digest,
     model_size,
@@ -107,7 +108,8 @@ def convert_source(
             say(f"Comparing with {source.framework.title}")
             cases = _cases(session, example, export)
             rows = sum(Cases(case).rows for case in cases)
-            difference = _compare(source, session, cases)
+            difference, more = _compare(source, session, cases)
+            notes += more
         add_step(model, _record(source, export, onnx_opset(model), opset, difference))
         say("Writing the model")
         write_onnx(model, out)
@@ -170,27 +172,42 @@ def _cases(
     return [synthetic_inputs(session.inputs, count, trial.length) for count in rows]
 
 
-def _compare(source: SourceModel, session: Session, cases: Sequence[Arrays]) -> StepDifference:
-    """How far the two are apart. Raises Rejected where that is too far."""
-    pairs = []
+def _compare(
+    source: SourceModel, session: Session, cases: Sequence[Arrays]
+) -> tuple[StepDifference, list[str]]:
+    """How far the two are apart, and what to know of it. Raises Rejected where that is too far."""
+    pairs, labels = [], 0
     for case, expected in zip(cases, source.run(cases), strict=True):
         try:
             got = by_name(session.outputs, session.run(case))
         except CohortError as error:
             raise Rejected(f"the converted model does not run: {error}") from error
-        fitting = {
-            name: same_kind(value, got[name]) if name in got else value
-            for name, value in expected.items()
-        }
-        pairs.append(Pair(fitting, got))
+        settled, level = settle(expected, got)
+        labels += level
+        pairs.append(Pair(settled, got))
     for pair in pairs:
         if reason := explain(pair, SAME_CONVERSION):
             raise Rejected(
                 f"the converted model differs from its source, and was not written: {reason}; "
                 "--no-verify writes it all the same, and 'cohort verify' shows where it differs"
+                f"{_about_seeds(source)}"
             )
     found = [one for differences in compare(pairs, SAME_CONVERSION) for one in differences]
-    return StepDifference(
+    worst = StepDifference(
         max((one.largest or 0.0 for one in found), default=0.0),
         max((one.relative or 0.0 for one in found), default=0.0),
+    )
+    if not labels:
+        return worst, []
+    return worst, [f"in {labels} rows the two best classes are level, and rounding chose another"]
+
+
+def _about_seeds(source: SourceModel) -> str:
+    """What makes a callable differ from itself."""
+    text = source.reference.text
+    if not is_callable_reference(text):
+        return ""
+    return (
+        f"; {text} is called once to convert and once to compare, and has to give the same model: "
+        "where it trains one, fix the seed (random_state=0)"
     )

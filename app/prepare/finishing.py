@@ -21,10 +21,13 @@ from app.prepare.onnx_files import read_onnx, write_onnx_to
 from app.profiling import find_trial, synthetic_inputs
 from app.session import Session, open_session
 from app.session.class_maps import Classes, read_class_maps, with_columns
-from app.tensors import Array, by_name
+from app.tensors import Array, Arrays, by_name
 
 MAX_OPSET, MAX_IR_VERSION = 26, 13
 """Of ONNX Runtime 1.31."""
+
+DEFAULT_OPSET = 21
+"""Of a model that has no operator of ONNX's own, classic ones alone."""
 
 ROWS = "rows"
 """How the first dimension is called where it was fixed and need not be."""
@@ -50,7 +53,11 @@ def check_export(path: Path) -> onnx.ModelProto:
                 f"the exporter wrote opset {one.version}, and ONNX Runtime takes {MAX_OPSET} at "
                 f"most: add --opset {MAX_OPSET}, or less"
             )
-    model.ir_version = min(model.ir_version, MAX_IR_VERSION)
+    if not onnx_opset(model):
+        model.opset_import.add(domain="", version=DEFAULT_OPSET)
+    oldest = onnx.helper.find_min_ir_version_for(model.opset_import, ignore_unknown=True)
+    model.ir_version = min(max(model.ir_version, oldest), MAX_IR_VERSION)
+    write_onnx_to(model, path)
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except Exception as error:  # of C++, of several kinds
@@ -99,7 +106,13 @@ def open_exported(path: Path) -> Session:
     try:
         return open_session(path)
     except LoadFailed as error:
-        raise Rejected(f"ONNX Runtime does not open what was exported: {error}") from error
+        hint = ""
+        if "locale" in str(error):
+            hint = (
+                "; a model of text needs the locale en_US.UTF-8, here and where it is served: "
+                "apt-get install locales-all"
+            )
+        raise Rejected(f"ONNX Runtime does not open what was exported: {error}{hint}") from error
 
 
 def open_rows(model: onnx.ModelProto, folder: Path) -> str:
@@ -171,7 +184,35 @@ def write_description(
     set_model_props(model, dict(sorted(properties.items())))
 
 
-def same_kind(expected: Array, got: Array) -> Array:
+LEVEL_WITHIN = 1e-5
+"""Two scores that are closer are level: which is the larger is a matter of rounding."""
+
+
+def settle(expected: Arrays, got: Arrays) -> tuple[Arrays, int]:
+    """What is expected, as far as it can be held against `got`; and how many labels were level.
+
+    Numbers of one kind get the datatype of `got`, as FP64 and FP32. A label of a row whose two
+    best scores are level is taken from `got`.
+    """
+    settled = {
+        name: _same_kind(value, got[name]) if name in got else value
+        for name, value in expected.items()
+    }
+    label = settled.get("label")
+    scores = next((settled[name] for name in ("probabilities", "scores") if name in settled), None)
+    if label is None or scores is None or label.shape != scores.shape[:1] or scores.ndim != 2:
+        return settled, 0
+    if "label" not in got or got["label"].shape != label.shape or scores.shape[1] < 2:
+        return settled, 0
+    best = np.sort(scores.astype(np.float64), axis=1)[:, -2:]
+    level = (best[:, 1] - best[:, 0] <= LEVEL_WITHIN * np.maximum(1, np.abs(best[:, 1]))) & (
+        label != got["label"]
+    )
+    settled["label"] = np.where(level, got["label"], label).astype(label.dtype)
+    return settled, int(level.sum())
+
+
+def _same_kind(expected: Array, got: Array) -> Array:
     """`expected` in the datatype of `got` where both are numbers of one kind, as 64 and 32 bits."""
     kinds = {expected.dtype.kind, got.dtype.kind}
     if expected.dtype != got.dtype and (kinds == {"f"} or kinds <= {"i", "u"}):

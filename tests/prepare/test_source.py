@@ -67,7 +67,7 @@ def test_source_is_exported_and_run(tmp_path: Path) -> None:
         ("app.training:modle", Misused, "has no 'modle'"),
         ("app.training:broken", Rejected, "ValueError: no data today"),
         ("app.training:deadly", Rejected, "SIGSEGV"),
-        ("app.training:nothing", Rejected, "'NoneType' object has no attribute"),
+        ("app.training:nothing", Misused, "is it fitted"),
         ("model.joblib", Misused, "--trust-pickle"),
     ],
 )

@@ -40,6 +40,7 @@ class Framework:
 
 
 ONNX = ("onnx==1.21.*", "protobuf<7")
+SKLEARN = ("scikit-learn>=1.6,<1.10", "skl2onnx==1.20.*", "pandas>=2.3,<4", *ONNX)
 
 FRAMEWORKS: Mapping[str, Framework] = {
     one.name: one
@@ -49,9 +50,36 @@ FRAMEWORKS: Mapping[str, Framework] = {
             "scikit-learn",
             "sklearn_models:SklearnModels",
             ("sklearn", "joblib", "skl2onnx", "onnx"),
-            ("scikit-learn", "skl2onnx==1.20.*", *ONNX),
+            SKLEARN,
             packages=("sklearn",),
             suffixes=(".skops",),
+        ),
+        Framework(
+            "xgboost",
+            "XGBoost",
+            "xgboost_models:XgboostModels",
+            ("xgboost", "onnxmltools", "skl2onnx", "sklearn", "onnx"),
+            ("xgboost-cpu==3.2.*", "onnxmltools==1.16.*", *SKLEARN),
+            packages=("xgboost",),
+            suffixes=(".ubj", ".json"),
+        ),
+        Framework(
+            "lightgbm",
+            "LightGBM",
+            "lightgbm_models:LightgbmModels",
+            ("lightgbm", "onnxmltools", "skl2onnx", "sklearn", "onnx"),
+            ("lightgbm==4.7.*", "onnxmltools==1.16.*", *SKLEARN),
+            packages=("lightgbm",),
+            suffixes=(".txt",),
+        ),
+        Framework(
+            "catboost",
+            "CatBoost",
+            "catboost_models:CatboostModels",
+            ("catboost", "onnx"),
+            ("catboost==1.2.*", *SKLEARN),
+            packages=("catboost",),
+            suffixes=(".cbm",),
         ),
     )
 }
