@@ -21,6 +21,7 @@ from app.prepare.onnx_files import read_onnx, write_onnx_to
 from app.profiling import find_trial, synthetic_inputs
 from app.session import Session, open_session
 from app.session.class_maps import Classes, read_class_maps, with_columns
+from app.session.declared_classes import CLASSES_KEY
 from app.tensors import Array, Arrays, by_name
 
 MAX_OPSET, MAX_IR_VERSION = 26, 13
@@ -167,10 +168,6 @@ def _check_rows(session: Session) -> None:
             raise Rejected(f"of {rows} rows in one run, {reason}")
 
 
-CLASSES = "cohort.classes"
-"""The key in a model's metadata of the classes of outputs' columns: JSON, by the output's name."""
-
-
 def write_description(
     model: onnx.ModelProto, *, graph_name: str, classes: Mapping[str, Sequence[str | int]]
 ) -> None:
@@ -178,7 +175,7 @@ def write_description(
     model.graph.name = graph_name
     properties = {one.key: one.value for one in model.metadata_props}
     if classes:
-        properties[CLASSES] = json.dumps(
+        properties[CLASSES_KEY] = json.dumps(
             {name: list(these) for name, these in sorted(classes.items())}, ensure_ascii=False
         )
     set_model_props(model, dict(sorted(properties.items())))

@@ -14,6 +14,7 @@ from app.errors import LoadFailed
 from app.session.assignment import count_nodes
 from app.session.cancellation import CancellationToken
 from app.session.class_maps import Classes, with_columns
+from app.session.declared_classes import declared_classes, with_classes
 from app.session.failures import sentence
 from app.session.memory import limit_provider, limit_session, limited_memory
 from app.session.model_files import CHANGED, ModelFiles
@@ -342,8 +343,9 @@ def _session(
     try:
         inputs = tuple(_spec(one, model.shapes) for one in raw.get_inputs())
         optional = [_spec(one, model.shapes) for one in raw.get_overridable_initializers()]
+        declared = declared_classes(model.metadata.properties)
         outputs = tuple(
-            _spec(one, model.shapes, opener.class_maps.get(one.name, ()))
+            with_classes(_spec(one, model.shapes, opener.class_maps.get(one.name, ())), declared)
             for one in raw.get_outputs()
         )
     except UnicodeDecodeError as error:

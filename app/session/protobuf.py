@@ -128,7 +128,7 @@ def parse_model(model: MessageBytes) -> ModelFile:
             domain, version = read_opset(value)
             opsets[domain] = version
         elif number == 14:
-            key, text = _pair(value)
+            key, text = read_pair(value)
             properties[key] = text
         elif number == 7:
             graph_name = _graph(value, shapes, external, sequences) or graph_name
@@ -252,7 +252,8 @@ def read_opset(message: MessageBytes) -> tuple[str, int]:
     return domain, version
 
 
-def _pair(message: MessageBytes) -> tuple[str, str]:
+def read_pair(message: MessageBytes) -> tuple[str, str]:
+    """A key and its text."""
     texts = {1: "", 2: ""}
     for number, value in fields(message):
         if number in texts and not isinstance(value, int):
@@ -305,7 +306,7 @@ def _node(message: MessageBytes, external: set[str]) -> None:
 def _tensor(message: MessageBytes, external: set[str]) -> None:
     for number, value in fields(message):
         if number == 13 and not isinstance(value, int):
-            key, text = _pair(value)
+            key, text = read_pair(value)
             if key == "location":
                 external.add(text)
 

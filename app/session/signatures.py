@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 from app.errors import quoted
 from app.session.class_maps import find_class_maps, spec_as_opened
+from app.session.declared_classes import declared_classes, with_classes
 from app.session.protobuf import (
     TENSOR,
     FileSlice,
     MessageBytes,
     decode_text,
     fields,
+    read_pair,
     read_value_info,
 )
 from app.tensors import DATATYPES, TensorSpec
@@ -131,7 +133,9 @@ def parse_signature(model: MessageBytes) -> Signature:
     if unsent := [name for name, spec in outputs.items() if not spec.transportable]:
         maps = find_class_maps(model, unsent)
         outputs = {name: spec_as_opened(spec, maps) for name, spec in outputs.items()}
-    return Signature(required, list(outputs.values()), offered(optional))
+    declared = declared_classes(dict(map(read_pair, _messages(model, left, 14))))
+    named = [with_classes(spec, declared) for spec in outputs.values()]
+    return Signature(required, named, offered(optional))
 
 
 def offered(optional: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:

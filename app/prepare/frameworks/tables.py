@@ -25,7 +25,7 @@ ColumnKind = Literal["float", "int", "text"]
 
 
 @dataclass(frozen=True, slots=True)
-class Feature:
+class FittedFeature:
     """One input, or one of the block's columns.
 
     name: Its name; "" in a block.
@@ -51,7 +51,7 @@ class Features:
     flat: Whether it takes a list of texts, one column without a second dimension.
     """
 
-    columns: Sequence[Feature]
+    columns: Sequence[FittedFeature]
     block: str = BLOCK
     frame: bool = False
     flat: bool = False
@@ -90,7 +90,7 @@ class Features:
         }
 
 
-def _made_up(column: Feature, random: np.random.Generator, *, missing: bool) -> Any:
+def _made_up(column: FittedFeature, random: np.random.Generator, *, missing: bool) -> Any:
     if column.kind == "text":
         known = np.asarray(column.known or ["", "a", "some text"], object)
         return known[random.integers(0, len(known), SAMPLE_ROWS)]
@@ -123,7 +123,7 @@ def _table(model: Any) -> Features:
     if hasattr(first, "transformers_"):
         return _of_column_transformer(first)
     if _takes_text(first):
-        return Features([Feature("", "text", _words(first))], flat=True)
+        return Features([FittedFeature("", "text", _words(first))], flat=True)
     count = getattr(model, "n_features_in_", None)
     if count is None:
         count = getattr(first, "n_features_in_", None)
@@ -131,7 +131,7 @@ def _table(model: Any) -> Features:
         raise Misused(
             f"how many features the {type(model).__name__} takes cannot be told: is it fitted?"
         )
-    return Features(list(_fitted_on([Feature("")] * int(count), first)))
+    return Features(list(_fitted_on([FittedFeature("")] * int(count), first)))
 
 
 def _first_step(model: Any) -> Any:
@@ -162,7 +162,7 @@ def _of_column_transformer(transformer: Any) -> Features:
         if named
         else [f"x{place}" for place in range(transformer.n_features_in_)]
     )
-    columns = {name: Feature(name) for name in names}
+    columns = {name: FittedFeature(name) for name in names}
     used = set()
     for _, step, wanted in transformer.transformers_:
         if isinstance(step, str) and step == "drop":
@@ -179,7 +179,7 @@ def _of_column_transformer(transformer: Any) -> Features:
     return Features(kept, block="", frame=named)
 
 
-def _stricter(one: Feature, other: Feature) -> Feature:
+def _stricter(one: FittedFeature, other: FittedFeature) -> FittedFeature:
     return other if other.kind != "float" or one.kind == "float" else one
 
 
@@ -199,28 +199,28 @@ def _names(wanted: Any, names: Sequence[str]) -> list[str]:
     return [str(one) if found.dtype.kind in "OU" else names[int(one)] for one in found]
 
 
-def _fitted_on(columns: Sequence[Feature], transformer: Any) -> Iterator[Feature]:
+def _fitted_on(columns: Sequence[FittedFeature], transformer: Any) -> Iterator[FittedFeature]:
     """The columns, with what a transformer remembers of those that it was fitted on."""
     for place, column in enumerate(columns):
         if _takes_text(transformer):
-            yield Feature(column.name, "text", _words(transformer))
+            yield FittedFeature(column.name, "text", _words(transformer))
             continue
         fitted = getattr(transformer, "categories_", None)
         if fitted is not None:
             yield _of_categories(column.name, np.asarray(fitted[place]))
         elif np.asarray(getattr(transformer, "statistics_", ())).dtype == object:
-            yield Feature(column.name, "text", [str(transformer.statistics_[place])])
+            yield FittedFeature(column.name, "text", [str(transformer.statistics_[place])])
         else:
-            yield Feature(column.name, "float", (), *_spread(transformer, place))
+            yield FittedFeature(column.name, "float", (), *_spread(transformer, place))
 
 
-def _of_categories(name: str, values: Any) -> Feature:
+def _of_categories(name: str, values: Any) -> FittedFeature:
     if values.dtype.kind in "OU":
         texts = [one for one in values.tolist() if isinstance(one, str)]
-        return Feature(name, "text", texts)
+        return FittedFeature(name, "text", texts)
     if values.dtype.kind in "iub":
-        return Feature(name, "int", values.tolist())
-    return Feature(name)
+        return FittedFeature(name, "int", values.tolist())
+    return FittedFeature(name)
 
 
 def _spread(transformer: Any, place: int) -> tuple[float, float]:
