@@ -1,7 +1,7 @@
 """Smaller weights: recipes, applied by ONNX Runtime's tools, measured beside the original.
 
-Every recipe is applied and measured in a child process (`work`), which the parent (`quantization`)
-asks; `verdict` decides. Whether a recipe is faster, and what it costs, is a property of the model
+Every recipe is applied and measured in a child process (`process`), which `quantization` asks;
+`verdict` decides. Whether a recipe is faster, and what it costs, is a property of the model
 and the machine, so it is measured.
 """
 

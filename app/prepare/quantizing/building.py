@@ -27,22 +27,29 @@ RECURRENT = ("LSTM", "Attention")
 LEAST_WEIGHTS = 2
 """Dimensions of a weight that is worth it; biases have one."""
 
+FLOAT_WEIGHTS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
+
 
 def find_quantizable(model: onnx.ModelProto) -> GraphFacts:
     """What of a model can be quantized; its weights need not be read."""
-    sizes = {one.name: (_bytes(one), len(one.dims)) for one in model.graph.initializer if one.name}
+    weights = [one for one in model.graph.initializer if one.name]
+    sizes = {one.name: _bytes(one) for one in weights}
+    wide = {
+        one.name
+        for one in weights
+        if len(one.dims) >= LEAST_WEIGHTS and one.data_type in FLOAT_WEIGHTS
+    }
     wanted = [
         node
         for node in model.graph.node
-        if node.op_type in (*OPERATORS, *RECURRENT)
-        and any(sizes.get(name, (0, 0))[1] >= LEAST_WEIGHTS for name in node.input)
+        if node.op_type in (*OPERATORS, *RECURRENT) and not wide.isdisjoint(node.input)
     ]
-    used = {name for node in wanted for name in node.input if name in sizes}
+    used = {name for node in wanted for name in node.input if name in wide}
     return GraphFacts(
         operators=dict(Counter(node.op_type for node in _all_nodes(model.graph))),
         quantizable=tuple(node.name for node in wanted),
-        quantizable_bytes=sum(sizes[name][0] for name in used),
-        weight_bytes=sum(size for size, _ in sizes.values()),
+        quantizable_bytes=sum(sizes[name] for name in used),
+        weight_bytes=sum(sizes.values()),
     )
 
 
@@ -199,7 +206,7 @@ def _restore(made: onnx.ModelProto, original: onnx.ModelProto) -> None:
             raise Rejected("the quantized model has other inputs or outputs than the original")
         del now[:]
         now.extend(before)
-    del graph.value_info[:]
+    # graph.value_info stays: without it, ONNX Runtime 1.31 crashes on some FP16 models.
     graph.name, graph.doc_string = original.graph.name, original.graph.doc_string
     made.doc_string, made.domain = original.doc_string, original.domain
     made.producer_name, made.producer_version = original.producer_name, original.producer_version

@@ -18,6 +18,9 @@ from app.prepare.quantizing.verdict import (
     why_unacceptable,
 )
 
+INFLUENCE = 10
+"""Times the original's row influence, from which it is worth a word."""
+
 FEW_ROWS = 100
 """Fewer say little about the range of an activation."""
 
@@ -109,5 +112,12 @@ def _notes(
                 f"{rows} callers' rows take {alone * 1000:.2f} ms one by one, where one batch "
                 f"takes {together * 1000:.2f} and the original's "
                 f"{pair.original.in_service(rows) * 1000:.2f}"
+            )
+        elif pair.candidate.row_influence > INFLUENCE * max(pair.original.row_influence, 1e-4):
+            notes.append(
+                f"rows of a batch influence each other in {name}: an output changes by up to "
+                f"{pair.candidate.row_influence:.2%} of the largest one with the rows beside it. "
+                "The server batches while its own check at load sees less than 1%; "
+                "max_batch_size: 1 in config.yaml turns batching off"
             )
     return notes

@@ -63,6 +63,7 @@ def _measured(one: ModelMeasurement) -> dict[str, Any]:
         "load_ms": one.load_seconds * 1000,
         "latency_ms": _milliseconds(one),
         "batching_off": one.unbatchable,
+        "row_influence": one.row_influence,
     }
 
 

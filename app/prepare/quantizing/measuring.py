@@ -45,14 +45,17 @@ class ModelMeasurement:
 
     size: The bytes of its files.
     load_seconds: How long opening it took, the fastest time.
-    seconds: The fastest run's duration by its rows.
-    unbatchable: Why requests cannot share its runs; "" where they can.
+    seconds: The duration of a run by its rows.
+    unbatchable: Why the server would not have requests share its runs; "" where it would.
+    row_influence: How much a row's outputs change by the rows beside it, as a share of the largest
+        number of the output; default 0.
     """
 
     size: int
     load_seconds: float
     seconds: dict[int, float]
     unbatchable: str
+    row_influence: float = 0.0
 
     def in_service(self, rows: int) -> float:
         """Seconds that `rows` rows of as many callers take: in a batch, or else one by one."""
@@ -92,7 +95,11 @@ def measure_pair(
     seconds = pair.time_runs()
     sides = [
         ModelMeasurement(
-            model_size(path), pair.load_seconds[place], seconds[place], pair.unbatchable(place)
+            model_size(path),
+            pair.load_seconds[place],
+            seconds[place],
+            pair.unbatchable(place),
+            pair.row_influence(place),
         )
         for place, path in enumerate((original, candidate))
     ]
@@ -134,12 +141,16 @@ class Opened:
         return tally.quality(partial=partial)
 
     def time_runs(self) -> tuple[dict[int, float], dict[int, float]]:
-        """Seconds of the fastest runs of both, by rows."""
+        """Seconds of runs of both, by rows: the original's fastest, and that times the ratio.
+
+        The ratio is of time on the processor, as what else the machine does distorts the clock.
+        """
         found: tuple[dict[int, float], dict[int, float]] = ({}, {})
         for rows, feeds in self._timed():
             runs = [partial(one.run, feeds) for one in self.sessions]
             times = compare_in_turn(runs[0], runs[1], budget=TIMED_SECONDS)
-            found[0][rows], found[1][rows] = times.before.fastest, times.after.fastest
+            found[0][rows] = times.before.fastest
+            found[1][rows] = times.before.fastest * times.ratio.median
             if times.before.fastest > LONGEST_TIMED:
                 break
         return found
@@ -163,6 +174,24 @@ class Opened:
         if reason or self._trial.problem:
             return reason
         return influence(session.run, self._trial.feeds(ROWS_TOGETHER), session.outputs)
+
+    def row_influence(self, place: int) -> float:
+        """How much a row's outputs change by those beside it, of the rows given; 0: not at all."""
+        session = self.sessions[place]
+        first = next(self.batches())
+        if why_unbatchable(session.inputs, session.outputs):
+            return 0.0
+        rows = min(ROWS_TOGETHER, *(len(array) for array in first.values()))
+        feeds = {name: array[:rows] for name, array in first.items()}
+        together = session.run(feeds)
+        most = 0.0
+        for row in range(rows):
+            alone = session.run({name: array[row : row + 1] for name, array in feeds.items()})
+            for one, all_ in zip(alone, together, strict=True):
+                if one.dtype.kind == "f" and all_.shape[:1] == (rows,) and one.size:
+                    change = np.abs(one[0].astype(np.float64) - all_[row]).max()
+                    most = max(most, float(change / max(float(np.abs(all_).max()), 1e-30)))
+        return most
 
 
 def _open(paths: tuple[Path, Path]) -> tuple[list[Session], list[float]]:

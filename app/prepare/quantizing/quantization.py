@@ -27,7 +27,7 @@ from app.prepare.quantizing.recipes import (
     suitable,
     sums_overflow,
 )
-from app.prepare.quantizing.results import Candidate, Quantized, QuantizeOptions
+from app.prepare.quantizing.results import Candidate, Quantized, QuantizeOptions, align
 from app.prepare.quantizing.search import SearchResult
 from app.prepare.quantizing.verdict import (
     closest,
@@ -106,8 +106,8 @@ class _Bench:
         if facts is None or not facts.quantizable:
             operators = ", ".join(sorted(facts.operators)) if facts else "none"
             raise Rejected(
-                "nothing to quantize: the model has no MatMul, Gemm or Conv with weights of its "
-                f"own; its operators are {operators}",
+                "nothing to quantize: the model has no MatMul, Gemm, Conv or embedding with "
+                f"weights of its own; its operators are {operators}",
                 {
                     "operators": dict(facts.operators) if facts else {},
                     "size_bytes": model_size(self.model),
@@ -135,7 +135,7 @@ class _Bench:
         candidates = [self._try(one) for one in recipes if not isinstance(one, StaticRecipe)]
         if static:
             candidates.append(self._attempt(static[0], lambda: self._static(static)))
-        return candidates
+        return align(candidates)
 
     def _try(self, recipe: Recipe) -> Candidate:
         def work() -> Candidate:

@@ -26,8 +26,8 @@ QUANTIZED_BINS = 128
 PERCENTILE = 99.99
 """Of an activation's values, the share that is in its range."""
 
-OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-"""Operators with weights, whose products are worth quantizing."""
+OPERATORS = ("Conv", "ConvTranspose", "Gather", "Gemm", "MatMul")
+"""Operators with large weights: products, and embeddings."""
 
 BETWEEN = (
     "Add", "AveragePool", "Clip", "Concat", "Flatten", "GlobalAveragePool", "LeakyRelu", "MaxPool",
@@ -77,7 +77,7 @@ def find_ranges(
         _check(batch, rows)
         least.collect_data(_OneBatch(batch))
         rows += _rows(batch)
-        told(f"Calibrating by minimum and maximum: {rows:,} rows")
+        told(f"minimum and maximum of {rows:,} rows")
     found = least.compute_data()
     save_tensors_data(found, folder / "minmax.json")
     kinds = {"entropy": CalibrationMethod.Entropy, "percentile": CalibrationMethod.Percentile}
@@ -96,8 +96,8 @@ def find_ranges(
         for batch in batches():
             histograms.collect_data(_OneBatch(batch))
             seen += _rows(batch)
-            told(f"Calibrating by {method}: {seen:,} of {rows:,} rows")
-        told(f"Calibrating by {method}: choosing ranges")
+            told(f"{method} of {seen:,} of {rows:,} rows")
+        told(f"choosing ranges by {method}")
         save_tensors_data(histograms.compute_data(), folder / f"{method}.json")
     return rows
 

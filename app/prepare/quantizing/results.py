@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -107,14 +107,34 @@ class Quantized:
 
     @property
     def original(self) -> ModelMeasurement | None:
-        """The model as it was given: the fastest of its runs beside all candidates."""
-        seen = [pair.original for pair in self.pairs.values()]
-        if not seen:
-            return None
-        rows = set.intersection(*(set(one.seconds) for one in seen))
-        fastest = {count: min(one.seconds[count] for one in seen) for count in sorted(rows)}
-        load = min(one.load_seconds for one in seen)
-        return replace(seen[0], load_seconds=load, seconds=fastest)
+        """The model as it was given."""
+        return next((pair.original for pair in self.pairs.values()), None)
+
+
+def align(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The same candidates beside one original: the fastest of its runs and loads beside any.
+
+    A candidate's own times keep their ratio to it.
+    """
+    seen = [one.pair.original for one in candidates if one.pair is not None]
+    if not seen:
+        return list(candidates)
+    rows = set.intersection(*(set(one.seconds) for one in seen))
+    fastest = {count: min(one.seconds[count] for one in seen) for count in sorted(rows)}
+    load = min(one.load_seconds for one in seen)
+    original = replace(seen[0], load_seconds=load, seconds=fastest)
+    return [
+        one if one.pair is None else replace(one, pair=_beside(original, one.pair))
+        for one in candidates
+    ]
+
+
+def _beside(original: ModelMeasurement, pair: MeasuredPair) -> MeasuredPair:
+    before, after = pair.original.seconds, pair.candidate.seconds
+    seconds = {rows: taken * after[rows] / before[rows] for rows, taken in original.seconds.items()}
+    load = original.load_seconds * pair.candidate.load_seconds / pair.original.load_seconds
+    candidate = replace(pair.candidate, seconds=seconds, load_seconds=load)
+    return MeasuredPair(original, candidate, pair.quality)
 
 
 def quality_text(quality: Quality) -> str:

@@ -1,15 +1,12 @@
-"""The process that quantizes and measures: `python -m app.prepare.quantizing.work job answer`.
+"""What the process does that quantizes and measures, which `process` starts.
 
 It does one job, in JSON, and answers in JSON. What tools and models do to it ends with it.
 """
 
 from __future__ import annotations
 
-import resource
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -133,7 +130,6 @@ def progress_file(answer: Path) -> Path:
 
 def do_quantize_job(job: Path, answer: Path) -> None:
     """Do the job that one file holds, and write what came of it to the other."""
-    _confine()
 
     def told(text: str) -> None:
         progress_file(answer).write_text(text, encoding="utf-8")
@@ -213,15 +209,3 @@ def _search(job: Search, told: Callable[[str], None]) -> SearchResult:
 
 def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
-
-
-def _confine() -> None:
-    """Leave no core, and be the first to go for want of memory, where the system knows it."""
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-
-
-if __name__ == "__main__":
-    do_quantize_job(Path(sys.argv[1]), Path(sys.argv[2]))

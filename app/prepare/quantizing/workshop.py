@@ -37,7 +37,7 @@ class Workshop:
             folder = Path(name)
             given, answered = folder / "job.json", folder / "answer.json"
             given.write_bytes(JOBS.dump_json(job))
-            command = [*PYTHON, "-m", "app.prepare.quantizing.work", str(given), str(answered)]
+            command = [*PYTHON, "-m", "app.prepare.quantizing.process", str(given), str(answered)]
 
             def look() -> None:
                 progress = progress_file(answered)
