@@ -7,17 +7,17 @@ checked where the operator trusts only some keys, and the digests of all files.
 from app.repository.manifest.content import (
     MANIFEST_FILE,
     MAX_MANIFEST_BYTES,
-    Accuracy,
     Change,
     Example,
     Manifest,
     MeasuredOn,
+    PublishedAccuracy,
     SourceDifference,
     SourceFramework,
     dump_manifest,
     read_manifest,
 )
-from app.repository.manifest.features import Distribution, Feature, describe_features
+from app.repository.manifest.features import Distribution, InputDistribution, describe_features
 from app.repository.manifest.signature import SIGNATURE_FILE, fingerprint_of, sign_manifest
 from app.repository.manifest.steps import StepDifference, StepRecord
 from app.repository.manifest.trust import Trust, TrustedKeys, Untrusted, load_trusted_keys
@@ -32,14 +32,14 @@ __all__ = [
     "MANIFEST_FILE",
     "MAX_MANIFEST_BYTES",
     "SIGNATURE_FILE",
-    "Accuracy",
     "Change",
     "Distribution",
     "Example",
-    "Feature",
+    "InputDistribution",
     "Manifest",
     "MeasuredOn",
     "Published",
+    "PublishedAccuracy",
     "SourceDifference",
     "SourceFramework",
     "StepDifference",

@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from app.comparing import SAME_MODEL, Pair, Tolerance, explain
 from app.errors import CohortError, LoadFailed
-from app.repository.manifest.features import Feature
+from app.repository.manifest.features import InputDistribution
 from app.repository.manifest.steps import StepRecord
 from app.repository.manifest.tensors import Tensors, explain_invalid
 from app.tensors import Array, Arrays, TensorSpec, check_inputs
@@ -78,7 +78,7 @@ class SourceDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Accuracy:
+class PublishedAccuracy:
     """The share of rows that an output had right.
 
     output: The output that was compared with the labels.
@@ -143,11 +143,11 @@ class Manifest:
     opset: int | None = None
     steps: tuple[StepRecord, ...] = ()
     difference: SourceDifference | None = None
-    accuracy: Accuracy | None = None
+    accuracy: PublishedAccuracy | None = None
     size_bytes: Change | None = None
     latency_ms: Mapping[int, Change] = field(default_factory=dict)
     measured_on: MeasuredOn | None = None
-    features: Mapping[str, Feature] = field(default_factory=dict)
+    features: Mapping[str, InputDistribution] = field(default_factory=dict)
     examples: tuple[Example, ...] = ()
 
 

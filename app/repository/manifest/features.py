@@ -54,7 +54,7 @@ class Distribution:
 
 
 @dataclass(frozen=True, slots=True)
-class Feature:
+class InputDistribution:
     """The values of one input.
 
     datatype: Of the input.
@@ -67,18 +67,18 @@ class Feature:
     columns: tuple[Distribution, ...]
 
 
-def describe_features(inputs: Arrays) -> dict[str, Feature]:
+def describe_features(inputs: Arrays) -> dict[str, InputDistribution]:
     """Say how the values of each input are distributed. Axis 0 is the rows."""
     return {name: _describe(array) for name, array in inputs.items()}
 
 
-def _describe(array: Array) -> Feature:
+def _describe(array: Array) -> InputDistribution:
     if array.ndim == 2 and array.shape[1] <= MOST_COLUMNS:
         columns = [array[:, place] for place in range(array.shape[1])]
     else:
         columns = [array.reshape(-1)]
     datatype = BY_DTYPE[array.dtype].name
-    return Feature(datatype, array.shape, tuple(_distribution(one) for one in columns))
+    return InputDistribution(datatype, array.shape, tuple(_distribution(one) for one in columns))
 
 
 def _distribution(values: Array) -> Distribution:

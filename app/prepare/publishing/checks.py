@@ -1,0 +1,128 @@
+"""What must hold of a model before anything is measured of it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import onnx
+
+from app.errors import LoadFailed, quoted
+from app.inspection import InspectionLimits, Inspector
+from app.prepare.failures import Misused, Rejected
+from app.session import ANY_MODEL, Opener
+from app.session.runtime import ort
+
+_MOST_NAMED = 5
+"""Operators that a sentence lists."""
+
+_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
+
+
+class CheckedModel(NamedTuple):
+    """A model that can be published.
+
+    model: Without its external data.
+    external: Where that lies in the model's folder.
+    """
+
+    model: onnx.ModelProto
+    external: list[str]
+
+
+def check_publishable(path: Path, cache: Path) -> CheckedModel:
+    """Check the file, its operators, its names, and that opening it does a process no harm.
+
+    cache: A folder for what that leaves behind.
+
+    Raises Misused where it is no model, and Rejected where it is one that cannot serve.
+    """
+    opener = Opener(path, rules=ANY_MODEL)
+    try:
+        external = opener.external()
+    except LoadFailed as error:
+        failure = Rejected if "external data" in str(error) else Misused
+        raise failure(f"{path}: {error}") from error
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except Exception as error:  # protobuf's own
+        raise Misused(f"{path} is not an ONNX model, or is truncated: {error}") from error
+    if unknown := _unknown_operators(model):
+        raise Rejected(f"ONNX Runtime {ort.__version__} does not have {unknown}")
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except Exception as error:  # of C++, of several kinds
+        told = " ".join(str(error).split())[:500]
+        raise Rejected(f"{path.name} is not valid ONNX: {told}") from error
+    _check_names(model)
+    inspector = Inspector(InspectionLimits(), cache, lambda _: None)
+    try:
+        inspector.inspect(opener)
+        opener.open().close()
+    except LoadFailed as error:
+        raise Rejected(f"{path.name} cannot serve: {error}") from error
+    finally:
+        inspector.rest()
+        inspector.close()  # one that was interrupted works on
+    return CheckedModel(model, external)
+
+
+def _unknown_operators(model: onnx.ModelProto) -> str:
+    """The operators that the runtime does not have, with domain and opset; "" where it has all."""
+    known: dict[tuple[str, str], int] = {}
+    for schema in ort.capi.onnxruntime_pybind11_state.get_all_operator_schema():
+        key = schema.domain, schema.name
+        known[key] = min(known.get(key, schema.since_version), schema.since_version)
+    own = {(one.domain, one.name) for one in model.functions}
+    unknown: Counter[str] = Counter()
+    for node, opsets in _nodes(model):
+        domain = _domain(node.domain)
+        opset = opsets.get(domain, 0)
+        since = known.get((domain, node.op_type))
+        if (node.domain, node.op_type) in own or (since is not None and since <= opset):
+            continue
+        later = "" if since is None else f", there since {since}"
+        unknown[f"{node.op_type} of {domain or 'ai.onnx'}, opset {opset}{later}"] += 1
+    shown = [
+        f"{name} ({count} {'nodes' if count > 1 else 'node'})"
+        for name, count in unknown.most_common(_MOST_NAMED)
+    ]
+    more = len(unknown) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def _nodes(model: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, Mapping[str, int]]]:
+    """All nodes, those of functions and subgraphs included, each with its opsets by domain."""
+    waiting = [(part.node, _opsets(part)) for part in model.functions]
+    waiting.append((model.graph.node, _opsets(model)))
+    while waiting:
+        nodes, opsets = waiting.pop()
+        for node in nodes:
+            yield node, opsets
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    waiting.append((attribute.g.node, opsets))
+                waiting += [(graph.node, opsets) for graph in attribute.graphs]
+
+
+def _opsets(part: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
+    return {_domain(one.domain): one.version for one in part.opset_import}
+
+
+def _check_names(model: onnx.ModelProto) -> None:
+    defaults = {one.name for one in model.graph.initializer}
+    inputs = [one.name for one in model.graph.input if one.name not in defaults]
+    for kind, names in (("input", inputs), ("output", [one.name for one in model.graph.output])):
+        for name in names:
+            if not _NAME.fullmatch(name):
+                raise Rejected(
+                    f"{kind} {quoted(name)} has a name that requests cannot well hold: rename it "
+                    "in the model"
+                )
