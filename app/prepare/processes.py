@@ -14,6 +14,10 @@ _LOOK_SECONDS = 0.2
 """Between two looks at how far a child is."""
 
 
+KEPT_BYTES = 1 << 16
+"""Of the end of what a child prints, which may be any amount."""
+
+
 class TookTooLong(Exception):
     """A child was ended, since its time was over."""
 
@@ -35,7 +39,8 @@ def run_child(
     seconds: How long it may take; default None: as long as it likes.
     look: Called now and then while it runs; default: nothing is.
 
-    Returns its exit status, negative for a signal, and what it printed. Raises TookTooLong.
+    Returns its exit status, negative for a signal, and the end of what it printed. Raises
+    TookTooLong.
     """
     log = folder / "printed.txt"
     environment = {
@@ -60,7 +65,14 @@ def run_child(
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-    return status, log.read_text(encoding="utf-8", errors="replace")
+    return status, _end_of(log)
+
+
+def _end_of(log: Path) -> str:
+    with log.open("rb") as printed:
+        size = printed.seek(0, os.SEEK_END)
+        printed.seek(max(0, size - KEPT_BYTES))
+        return printed.read(KEPT_BYTES).decode(errors="replace")
 
 
 def _wait(

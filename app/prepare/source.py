@@ -19,6 +19,9 @@ from app.prepare.frameworks import Framework, Reference
 from app.prepare.processes import last_lines, run_child
 from app.tensors import Arrays
 
+SHELL_SIGNAL = 128
+"""What is added to a signal's number in the exit status of who passes it on, as uv does."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceModel:
@@ -112,8 +115,8 @@ class SourceModel:
 
     def _no_answer(self, status: int, printed: str) -> Misused | Rejected:
         """Why the child ended without a word."""
-        if status < 0:
-            name = signal.Signals(-status).name
+        if status < 0 or status - SHELL_SIGNAL in set(signal.Signals):
+            name = signal.Signals(-status if status < 0 else status - SHELL_SIGNAL).name
             return Rejected(
                 f"{self.framework.title} crashed on {self.reference.text}: the process was ended "
                 f"by {name}{' (out of memory?)' if name == 'SIGKILL' else ''}\n"

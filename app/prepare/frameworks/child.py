@@ -10,6 +10,8 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,9 @@ def do_job(job_file: str, answer_file: str) -> None:
     reference = Reference(**job["reference"])
     framework = FRAMEWORKS.get(job["framework"])
     adapter = adapter_of(framework) if framework else None
+    for module in framework.modules if framework else ():
+        with suppress(ImportError):  # said by what needs it
+            import_module(module)  # before the user's folder is looked at, which may have its own
     _forget_cohort(job["folder"])
     try:
         if framework is None or adapter is None:
