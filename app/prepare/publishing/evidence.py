@@ -121,7 +121,10 @@ def gather_evidence(
 
 def _cases(session: Session, examples: Path | None) -> Cases:
     if examples is not None:
-        return fit_cases(read_cases(examples), session.inputs, examples)
+        cases = fit_cases(read_cases(examples), session.inputs, examples)
+        if any(array.size == 0 for array in cases.inputs.values()):
+            raise Misused(f"{examples} has no rows: some are needed to run the model")
+        return cases
     trial = find_trial(session.run, session.inputs)
     if trial.problem:
         raise Misused(f"the model takes no generated inputs; give --examples: {trial.problem}")

@@ -109,6 +109,8 @@ def publish_model(
     if not request.model.is_file():
         raise Misused(f"{request.model} {'is no file' if request.model.exists() else 'not found'}")
     if is_remote(request.to):
+        if request.to.startswith("http"):
+            raise Misused(f"--to {request.to}: a web server cannot be written to; name a bucket")
         with TemporaryDirectory(prefix="cohort-") as name:
             folder = Path(name) / "version"
             folder.mkdir()
