@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from app.prepare.timing import Comparison
 
 STEP_HELP = """\
-Steps to do, in this order, whether they pay here or not: slim, fuse, fp16, bf16, ort-basic,
-ort-extended, ort-all. By default slim, fuse, fp16, ort-basic and ort-extended are each tried, and
+Steps to do, in this order, whether they pay here or not: fuse, slim, fp16, bf16, ort-basic,
+ort-extended, ort-all. By default fuse, slim, fp16, ort-basic and ort-extended are each tried, and
 kept if they are not slower on this machine."""
 
 
 def _split(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    return None if value is None else tuple(one.strip() for one in value.split(","))
+    return None if value is None else tuple(one for one in value.replace(",", " ").split())
 
 
 def _sizes(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ...]:
@@ -144,7 +144,14 @@ def _table(done: Optimized) -> Table:
     sizes = sorted({rows for one in done.steps if one.weighed for rows in one.weighed.runs})
     times = [f"{rows} row{'s' * (rows != 1)}" for rows in sizes]
     table = Table("step", "size", "nodes", *times, "load", "difference", "", header_style="bold")
-    table.add_row("the model", _size(done.before.size), str(done.before.nodes), *[""] * len(times))
+    first = next((one.weighed for one in done.steps if one.weighed and one.weighed.load), None)
+    table.add_row(
+        "the model",
+        _size(done.before.size),
+        str(done.before.nodes),
+        *[_milliseconds(first.runs.get(rows)) if first else "" for rows in sizes],
+        _milliseconds(first.load) if first else "",
+    )
     for one in done.steps:
         table.add_row(*_row(one, sizes))
     if done.overall is not None and sum(one.kept for one in done.steps) > 1:
@@ -179,6 +186,11 @@ def _row(one: StepOutcome, sizes: list[int]) -> list[str]:
 
 def _size(size: int) -> str:
     return f"{size / 1e6:,.2f} MB"
+
+
+def _milliseconds(one: Comparison | None) -> str:
+    """What the model before a step takes."""
+    return f"{one.before.median * 1000:.3f} ms" if one is not None else ""
 
 
 def _time(one: Comparison | None) -> str:

@@ -7,8 +7,10 @@ does to the process, the parent lives on (`optimizer`).
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import logging
+import os
 import resource
 import signal
 import sys
@@ -21,6 +23,7 @@ from typing import Any
 
 from app.errors import CohortError
 from app.prepare.failures import Misused
+from app.prepare.optimizing.worker import DISK_FULL
 
 
 def do_task(job_path: Path) -> None:
@@ -43,7 +46,10 @@ def do_task(job_path: Path) -> None:
         answer = {"errno": error.errno or 0, "reason": error.strerror or str(error)}
     except Exception as error:  # noqa: BLE001 - a library's own
         answer = {"rejected": _said(error)}
-    job_path.with_name("answer.json").write_text(json.dumps(answer), encoding="utf-8")
+    try:
+        job_path.with_name("answer.json").write_text(json.dumps(answer), encoding="utf-8")
+    except OSError as error:  # nor is there room for that, then
+        os._exit(DISK_FULL if error.errno == errno.ENOSPC else 1)
 
 
 def _end_with_parent() -> None:

@@ -48,8 +48,9 @@ OPTIMIZE_STEPS: Mapping[str, OptimizeStep] = {
     )
 }
 
-TRIED = ("slim", "fuse", "fp16", "ort-basic", "ort-extended")
-"""In this order, where nobody asks for others. ONNX Runtime comes last, since its levels put the
+TRIED = ("fuse", "slim", "fp16", "ort-basic", "ort-extended")
+"""In this order, where nobody asks for others. Fusions come first: in a BERT they find attention
+and embeddings before onnxslim, and none after. ONNX Runtime comes last, since its levels put
 operators of one provider into the graph, which other tools do not know."""
 
 MODEL_TYPES = (
@@ -89,10 +90,14 @@ class OptimizeOptions:
         names = ["opset"] if self.opset is not None else []
         names += TRIED if self.steps is None else self.steps
         for name in names:
-            if name not in OPTIMIZE_STEPS or (name == "opset" and self.opset is None):
+            if name == "opset" and self.opset is None:
+                raise Misused("step opset needs a number: --opset N")
+            if name not in OPTIMIZE_STEPS:
                 known = [one for one in OPTIMIZE_STEPS if one != "opset"]
-                hint = " (--opset N converts)" if name == "opset" else did_you_mean(name, known)
-                raise Misused(f"step {quoted(name)} not found{hint}: there are {', '.join(known)}")
+                raise Misused(f"step {quoted(name)} not found{did_you_mean(name, known)}")
+        if self.model_type not in MODEL_TYPES:
+            hint = did_you_mean(self.model_type, MODEL_TYPES)
+            raise Misused(f"model type {quoted(self.model_type)} not found{hint}")
         return [OPTIMIZE_STEPS[name] for name in names]
 
     def asked(self, step: OptimizeStep) -> bool:

@@ -45,12 +45,12 @@ def judge_step(
         slower.append(f"to load ({load.ratio.median:.2f}x the time)")
     if slower:
         said = "slower " + ", ".join(slower)
-        return StepVerdict(asked, f"{said}, kept since asked for" if asked else said)
+        return StepVerdict(asked, f"asked for, though {said}" if asked else said)
     gains = list(_gains(before, after, runs, load))
     if step.lossy and not asked and not _faster(runs):
         return StepVerdict(False, "not faster, and costs digits" + _also(gains))
     if not gains:
-        return StepVerdict(asked, "no gain, kept since asked for" if asked else "no gain")
+        return StepVerdict(asked, "asked for, no gain" if asked else "no gain")
     return StepVerdict(True, ", ".join(gains))
 
 
@@ -68,7 +68,8 @@ def _gains(
     if after.size < before.size * SMALLER:
         yield f"{1 - after.size / before.size:.0%} smaller"
     if after.nodes < before.nodes:
-        yield f"{before.nodes - after.nodes} nodes fewer"
+        fewer = before.nodes - after.nodes
+        yield f"{fewer} node{'s' * (fewer != 1)} fewer"
 
 
 def _times(rows: int, ratio: Ratio) -> str:

@@ -248,6 +248,6 @@ def _time_loads(before: Path, after: Path, budget: float) -> Comparison:
         lambda: open_session(before).close(),
         lambda: open_session(after).close(),
         budget=budget / 2,
-        least=3 if slow else 8,
+        least=5 if slow else 8,
         most=40,
     )

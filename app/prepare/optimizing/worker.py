@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,9 @@ from typing import Any
 from app.children import PYTHON, python_path
 from app.prepare.failures import Misused, Rejected
 from app.prepare.processes import TookTooLong, last_lines, run_child
+
+DISK_FULL = 74
+"""The exit status of a child that has not even room for its answer; EX_IOERR of sysexits.h."""
 
 
 class Worker:
@@ -38,6 +43,8 @@ class Worker:
             status, printed = run_child(command, folder, path=python_path(), seconds=self._seconds)
         except TookTooLong as error:
             raise Rejected(f"took longer than {self._seconds:g} s, and was ended") from error
+        if status == DISK_FULL:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         try:
             answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):

@@ -83,6 +83,7 @@ def test_files_for_phones(tmp_path: Path) -> None:
         (None, [], "not found"),
         (b"", ["--steps", "slin"], "did you mean 'slim'"),
         (b"", ["--batch-sizes", "0"], "1,8,32"),
+        (b"", ["--model-type", "berd"], "did you mean 'bert'"),
     ],
 )
 def test_wrong_use_is_said(

@@ -125,6 +125,18 @@ def test_opsets_that_cannot_be_reached_are_said(tmp_path: Path) -> None:
         apply_step("opset", path, opset=21)
 
 
+@pytest.mark.parametrize("step", ["slim", "fp16", "bf16", "ort-basic", "opset"])
+def test_weights_beside_the_model_are_read(tmp_path: Path, step: str) -> None:
+    """Models above 2 GB have external data; what comes out has it in memory."""
+    model = _convolution()
+    model.graph.node.insert(0, helper.make_node("Identity", ["x"], ["same"]))
+    model.graph.node[1].input[0] = "same"
+    path = onnx_models.save_with_external_data(model, tmp_path / "model.onnx")
+    after = apply_step(step, path, opset=20).model
+    assert not [one for one in after.graph.initializer if one.external_data]
+    open_session(onnx_models.save(after, tmp_path / "elsewhere" / "model.onnx"))
+
+
 def test_defaults_of_inputs_are_not_frozen(tmp_path: Path) -> None:
     """An input that callers may leave out stays one."""
     path = onnx_models.save(onnx_models.with_defaults(), tmp_path / "model.onnx")

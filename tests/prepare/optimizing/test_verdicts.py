@@ -76,6 +76,8 @@ def test_unknown_steps_are_said() -> None:
         OptimizeOptions(steps=("slin",)).plan()
     with pytest.raises(Misused, match="--opset N"):
         OptimizeOptions(steps=("opset",)).plan()
+    with pytest.raises(Misused, match="did you mean 'bert'"):
+        OptimizeOptions(model_type="berd").plan()
     assert [one.name for one in OptimizeOptions(steps=(), opset=17).plan()] == ["opset"]
 
 
