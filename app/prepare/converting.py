@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +14,7 @@ from app.prepare.cases import Cases, fit_cases
 from app.prepare.detecting import Say
 from app.prepare.failures import Misused, Rejected
 from app.prepare.finishing import (
+    DEFAULT_OPSET,
     check_export,
     onnx_opset,
     open_exported,
@@ -24,7 +27,6 @@ from app.prepare.frameworks.callables import is_callable_reference
 from app.prepare.onnx_files import (
     model_digest,
     model_size,
-    temporary_folder,
     write_onnx,
     write_onnx_to,
 )
@@ -86,9 +88,9 @@ def convert_source(
 
     Raises Misused and Rejected, and OSError where it cannot be written.
     """
-    if out.is_dir():
-        raise Misused(f"{out} is a folder: name a file in it, {out / 'model.onnx'}")
-    with temporary_folder(out.absolute().parent) as folder:
+    _check_writable(out)
+    with tempfile.TemporaryDirectory(prefix="cohort-") as name:
+        folder = Path(name)
         made = folder / "model.onnx"
         say(f"Converting with {source.framework.title}")
         export = source.export(made, opset=opset, example=example[1].inputs if example else None)
@@ -96,13 +98,15 @@ def convert_source(
             raise Rejected(f"{source.framework.title} wrote no model")
         say("Checking the model")
         maps = replace_class_maps(made)
-        model = check_export(made)
+        model = check_export(made, opset or DEFAULT_OPSET)
         fixed = open_rows(model, folder)
         classes = {**maps, **export.classes}
         write_description(model, graph_name=export.what, classes=classes)
         write_onnx_to(model, made)
         session = open_exported(made)
         notes = [*export.notes, *_notes(session, fixed)]
+        if opset is not None and onnx_opset(model) != opset:
+            notes.append(f"its opset is {onnx_opset(model)}: the exporter writes no {opset}")
         difference, rows = None, 0
         if verify:
             say(f"Comparing with {source.framework.title}")
@@ -124,6 +128,15 @@ def convert_source(
         size=model_size(out),
         sha256=model_digest(out),
     )
+
+
+def _check_writable(out: Path) -> None:
+    """Raise Misused where `out` could not be written, before the long work."""
+    if out.is_dir():
+        raise Misused(f"{out} is a folder: name a file in it, {out / 'model.onnx'}")
+    there = next(one for one in out.absolute().parents if one.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise Misused(f"{out} cannot be written: {there} is no folder that you may write to")
 
 
 def _notes(session: Session, fixed: str) -> list[str]:

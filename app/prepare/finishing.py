@@ -45,8 +45,11 @@ def replace_class_maps(path: Path) -> Mapping[str, Classes]:
     return maps
 
 
-def check_export(path: Path) -> onnx.ModelProto:
-    """Read what an exporter wrote. Raises Rejected where it is not valid, or too new."""
+def check_export(path: Path, opset: int = DEFAULT_OPSET) -> onnx.ModelProto:
+    """Read what an exporter wrote. Raises Rejected where it is not valid, or too new.
+
+    opset: The version of ONNX's operators to name where the model uses none.
+    """
     model = read_onnx(path)
     for one in model.opset_import:
         if one.domain in {"", "ai.onnx"} and one.version > MAX_OPSET:
@@ -55,7 +58,7 @@ def check_export(path: Path) -> onnx.ModelProto:
                 f"most: add --opset {MAX_OPSET}, or less"
             )
     if not onnx_opset(model):
-        model.opset_import.add(domain="", version=DEFAULT_OPSET)
+        model.opset_import.add(domain="", version=opset)
     oldest = onnx.helper.find_min_ir_version_for(model.opset_import, ignore_unknown=True)
     model.ir_version = min(max(model.ir_version, oldest), MAX_IR_VERSION)
     write_onnx_to(model, path)

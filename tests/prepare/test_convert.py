@@ -17,6 +17,9 @@ from sklearn.linear_model import LogisticRegression
 
 def model():
     return LogisticRegression(max_iter=500).fit(*load_iris(return_X_y=True))
+
+def broken():
+    raise ValueError("no data today")
 """
 
 
@@ -26,7 +29,7 @@ def convert(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
@@ -49,6 +52,14 @@ def test_model_of_a_module_is_converted_the_same_every_time(training: Path) -> N
     assert [one["name"] for one in found[0]["inputs"]] == ["input"]
     assert found[0]["difference"]["max_absolute"] < 1e-5
     assert sorted(one.name for one in training.glob("*.onnx*")) == ["one.onnx", "other.onnx"]
+
+
+def test_failed_conversion_leaves_nothing(training: Path) -> None:
+    """An exception of the user's code is exit 1, and the version's folder is not made."""
+    ended = convert(training, "training:broken", "--out", "models/iris/1/model.onnx", "--json")
+    assert ended.returncode == 1
+    assert "ValueError: no data today" in json.loads(ended.stdout)["error"]
+    assert {one.name for one in training.iterdir()} - {"__pycache__"} == {"training.py"}
 
 
 def test_source_that_is_not_there_is_told(training: Path) -> None:
