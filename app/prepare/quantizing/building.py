@@ -82,8 +82,9 @@ def pre_process(model: Path, out: Path) -> GraphFacts:
     except Exception:  # noqa: BLE001 - sympy knows few operators beyond ONNX's own
         quant_pre_process(named, out, save_as_external_data=large, skip_symbolic_shape=True)
     prepared = onnx.load(out, load_external_data=False)
-    if name_nodes(prepared):
-        onnx.save(prepared, out)
+    name_nodes(prepared)
+    flatten_biases(prepared)
+    onnx.save(prepared, out)
     return find_quantizable(prepared)
 
 
@@ -104,6 +105,17 @@ def name_nodes(model: onnx.ModelProto) -> bool:
             taken[node.name] += 1
             named = True
     return named
+
+
+def flatten_biases(model: onnx.ModelProto) -> None:
+    """Make [N] of Gemm's biases of [1, N], as fusing gives them: the quantizer fails on those."""
+    uses = Counter(name for node in _all_nodes(model.graph) for name in node.input)
+    weights = {one.name: one for one in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Gemm" and len(node.input) == 3 and uses[node.input[2]] == 1:
+            bias = weights.get(node.input[2])
+            if bias is not None and len(bias.dims) == 2 and bias.dims[0] == 1:
+                del bias.dims[0]
 
 
 def build(recipe: Recipe, prepared: Path, original: Path, ranges: Path, out: Path) -> None:

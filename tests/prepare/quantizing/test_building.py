@@ -179,3 +179,27 @@ def test_every_node_gets_a_name_of_its_own() -> None:
     assert all(names)
     assert len(set(names)) == len(names)
     assert not name_nodes(model)
+
+
+def test_biases_of_one_row_are_quantized(tmp_path: Path) -> None:
+    """scikit-learn's MLP has MatMul and Add with a bias of [1, N], which is fused to a Gemm."""
+    from skl2onnx import to_onnx
+    from sklearn.datasets import load_iris
+    from sklearn.neural_network import MLPClassifier
+
+    x, y = load_iris(return_X_y=True)
+    x = x.astype(np.float32)
+    model = MLPClassifier((16,), max_iter=2000, random_state=0).fit(x, y)
+    made = to_onnx(model, x[:1], options={"zipmap": False}, target_opset=17)
+    onnx_models.save(made, tmp_path / "original.onnx")
+    pre_process(tmp_path / "original.onnx", tmp_path / "prepared.onnx")
+    find_ranges(
+        tmp_path / "prepared.onnx",
+        lambda: iter([{"X": x}]),
+        ["minmax"],
+        tmp_path,
+        external=False,
+        told=silent,
+    )
+    outputs = open_session(apply(STATIC, tmp_path)).run({"X": x})
+    assert np.mean(outputs[0] == model.predict(x)) > 0.95
