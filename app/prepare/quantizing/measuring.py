@@ -132,13 +132,17 @@ class Opened:
 
     def compare(self, most: int = MAX_ROWS) -> Quality:
         """Compare outputs on the rows, up to `most`. Raises Misused."""
-        tally, partial = Tally(self.sessions[0].outputs, self._labels), False
+        tally, partial = self._tally(), False
         for batch in self.batches():
             expected, got = (by_name(one.outputs, one.run(batch)) for one in self.sessions)
             tally.add(expected, got)
             if partial := tally.rows >= most:
                 break
         return tally.quality(partial=partial)
+
+    def _tally(self) -> Tally:
+        decides = self._samples is not None  # noise is of no class
+        return Tally(self.sessions[0].outputs, self._labels, decides=decides)
 
     def time_runs(self) -> tuple[dict[int, float], dict[int, float]]:
         """Seconds of runs of both, by rows: the original's fastest, and that times the ratio.

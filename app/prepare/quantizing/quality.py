@@ -63,12 +63,19 @@ class Tally:
 
     outputs: The model's outputs.
     labels: The right answer for each row, in order; default None: not known.
+    decides: Whether what the rows decide means something; default True.
     """
 
-    def __init__(self, outputs: Sequence[TensorSpec], labels: Array | None = None) -> None:
+    def __init__(
+        self,
+        outputs: Sequence[TensorSpec],
+        labels: Array | None = None,
+        *,
+        decides: bool = True,
+    ) -> None:
         self._specs = {spec.name: spec for spec in outputs}
         self._labels = labels
-        self._decision: str | None = None
+        self._decision: str | None = None if decides else ""
         self._rows = self._changed = 0
         self._both = self._lost = self._gained = 0
         self._cosines, self._least = 0.0, 1.0

@@ -65,7 +65,7 @@ def why_unacceptable(quality: Quality, limits: Limits) -> str:
         if quality.changed > allowed:
             return (
                 f"it decides otherwise on {quality.changed} of {rows} rows "
-                f"({quality.changed / rows:.2%}), where {allowed} are allowed"
+                f"({quality.changed / rows:.2%}), where at most {allowed} may be"
             )
         return ""
     if quality.cosine < LEAST_COSINE:

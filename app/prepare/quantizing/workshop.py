@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from app.children import PYTHON, python_path
 from app.prepare.failures import Misused, Rejected
 from app.prepare.processes import TookTooLong, last_lines, run_child
@@ -33,7 +35,8 @@ class Workshop:
         Raises Misused, Rejected where a tool or a model fails, and OSError where the system does.
         """
         self.told(doing)
-        with tempfile.TemporaryDirectory(dir=self.folder, prefix="job-") as name:
+        # Not in `folder`: on a full disk, nothing could be said of it.
+        with tempfile.TemporaryDirectory(prefix="cohort-") as name:
             folder = Path(name)
             given, answered = folder / "job.json", folder / "answer.json"
             given.write_bytes(JOBS.dump_json(job))
@@ -57,9 +60,10 @@ class Workshop:
                 raise Rejected(
                     f"{doing} took longer than {self.seconds:g} s; --timeout allows more"
                 ) from None
-            if not answered.exists():
-                raise Rejected(_no_answer(doing, status, printed))
-            answer = ANSWERS.validate_json(answered.read_bytes())
+            try:
+                answer = ANSWERS.validate_json(answered.read_bytes())
+            except (FileNotFoundError, ValidationError):
+                raise Rejected(_no_answer(doing, status, printed)) from None
         if answer.failure is not None:
             _raise(answer, doing)
         return answer
