@@ -69,7 +69,7 @@ def _open(
 
 def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
     """ONNX's inference; ONNX Runtime's where there are operators of its own. Never raises."""
-    if not any((node.domain, node.op_type) in PLAIN for node in model.graph.node):
+    if not any((node.domain, node.op_type) in PLAIN_OPERATORS for node in model.graph.node):
         return _infer_plain(model)
     plain = onnx.ModelProto()
     plain.CopyFrom(model)
@@ -110,7 +110,7 @@ def _infer_symbolically(model: onnx.ModelProto) -> onnx.ModelProto:
 
 STANDARD_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml"})
 
-PLAIN: Mapping[tuple[str, str], tuple[str, int]] = {
+PLAIN_OPERATORS: Mapping[tuple[str, str], tuple[str, int]] = {
     ("com.microsoft", "FusedConv"): ("Conv", 3),
     ("com.microsoft", "FusedGemm"): ("Gemm", 3),
     ("com.microsoft", "FusedMatMul"): ("MatMul", 2),
@@ -125,9 +125,11 @@ PLAIN: Mapping[tuple[str, str], tuple[str, int]] = {
 def _make_plain(node: onnx.NodeProto) -> None:
     attributes = {one.name: one for one in node.attribute}
     turned = any(one.i for name, one in attributes.items() if name in {"transA", "transB"})
-    if (node.domain, node.op_type) not in PLAIN or (node.op_type == "FusedMatMul" and turned):
+    if (node.domain, node.op_type) not in PLAIN_OPERATORS or (
+        node.op_type == "FusedMatMul" and turned
+    ):
         return
-    node.op_type, inputs = PLAIN[node.domain, node.op_type]
+    node.op_type, inputs = PLAIN_OPERATORS[node.domain, node.op_type]
     node.domain = ""
     del node.input[inputs:]
     if node.op_type == "Cast":
