@@ -79,8 +79,9 @@ def convert(
 ) -> Report:
     """Convert SOURCE, a model of a framework, to ONNX, and see that it gives the same.
 
-    SOURCE is a file, a folder or module:callable, a function that gives the model. A framework that
-    is not installed here is fetched into an environment of its own (by uv).
+    SOURCE is a file, a folder, module:callable, a function that gives the model, or
+    models:/NAME/VERSION of MLflow. A framework that is not installed here is fetched into an
+    environment of its own (by uv).
 
     \b
       cohort convert training:model --out models/churn/1/model.onnx
@@ -90,6 +91,7 @@ def convert(
     from app.prepare.cases import read_cases
     from app.prepare.converting import convert_source
     from app.prepare.detecting import open_source
+    from app.prepare.mlflow_models import source_on_disk
 
     cases = read_cases(example) if example else None
     with progress() as shown:
@@ -98,22 +100,26 @@ def convert(
         def say(line: str) -> None:
             shown.update(task, description=line)
 
-        opened = open_source(
-            source,
-            framework=framework,
-            trust_pickle=trust_pickle,
-            python=python,
-            packages=packages,
-            say=say,
-        )
-        made = convert_source(
-            opened,
-            out,
-            example=(example, cases) if example and cases else None,
-            opset=opset,
-            verify=verify,
-            say=say,
-        )
+        with source_on_disk(source, framework, python=python, packages=packages, say=say) as (
+            on_disk,
+            known,
+        ):
+            opened = open_source(
+                on_disk,
+                framework=known,
+                trust_pickle=trust_pickle,
+                python=python,
+                packages=packages,
+                say=say,
+            )
+            made = convert_source(
+                opened,
+                out,
+                example=(example, cases) if example and cases else None,
+                opset=opset,
+                verify=verify,
+                say=say,
+            )
     return Report(True, _findings(out, opened.framework.name, made), _lines(out, made))
 
 

@@ -83,8 +83,10 @@ def publish(
     \b
       cohort publish model.onnx --name digits --to models/ --examples digits.npz
       cohort publish model.onnx --name digits --to models/ --sign publisher.key
+      cohort publish models:/digits@champion --name digits --to s3://bucket/models
     """
     from app.prepare.failures import Misused
+    from app.prepare.mlflow_models import onnx_on_disk
     from app.prepare.publishing import PublishRequest, load_signing_key, publish_model
 
     if labels is not None and examples is None:
@@ -97,19 +99,20 @@ def publish(
             shown.update(task, description=line)
 
         run = None if source is None else _source(source, framework, trust_pickle, say)
-        request = PublishRequest(
-            model,
-            name,
-            to,
-            examples=examples,
-            labels=labels,
-            source=run,
-            optimize=optimize,
-            quantize=quantize,
-            calibration=calibration,
-            key=key,
-        )
-        made = publish_model(request, say=say)
+        with onnx_on_disk(model, say=say) as path:
+            request = PublishRequest(
+                path,
+                name,
+                to,
+                examples=examples,
+                labels=labels,
+                source=run,
+                optimize=optimize,
+                quantize=quantize,
+                calibration=calibration,
+                key=key,
+            )
+            made = publish_model(request, say=say)
     return Report(True, _findings(name, made), _lines(name, made))
 
 
