@@ -202,7 +202,7 @@ def explain(pair: Pair, criterion: Criterion) -> str:
         got = pair.got.get(name)
         reason = _incomparable(expected, got, criterion)
         if not reason and got is not None:
-            measured = _measure(_stack([expected]), _stack([got]))
+            measured = measure_arrays(_stack([expected]), _stack([got]))
             if criterion.breaches(measured).any():
                 reason = criterion.explain(measured)
         if reason:
@@ -225,7 +225,7 @@ def _compare_alike(pairs: Sequence[Pair], criterion: Criterion) -> list[list[Out
         if _incomparable(expected, pairs[0].got.get(name), criterion):
             columns.append([OutputDifference(name, True)] * len(pairs))
             continue
-        measured = _measure(
+        measured = measure_arrays(
             _stack([pair.expected[name] for pair in pairs]),
             _stack([pair.got[name] for pair in pairs]),
         )
@@ -270,7 +270,8 @@ def _stack(arrays: Sequence[Array]) -> Array:
     return np.concatenate(arrays).reshape(len(arrays), *shape)  # np.stack takes 1 µs for each
 
 
-def _measure(expected: Array, got: Array) -> Measured:
+def measure_arrays(expected: Array, got: Array) -> Measured:
+    """Measure how far arrays of one shape and kind are apart; axis 0 is the pair."""
     datatype = BY_DTYPE[expected.dtype]
     if datatype.kind in {"text", "bool"}:
         return Measured(datatype, expected, got, np.asarray(expected != got, bool))

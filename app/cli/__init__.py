@@ -12,6 +12,7 @@ from app.cli.prepare_commands.inspect_command import inspect_model
 from app.cli.prepare_commands.optimize_command import optimize_command
 from app.cli.prepare_commands.publish_command import publish
 from app.cli.prepare_commands.quantize_command import quantize
+from app.cli.prepare_commands.verify_command import verify
 from app.cli.profile_command import profile
 from app.cli.rollout_commands import rollout
 from app.cli.serve_command import serve_models
@@ -71,3 +72,4 @@ cli.add_command(inspect_model)
 cli.add_command(optimize_command)
 cli.add_command(quantize)
 cli.add_command(publish)
+cli.add_command(verify)

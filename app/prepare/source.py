@@ -68,12 +68,29 @@ class SourceModel:
 
         Raises Misused and Rejected.
         """
+        answers = []
+        for answer in self.run_each(cases):
+            if isinstance(answer, str):
+                raise Rejected(
+                    f"{self.framework.title} failed to run {self.reference.text}: {answer}"
+                )
+            answers.append(answer)
+        return answers
+
+    def run_each(self, cases: Sequence[Arrays]) -> list[Arrays | str]:
+        """The same, with the reason in place of the outputs of a case that fails.
+
+        Raises Misused and Rejected where the model cannot be loaded, or the process ends.
+        """
         with tempfile.TemporaryDirectory(prefix="cohort-") as name:
             folder = Path(name)
             given = [_save(folder / f"case-{i}.npz", case) for i, case in enumerate(cases)]
             results = [str(folder / f"result-{i}.npz") for i in range(len(cases))]
-            self._ask(folder, "run", {"cases": given, "results": results})
-            return [_load(Path(result)) for result in results]
+            failures = self._ask(folder, "run", {"cases": given, "results": results})["failures"]
+            return [
+                failure or _load(Path(result))
+                for failure, result in zip(failures, results, strict=True)
+            ]
 
     def look(self) -> SourceLook:
         """Load it, whatever it is, and say what it is of. Raises Misused and Rejected."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from app.cli.prepare_commands.frame import PrepareCommand, Report, progress, reporting
-from app.prepare.frameworks import FRAMEWORKS
+from app.cli.prepare_commands.source_options import source_options
 
 if TYPE_CHECKING:
     from app.prepare.converting import Converted
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
     help="The model to write; a file that is there is replaced once the new one is whole.",
 )
 @click.option(
-    "--from",
-    "framework",
-    type=click.Choice(tuple(FRAMEWORKS)),
-    help="The model's framework; otherwise found by its file or its class.",
-)
-@click.option(
     "--example",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="INPUTS.npz",
@@ -42,23 +36,7 @@ if TYPE_CHECKING:
     metavar="NUMBER",
     help="The version of ONNX's operators; by default what the exporter does best.",
 )
-@click.option(
-    "--trust-pickle",
-    is_flag=True,
-    help="Read SOURCE though it is a pickle, which runs what is in it.",
-)
-@click.option(
-    "--python",
-    type=click.Path(),
-    help="The Python of your model's own environment.",
-)
-@click.option(
-    "--with",
-    "packages",
-    multiple=True,
-    metavar="PACKAGE",
-    help="What your model needs besides, as pip writes it; can be given several times.",
-)
+@source_options
 @click.option(
     "--verify/--no-verify",
     default=True,

@@ -79,10 +79,17 @@ def _export(adapter: Adapter, model: Any, job: Mapping[str, Any]) -> dict[str, A
 
 
 def _run(adapter: Adapter, model: Any, job: Mapping[str, Any]) -> dict[str, Any]:
+    """Run each case; why it failed, or ""."""
+    failures = []
     for case, result in zip(job["cases"], job["results"], strict=True):
-        outputs = adapter.run(model, _read(case))
-        _write(result, outputs)
-    return {}
+        try:
+            _write(result, adapter.run(model, _read(case)))
+        except Exception as error:  # noqa: BLE001 - as above
+            traceback.print_exc()
+            failures.append(str(error) if isinstance(error, CohortError) else _sentence(error))
+        else:
+            failures.append("")
+    return {"failures": failures}
 
 
 _TASKS: Mapping[str, Callable[[Adapter, Any, Mapping[str, Any]], dict[str, Any]]] = {

@@ -1,0 +1,44 @@
+"""The options of a command that takes a framework's model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import rich_click as click
+
+from app.prepare.frameworks import FRAMEWORKS
+
+
+def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --from, --trust-pickle, --python and --with: as `detecting.open_source` takes them."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+_OPTIONS = (
+    click.option(
+        "--from",
+        "framework",
+        type=click.Choice(tuple(FRAMEWORKS)),
+        help="The model's framework; otherwise found by its file or its class.",
+    ),
+    click.option(
+        "--trust-pickle",
+        is_flag=True,
+        help="Read SOURCE though it is a pickle, which runs what is in it.",
+    ),
+    click.option(
+        "--python",
+        type=click.Path(),
+        help="The Python of your model's own environment.",
+    ),
+    click.option(
+        "--with",
+        "packages",
+        multiple=True,
+        metavar="PACKAGE",
+        help="What your model needs besides, as pip writes it; can be given several times.",
+    ),
+)

@@ -1,0 +1,130 @@
+"""What a model's graph tells about the values of its inputs, so that generated ones make sense."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+
+from app.prepare.failures import Misused
+
+PASSED_ON = frozenset(
+    {
+        *("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Concat"),
+        *("Slice", "Split", "Gather", "ArrayFeatureExtractor", "Expand", "StringNormalizer"),
+    }
+)
+"""Operators whose outputs hold values of their input."""
+
+MOST_NODES = 1000
+"""Looked at for one input."""
+
+MOST_WORDS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class InputHint:
+    """What is known of one input.
+
+    below: Whole numbers are indices of a table of so many rows; default None: not known.
+    words: Texts that the model knows; default none.
+    """
+
+    below: int | None = None
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GraphHints:
+    """What the graph tells.
+
+    inputs: By the input's name; nothing for one of which nothing is known.
+    operators: The types of all nodes, those in subgraphs and functions included.
+    datatypes: ONNX's numbers of the datatypes of weights, and of what nodes cast to.
+    fixed_rows: The length of the first dimension of all inputs, where each has the same; else None.
+    """
+
+    inputs: dict[str, InputHint] = field(default_factory=dict)
+    operators: frozenset[str] = frozenset()
+    datatypes: frozenset[int] = frozenset()
+    fixed_rows: int | None = None
+
+
+def read_hints(path: Path) -> GraphHints:
+    """Read them from an ONNX file, without its external data. Raises Misused."""
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except OSError as error:
+        raise Misused(f"{path} cannot be read: {error.strerror or error}") from error
+    except Exception as error:  # protobuf's own
+        raise Misused(f"{path} is not an ONNX model, or is truncated: {error}") from error
+    nodes = list(_nodes(model.graph))
+    nodes += [node for function in model.functions for node in function.node]
+    datatypes = {one.data_type for one in model.graph.initializer}
+    casts = {one.i for node in nodes if node.op_type == "Cast" for one in node.attribute}
+    return GraphHints(
+        _input_hints(model.graph),
+        frozenset(node.op_type for node in nodes),
+        frozenset(datatypes | casts),
+        _fixed_rows(model.graph),
+    )
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    waiting = [graph]
+    while waiting:
+        for node in waiting.pop().node:
+            yield node
+            for attribute in node.attribute:
+                waiting += [attribute.g] if attribute.HasField("g") else []
+                waiting += attribute.graphs
+
+
+def _required(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    defaults = {one.name for one in graph.initializer}
+    return [one for one in graph.input if one.name not in defaults]
+
+
+def _fixed_rows(graph: onnx.GraphProto) -> int | None:
+    lengths: set[int] = set()
+    for one in _required(graph):
+        dimensions = one.type.tensor_type.shape.dim
+        lengths.add(dimensions[0].dim_value if dimensions else 0)  # 0: open
+    return lengths.pop() if len(lengths) == 1 and 0 not in lengths else None
+
+
+def _input_hints(graph: onnx.GraphProto) -> dict[str, InputHint]:
+    users: dict[str, list[onnx.NodeProto]] = defaultdict(list)
+    for node in graph.node:
+        for name in node.input:
+            users[name].append(node)
+    tables = {one.name: list(one.dims) for one in graph.initializer}
+    return {one.name: _hint(one.name, users, tables) for one in _required(graph)}
+
+
+def _hint(
+    name: str, users: dict[str, list[onnx.NodeProto]], tables: dict[str, list[int]]
+) -> InputHint:
+    below: list[int] = []
+    words: dict[str, None] = {}
+    seen, waiting = {name}, deque([name])
+    while waiting and len(seen) < MOST_NODES:
+        value = waiting.popleft()
+        for node in users[value]:
+            if node.op_type == "Gather" and node.input[1] == value:
+                axis = next((one.i for one in node.attribute if one.name == "axis"), 0)
+                table = tables.get(node.input[0], [])
+                below += [table[axis]] if -len(table) <= axis < len(table) else []
+                continue
+            for one in node.attribute:
+                if one.name in {"keys_strings", "cats_strings", "pool_strings"}:
+                    words |= dict.fromkeys(
+                        text.decode(errors="replace") for text in one.strings[:MOST_WORDS]
+                    )
+            if node.op_type in PASSED_ON and len(words) < MOST_WORDS:
+                waiting += [one for one in node.output if one not in seen]
+                seen.update(node.output)
+    return InputHint(min(below, default=None), tuple(words)[:MOST_WORDS])

@@ -1,0 +1,149 @@
+"""`cohort verify`, as people and machines see it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sklearn.datasets import load_iris
+
+from app.cli import cli
+from tests import onnx_models
+from tests.prepare.verifying.broken_models import BROKEN, SOURCES
+
+ROOT = Path(__file__).parents[3]
+
+TRAINING = """
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+def model():
+    return make_pipeline(StandardScaler(), LogisticRegression()).fit(*load_iris(return_X_y=True))
+
+def export(path, model):
+    from skl2onnx import to_onnx
+    from skl2onnx.common.data_types import FloatTensorType
+    made = to_onnx(model, initial_types=[("input", FloatTensorType([None, 4]))],
+                   options={"zipmap": False})
+    open(path, "wb").write(made.SerializeToString())
+
+if __name__ == "__main__":
+    export("model.onnx", model())
+    export("unscaled.onnx", model()[-1])
+"""
+
+
+def verify(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, ROOT / "cohort.py", "verify", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pipeline of scikit-learn, its conversion, and one without its scaler."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "training.py").write_text(TRAINING)
+    subprocess.run([sys.executable, "-W", "ignore", "training.py"], cwd=folder, check=True)
+    features, labels = load_iris(return_X_y=True)
+    np.savez(folder / "test.npz", input=features.astype(np.float32))
+    np.save(folder / "test.npy", labels)
+    return folder
+
+
+def test_conversion_agrees_and_is_drawn(trained: Path) -> None:
+    """Exit 0, the accuracy of both with an interval, and a picture."""
+    ended = verify(
+        trained,
+        *("training:model", "model.onnx", "--inputs", "test.npz", "--labels", "test.npy"),
+        *("--plot", "plot.png", "--json"),
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert (found["good"], found["rows_off"], found["problems"]) == (True, 0, [])
+    accuracy = found["accuracy"]
+    assert accuracy["rows"] == 150
+    assert accuracy["source"] == accuracy["model"] > 0.9
+    assert accuracy["model_interval"][0] < accuracy["model"] < accuracy["model_interval"][1]
+    assert (trained / "plot.png").read_bytes()[:4] == b"\x89PNG"
+    assert not list(trained.glob("*.worst.npz"))
+
+
+def test_difference_is_reproduced_by_the_command_printed(trained: Path) -> None:
+    """Exit 1, advice, and a file whose one row shows it again."""
+    ended = verify(trained, "training:model", "unscaled.onnx")
+    assert ended.returncode == 1, ended.stderr
+    assert "preprocessing" in ended.stdout
+    command = "cohort verify training:model unscaled.onnx --inputs unscaled.worst.npz"
+    assert command in ended.stdout
+    again = verify(trained, *command.split()[2:], "--json")
+    assert again.returncode == 1
+    found = json.loads(again.stdout)
+    assert (found["rows"], found["rows_off"]) == (1, 1)
+    assert found["reproduce"] == command
+
+
+def test_accuracy_that_is_lost_is_told(trained: Path) -> None:
+    """With labels, how many rows only one of the two has right."""
+    ended = verify(
+        trained,
+        *("training:model", "unscaled.onnx", "--inputs", "test.npz", "--labels", "test.npy"),
+        *("--worst", "mine.npz", "--json"),
+    )
+    assert ended.returncode == 1
+    found = json.loads(ended.stdout)
+    assert found["accuracy"]["only_source_right"] > 20
+    assert any("right less often" in one for one in found["problems"])
+    assert (trained / "mine.npz").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("source.onnx", "nowhere.onnx"), "nowhere.onnx"),
+        (("nowhere.onnx", "source.onnx"), "nowhere.onnx"),
+        (("source.onnx", "junk.onnx"), "junk.onnx is not an ONNX model"),
+        (("source.onnx", "source.onnx", "--inputs", "cut.npz"), "is no .npz file"),
+        (("source.onnx", "source.onnx", "--inputs", "named.npz"), "input 'z' not found"),
+        (("source.onnx", "source.onnx", "--labels", "cut.npz"), "--inputs"),
+        (("source.onnx", "pair.onnx"), "takes 1 inputs, the model 2"),
+    ],
+)
+def test_wrong_use_is_told(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit 2 with a sentence, and nothing written."""
+    monkeypatch.chdir(tmp_path)
+    onnx_models.save(SOURCES["scores"], tmp_path / "source.onnx")
+    onnx_models.save(SOURCES["pair"], tmp_path / "pair.onnx")
+    (tmp_path / "junk.onnx").write_bytes(b"\x08\x0a" + b"\xff" * 40)
+    np.savez(tmp_path / "named.npz", z=np.zeros((2, 4), np.float32))
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "named.npz").read_bytes()[:100])
+    before = sorted(tmp_path.iterdir())
+    ended = CliRunner().invoke(cli, ["verify", *arguments, "--json"])
+    assert ended.exit_code == 2, ended.output
+    assert said in json.loads(ended.stdout)["error"]
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_tolerance_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is far off by default passes where more is allowed, and the output says so."""
+    onnx_models.save(SOURCES["probabilities"], tmp_path / "a.onnx")
+    onnx_models.save(BROKEN["weights of another epoch"][1], tmp_path / "b.onnx")
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(cli, ["verify", "a.onnx", "b.onnx"]).exit_code == 1
+    ended = CliRunner().invoke(cli, ["verify", "a.onnx", "b.onnx", "--tolerance", "2"])
+    assert ended.exit_code == 0, ended.output
+    assert "FP32: 2 of the row's largest value" in ended.output
