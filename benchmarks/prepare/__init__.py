@@ -1,0 +1,1 @@
+"""What preparing models is worth: the tables of docs/guide/prepare.md."""
