@@ -56,7 +56,7 @@ NAVIGATION = {
     "Guides": [
         *("guide/install", "guide/calling", "guide/inputs"),
         *("Rollouts <guide/rollout>", "Deploy <deploy>", "guide/remote", "guide/load-balancer"),
-        *("guide/monitoring", "runbook", "Keys, TLS and limits <guide/security>"),
+        *("guide/prepare", "guide/monitoring", "runbook", "Keys, TLS and limits <guide/security>"),
     ],
     "Migration": ["migration/README", "migration/*"],
     "Reference": [

@@ -10,6 +10,7 @@ from app.cli.key_command import key
 from app.cli.prepare_commands.convert_command import convert
 from app.cli.prepare_commands.inspect_command import inspect_model
 from app.cli.prepare_commands.optimize_command import optimize_command
+from app.cli.prepare_commands.prepare_command import prepare
 from app.cli.prepare_commands.publish_command import publish
 from app.cli.prepare_commands.quantize_command import quantize
 from app.cli.prepare_commands.verify_command import verify
@@ -73,3 +74,4 @@ cli.add_command(optimize_command)
 cli.add_command(quantize)
 cli.add_command(publish)
 cli.add_command(verify)
+cli.add_command(prepare)

@@ -14,6 +14,7 @@ from tests.reference.schemas import (
     EXAMPLES,
     KEYS,
     NULL,
+    RECIPE,
     ROLLOUTS,
     OperatorFile,
     Schema,
@@ -71,7 +72,7 @@ HEAD = """| {name} | type | default | unit | range | meaning | example |
 def page() -> str:
     """The whole page."""
     parts = {"table settings": _table("setting", setting_rows())}
-    for file in (CONFIG, ROLLOUTS, KEYS):
+    for file in (CONFIG, ROLLOUTS, KEYS, RECIPE):
         parts[f"example {file.name}"] = file.example.rstrip()
         parts[f"table {file.name}"] = _table("key", file_rows(file))
     text = Path(__file__).with_name("configuration.md").read_text(encoding="utf-8")

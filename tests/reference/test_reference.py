@@ -23,11 +23,13 @@ from app.repository import (
 from app.settings import read_settings
 from tests.e2e.processes import ROOT
 from tests.reference.page import file_rows, flow, setting_examples, setting_rows
-from tests.reference.schemas import CONFIG, KEYS, ROLLOUTS, OperatorFile, Schema, schema_of
+from tests.reference.schemas import CONFIG, KEYS, RECIPE, ROLLOUTS, OperatorFile, Schema, schema_of
 from tests.reference.template import template
 from tests.reference.written import written
 
-FILES = pytest.mark.parametrize("file", [CONFIG, ROLLOUTS, KEYS], ids=lambda file: file.name)
+FILES = pytest.mark.parametrize(
+    "file", [CONFIG, ROLLOUTS, KEYS, RECIPE], ids=lambda file: file.name
+)
 WITH_SCHEMA = pytest.mark.parametrize("file", [CONFIG, ROLLOUTS], ids=lambda file: file.name)
 
 

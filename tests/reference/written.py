@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.e2e.processes import ROOT
 from tests.reference.page import page
-from tests.reference.schemas import CONFIG, ROLLOUTS, schema_of
+from tests.reference.schemas import CONFIG, RECIPE, ROLLOUTS, schema_of
 from tests.reference.template import template
 
 SCHEMAS = ROOT / "app" / "schemas"
@@ -24,6 +24,6 @@ def written() -> dict[Path, str]:
                 schema_of(file), indent=2, ensure_ascii=False
             )
             + "\n"
-            for file in (CONFIG, ROLLOUTS)
+            for file in (CONFIG, ROLLOUTS, RECIPE)
         },
     }

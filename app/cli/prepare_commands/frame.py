@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import signal
 import sys
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, cast
 
 import rich_click as click
 from rich.console import Console, RenderableType
@@ -95,6 +96,23 @@ def reporting(function: Callable[Given, Report]) -> Callable[..., None]:
         context.exit(code)
 
     return command
+
+
+def report_of(command: click.Command, arguments: Sequence[str]) -> Report:
+    """What a command finds, for another one that is made of several.
+
+    Raises what its function raises, and Misused for arguments that it does not take.
+    """
+    from app.prepare.failures import Misused
+
+    try:
+        context = command.make_context(command.name, list(arguments), click.get_current_context())
+    except click.UsageError as error:
+        raise Misused(error.format_message()) from error
+    given = {name: value for name, value in context.params.items() if name != "as_json"}
+    function = cast(Callable[..., Report], inspect.unwrap(cast(Any, command.callback)))
+    with context:
+        return function(**given)
 
 
 @contextmanager

@@ -1,0 +1,244 @@
+"""`recipe.yaml`: the whole way of one model to the server, in a file.
+
+A section is a step, and its keys are the options of the command of that name. Paths are relative to
+the recipe's folder, and modules are found there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ConfigDict, with_config
+
+from app.prepare.failures import Misused
+from app.prepare.frameworks import FRAMEWORKS
+from app.repository import ConfigProblems, Problem, Range, parse_yaml, read_text, validate_tree
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertSection:
+    """`convert:`, the options of `cohort convert`.
+
+    example: A .npz with inputs by name, to convert and compare with; default None: made up.
+    opset: The version of ONNX's operators; default None: what the framework's exporter does best.
+    verify: Whether to run both models on the same rows before the new one is written; default True.
+    """
+
+    example: str | None = None
+    opset: int | None = None
+    verify: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class VerifySection:
+    """`verify:`, the options of `cohort verify`.
+
+    inputs: A .npz with inputs by name; default None: made up of the model's description.
+    labels: A .npy with the right answer for each row of the inputs, for accuracy; default None.
+    tolerance: How far numbers may be off, as a share of the largest in their row; default None: by
+        the datatype.
+    """
+
+    inputs: str | None = None
+    labels: str | None = None
+    tolerance: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeSection:
+    """`optimize:`, the options of `cohort optimize`.
+
+    steps: What to do, in this order, whether it pays here or not: slim, fuse, fp16, bf16,
+        ort-basic, ort-extended, ort-all; default None: what is not slower on this machine.
+    opset: The version of ONNX's operators to convert to first; default None: as it is.
+    inputs: A .npz with inputs by name, to verify and time with; default None: made up.
+    """
+
+    steps: tuple[str, ...] | None = None
+    opset: int | None = None
+    inputs: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizeSection:
+    """`quantize:`, the options of `cohort quantize`.
+
+    recipe: dynamic, static, fp16 or int4, of which the model is made unless it loses too much; auto
+        takes the best of those that are worth it, or leaves the model as it is; default "auto".
+    calibration: Rows for static: a .npz, a .jsonl of recorded requests, or a folder of those;
+        default None.
+    inputs: Rows to compare outputs on; default None: those of the calibration.
+    labels: A .npy with the right answer for each row of the inputs; default None.
+    allowed_drop: Of accuracy; without labels, the share of rows that may be decided otherwise;
+        default 0.01.
+    methods: Of calibration, of which the one with the closest outputs is taken: minmax, entropy,
+        percentile; default none: all three.
+    weight_bits: 7 where an x86 processor without VNNI will serve, else 8; default None: as this
+        machine's needs.
+    """
+
+    recipe: Literal["auto", "dynamic", "static", "fp16", "int4"] = "auto"
+    calibration: str | None = None
+    inputs: str | None = None
+    labels: str | None = None
+    allowed_drop: float = 0.01
+    methods: tuple[Literal["minmax", "entropy", "percentile"], ...] = ()
+    weight_bits: Literal[7, 8] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishSection:
+    """`publish:`, the options of `cohort publish`.
+
+    name: The model's name.
+    to: The models folder, or the address of a remote one.
+    examples: A .npz with inputs by name, and outputs as output:NAME where they are known, of which
+        the manifest gets examples; default None: made up.
+    labels: A .npy with the right answer for each row of the examples; default None.
+    sign: The file of a private key to sign the version with; default None: it is not signed.
+    """
+
+    name: str
+    to: str
+    examples: str | None = None
+    labels: str | None = None
+    sign: str | None = None
+
+
+@with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The whole file. The steps are done in the order below; a section without keys is `{}`.
+
+    source: A framework's model: a file, a folder or module:callable.
+    framework: The source's framework; default None: found by the source.
+    trust_pickle: Whether to read a source that is a pickle, which runs what is in it; default
+        False.
+    python: The Python of the source's own environment; default None: found, or made by uv.
+    packages: What the source needs besides, as pip writes it; default none.
+    work: The folder to keep the model of each step in; default None: only what is published is
+        kept.
+    convert: Make an ONNX model of the source; done with its defaults where it is left out.
+    verify: Compare the ONNX model with the source.
+    optimize: Make the model smaller and faster by steps that are verified and measured.
+    quantize: Make the model smaller by other datatypes.
+    publish: Write a version of it into a models folder.
+    """
+
+    source: str
+    framework: str | None = None
+    trust_pickle: bool = False
+    python: str | None = None
+    packages: tuple[str, ...] = ()
+    work: str | None = None
+    convert: ConvertSection = field(default_factory=ConvertSection)
+    verify: VerifySection | None = None
+    optimize: OptimizeSection | None = None
+    quantize: QuantizeSection | None = None
+    publish: PublishSection | None = None
+
+    @property
+    def steps(self) -> Iterator[tuple[str, Section]]:
+        """The sections that are there, in the order in which they are done."""
+        for name in SECTIONS:
+            section = getattr(self, name)
+            if section is not None:
+                yield name, section
+
+    def inputs(self) -> Iterator[str]:
+        """The files that the recipe reads; the source is none where it is module:callable."""
+        yield self.source
+        for _, section in self.steps:
+            for key in FILES_READ:
+                value = getattr(section, key, None)
+                if value is not None:
+                    yield value
+
+
+Section = ConvertSection | VerifySection | OptimizeSection | QuantizeSection | PublishSection
+
+SECTIONS: Mapping[str, type[Section]] = {
+    "convert": ConvertSection,
+    "verify": VerifySection,
+    "optimize": OptimizeSection,
+    "quantize": QuantizeSection,
+    "publish": PublishSection,
+}
+"""In the order in which they are done."""
+
+FILES_READ = ("example", "inputs", "labels", "calibration", "examples")
+
+RECIPE_RANGES: Mapping[str, Range] = {
+    "convert.opset": Range(7, 26),
+    "verify.tolerance": Range(0, 10),
+    "optimize.opset": Range(7, 26),
+    "quantize.allowed_drop": Range(0, 1),
+}
+
+OPTIONS = {"framework": "--from", "packages": "--with", "methods": "--method"}
+"""Where an option has another name than its key, since Python has taken it."""
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read a recipe. Raises Misused with everything that is wrong in it."""
+    try:
+        text = read_text(path, str(path))
+        if text is None:
+            raise Misused(f"{path} not found")
+        recipe = validate_tree(parse_yaml(text, str(path)), Recipe, str(path), RECIPE_RANGES)
+        _check(recipe, str(path))
+    except ConfigProblems as error:
+        raise Misused(str(error), {"problems": [str(one) for one in error.problems]}) from error
+    return recipe
+
+
+def _check(recipe: Recipe, file: str) -> None:
+    if recipe.framework is not None and recipe.framework not in FRAMEWORKS:
+        names = ", ".join(FRAMEWORKS)
+        sentence = f"must be one of {names}, got {recipe.framework!r}"
+        raise ConfigProblems([Problem(file, "framework", sentence)])
+    if recipe.publish is None and recipe.work is None:
+        sentence = "nothing would be kept: add publish, or a folder for the models as work"
+        raise ConfigProblems([Problem(file, "", sentence)])
+
+
+def source_arguments(recipe: Recipe) -> list[str]:
+    """What every command takes that reads the source."""
+    keys = ("framework", "trust_pickle", "python", "packages")
+    return [part for key in keys for part in _option(key, getattr(recipe, key))]
+
+
+def publish_arguments(recipe: Recipe) -> list[str]:
+    """Have the manifest say how far the model is from its source, where that runs by itself."""
+    if recipe.python is not None or recipe.packages:
+        return []
+    plain = [
+        part for key in ("framework", "trust_pickle") for part in _option(key, getattr(recipe, key))
+    ]
+    return ["--source", recipe.source, *plain]
+
+
+def arguments_of(section: Section) -> list[str]:
+    """The options of a section as its command takes them."""
+    return [
+        part for one in fields(section) for part in _option(one.name, getattr(section, one.name))
+    ]
+
+
+def _option(key: str, value: object) -> Sequence[str]:
+    name = OPTIONS.get(key, f"--{key.replace('_', '-')}")
+    match value:
+        case None | ():
+            return ()
+        case True:
+            return (name,)
+        case False:
+            return (f"--no-{key}",) if key == "verify" else ()
+        case tuple() if key == "steps":
+            return (name, ",".join(map(str, value)))
+        case tuple():
+            return [part for one in value for part in (name, str(one))]
+    return (name, str(value))
