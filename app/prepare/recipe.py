@@ -110,7 +110,7 @@ class PublishSection:
 
 @with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class ModelRecipe:
     """The whole file. The steps are done in the order below; a section without keys is `{}`.
 
     source: A framework's model: a file, a folder or module:callable.
@@ -141,7 +141,7 @@ class Recipe:
     publish: PublishSection | None = None
 
     @property
-    def steps(self) -> Iterator[tuple[str, Section]]:
+    def steps(self) -> Iterator[tuple[str, StepSection]]:
         """The sections that are there, in the order in which they are done."""
         for name in SECTIONS:
             section = getattr(self, name)
@@ -158,9 +158,9 @@ class Recipe:
                     yield value
 
 
-Section = ConvertSection | VerifySection | OptimizeSection | QuantizeSection | PublishSection
+StepSection = ConvertSection | VerifySection | OptimizeSection | QuantizeSection | PublishSection
 
-SECTIONS: Mapping[str, type[Section]] = {
+SECTIONS: Mapping[str, type[StepSection]] = {
     "convert": ConvertSection,
     "verify": VerifySection,
     "optimize": OptimizeSection,
@@ -182,20 +182,20 @@ OPTIONS = {"framework": "--from", "packages": "--with", "methods": "--method"}
 """Where an option has another name than its key, since Python has taken it."""
 
 
-def read_recipe(path: Path) -> Recipe:
+def read_recipe(path: Path) -> ModelRecipe:
     """Read a recipe. Raises Misused with everything that is wrong in it."""
     try:
         text = read_text(path, str(path))
         if text is None:
             raise Misused(f"{path} not found")
-        recipe = validate_tree(parse_yaml(text, str(path)), Recipe, str(path), RECIPE_RANGES)
+        recipe = validate_tree(parse_yaml(text, str(path)), ModelRecipe, str(path), RECIPE_RANGES)
         _check(recipe, str(path))
     except ConfigProblems as error:
         raise Misused(str(error), {"problems": [str(one) for one in error.problems]}) from error
     return recipe
 
 
-def _check(recipe: Recipe, file: str) -> None:
+def _check(recipe: ModelRecipe, file: str) -> None:
     if recipe.framework is not None and recipe.framework not in FRAMEWORKS:
         names = ", ".join(FRAMEWORKS)
         sentence = f"must be one of {names}, got {recipe.framework!r}"
@@ -205,13 +205,13 @@ def _check(recipe: Recipe, file: str) -> None:
         raise ConfigProblems([Problem(file, "", sentence)])
 
 
-def source_arguments(recipe: Recipe) -> list[str]:
+def source_arguments(recipe: ModelRecipe) -> list[str]:
     """What every command takes that reads the source."""
     keys = ("framework", "trust_pickle", "python", "packages")
     return [part for key in keys for part in _option(key, getattr(recipe, key))]
 
 
-def publish_arguments(recipe: Recipe) -> list[str]:
+def publish_arguments(recipe: ModelRecipe) -> list[str]:
     """Have the manifest say how far the model is from its source, where that runs by itself."""
     if recipe.python is not None or recipe.packages:
         return []
@@ -221,7 +221,7 @@ def publish_arguments(recipe: Recipe) -> list[str]:
     return ["--source", recipe.source, *plain]
 
 
-def arguments_of(section: Section) -> list[str]:
+def arguments_of(section: StepSection) -> list[str]:
     """The options of a section as its command takes them."""
     return [
         part for one in fields(section) for part in _option(one.name, getattr(section, one.name))

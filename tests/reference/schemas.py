@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter
 
 from app.callers.keys import KEY_RANGES, ApiKey
-from app.prepare.recipe import RECIPE_RANGES, Recipe
+from app.prepare.recipe import RECIPE_RANGES, ModelRecipe
 from app.repository import ModelConfig, Range, parse_yaml
 from app.repository.model_config import RANGES
 from app.rollouts.config import ROLLOUT_RANGES, Written
@@ -43,7 +43,7 @@ class OperatorFile(NamedTuple):
 
 CONFIG = OperatorFile("config.yaml", "Cohort: config.yaml of a model", ModelConfig, RANGES)
 ROLLOUTS = OperatorFile("rollouts.yaml", "Cohort: rollouts.yaml", Written, ROLLOUT_RANGES)
-RECIPE = OperatorFile("recipe.yaml", "Cohort: a recipe for a model", Recipe, RECIPE_RANGES)
+RECIPE = OperatorFile("recipe.yaml", "Cohort: a recipe for a model", ModelRecipe, RECIPE_RANGES)
 KEYS = OperatorFile("keys.yaml", "Cohort: API keys", list[ApiKey], KEY_RANGES)
 
 

@@ -15,7 +15,7 @@ from app.cli.prepare_commands.frame import PrepareCommand, Report, report_of, re
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from app.prepare.recipe import Recipe, Section
+    from app.prepare.recipe import ModelRecipe, StepSection
 
 
 @click.command("prepare", cls=PrepareCommand)
@@ -40,7 +40,7 @@ def prepare(recipe: Path) -> Report:
 
 
 @contextmanager
-def _work_folder(recipe: Recipe) -> Iterator[Path]:
+def _work_folder(recipe: ModelRecipe) -> Iterator[Path]:
     """Where the steps leave their models: what the recipe says, or a folder that is gone after."""
     from app.prepare.onnx_files import temporary_folder
 
@@ -57,7 +57,7 @@ def _work_folder(recipe: Recipe) -> Iterator[Path]:
 class _Chain:
     """The steps of a recipe, one after the other, each on the model of the one before."""
 
-    recipe: Recipe
+    recipe: ModelRecipe
     folder: Path
     model: Path = field(init=False)
     done: list[dict[str, object]] = field(default_factory=list)
@@ -83,7 +83,7 @@ class _Chain:
         findings = {"inputs": inputs, "steps": self.done, "sha256": self._digest()}
         return Report(True, findings, self.shown)
 
-    def _step(self, name: str, section: Section) -> bool:
+    def _step(self, name: str, section: StepSection) -> bool:
         """Do one step, and say whether the chain goes on."""
         from app.prepare.recipe import arguments_of, publish_arguments, source_arguments
 
@@ -124,7 +124,7 @@ def _command(name: str) -> click.Command:
     return group.commands[name]
 
 
-def _digests(recipe: Recipe) -> Mapping[str, str]:
+def _digests(recipe: ModelRecipe) -> Mapping[str, str]:
     """The SHA-256 of each file that the recipe reads, by its path."""
     from app.session import Digests
 
