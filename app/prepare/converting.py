@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from app.comparing import Pair, Tolerance, compare, explain
 from app.errors import CohortError
@@ -76,6 +78,7 @@ def convert_source(
     example: tuple[Path, Cases] | None = None,
     opset: int | None = None,
     verify: bool = True,
+    dynamic: Mapping[str, Mapping[str, str]] | None = None,
     say: Say = lambda _: None,
 ) -> Converted:
     """Write `source` as ONNX to `out`, over what is there.
@@ -84,6 +87,8 @@ def convert_source(
         model's. Default None: made up.
     opset: The version of ONNX's operators; default None: as the framework's exporter likes it.
     verify: Whether to run both and compare; default yes.
+    dynamic: Open dimensions of a PyTorch module's inputs besides the rows: labels by input and
+        axis; default None: there are none.
     say: Told what is done now.
 
     Raises Misused and Rejected, and OSError where it cannot be written.
@@ -93,7 +98,12 @@ def convert_source(
         folder = Path(name)
         made = folder / "model.onnx"
         say(f"Converting with {source.framework.title}")
-        export = source.export(made, opset=opset, example=example[1].inputs if example else None)
+        export = source.export(
+            made,
+            opset=opset,
+            example=example[1].inputs if example else None,
+            options={"dynamic": _dynamic(source, dynamic)} if dynamic else None,
+        )
         if not made.is_file():
             raise Rejected(f"{source.framework.title} wrote no model")
         say("Checking the model")
@@ -128,6 +138,17 @@ def convert_source(
         size=model_size(out),
         sha256=model_digest(out),
     )
+
+
+def _dynamic(
+    source: SourceModel, dynamic: Mapping[str, Mapping[str, str]]
+) -> Mapping[str, Mapping[str, str]]:
+    if source.framework.name != "pytorch" or source.reference.text.endswith(".pt2"):
+        raise Misused(
+            "--dynamic is for PyTorch's modules: other models, and programs of torch.export, say "
+            "themselves which dimensions are open"
+        )
+    return dynamic
 
 
 def _check_writable(out: Path) -> None:
@@ -171,7 +192,10 @@ def _cases(
     """The inputs to compare on: given, as the framework's side knows them, or made up."""
     if example is not None:
         path, cases = example
-        return [fit_cases(cases, session.inputs, path).inputs]
+        fitted = fit_cases(cases, session.inputs, path)
+        batched = all(spec.rows_vary for spec in session.inputs)
+        parts = [fitted.part(0, 1)] if batched and fitted.rows > 1 else []  # rows may be frozen
+        return [one.inputs for one in (fitted, *parts)]
     if export.sample:
         return [fit_cases(Cases(export.sample), session.inputs, Path("the sample")).inputs]
     trial = find_trial(session.run, session.inputs)
@@ -182,7 +206,13 @@ def _cases(
         )
     batched = all(spec.rows_vary for spec in session.inputs)
     rows = ROWS_TRIED if batched else (1,)
-    return [synthetic_inputs(session.inputs, count, trial.length) for count in rows]
+    made = [synthetic_inputs(session.inputs, count, trial.length) for count in rows]
+    return [*made, *map(_negated, made)]
+
+
+def _negated(inputs: Arrays) -> Arrays:
+    """The same with other signs: a branch that was frozen when the model was traced shows."""
+    return {n: np.negative(a) if a.dtype.kind == "f" else a for n, a in inputs.items()}
 
 
 def _compare(

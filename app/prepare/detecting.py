@@ -24,6 +24,7 @@ def open_source(
     *,
     framework: str | None = None,
     trust_pickle: bool = False,
+    weights: str | None = None,
     python: str | None = None,
     packages: Sequence[str] = (),
     say: Say = lambda _: None,
@@ -32,6 +33,8 @@ def open_source(
 
     framework: Its framework, as `--from` has it; default None: found out.
     trust_pickle: Whether a pickle may be read, which runs what is in it; default no.
+    weights: A file of weights for the module that `module:callable` makes; default None: it has
+        its own.
     python: The user's own interpreter; default None: this one, or one that uv makes.
     packages: What the model needs besides, as pip writes it; default nothing.
     say: Told what is done now.
@@ -40,7 +43,9 @@ def open_source(
     cannot be loaded.
     """
     path = Path(text)
-    reference = Reference(text, trust_pickle)
+    reference = Reference(text, trust_pickle, str(Path(weights).absolute()) if weights else "")
+    if weights and not is_callable_reference(text):
+        raise Misused("--weights goes with module:callable, which makes the module they are for")
     if not path.exists():
         if not is_callable_reference(text):
             raise Misused(

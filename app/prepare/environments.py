@@ -78,7 +78,13 @@ def _missing(python: str, modules: tuple[str, ...]) -> frozenset[str]:
     return frozenset(asked.stdout.split())
 
 
-_MODULES = {"scikit-learn": "sklearn", "xgboost-cpu": "xgboost", "tensorflow-cpu": "tensorflow"}
+_MODULES = {
+    "scikit-learn": "sklearn",
+    "xgboost-cpu": "xgboost",
+    "tensorflow-cpu": "tensorflow",
+    "paddlepaddle": "paddle",
+    "optimum-onnx": "optimum",
+}
 
 
 def _module_of(requirement: str) -> str:
@@ -87,8 +93,19 @@ def _module_of(requirement: str) -> str:
 
 
 def _uv_run(python: str, requirements: Sequence[str]) -> tuple[str, ...]:
+    run: tuple[str, ...] = ("run", "--no-project")
+    torch = any(_module_of(one) == "torch" for one in requirements)
+    if torch and not any(map(os.environ.get, _OWN_INDEXES)):
+        run = ("tool", "run", "--torch-backend", "cpu")  # others take gigabytes, which nobody needs
     wanted = [part for one in requirements for part in ("--with", one)]
-    return (find_uv(), "run", "--quiet", "--no-project", "--python", python, *wanted, "python")
+    return (find_uv(), *run, "--quiet", "--python", python, *wanted, "python")
+
+
+_OWN_INDEXES = (
+    *("UV_TORCH_BACKEND", "UV_INDEX", "UV_DEFAULT_INDEX"),
+    *("UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"),
+)
+"""Variables by which people say where their packages come from."""
 
 
 def find_uv() -> str:

@@ -17,6 +17,7 @@ from onnx.helper import set_model_props
 from app.comparing import ROUNDING, Pair, explain
 from app.errors import CohortError, LoadFailed, quoted
 from app.prepare.failures import Rejected
+from app.prepare.frameworks.onnx_values import ROWS
 from app.prepare.onnx_files import read_onnx, write_onnx_to
 from app.profiling import find_trial, synthetic_inputs
 from app.session import Session, open_session
@@ -29,9 +30,6 @@ MAX_OPSET, MAX_IR_VERSION = 26, 13
 
 DEFAULT_OPSET = 21
 """Of a model that has no operator of ONNX's own, classic ones alone."""
-
-ROWS = "rows"
-"""How the first dimension is called where it was fixed and need not be."""
 
 
 def replace_class_maps(path: Path) -> Mapping[str, Classes]:

@@ -15,10 +15,8 @@ from onnx.external_data_helper import convert_model_to_external_data, load_exter
 
 from app.errors import LoadFailed
 from app.prepare.failures import Misused
+from app.prepare.frameworks.onnx_values import MAX_INLINE_BYTES
 from app.session import ANY_MODEL, Opener
-
-MAX_INLINE_BYTES = 3 << 29
-"""Larger weights go into a file beside the model: a protobuf holds 2 GiB, and grows a little."""
 
 
 def read_onnx(path: Path) -> onnx.ModelProto:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +40,12 @@ if TYPE_CHECKING:
 )
 @source_options
 @click.option(
+    "--dynamic",
+    multiple=True,
+    metavar="INPUT:AXIS=NAME",
+    help="Another open dimension of a PyTorch module's input, besides the rows: ids:1=length.",
+)
+@click.option(
     "--verify/--no-verify",
     default=True,
     show_default=True,
@@ -54,6 +62,8 @@ def convert(
     python: str | None,
     packages: tuple[str, ...],
     verify: bool,
+    dynamic: tuple[str, ...],
+    weights: str | None,
 ) -> Report:
     """Convert SOURCE, a model of a framework, to ONNX, and see that it gives the same.
 
@@ -86,6 +96,7 @@ def convert(
                 on_disk,
                 framework=known,
                 trust_pickle=trust_pickle,
+                weights=weights,
                 python=python,
                 packages=packages,
                 say=say,
@@ -96,9 +107,25 @@ def convert(
                 example=(example, cases) if example and cases else None,
                 opset=opset,
                 verify=verify,
+                dynamic=_open_axes(dynamic),
                 say=say,
             )
     return Report(True, _findings(out, opened.framework.name, made), _lines(out, made))
+
+
+_OPEN_AXIS = re.compile(r"(?P<input>.+):(?P<axis>[0-9]{1,2})(=(?P<label>[A-Za-z_][A-Za-z0-9_]*))?")
+
+
+def _open_axes(texts: Sequence[str]) -> dict[str, dict[str, str]]:
+    """The labels of open dimensions by input and axis, as `--dynamic ids:1=length` says them."""
+    found: dict[str, dict[str, str]] = {}
+    for text in texts:
+        match = _OPEN_AXIS.fullmatch(text)
+        if match is None:
+            raise click.UsageError(f"--dynamic {text}: must be INPUT:AXIS=NAME, as in ids:1=length")
+        label = match["label"] or f"{match['input']}_{match['axis']}"
+        found.setdefault(match["input"], {})[match["axis"]] = label
+    return found
 
 
 def _findings(out: Path, framework: str, made: Converted) -> dict[str, object]:

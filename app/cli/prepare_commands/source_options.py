@@ -11,7 +11,7 @@ from app.prepare.frameworks import FRAMEWORKS
 
 
 def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --from, --trust-pickle, --python and --with: as `detecting.open_source` takes them."""
+    """Add --from, --trust-pickle, --weights, --python and --with, for `detecting.open_source`."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
@@ -28,6 +28,12 @@ _OPTIONS = (
         "--trust-pickle",
         is_flag=True,
         help="Read SOURCE though it is a pickle, which runs what is in it.",
+    ),
+    click.option(
+        "--weights",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE.safetensors",
+        help="Weights for the PyTorch module that module:callable makes.",
     ),
     click.option(
         "--python",

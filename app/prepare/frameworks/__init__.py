@@ -40,6 +40,7 @@ class Framework:
 
 
 ONNX = ("onnx==1.21.*", "protobuf<7")
+TENSORFLOW = ("tensorflow-cpu==2.21.*", "tf2onnx==1.17.*", *ONNX)
 SKLEARN = ("scikit-learn>=1.6,<1.10", "skl2onnx==1.20.*", "pandas>=2.3,<4", *ONNX)
 
 FRAMEWORKS: Mapping[str, Framework] = {
@@ -81,6 +82,51 @@ FRAMEWORKS: Mapping[str, Framework] = {
             packages=("catboost",),
             suffixes=(".cbm",),
         ),
+        Framework(
+            "pytorch",
+            "PyTorch",
+            "torch_models:TorchModels",
+            ("torch", "onnxscript", "safetensors", "onnx"),
+            ("torch==2.13.*", "onnxscript==0.7.*", "safetensors", "numpy", *ONNX),
+            packages=("torch",),
+            suffixes=(".pt2", ".pt", ".pth", ".safetensors"),
+        ),
+        Framework(
+            "keras",
+            "Keras",
+            "tensorflow_models:KerasModels",
+            ("keras", "tensorflow", "tf2onnx", "onnx"),
+            TENSORFLOW,
+            packages=("keras",),
+            suffixes=(".keras",),
+        ),
+        Framework(
+            "tensorflow",
+            "TensorFlow",
+            "tensorflow_models:TensorflowModels",
+            ("tensorflow", "tf2onnx", "onnx"),
+            TENSORFLOW,
+            packages=("tensorflow",),
+            folder_files=("saved_model.pb",),
+        ),
+        Framework(
+            "paddle",
+            "PaddlePaddle",
+            "paddle_models:PaddleModels",
+            ("paddle", "paddle2onnx", "onnx"),
+            ("paddlepaddle==3.3.*", "paddle2onnx==2.1.*", "onnx==1.17.*", "setuptools"),
+            packages=("paddle",),
+            suffixes=(".pdmodel",),
+        ),
+        Framework(
+            "huggingface",
+            "Hugging Face",
+            "huggingface_models:HuggingfaceModels",
+            ("torch", "transformers", "optimum", "onnx"),
+            ("torch==2.13.*", "optimum-onnx[onnxruntime]==0.1.*", "transformers==4.57.*", *ONNX),
+            packages=(),  # what a callable makes is a module of PyTorch
+            folder_files=("config.json",),
+        ),
     )
 }
 
@@ -95,10 +141,12 @@ class Reference:
 
     text: As the user wrote it: a path, or `module:callable`.
     trust_pickle: Whether a file may be unpickled, which runs what is in it.
+    weights: A file of weights for the module that a callable makes; "" where it has its own.
     """
 
     text: str
     trust_pickle: bool = False
+    weights: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def call(text: str) -> Any:
         try:
             found: Any = import_module(module_name)
         except ModuleNotFoundError as error:
-            if error.name and (error.name == top or module_name.startswith(error.name)):
+            if error.name and (error.name == top or f"{module_name}.".startswith(f"{error.name}.")):
                 raise Misused(
                     f"module {module_name!r} cannot be imported from this folder: run the command "
                     "where the module is, or name it as Python does: package.module:function"

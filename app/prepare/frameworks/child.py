@@ -62,6 +62,8 @@ def _look(reference: Reference) -> dict[str, Any]:
         model = load_object(reference)
     except MissingModule as error:
         return {"missing": error.module, "says": str(error)}
+    if isinstance(model, tuple) and model:
+        model = model[0]  # with example inputs
     modules = [one.__module__.split(".")[0] for one in type(model).__mro__]
     return {"packages": list(dict.fromkeys(modules)), "what": type(model).__name__}
 

@@ -15,7 +15,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from app.prepare.failures import Misused, Rejected
-from app.prepare.onnx_files import MAX_INLINE_BYTES, read_onnx
+from app.prepare.frameworks.onnx_values import MAX_INLINE_BYTES
+from app.prepare.onnx_files import read_onnx
 from app.prepare.optimizing.interface import keep_interface, sort_nodes
 from app.session import ORT_VERSION
 

@@ -40,7 +40,7 @@ EXAMPLE_ROWS = 8
 MAX_EXAMPLE_BYTES = 16 << 20
 """Of an example's arrays; a larger one is left out."""
 
-BATCH = 64
+ROWS_PER_RUN = 64
 """Rows of a run where all are run."""
 
 SIZES = (1, 8, 32)
@@ -132,12 +132,12 @@ def _cases(session: Session, examples: Path | None) -> Cases:
 
 
 def _batches(session: Session, cases: Cases) -> Iterator[Cases]:
-    """The rows in runs of BATCH; all in one where the model's rows do not vary."""
+    """The rows in runs of ROWS_PER_RUN; all in one where the model's rows do not vary."""
     if not all(spec.rows_vary for spec in session.inputs) or not session.inputs:
         yield cases
         return
-    for start in range(0, cases.rows, BATCH):
-        yield cases.part(start, start + BATCH)
+    for start in range(0, cases.rows, ROWS_PER_RUN):
+        yield cases.part(start, start + ROWS_PER_RUN)
 
 
 def _run(session: Session, inputs: Arrays) -> Arrays:

@@ -9,7 +9,8 @@ from pathlib import Path
 import onnx
 
 from app.prepare.failures import Rejected
-from app.prepare.onnx_files import MAX_INLINE_BYTES, model_size, read_onnx, write_onnx_to
+from app.prepare.frameworks.onnx_values import MAX_INLINE_BYTES
+from app.prepare.onnx_files import model_size, read_onnx, write_onnx_to
 from app.prepare.optimizing.rewriting import apply_step
 from app.prepare.quantizing.ranges import BETWEEN, OPERATORS
 from app.prepare.quantizing.recipes import (

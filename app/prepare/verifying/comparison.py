@@ -26,7 +26,7 @@ RunCases = Callable[[Sequence[Arrays]], list[ModelAnswer]]
 GROUP_BYTES = 128 << 20
 """Of inputs that are run in one call."""
 
-KEPT_BYTES = 64 << 20
+MOST_KEPT_BYTES = 64 << 20
 """Of cases that are kept to look for a reason."""
 
 POINTS = 20_000
@@ -231,7 +231,7 @@ def compare_models(
             compared = _compare_case(found, case, expected, got)
             seen(compared)
             kept_bytes += _size(compared)
-            if kept_bytes <= KEPT_BYTES:
+            if kept_bytes <= MOST_KEPT_BYTES:
                 found.kept.append(compared)
     return found
 
