@@ -10,7 +10,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve install uninstall wheel test coverage lint types lock conformance fuzz-models mutants simulate soak chaos incidents first-hour first-hour-table recorded fuzz docs site bench reference pictures rollout-table packages up down roll sbom containers
+.PHONY: help serve install uninstall wheel test coverage lint types lock conformance fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz docs site bench reference pictures rollout-table packages up down roll sbom containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -36,6 +36,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 # Hundreds of tests start a server: what it imports is compiled once, also where the machine says not to.
 unexport PYTHONDONTWRITEBYTECODE
+
+# Frameworks are fetched by uv, from where pip has its wheels.
+AS_PIP := UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}"
 
 help:  ## List the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,7 +67,7 @@ test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .np
 		.venv-openvino/bin/python -m pytest -q tests/session/test_providers_openvino.py; \
 	fi
 	@echo "cohort: all other tests, in $(VENV)"
-	@$(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal $(if $(COVERED),--cov) \
+	@$(AS_PIP) $(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal $(if $(COVERED),--cov) \
 		--ignore=tests/session/test_providers_openvino.py
 
 coverage:  ## The same, and say which lines and branches no test reaches; takes longer
@@ -87,6 +90,12 @@ soak: $(VENV)/dev.stamp  ## Have a server serve for ten minutes, under changes a
 
 chaos: $(VENV)/dev.stamp packages  ## Try the faults of tests/chaos for longer than the tests do: more kills, longer stops, more clocks
 	@CHAOS=long $(VENV)/bin/python -m pytest -q tests/chaos
+
+converters: $(VENV)/dev.stamp packages  ## Convert models of every framework, each in an environment of its own (about 6 GB), and write docs/reference/converters.md
+	@mkdir -p build && rm -f build/converters.jsonl
+	@$(AS_PIP) PATH="$(dir $(abspath $(UV))):$$PATH" CONVERTERS=all CONVERTERS_RECORD=$(CURDIR)/build/converters.jsonl \
+		$(VENV)/bin/python -m pytest -q tests/converters $(ARGS)
+	@$(VENV)/bin/python -m tests.converters build/converters.jsonl
 
 incidents: $(VENV)/dev.stamp packages  ## Live through every incident of tests/incidents again; the tests do with a sample (ARGS="-k hung")
 	@INCIDENTS=all $(VENV)/bin/python -m pytest -q tests/incidents $(ARGS)

@@ -65,6 +65,7 @@ NAVIGATION = {
             "reference/grpc",
             "TensorFlow Serving (V1) <reference/v1>",
             "reference/profile",
+            "reference/converters",
             "reference/manifest",
         ),
         *("reference/conformance", "reference/mutants"),
