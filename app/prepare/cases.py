@@ -8,7 +8,9 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -129,13 +131,33 @@ def read_labels(path: Path, rows: int | None = None) -> Array:
 
 
 def _check_size(path: Path) -> None:
+    """Raise Misused, or ValueError, before memory is taken for what the file only promises."""
     with zipfile.ZipFile(path) as file:
-        size = sum(one.file_size for one in file.infolist())
-    if size > MAX_CASES_BYTES:
-        raise Misused(
-            f"{path} holds {size >> 20:,} MiB; at most {MAX_CASES_BYTES >> 20:,} MiB are read: "
-            "take fewer rows"
-        )
+        members = file.infolist()
+        size = sum(one.file_size for one in members)
+        if size > MAX_CASES_BYTES:
+            raise Misused(
+                f"{path} holds {size >> 20:,} MiB; at most {MAX_CASES_BYTES >> 20:,} MiB are read: "
+                "take fewer rows"
+            )
+        if len({one.filename for one in members}) < len(members):
+            raise ValueError("it has two arrays of one name")
+        for one in members:
+            with file.open(one) as member:
+                _check_array(one.filename, member, one.file_size)
+
+
+def _check_array(name: str, member: IO[bytes], size: int) -> None:
+    """Raise ValueError unless an array is as large as its header says."""
+    version = np.lib.format.read_magic(member)
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else (np.lib.format.read_array_header_2_0)
+    )
+    shape, _, dtype = read(member)
+    if not dtype.hasobject and member.tell() + prod(shape) * dtype.itemsize != size:
+        raise ValueError(f"{name} does not hold the array of shape {list(shape)} that it promises")
 
 
 def as_arrays(values: Mapping[str, Array]) -> Arrays:

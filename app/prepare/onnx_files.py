@@ -6,8 +6,9 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import onnx
@@ -93,11 +94,26 @@ def write_onnx_to(model: onnx.ModelProto, path: Path) -> None:
             os.fsync(file.fileno())
 
 
+_PREPARING = ".preparing-"
+
+ABANDONED_SECONDS = 86_400.0
+"""After so long without a change, a temporary folder is nobody's: its process was killed."""
+
+
+def sweep(beside: Path, prefix: str) -> None:
+    """Delete the temporary folders in `beside` that killed processes left there."""
+    for path in beside.glob(prefix + "*"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)
+
+
 @contextmanager
 def temporary_folder(beside: Path) -> Iterator[Path]:
     """A folder on the same disk as `beside`, gone afterwards. Raises OSError."""
     beside.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=beside, prefix=".preparing-"))
+    sweep(beside, _PREPARING)
+    folder = Path(tempfile.mkdtemp(dir=beside, prefix=_PREPARING))
     try:
         yield folder
     finally:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 
@@ -60,12 +60,30 @@ def run_child(
             start_new_session=True,
         )
         try:
-            status = _wait(child, seconds, look)
+            with _ending_with_this_process(child.pid):
+                status = _wait(child, seconds, look)
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
     return status, _end_of(log)
+
+
+@contextmanager
+def _ending_with_this_process(group: int) -> Iterator[None]:
+    """End a group of processes if this one is killed: what a shell reads from it ends then."""
+    watch = subprocess.Popen(  # noqa: S603 - with a number that is ours
+        ("/bin/sh", "-c", 'read -r _; kill -s KILL -- "-$1"', "sh", str(group)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        watch.kill()
+        watch.communicate()
 
 
 def _end_of(log: Path) -> str:

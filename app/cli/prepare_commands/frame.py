@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from io import TextIOWrapper
 from types import FrameType
-from typing import Any, ParamSpec, cast
+from typing import Any, NoReturn, ParamSpec, cast
 
 import rich_click as click
 from rich.console import Console, RenderableType
@@ -72,8 +75,11 @@ def reporting(function: Callable[Given, Report]) -> Callable[..., None]:
 
         name = context.info_name or ""
         findings: Mapping[str, object] = {}
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):  # of a locale that has no arrows, or closed
+                stream.reconfigure(errors="backslashreplace")
         try:
-            with _stopped_by_sigterm():
+            with _stopped_by_signals():
                 report = function(*args, **kwargs)
         except PrepareFailed as failure:
             error, findings = str(failure), failure.findings
@@ -83,19 +89,41 @@ def reporting(function: Callable[Given, Report]) -> Callable[..., None]:
         except OSError as failure:
             where = f": {failure.filename}" if failure.filename else ""
             error, code = f"{failure.strerror or failure}{where}; nothing was written", 1
+        except MemoryError:
+            error, code = "there is not enough memory for that; nothing was written", 1
         except ImportError as failure:
             missing = failure.name or str(failure)
             error = f"needs the package {missing}: pip install 'cohort[{EXTRA}]'"
             code = options.MISUSED
         else:
-            _print_report(name, report, as_json=as_json)
+            try:
+                _print_report(name, report, as_json=as_json)
+                if sys.stdout:
+                    sys.stdout.flush()
+            except OSError as failure:
+                _leave(f"the report cannot be printed, {failure.strerror}; all else was done")
             context.exit(options.OK if report.good else options.PROBLEMS)
         if as_json:
             _print_failure(name, error, findings)
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {escape_controls(error)}", err=True)
         context.exit(code)
 
     return command
+
+
+def _leave(error: str) -> NoReturn:
+    """End at once, since nobody reads standard output, which Python would write to at its end."""
+    with suppress(OSError):
+        click.echo(f"Error: {error}", err=True)
+    os._exit(options.MISUSED)
+
+
+def escape_controls(text: str) -> str:
+    """`text` without what moves a terminal's cursor: names in a model are anybody's."""
+    return "".join(
+        one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode()
+        for one in text
+    )
 
 
 def report_of(command: click.Command, arguments: Sequence[str]) -> Report:
@@ -129,31 +157,35 @@ def progress() -> Iterator[Progress]:
 
 
 @contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the command as Ctrl-C does, so that it cleans up."""
+def _stopped_by_signals() -> Iterator[None]:
+    """Let SIGTERM, and a terminal that is closed, end the command as Ctrl-C does: it cleans up."""
 
     def stop(_: int, __: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    try:
-        before = signal.signal(signal.SIGTERM, stop)
-    except ValueError:  # not the main thread, where no signal arrives
+    if threading.current_thread() is not threading.main_thread():  # where no signal arrives
         yield
         return
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGHUP)}
+    for one, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(one, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def _print_report(name: str, report: Report, *, as_json: bool) -> None:
     if as_json:
         _print_json({"command": name, "good": report.good, **report.findings})
-    width = None if sys.stdout.isatty() else options.WIDTH
+    width = None if sys.stdout and sys.stdout.isatty() else options.WIDTH
     console = Console(stderr=as_json, width=width, highlight=False)
     for part in report.shown:
         plain = isinstance(part, str)
-        console.print(part, soft_wrap=plain, markup=not plain)
+        shown = escape_controls(part) if isinstance(part, str) else part
+        console.print(shown, soft_wrap=plain, markup=not plain)
 
 
 def _print_failure(name: str, error: str, findings: Mapping[str, object]) -> None:

@@ -128,7 +128,7 @@ MOST_DIGITS = 10
 def _shown(
     file: Mapping[str, object], structure: ModelStructure, behavior: Behavior, html: Path | None
 ) -> Iterator[RenderableType]:
-    made_by = " ".join(filter(None, (structure.producer, structure.producer_version)))
+    made_by = _one_line(" ".join(filter(None, (structure.producer, structure.producer_version))))
     opsets = ", ".join(f"{name or 'ai.onnx'} {n}" for name, n in structure.opsets.items())
     yield f"{file['path']}: {_size(file['bytes'])}, SHA-256 {file['sha256']}"
     yield f"IR version {structure.ir_version}; opsets {opsets or 'none'}" + (

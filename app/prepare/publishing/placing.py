@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from app.prepare.onnx_files import sweep
 from app.repository import VERSION_NUMBER
 
 _PREFIX = ".publishing-"
@@ -23,6 +24,7 @@ def folder_for_version(model: Path) -> Iterator[Path]:
     """
     made = [folder for folder in (model, model.parent) if not folder.exists()]
     model.mkdir(parents=True, exist_ok=True)
+    sweep(model, _PREFIX)
     folder = Path(tempfile.mkdtemp(dir=model, prefix=_PREFIX))
     try:
         folder.chmod(0o777 & ~_umask())  # the server may be another user

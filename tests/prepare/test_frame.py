@@ -1,0 +1,139 @@
+"""How commands that prepare models end, whatever they are given and wherever they print to."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.prepare.cases import read_cases
+from app.prepare.failures import Misused
+from app.prepare.onnx_files import ABANDONED_SECONDS, temporary_folder
+from tests import onnx_models
+from tests.e2e.processes import ROOT
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model whose maker clears the screen."""
+    made = onnx_models.mlp()
+    made.producer_name = "pink\x1b[2J\nelephant"
+    return onnx_models.save(made, tmp_path / "model.onnx")
+
+
+def lying(path: Path) -> Path:
+    """A .npz of 200 bytes that promises an array of petabytes."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f4", "fortran_order": False, "shape": (2**50, 4)}
+    )
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("x.npy", header.getvalue() + bytes(16))
+    return path
+
+
+def test_array_that_is_less_than_it_promises_is_not_read(tmp_path: Path) -> None:
+    """No memory is taken for what a header says and the file does not have."""
+    with pytest.raises(Misused, match=r"does not hold the array of shape \[1125899906842624, 4\]"):
+        read_cases(lying(tmp_path / "cases.npz"))
+
+
+def test_array_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    """Nobody can know which of the two was meant."""
+    array = io.BytesIO()
+    np.save(array, np.eye(2))
+    with zipfile.ZipFile(tmp_path / "cases.npz", "w") as file:
+        file.writestr("x.npy", array.getvalue())
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            file.writestr("x.npy", array.getvalue())
+    with pytest.raises(Misused, match="two arrays of one name"):
+        read_cases(tmp_path / "cases.npz")
+
+
+def start(
+    *arguments: str | Path, redirect: str = "", **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    """The command in a process of its own, in a shell."""
+    command = [sys.executable, "-m", "app", *map(str, arguments)]
+    return subprocess.run(
+        ["/bin/sh", "-c", f'"$@" {redirect}', "sh", *command],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        check=False,
+    )
+
+
+def test_full_output_is_no_verdict(model: Path) -> None:
+    """A report that cannot be printed is told on stderr, with the exit code of wrong use."""
+    done = start("inspect", model, "--json", redirect=">/dev/full")
+    assert (done.returncode, b"Traceback" in done.stderr) == (2, False)
+    assert b"cannot be printed" in done.stderr
+
+
+def test_names_of_others_move_no_cursor_in_any_locale(model: Path) -> None:
+    """What a file says of its maker is shown as text, and arrows as escapes where they have to."""
+    done = start("inspect", model, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert b"pink" in done.stdout
+    assert b"\x1b" not in done.stdout
+
+
+def test_failure_is_json_in_every_command(tmp_path: Path, model: Path) -> None:
+    """One object on stdout, and exit code 2, for a file that lies."""
+    cases = lying(tmp_path / "cases.npz")
+    done = start("verify", model, model, "--inputs", cases, "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["command"], found["good"]) == (2, "verify", False)
+    assert "does not hold the array" in found["error"]
+
+
+ENDLESS = """
+import os, pathlib, threading
+pathlib.Path("pid").write_text(str(os.getpid()))
+def model():
+    threading.Event().wait()
+"""
+
+
+def test_killed_command_leaves_no_child(tmp_path: Path) -> None:
+    """What the user's module does ends also where the command had no time to end it."""
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    convert = ("convert", "endless:model", "--from", "sklearn", "--out", "model.onnx")
+    command = subprocess.Popen(
+        [sys.executable, "-m", "app", *convert],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    pid = int((tmp_path / "pid").read_text())
+    command.send_signal(signal.SIGKILL)
+    command.wait()
+    wait_until(lambda: has_ended(pid))
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process is gone, or waits for nothing but to be counted as gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_folders_of_killed_commands_are_swept(tmp_path: Path) -> None:
+    """After a day; one that may be in use stays."""
+    (tmp_path / ".preparing-old").mkdir()
+    (tmp_path / ".preparing-new").mkdir()
+    then = (tmp_path / ".preparing-new").stat().st_mtime - ABANDONED_SECONDS - 60
+    os.utime(tmp_path / ".preparing-old", (then, then))
+    with temporary_folder(tmp_path):
+        assert not (tmp_path / ".preparing-old").exists()
+    assert [path.name for path in tmp_path.iterdir()] == [".preparing-new"]
