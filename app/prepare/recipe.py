@@ -212,13 +212,8 @@ def source_arguments(recipe: ModelRecipe) -> list[str]:
 
 
 def publish_arguments(recipe: ModelRecipe) -> list[str]:
-    """Have the manifest say how far the model is from its source, where that runs by itself."""
-    if recipe.python is not None or recipe.packages:
-        return []
-    plain = [
-        part for key in ("framework", "trust_pickle") for part in _option(key, getattr(recipe, key))
-    ]
-    return ["--source", recipe.source, *plain]
+    """Have the manifest say how far the model is from its source."""
+    return ["--source", recipe.source, *source_arguments(recipe)]
 
 
 def arguments_of(section: StepSection) -> list[str]:

@@ -296,3 +296,18 @@ def test_stopped_in_the_middle_nothing_is_left(
     assert process.returncode == 130
     assert b"nothing was written" in said
     assert left(tmp_path / "models") == []
+
+
+def test_a_source_is_compared_as_verify_does(model: Path, rows: Path) -> None:
+    """What was measured is in the manifest; another model is a verdict, and no version is there."""
+    found = publish(model, "--source", model, "--examples", rows)
+    assert found["manifest"]["difference"] == {"max_absolute": 0, "max_relative": 0, "rows": 43}
+    other = onnx.load(model)
+    weight = next(one for one in other.graph.initializer if len(one.dims) == 2)
+    weight.CopyFrom(
+        onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) * 2, weight.name)
+    )
+    onnx.save(other, model.with_name("other.onnx"))
+    refused = publish(model, "--source", model.with_name("other.onnx"), to="others", code=1)
+    assert "the model differs from its source" in refused["error"]
+    assert not list((model.parent / "others").rglob("model.onnx"))

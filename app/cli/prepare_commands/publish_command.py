@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from app.cli.prepare_commands.frame import PrepareCommand, Report, progress, reporting
-from app.prepare.frameworks import FRAMEWORKS
+from app.cli.prepare_commands.source_options import source_options, source_or_onnx
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from app.prepare.publishing import Publication
-    from app.tensors import Arrays
 
 _FILE = click.Path(path_type=Path)
 
@@ -42,9 +39,10 @@ PASSPHRASE = "COHORT_SIGNING_PASSPHRASE"  # noqa: S105 - the name of a variable
 @click.option(
     "--labels", type=_FILE, metavar="FILE.npy", help="The right answer for each row of them."
 )
-@click.option("--source", help="The model that it was made of, to be compared with.")
-@click.option("--from", "framework", type=click.Choice(tuple(FRAMEWORKS)), help="Its framework.")
-@click.option("--trust-pickle", is_flag=True, help="Read SOURCE though it is a pickle.")
+@click.option(
+    "--source", help="The model that it was made of, to be compared with as 'cohort verify' does."
+)
+@source_options
 @click.option("--optimize", is_flag=True, help="Try what 'cohort optimize' does first.")
 @click.option(
     "--quantize",
@@ -69,6 +67,9 @@ def publish(
     source: str | None,
     framework: str | None,
     trust_pickle: bool,
+    weights: str | None,
+    python: str | None,
+    packages: tuple[str, ...],
     optimize: bool,
     quantize: str | None,
     calibration: Path | None,
@@ -98,7 +99,17 @@ def publish(
         def say(line: str) -> None:
             shown.update(task, description=line)
 
-        run = None if source is None else _source(source, framework, trust_pickle, say)
+        opened = None
+        if source is not None:
+            opened = source_or_onnx(
+                source,
+                framework=framework,
+                trust_pickle=trust_pickle,
+                weights=weights,
+                python=python,
+                packages=packages,
+                say=say,
+            )
         with onnx_on_disk(model, say=say) as path:
             request = PublishRequest(
                 path,
@@ -106,7 +117,7 @@ def publish(
                 to,
                 examples=examples,
                 labels=labels,
-                source=run,
+                source=opened,
                 optimize=optimize,
                 quantize=quantize,
                 calibration=calibration,
@@ -114,14 +125,6 @@ def publish(
             )
             made = publish_model(request, say=say)
     return Report(True, _findings(name, made), _lines(name, made))
-
-
-def _source(
-    text: str, framework: str | None, trust_pickle: bool, say: Callable[[str], None]
-) -> Callable[[list[Arrays]], list[Arrays]]:
-    from app.prepare.detecting import open_source
-
-    return open_source(text, framework=framework, trust_pickle=trust_pickle, say=say).run
 
 
 def _passphrase(path: Path) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from app.prepare.frameworks import FRAMEWORKS
+
+if TYPE_CHECKING:
+    from app.prepare.source import SourceModel
 
 
 def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -15,6 +19,15 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
+
+
+def source_or_onnx(text: str, **options: object) -> SourceModel | Path:
+    """The source with these options, as `detecting.open_source` takes them, or its ONNX file."""
+    from app.prepare.detecting import open_source
+
+    if Path(text).suffix.lower() in {".onnx", ".ort"}:
+        return Path(text)
+    return open_source(text, **options)  # type: ignore[arg-type]
 
 
 _OPTIONS = (

@@ -10,10 +10,9 @@ import rich_click as click
 from rich.table import Table
 
 from app.cli.prepare_commands.frame import PrepareCommand, Report, progress, reporting
-from app.cli.prepare_commands.source_options import source_options
+from app.cli.prepare_commands.source_options import source_options, source_or_onnx
 
 if TYPE_CHECKING:
-    from app.prepare.source import SourceModel
     from app.prepare.verifying import PairedAccuracy, Verification, Verified
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -66,6 +65,7 @@ def verify(
     worst: Path | None,
     framework: str | None,
     trust_pickle: bool,
+    weights: str | None,
     python: str | None,
     packages: tuple[str, ...],
 ) -> Report:
@@ -88,10 +88,11 @@ def verify(
     answers = read_labels(labels, cases.rows) if labels and cases else None
     with progress() as shown:
         task = shown.add_task("Comparing", total=None)
-        opened = _source(
+        opened = source_or_onnx(
             source,
             framework=framework,
             trust_pickle=trust_pickle,
+            weights=weights,
             python=python,
             packages=packages,
             say=lambda line: shown.update(task, description=line),
@@ -120,6 +121,7 @@ def verify(
                 *("cohort", "verify", source, str(model), "--inputs", str(path)),
                 *(["--from", framework] if framework else []),
                 *(["--trust-pickle"] if trust_pickle else []),
+                *(["--weights", weights] if weights else []),
                 *(["--python", python] if python else []),
                 *(word for one in packages for word in ("--with", one)),
                 *(["--tolerance", f"{tolerance:g}"] if tolerance is not None else []),
@@ -128,14 +130,6 @@ def verify(
         findings |= {"worst": str(path), "reproduce": command}
         lines += [f"The worst ({title}) is in {path}; to see it again:", f"  {command}"]
     return Report(found.good, findings, lines)
-
-
-def _source(text: str, **options: object) -> SourceModel | Path:
-    from app.prepare.detecting import open_source
-
-    if Path(text).suffix.lower() in {".onnx", ".ort"}:
-        return Path(text)
-    return open_source(text, **options)  # type: ignore[arg-type]
 
 
 def _findings(source: str, model: Path, verified: Verified) -> dict[str, object]:

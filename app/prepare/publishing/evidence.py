@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,9 @@ from app.prepare.detecting import Say
 from app.prepare.failures import Misused, Rejected
 from app.prepare.finishing import settle
 from app.prepare.quantizing.quality import Tally
+from app.prepare.source import SourceModel
 from app.prepare.timing import time_in_turn
+from app.prepare.verifying import PairedAccuracy, verify_model
 from app.profiling import find_trial
 from app.repository import (
     Change,
@@ -30,7 +32,7 @@ from app.repository import (
     describe_features,
 )
 from app.session import ORT_VERSION, Session, SessionOptions, machine, open_session
-from app.tensors import Arrays, by_name
+from app.tensors import Array, Arrays, by_name
 
 GENERATED_ROWS = 8
 
@@ -45,9 +47,6 @@ ROWS_PER_RUN = 64
 
 SIZES = (1, 8, 32)
 """Rows of the runs that are timed."""
-
-RunSource = Callable[[list[Arrays]], list[Arrays]]
-"""Runs the model's source on inputs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +78,7 @@ def gather_evidence(
     *,
     examples: Path | None = None,
     labels: Path | None = None,
-    source: RunSource | None = None,
+    source: SourceModel | Path | None = None,
     before: Path | None = None,
     say: Say = lambda _: None,
 ) -> PublishEvidence:
@@ -88,7 +87,7 @@ def gather_evidence(
     model: What is in it, without external data.
     examples: A .npz with inputs, and with outputs that are to be met; default None: generated ones.
     labels: The right answer for each row of them.
-    source: Runs the model that it was made of; default None: it is not compared.
+    source: The model that it was made of, or an ONNX file; default None: it is not compared.
     before: The model before the steps of this publishing, to be timed beside it.
 
     Raises Misused, and Rejected where the model does not give what is expected.
@@ -101,7 +100,14 @@ def gather_evidence(
         quantized = _precision(model) == "quantized"
         if cases.outputs:
             _meet(session, cases, examples)
-        difference, accuracy = _compare(session, cases, labels, source, quantized=quantized)
+        right = None if labels is None else read_labels(labels, cases.rows)
+        accuracy = None if right is None else _count_right(session, cases, right)
+        difference = None
+        if source is not None:
+            given = None if examples is None else (examples, Cases(cases.inputs))
+            difference, paired = _verify(source, path, given, right, notes, quantized=quantized)
+            if accuracy is not None and paired is not None:
+                accuracy = replace(accuracy, after=paired.model, before=paired.source)
         say("Running the examples")
         kept = _examples(session, path, model, cases, notes)
         say("Timing runs")
@@ -153,44 +159,50 @@ def _meet(session: Session, cases: Cases, examples: Path | None) -> None:
             raise Rejected(f"the model does not give the outputs in {examples}: {reason}")
 
 
-def _compare(
-    session: Session,
-    cases: Cases,
-    labels: Path | None,
-    source: RunSource | None,
+def _count_right(session: Session, cases: Cases, labels: Array) -> PublishedAccuracy:
+    tally = Tally(session.outputs, labels)
+    for batch in _batches(session, cases):
+        got = _run(session, batch.inputs)
+        tally.add(got, got)
+    found = tally.quality()
+    assert found.labels is not None  # noqa: S101 - there are labels
+    right = found.labels.both / max(1, found.rows)
+    return PublishedAccuracy(found.decision, found.rows, right)
+
+
+def _verify(
+    source: SourceModel | Path,
+    path: Path,
+    given: tuple[Path, Cases] | None,
+    labels: Array | None,
+    notes: list[str],
     *,
     quantized: bool,
-) -> tuple[SourceDifference | None, PublishedAccuracy | None]:
-    """Compare with the source, and with labels."""
-    if labels is None and source is None:
-        return None, None
-    right = None if labels is None else read_labels(labels, cases.rows)
-    tally = Tally(session.outputs, right)
-    batches = list(_batches(session, cases))
-    sourced = [None] * len(batches) if source is None else source([one.inputs for one in batches])
-    for batch, wanted in zip(batches, sourced, strict=True):
-        got = _run(session, batch.inputs)
-        expected = got
-        if wanted is not None:
-            expected, _ = settle(wanted, got)
-            reason = "" if quantized else explain(Pair(expected, got), Tolerance(1e-3, 1e-2))
-            if reason:
-                raise Rejected(f"the model is not what its source is: {reason}")
-        tally.add(expected, got)
-    found = tally.quality()
-    if found.broken:
-        raise Rejected(f"the model is not what its source is: {found.broken}")
-    difference = SourceDifference(found.max_absolute, found.max_relative, found.rows)
-    if right is None or found.labels is None:
-        return difference if source else None, None
-    counts, rows = found.labels, max(1, found.rows)
-    accuracy = PublishedAccuracy(
-        found.decision,
+) -> tuple[SourceDifference, PairedAccuracy | None]:
+    """Compare with the source as `cohort verify` does; on the given rows, or on generated ones.
+
+    Raises Rejected where they differ. Of a quantized model on generated inputs that is noted:
+    these decide nothing, so that the least difference changes their argmax.
+    """
+    verified = verify_model(source, path, inputs=given, labels=labels)
+    found = verified.found
+    measured = SourceDifference(
+        max((one.max_absolute or 0.0 for one in found.outputs.values()), default=0.0),
+        max((one.max_relative or 0.0 for one in found.outputs.values()), default=0.0),
         found.rows,
-        (counts.both + counts.gained) / rows,
-        (counts.both + counts.lost) / rows if source else None,
     )
-    return difference if source else None, accuracy
+    problems = list(found.problems)
+    if not (np.isfinite(measured.max_absolute) and np.isfinite(measured.max_relative)):
+        problems.append("where one gives a finite number, the other does not")
+    elif found.outputs and quantized and verified.generated:
+        notes += [f"on generated inputs: {problem}" for problem in problems]
+        problems = []
+    if problems:
+        raise Rejected(
+            f"the model differs from its source: {'; '.join(problems)}; 'cohort verify' shows where"
+        )
+    notes += found.notes
+    return measured, verified.accuracy
 
 
 def _examples(

@@ -18,8 +18,9 @@ from app.prepare.finishing import onnx_opset
 from app.prepare.onnx_files import model_size, temporary_folder
 from app.prepare.publishing.card import write_card
 from app.prepare.publishing.checks import check_publishable
-from app.prepare.publishing.evidence import PublishEvidence, RunSource, gather_evidence
+from app.prepare.publishing.evidence import PublishEvidence, gather_evidence
 from app.prepare.publishing.placing import folder_for_version, place, version_numbers
+from app.prepare.source import SourceModel
 from app.prepare.steps import read_steps
 from app.remote_address import is_remote
 from app.repository import (
@@ -52,7 +53,7 @@ class PublishRequest:
     to: A models folder, or the address of a remote repository.
     examples: A .npz with inputs, and with outputs that are to be met; default None: generated ones.
     labels: The right answer for each row of them, a .npy; default None: no accuracy is measured.
-    source: Runs the model that it was made of; default None: it is not compared.
+    source: The model that it was made of, or an ONNX file; default None: it is not compared.
     optimize: Whether steps of `cohort optimize` are tried first; default no.
     quantize: A recipe of `cohort quantize`, done after that; default None: none.
     calibration: The rows for it, as that command takes them; default None: the examples.
@@ -64,7 +65,7 @@ class PublishRequest:
     to: str
     examples: Path | None = None
     labels: Path | None = None
-    source: RunSource | None = None
+    source: SourceModel | Path | None = None
     optimize: bool = False
     quantize: str | None = None
     calibration: Path | None = None
