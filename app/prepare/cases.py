@@ -14,7 +14,7 @@ from typing import IO
 
 import numpy as np
 
-from app.errors import InvalidInput, available, did_you_mean, quoted
+from app.errors import InvalidInput, available, did_you_mean, quoted, quoted_names
 from app.prepare.failures import Misused
 from app.tensors import Array, Arrays, TensorSpec
 
@@ -128,6 +128,27 @@ def read_labels(path: Path, rows: int | None = None) -> Array:
         shape = list(getattr(labels, "shape", ()))
         raise Misused(f"{path} has labels of shape {shape} for {rows} rows: one for each is needed")
     return restore_text(labels.reshape(-1))
+
+
+def fit_labels(labels: Array, columns: int, classes: Sequence[object] = ()) -> Array:
+    """Labels for scores of so many columns: the classes, or else the columns' numbers from 0.
+
+    classes: Those of the columns, where the model names them. Labels may be their numbers, too.
+
+    Raises Misused where a label is neither.
+    """
+    names = [str(one) for one in classes] if len(classes) == columns else []
+    numbers = [str(place) for place in range(columns)]
+    whole = labels.dtype.kind == "f" and bool(np.all(np.mod(labels, 1) == 0))
+    texts = labels.astype(np.int64).astype(str) if whole else labels.astype(str)
+    found = set(np.unique(texts).tolist())
+    if found <= set(names or numbers):
+        return labels.astype(np.int64) if whole else labels
+    if names and found <= set(numbers):
+        return np.asarray([classes[int(one)] for one in texts], object)
+    odd = min(found - set(names or numbers))
+    wanted = quoted_names(names) if names else f"the numbers 0 to {columns - 1}"
+    raise Misused(f"the label {quoted(odd)} is none of the model's {columns} classes: {wanted}")
 
 
 def _check_size(path: Path) -> None:

@@ -48,7 +48,7 @@ TARGETS: dict[tuple[str, str, str], str] = {
 }
 MODELS = ("digits", "iris", "slow")
 ELSEWHERE = (  # the fleet has none of these
-    *("api_key", "tls_", "haproxy_", "nginx_", "rollout_ramp"),
+    *("api_key", "tls_", "haproxy_", "nginx_", "rollout_ramp", "remote_repository_", "trusted_"),
 )
 BALANCERS = re.compile("balancer|service:fail")
 COUNT = 40  # requests one by one, to each replica

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from app.prepare import onnx_files
-from app.prepare.cases import Cases, fit_cases, read_cases, write_cases
+from app.prepare.cases import Cases, fit_cases, fit_labels, read_cases, write_cases
 from app.prepare.failures import Misused
 from app.prepare.steps import StepDifference, StepRecord, add_step, read_steps
 from app.session import open_session
@@ -63,6 +63,18 @@ def test_pickles_are_not_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "cases.npz", x=np.array([{}], object))
     with pytest.raises(Misused, match=r"astype\(str\)"):
         read_cases(tmp_path / "cases.npz")
+
+
+def test_labels_are_classes_or_their_numbers() -> None:
+    """By name or by number, whole floats included; anything else is told, with what would do."""
+    numbers, names = np.array([0.0, 2.0]), np.array(["a", "c"], object)
+    assert fit_labels(numbers, 3).tolist() == [0, 2]
+    assert fit_labels(names, 3, ("a", "b", "c")).tolist() == ["a", "c"]
+    assert fit_labels(numbers, 3, ("a", "b", "c")).tolist() == ["a", "c"]
+    assert fit_labels(np.array([1, 5]), 2, (1, 5)).tolist() == [1, 5]
+    for wrong in (names, np.array([-5]), np.array([0.25]), np.array([2**62])):
+        with pytest.raises(Misused, match="none of the model's 3 classes: the numbers 0 to 2"):
+            fit_labels(wrong, 3)
 
 
 def test_cases_that_do_not_fit_are_said(tmp_path: Path) -> None:

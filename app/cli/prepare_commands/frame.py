@@ -14,13 +14,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import TextIOWrapper
 from types import FrameType
-from typing import Any, NoReturn, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, cast
 
 import rich_click as click
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from app.cli import options
+
+if TYPE_CHECKING:
+    from app.settings import Settings
 
 Given = ParamSpec("Given")
 
@@ -175,6 +178,18 @@ def _stopped_by_signals() -> Iterator[None]:
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
+
+
+def settings_of_environment() -> Settings:
+    """What a server would read. Raises Misused where that is invalid."""
+    from app.prepare.failures import Misused
+    from app.settings import SettingsInvalid, read_settings, variable
+
+    try:
+        return read_settings({})
+    except SettingsInvalid as error:
+        name, problem = next(iter(error.problems.items()))
+        raise Misused(f"{variable(name)}: {problem}") from error
 
 
 def _print_report(name: str, report: Report, *, as_json: bool) -> None:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from app.cli.prepare_commands.frame import PrepareCommand, Report, progress, reporting
+from app.cli.prepare_commands.frame import (
+    PrepareCommand,
+    Report,
+    progress,
+    reporting,
+    settings_of_environment,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -61,7 +67,7 @@ def inspect_model(model: str, batch: int, dimensions: Sequence[str], html: Path 
     from app.prepare.onnx_files import model_digest, model_size
     from app.prepare.overview import ViewRequest, look_at
 
-    settings = _settings()
+    settings = settings_of_environment()
     path = _find(model, settings)
     request = ViewRequest(
         batch=batch,
@@ -80,17 +86,6 @@ def inspect_model(model: str, batch: int, dimensions: Sequence[str], html: Path 
     page = {} if html is None else {"html": str(html)}
     findings = {"model": file, **asdict(structure), **asdict(behavior), **page}
     return Report(True, findings, list(_shown(file, structure, behavior, html)))
-
-
-def _settings() -> Settings:
-    from app.prepare.failures import Misused
-    from app.settings import SettingsInvalid, read_settings, variable
-
-    try:
-        return read_settings({})
-    except SettingsInvalid as error:
-        name, problem = next(iter(error.problems.items()))
-        raise Misused(f"{variable(name)}: {problem}") from error
 
 
 def _find(model: str, settings: Settings) -> Path:

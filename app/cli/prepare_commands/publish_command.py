@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from app.cli.prepare_commands.frame import PrepareCommand, Report, progress, reporting
+from app.cli.prepare_commands.frame import (
+    PrepareCommand,
+    Report,
+    progress,
+    reporting,
+    settings_of_environment,
+)
 from app.cli.prepare_commands.source_options import source_options, source_or_onnx
 
 if TYPE_CHECKING:
@@ -86,12 +92,14 @@ def publish(
       cohort publish model.onnx --name digits --to models/ --sign publisher.key
       cohort publish models:/digits@champion --name digits --to s3://bucket/models
     """
+    from app.inspection import InspectionLimits
     from app.prepare.failures import Misused
     from app.prepare.mlflow_models import onnx_on_disk
     from app.prepare.publishing import PublishRequest, load_signing_key, publish_model
 
     if labels is not None and examples is None:
         raise Misused("--labels are those of --examples: give both")
+    settings = settings_of_environment()
     key = None if sign is None else load_signing_key(sign, partial(_passphrase, sign))
     with progress() as shown:
         task = shown.add_task("Checking the model", total=None)
@@ -122,6 +130,7 @@ def publish(
                 quantize=quantize,
                 calibration=calibration,
                 key=key,
+                limits=InspectionLimits(settings.inspection_seconds, settings.inspection_mb),
             )
             made = publish_model(request, say=say)
     return Report(True, _findings(name, made), _lines(name, made))

@@ -33,10 +33,11 @@ class CheckedModel(NamedTuple):
     external: list[str]
 
 
-def check_publishable(path: Path, cache: Path) -> CheckedModel:
+def check_publishable(path: Path, cache: Path, limits: InspectionLimits) -> CheckedModel:
     """Check the file, its operators, its names, and that opening it does a process no harm.
 
     cache: A folder for what that leaves behind.
+    limits: What opening and first running it may take.
 
     Raises Misused where it is no model, and Rejected where it is one that cannot serve.
     """
@@ -58,7 +59,7 @@ def check_publishable(path: Path, cache: Path) -> CheckedModel:
         told = " ".join(str(error).split())[:500]
         raise Rejected(f"{path.name} is not valid ONNX: {told}") from error
     _check_names(model)
-    inspector = Inspector(InspectionLimits(), cache, lambda _: None)
+    inspector = Inspector(limits, cache, lambda _: None)
     try:
         inspector.inspect(opener)
         opener.open().close()

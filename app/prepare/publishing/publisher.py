@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import onnx
 
 from app.errors import MODEL_NAME, LoadFailed, RemoteFailed, quoted
+from app.inspection import InspectionLimits
 from app.prepare.failures import Misused, Rejected
 from app.prepare.finishing import onnx_opset
 from app.prepare.onnx_files import model_size, temporary_folder
@@ -58,6 +59,7 @@ class PublishRequest:
     quantize: A recipe of `cohort quantize`, done after that; default None: none.
     calibration: The rows for it, as that command takes them; default None: the examples.
     key: Signs the version; default None: it is not signed.
+    limits: What opening and first running the model may take; default: as a server's.
     """
 
     model: Path
@@ -70,6 +72,7 @@ class PublishRequest:
     quantize: str | None = None
     calibration: Path | None = None
     key: Ed25519PrivateKey | None = None
+    limits: InspectionLimits = field(default_factory=InspectionLimits)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,11 +126,11 @@ def publish_model(
 def _publish(request: PublishRequest, folder: Path, say: Callable[[str], None]) -> Publication:
     with temporary_folder(folder) as work:
         say("Checking the model")
-        checked = check_publishable(request.model, work)
+        checked = check_publishable(request.model, work, request.limits)
         path, notes = _prepare(request, work, say)
         if path != request.model:
             say("Checking what was made")
-            checked = check_publishable(path, work)
+            checked = check_publishable(path, work, request.limits)
         digests = _copy(path, checked.external, folder)
         if (found := _already(request, digests)) is not None:
             return found

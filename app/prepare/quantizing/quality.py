@@ -10,6 +10,7 @@ import numpy as np
 
 from app.comparing import Pair, Tolerance, compare, explain
 from app.errors import quoted_names
+from app.prepare.cases import fit_labels
 from app.prepare.failures import Misused
 from app.tensors import BY_DTYPE, Array, Arrays, TensorSpec
 
@@ -147,6 +148,9 @@ class Tally:
             scores = BY_DTYPE[array.dtype].kind == "float" and array.ndim == 2
             known = self._labels is not None or self._specs[name].classes
             if scores and array.shape[1] > 1 and (known or _add_up(array)):
+                if self._labels is not None:
+                    classes = self._specs[name].classes
+                    self._labels = fit_labels(self._labels, array.shape[1], classes)
                 return name
         if self._labels is not None:
             raise Misused(

@@ -9,6 +9,7 @@ import numpy as np
 
 from app.comparing import Flags
 from app.errors import available, quoted
+from app.prepare.cases import fit_labels
 from app.prepare.failures import Misused
 from app.tensors import Array, Arrays
 
@@ -75,6 +76,7 @@ def right(outputs: Arrays, labels: Array, *, classes: tuple[object, ...] = ()) -
             return _equal(array.reshape(-1), labels)
     for array in outputs.values():
         if array.ndim == 2 and len(array) == rows and array.dtype.kind == "f":
+            labels = fit_labels(labels, max(2, array.shape[1]), classes)
             if array.shape[1] == 1:
                 return _equal((array[:, 0] > 0.5).astype(np.int64), labels)  # type: ignore[operator]
             best = array.argmax(1)

@@ -56,7 +56,7 @@ def test_labels_that_do_not_go_with_the_rows_are_said() -> None:
     tally = Tally(SCORES, np.array([0, 1]))
     with pytest.raises(Misused, match="2 labels for more rows"):
         tally.add({"scores": BEFORE}, {"scores": AFTER})
-    tally = Tally(SCORES, np.arange(9))
+    tally = Tally(SCORES, np.zeros(9, np.int64))
     tally.add({"scores": BEFORE}, {"scores": AFTER})
     with pytest.raises(Misused, match="9 labels for 4 rows"):
         tally.quality()
