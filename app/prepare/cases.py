@@ -119,14 +119,19 @@ def fit_cases(cases: Cases, inputs: Sequence[TensorSpec], path: Path) -> Cases:
 def read_labels(path: Path, rows: int | None = None) -> Array:
     """Read the right answer for each row from a `.npy`; default: of any number. Raises Misused."""
     try:
-        labels = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            _check_array("it", file, path.stat().st_size)
+            file.seek(0)
+            labels: Array = np.load(file, allow_pickle=False)
     except OSError as error:
         raise Misused(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError) as error:
         raise Misused(f"{path} is no .npy file: {error}; numpy.save writes one") from error
-    if not isinstance(labels, np.ndarray) or labels.size != (labels.size if rows is None else rows):
-        shape = list(getattr(labels, "shape", ()))
-        raise Misused(f"{path} has labels of shape {shape} for {rows} rows: one for each is needed")
+    if labels.size != (labels.size if rows is None else rows):
+        raise Misused(
+            f"{path} has labels of shape {list(labels.shape)} for {rows} rows: one for each is "
+            "needed"
+        )
     return restore_text(labels.reshape(-1))
 
 

@@ -64,7 +64,7 @@ def check_export(path: Path, opset: int = DEFAULT_OPSET) -> onnx.ModelProto:
         onnx.checker.check_model(str(path), full_check=True)
     except Exception as error:  # of C++, of several kinds
         raise Rejected(_invalid(model, error)) from error
-    _check_names(model)
+    check_interface(model)
     return model
 
 
@@ -88,7 +88,8 @@ def onnx_opset(model: onnx.ModelProto) -> int:
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 
 
-def _check_names(model: onnx.ModelProto) -> None:
+def check_interface(model: onnx.ModelProto) -> None:
+    """Raise Rejected where callers could not well name an input or output."""
     defaults = {one.name for one in model.graph.initializer}
     inputs = [one.name for one in model.graph.input if one.name not in defaults]
     outputs = [one.name for one in model.graph.output]

@@ -9,7 +9,14 @@ import onnx
 import pytest
 
 from app.prepare import onnx_files
-from app.prepare.cases import Cases, fit_cases, fit_labels, read_cases, write_cases
+from app.prepare.cases import (
+    Cases,
+    fit_cases,
+    fit_labels,
+    read_cases,
+    read_labels,
+    write_cases,
+)
 from app.prepare.failures import Misused
 from app.prepare.steps import StepDifference, StepRecord, add_step, read_steps
 from app.session import open_session
@@ -63,6 +70,22 @@ def test_pickles_are_not_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "cases.npz", x=np.array([{}], object))
     with pytest.raises(Misused, match=r"astype\(str\)"):
         read_cases(tmp_path / "cases.npz")
+
+
+def test_labels_that_their_file_does_not_hold_are_refused(tmp_path: Path) -> None:
+    """One that promises 2**50 of them takes no memory; nor is an archive a list of labels."""
+    with (tmp_path / "lie.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": "<i8", "fortran_order": False, "shape": (1 << 50,)}
+        )
+    np.savez(tmp_path / "archive.npz", labels=np.arange(3))
+    for name in ("lie.npy", "archive.npz"):
+        with pytest.raises(Misused, match=rf"{name} is no \.npy file"):
+            read_labels(tmp_path / name)
+    np.save(tmp_path / "labels.npy", np.array(["a", "b"]))
+    assert read_labels(tmp_path / "labels.npy", 2).tolist() == ["a", "b"]
+    with pytest.raises(Misused, match=r"labels of shape \[2\] for 3 rows"):
+        read_labels(tmp_path / "labels.npy", 3)
 
 
 def test_labels_are_classes_or_their_numbers() -> None:

@@ -6,13 +6,11 @@ does to the process, the parent lives on (`optimizer`).
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import json
 import logging
 import os
 import resource
-import signal
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -32,7 +30,6 @@ def do_task(job_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(OSError):  # the first to go for want of memory
         Path("/proc/self/oom_score_adj").write_text("1000")
-    _end_with_parent()
     logging.disable(logging.WARNING)  # libraries talk
     tempfile.tempdir = str(job_path.parent)  # which is removed, whatever becomes of this process
     job = json.loads(job_path.read_text(encoding="utf-8"))
@@ -50,15 +47,6 @@ def do_task(job_path: Path) -> None:
         job_path.with_name("answer.json").write_text(json.dumps(answer), encoding="utf-8")
     except OSError as error:  # nor is there room for that, then
         os._exit(DISK_FULL if error.errno == errno.ENOSPC else 1)
-
-
-def _end_with_parent() -> None:
-    """Have the system end this process where the parent is killed; on Linux."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-_PR_SET_PDEATHSIG = 1
 
 
 def _said(error: Exception) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from app.prepare.publishing.pictures import draw_features, draw_latency
@@ -140,20 +140,25 @@ def _feature_row(name: str, place: int, columns: int, one: Distribution) -> str:
 def _call(manifest: Manifest) -> Iterator[str]:
     if not manifest.examples:
         return
-    request = {"model": manifest.model, "inputs": _plain(manifest.examples[0].inputs)}
+    inputs = _plain(manifest.examples[0].inputs)
     try:
-        body = json.dumps(request, allow_nan=False, ensure_ascii=False)
+        body = _json({"model": manifest.model, "inputs": inputs})
     except (TypeError, ValueError):  # NaN, or bytes
         return
     yield "## Call it"
     yield ""
-    if len(body) > _MOST_SHOWN or "'" in body:
-        body = json.dumps({"model": manifest.model, "inputs": dict.fromkeys(request, "…")})
+    if len(body) > _MOST_SHOWN:
+        body = _json({"model": manifest.model, "inputs": dict.fromkeys(inputs, "…")})
     yield "```sh"
     yield "curl -s localhost:8000/predict -H 'content-type: application/json' \\"
     yield f"     -d '{body}'"
     yield "```"
     yield ""
+
+
+def _json(request: Mapping[str, object]) -> str:
+    """JSON that a shell takes between single quotes."""
+    return json.dumps(request, allow_nan=False, ensure_ascii=False).replace("'", "\\u0027")
 
 
 def _plain(arrays: Arrays) -> dict[str, object]:

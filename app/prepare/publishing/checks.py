@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,16 +9,15 @@ from typing import NamedTuple
 
 import onnx
 
-from app.errors import LoadFailed, quoted
+from app.errors import LoadFailed
 from app.inspection import InspectionLimits, Inspector
 from app.prepare.failures import Misused, Rejected
+from app.prepare.finishing import check_interface
 from app.session import ANY_MODEL, Opener
 from app.session.runtime import ort
 
 _MOST_NAMED = 5
 """Operators that a sentence lists."""
-
-_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 
 
 class CheckedModel(NamedTuple):
@@ -58,7 +56,7 @@ def check_publishable(path: Path, cache: Path, limits: InspectionLimits) -> Chec
     except Exception as error:  # of C++, of several kinds
         told = " ".join(str(error).split())[:500]
         raise Rejected(f"{path.name} is not valid ONNX: {told}") from error
-    _check_names(model)
+    check_interface(model)
     inspector = Inspector(limits, cache, lambda _: None)
     try:
         inspector.inspect(opener)
@@ -115,15 +113,3 @@ def _nodes(model: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, Mapping[str
 
 def _opsets(part: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
     return {_domain(one.domain): one.version for one in part.opset_import}
-
-
-def _check_names(model: onnx.ModelProto) -> None:
-    defaults = {one.name for one in model.graph.initializer}
-    inputs = [one.name for one in model.graph.input if one.name not in defaults]
-    for kind, names in (("input", inputs), ("output", [one.name for one in model.graph.output])):
-        for name in names:
-            if not _NAME.fullmatch(name):
-                raise Rejected(
-                    f"{kind} {quoted(name)} has a name that requests cannot well hold: rename it "
-                    "in the model"
-                )
