@@ -8,9 +8,7 @@ costs no more than what would have been found.
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,6 +22,7 @@ from app.children import PYTHON, python_path
 from app.prepare.failures import Misused, Rejected
 from app.prepare.onnx_files import temporary_folder
 from app.prepare.overview.parts import Behavior, ModelStructure, Serving
+from app.prepare.processes import TookTooLong, run_child
 from app.session import MAX_NODES
 
 T = TypeVar("T", ModelStructure, Behavior)
@@ -104,32 +103,21 @@ def _run(folder: Path, job: Mapping[str, Any], request: ViewRequest) -> dict[str
     (folder / "job.json").write_text(json.dumps(job, default=str), encoding="utf-8")
     files = [str(folder / "job.json"), str(folder / "answer.json")]
     command = [*PYTHON, "-m", "app.prepare.overview.process", *files]
-    with (folder / "printed.txt").open("wb") as printed:
-        child = subprocess.Popen(  # noqa: S603 - our own interpreter, our own module
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=printed,
-            stderr=printed,
-            env={**os.environ, "PYTHONPATH": python_path()},
-            start_new_session=True,
+    patience = request.seconds * WALL_SECONDS_PER_CPU_SECOND + 60
+    try:
+        status, printed = run_child(
+            command, folder, path=python_path(), seconds=patience if request.seconds else None
         )
-        try:
-            patience = request.seconds * WALL_SECONDS_PER_CPU_SECOND + 60
-            status = child.wait(patience if request.seconds else None)
-        except subprocess.TimeoutExpired:
-            status = -signal.SIGALRM
-        finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+    except TookTooLong:
+        status, printed = -signal.SIGXCPU, ""
     with suppress(OSError, ValueError):
         return dict(json.loads((folder / "answer.json").read_text(encoding="utf-8")))
-    raise _died(status, request, (folder / "printed.txt").read_text(errors="replace"))
+    raise _died(status, request, printed)
 
 
 def _died(status: int, request: ViewRequest, printed: str) -> Rejected:
     """Why the process ended without an answer."""
-    if status in {-signal.SIGXCPU, -signal.SIGALRM}:
+    if status == -signal.SIGXCPU:
         return Rejected(
             f"looking at it took more time than a model may: {request.seconds} s "
             "(COHORT_INSPECTION_SECONDS)"
