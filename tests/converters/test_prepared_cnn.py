@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import onnx
 import pytest
+from onnx import TensorProto
 
 from tests.prepare.served import manifest_of, prepare, served_accuracy
 
@@ -58,7 +60,7 @@ def model():
             optimizer.zero_grad()
             nn.functional.nll_loss(digits(images[rows]).log(), labels[rows]).backward()
             optimizer.step()
-    return digits.eval()
+    return digits.eval(), {"image": images[:2].numpy()}
 """
 
 
@@ -72,5 +74,7 @@ def test_a_cnn_of_pytorch_is_served_in_int8_with_the_accuracy_of_its_manifest(
     manifest = manifest_of(tmp_path)
     quantized = next(one for one in report["steps"] if one["step"] == "quantize")
     assert quantized["recommended"] == "static-minmax"
+    stored = onnx.load(tmp_path / "models/digits/1/model.onnx").graph.initializer
+    assert TensorProto.INT8 in {one.data_type for one in stored}
     assert served_accuracy(tmp_path) == manifest["accuracy"]["after"] > 0.9
     assert prepare(tmp_path, "pytorch", data="data.py")["sha256"] == report["sha256"]

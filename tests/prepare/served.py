@@ -74,7 +74,8 @@ def served_accuracy(folder: Path) -> float:
             timeout=PATIENCE,
         )
         assert answer.status_code == 200, answer.text
-    scores = np.array(answer.json()["outputs"]["probabilities"])
+    output = manifest_of(folder)["accuracy"]["output"]
+    scores = np.array(answer.json()["outputs"][output])
     return float(np.mean(scores.argmax(1) == labels))
 
 
