@@ -87,9 +87,10 @@ _MOST_ROWS = 4096
     "--seconds",
     metavar="SECONDS",
     type=click.FloatRange(1, 86400),
-    default=600,
+    default=3600,
     show_default=True,
-    help="How long a step may take, and measuring it once more as long.",
+    help="How long all of it may take; each step gets a share of what is left, and is left out "
+    "where it takes longer.",
 )
 @reporting
 def optimize_command(

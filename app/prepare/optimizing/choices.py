@@ -69,7 +69,8 @@ class OptimizeOptions:
     opset: The opset to convert the model to, before the steps; default None: as it is.
     model_type: Whose patterns to fuse, of `MODEL_TYPES`; default "bert", which fits most encoders.
     sizes: Rows of the runs that are timed; the first is always 1 for a model whose rows vary.
-    seconds: How long a step may take, and measuring it once more as long; default 600.
+    seconds: How long all of it may take; a step gets a fair share of what is left, so that one
+        without end leaves time for the others; default 3600.
     budget: Seconds to time runs for, for each step; default 3.
     ort_format: A folder for the model in ONNX Runtime's own format, for phones and edge devices;
         default None: it is not written.
@@ -80,7 +81,7 @@ class OptimizeOptions:
     opset: int | None = None
     model_type: str = "bert"
     sizes: Sequence[int] = (1, 8, 32)
-    seconds: float = 600.0
+    seconds: float = 3600.0
     budget: float = 3.0
     ort_format: Path | None = None
     ort_target: str = "arm"

@@ -122,7 +122,8 @@ class _Run:
         looked = self._worker.ask("look", path=str(self._model), cases=self._cases)
         before = Footprint(model_size(self._model), looked["nodes"])
         best, footprint, outcomes = self._model, before, list[StepOutcome]()
-        for step in plan:
+        for place, step in enumerate(plan):
+            self._worker.share_time(len(plan) - place + _AT_THE_END)
             made = self._folder / f"{len(outcomes)}-{step.name}" / "model.onnx"
             made.parent.mkdir()
             outcome = self._try(step, best, footprint, made)
@@ -130,6 +131,7 @@ class _Run:
             if outcome.kept and outcome.footprint is not None:
                 _record(outcome, best, made)
                 best, footprint = made, outcome.footprint
+        self._worker.share_time(1)
         overall = self._overall(best, [one for one in outcomes if one.kept])
         exported = self._export(best)
         _write(best, out)
@@ -209,6 +211,10 @@ class _Run:
             "export", path=str(best), folder=str(folder), target=self._options.ort_target
         )
         return sorted(folder.iterdir())
+
+
+_AT_THE_END = 1
+"""Shares of the time that are kept for measuring all together, and for writing."""
 
 
 def _record(outcome: StepOutcome, before: Path, made: Path) -> None:

@@ -19,16 +19,17 @@ from app.prepare.cases import fit_cases, read_cases
 from app.prepare.failures import Misused, Rejected
 from app.prepare.steps import StepDifference
 from app.prepare.timing import Comparison, compare_in_turn, widest
-from app.profiling import find_trial, influence, synthetic_inputs, why_unbatchable
+from app.prepare.verifying import GraphHints, generated_cases, read_hints
+from app.prepare.verifying.inputs import LENGTHS_TRIED
+from app.profiling import find_trial, influence, why_unbatchable
 from app.session import Session, open_session
 from app.tensors import Arrays
 
 OPENINGS = 3
 """Sessions of each that runs are timed on: two sessions of one file differ, too."""
 
-VERIFIED_ROWS = (1, 5, 16)
-VERIFIED_LENGTHS = (3, 24)
-"""Of generated inputs, where the model leaves dimensions open."""
+MAX_GENERATED_ROWS = 16
+"""Of generated inputs, in one run."""
 
 MAX_VERIFIED_ROWS = 256
 """Of given inputs, in one run."""
@@ -74,7 +75,7 @@ def weigh(
         other = open_session(after)
     except LoadFailed as error:
         return Weighed(f"ONNX Runtime does not open the result: {error}")
-    inputs = _Inputs(one, cases)
+    inputs = _Inputs(one, cases, read_hints(before))
     problem, difference = _verify(one, other, inputs, allowed)
     if problem:
         return Weighed(problem, difference)
@@ -109,10 +110,13 @@ _REPEATED = Rounding(1e-4, 0.01)
 class _Inputs:
     """What models that take the same are run with."""
 
-    def __init__(self, session: Session, path: Path | None) -> None:
+    def __init__(
+        self, session: Session, path: Path | None, hints: GraphHints | None = None
+    ) -> None:
         self._specs = session.inputs
         self._cases = fit_cases(read_cases(path), session.inputs, path) if path else None
         self.unbatchable = why_unbatchable(session.inputs, session.outputs)
+        self._hints = hints or GraphHints()
         if path is None:
             self._trial = find_trial(session.run, session.inputs)
             if self._trial.problem:
@@ -139,8 +143,14 @@ class _Inputs:
             if self.unbatchable:
                 return [self.feeds(1)]
             return [self.feeds(rows) for rows in (1, min(self._cases.rows, MAX_VERIFIED_ROWS))]
-        feeds = [self.feeds(rows) for rows in VERIFIED_ROWS]
-        return feeds + [synthetic_inputs(self._specs, 2, length) for length in VERIFIED_LENGTHS]
+        generated = generated_cases(
+            self._specs, self._hints, length=self._trial.length or LENGTHS_TRIED[0]
+        )
+        return [self.feeds(1)] + [
+            dict(one.inputs)
+            for one in generated
+            if one.purpose != "missing" and one.rows <= MAX_GENERATED_ROWS
+        ]
 
 
 def _verify(

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from app.children import PYTHON, python_path
@@ -21,11 +22,17 @@ class Worker:
     """Has tasks done, each in a process of its own (`child`).
 
     folder: For what they write besides.
-    seconds: How long each may take.
+    seconds: How long all of them may take together, from now on.
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self._folder, self._seconds, self._asked = folder, seconds, 0
+        self._ends = self._share_ends = monotonic() + seconds
+
+    def share_time(self, parts: int) -> None:
+        """Let the tasks that follow take one of so many equal parts of the time that is left."""
+        now = monotonic()
+        self._share_ends = now + max(0.0, self._ends - now) / parts
 
     def ask(self, task: str, **details: object) -> dict[str, Any]:
         """The answer to a task.
@@ -39,10 +46,14 @@ class Worker:
         job = folder / "job.json"
         job.write_text(json.dumps({"task": task, **details}), encoding="utf-8")
         command = [*PYTHON, "-m", "app.prepare.optimizing.child", str(job)]
+        left = max(0.0, self._share_ends - monotonic())
         try:
-            status, printed = run_child(command, folder, path=python_path(), seconds=self._seconds)
+            status, printed = run_child(command, folder, path=python_path(), seconds=left)
         except TookTooLong as error:
-            raise Rejected(f"took longer than {self._seconds:g} s, and was ended") from error
+            raise Rejected(
+                f"took longer than its share of the {self._seconds:g} s for everything, and was "
+                "ended (--seconds)"
+            ) from error
         if status == DISK_FULL:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         try:

@@ -15,6 +15,7 @@ import pytest
 from app.prepare.failures import Rejected
 from app.prepare.onnx_files import model_digest, read_onnx
 from app.prepare.optimizing import OptimizeOptions, optimize
+from app.prepare.optimizing.worker import Worker
 from app.prepare.steps import read_steps
 from app.session import open_session
 from tests import onnx_models
@@ -102,9 +103,22 @@ def test_wrong_use_is_said(
 def test_an_endless_model_is_ended(tmp_path: Path) -> None:
     """A run without end is no reason to wait for ever, and leaves nothing behind."""
     path = onnx_models.save(onnx_models.endless(), tmp_path / "model.onnx")
-    with pytest.raises(Rejected, match="took longer than 2 s"):
+    with pytest.raises(Rejected, match="its share of the 2 s for everything"):
         optimize(path, tmp_path / "out.onnx", options=OptimizeOptions(seconds=2))
     assert [one.name for one in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_all_steps_together_are_bounded(tmp_path: Path) -> None:
+    """A model whose every step takes for ever ends with the time for all of them, not for each."""
+    worker = Worker(tmp_path, 3)
+    path = str(onnx_models.save(onnx_models.endless(), tmp_path / "model.onnx"))
+    for parts in (2, 1):
+        worker.share_time(parts)
+        with pytest.raises(Rejected, match="the 3 s for everything"):
+            worker.ask("look", path=path, cases="")
+    worker.share_time(1)
+    with pytest.raises(Rejected, match="the 3 s for everything"):
+        worker.ask("rewrite", step="slim", path=path, out="", opset=0, model_type="bert")
 
 
 def test_ctrl_c_ends_everything(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from app.comparing import Rounding
 from app.prepare.cases import Cases, write_cases
@@ -105,3 +105,13 @@ def _weigh(
         budget=0.05,
         cases=cases,
     )
+
+
+def test_every_word_of_a_table_is_looked_up(tmp_path: Path) -> None:
+    """A step that spoils weights of tokens beyond the first two is found without given inputs."""
+    one, other = (onnx_models.gather(size=50) for _ in range(2))
+    (table,) = (w for w in other.graph.initializer if len(w.dims) > 1 or w.dims[0] == 50)
+    values = np.array(numpy_helper.to_array(table))
+    values[2:] += 1
+    table.CopyFrom(numpy_helper.from_array(values, table.name))
+    assert "is off by" in _weigh(tmp_path, one, other).problem
