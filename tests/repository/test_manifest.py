@@ -101,6 +101,7 @@ def test_keys_of_later_editions_are_passed_over(tmp_path: Path) -> None:
     ("content", "says"),
     [
         ({"format": 2}, "format is newer"),
+        ({"format": True}, "format: must be a whole number"),
         ({}, "format"),
         ([], "manifest.json"),
         ({"format": 1, "files": {"model.onnx": "abc"}}, "files.model.onnx"),
@@ -134,6 +135,16 @@ def test_junk_fails_the_load(tmp_path: Path, junk: bytes) -> None:
     """And raises nothing but LoadFailed."""
     (tmp_path / "manifest.json").write_bytes(junk)
     with pytest.raises(LoadFailed):
+        read_manifest(tmp_path)
+
+
+def test_key_that_is_there_twice_fails_the_load(tmp_path: Path) -> None:
+    """At any depth, since another reader may take the other of the two."""
+    digest = "0" * 64
+    (tmp_path / "manifest.json").write_text(
+        f'{{"format": 1, "files": {{"a": "{digest}", "a": "{digest}"}}}}'
+    )
+    with pytest.raises(LoadFailed, match="duplicate key 'a'"):
         read_manifest(tmp_path)
 
 

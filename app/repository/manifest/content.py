@@ -7,6 +7,7 @@ format, with an example.
 
 from __future__ import annotations
 
+import json
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from app.comparing import SAME_MODEL, Pair, Tolerance, explain
-from app.errors import CohortError, LoadFailed
+from app.errors import CohortError, LoadFailed, quoted
 from app.repository.manifest.features import InputDistribution
 from app.repository.manifest.steps import StepRecord
 from app.repository.manifest.tensors import Tensors, explain_invalid
@@ -115,6 +116,12 @@ class MeasuredOn:
     machine: str = ""
 
 
+def _check_whole(value: object) -> object:
+    if isinstance(value, (bool, float)):  # which equal 1, too
+        raise ValueError("must be a whole number")  # noqa: TRY004 - as pydantic has it
+    return value
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Manifest:
     """What `cohort publish` recorded of a version.
@@ -134,7 +141,7 @@ class Manifest:
     examples: Inputs with their outputs, which are compared at load; default none.
     """
 
-    format: Literal[1]
+    format: Annotated[Literal[1], BeforeValidator(_check_whole)]
     files: Mapping[str, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = field(
         default_factory=dict
     )
@@ -187,9 +194,22 @@ def read_manifest_bytes(folder: Path) -> bytes | None:
 def parse_manifest(content: bytes) -> Manifest:
     """Understand a manifest. Raises LoadFailed."""
     try:
-        return _manifest().validate_json(content)
+        manifest = _manifest().validate_json(content)
+        json.loads(content, object_pairs_hook=_once, parse_int=str, parse_float=str)
     except ValidationError as error:
         raise LoadFailed(f"{MANIFEST_FILE}: {explain_invalid(error)}") from None
+    except ValueError as error:
+        raise LoadFailed(f"{MANIFEST_FILE}: {error}") from None
+    return manifest
+
+
+def _once(pairs: list[tuple[str, object]]) -> None:
+    """Raise ValueError for a key that is there twice: each reader may take another of the two."""
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise ValueError(f"duplicate key {quoted(key)}")
+        seen.add(key)
 
 
 def dump_manifest(manifest: Manifest) -> bytes:
