@@ -8,6 +8,7 @@ from app.cli.check_command import check
 from app.cli.init_command import init
 from app.cli.key_command import key
 from app.cli.prepare_commands.convert_command import convert
+from app.cli.prepare_commands.frame import CohortGroup
 from app.cli.prepare_commands.inspect_command import inspect_model
 from app.cli.prepare_commands.optimize_command import optimize_command
 from app.cli.prepare_commands.prepare_command import prepare
@@ -35,7 +36,7 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
         context.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CohortGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
     is_flag=True,

@@ -111,9 +111,13 @@ def sweep(beside: Path, prefix: str) -> None:
 @contextmanager
 def temporary_folder(beside: Path) -> Iterator[Path]:
     """A folder on the same disk as `beside`, gone afterwards. Raises OSError."""
-    beside.mkdir(parents=True, exist_ok=True)
-    sweep(beside, _PREPARING)
-    folder = Path(tempfile.mkdtemp(dir=beside, prefix=_PREPARING))
+    try:
+        beside.mkdir(parents=True, exist_ok=True)
+        sweep(beside, _PREPARING)
+        folder = Path(tempfile.mkdtemp(dir=beside, prefix=_PREPARING))
+    except OSError as error:  # which names what nobody asked for
+        reason = f"cannot write there, {error.strerror or error}"
+        raise OSError(error.errno, reason, str(beside)) from error
     try:
         yield folder
     finally:

@@ -18,6 +18,7 @@ from app.prepare.cases import read_cases
 from app.prepare.failures import Misused
 from app.prepare.onnx_files import ABANDONED_SECONDS, temporary_folder
 from tests import onnx_models
+from tests.cli.test_cli import run
 from tests.e2e.processes import ROOT
 from tests.waiting import wait_until
 
@@ -94,6 +95,42 @@ def test_failure_is_json_in_every_command(tmp_path: Path, model: Path) -> None:
     found = json.loads(done.stdout)
     assert (done.returncode, found["command"], found["good"]) == (2, "verify", False)
     assert "does not hold the array" in found["error"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nope"], "No such command 'nope'"),
+        (["verify"], "Missing argument"),
+        (["profile", "--nope"], "No such option '--nope'"),
+        (["rollout", "nope"], "No such command 'nope'"),
+    ],
+)
+def test_wrong_use_of_any_command_is_json(arguments: list[str], said: str) -> None:
+    """One object with the command's name, as where the command itself fails."""
+    done = run(*arguments, "--json")
+    found = json.loads(done.stdout)
+    assert (done.exit_code, found["command"], found["good"]) == (2, arguments[0], False)
+    assert said in found["error"]
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [("inspect", "--html"), ("optimize", "--out"), ("publish", "--to")]
+)
+def test_path_that_cannot_be_written_is_wrong_use(model: Path, command: str, option: str) -> None:
+    """A sentence with the path, and no traceback."""
+    more = ["--name", "a"] if command == "publish" else []
+    done = run(command, str(model), option, "/proc/x", *more, "--json")
+    assert done.exit_code == 2, done.output
+    assert "/proc" in json.loads(done.stdout)["error"]
+    assert "Traceback" not in done.stderr
+
+
+def test_absent_model_is_told_before_its_source_is_made(tmp_path: Path) -> None:
+    """Loading a framework may take minutes."""
+    done = run("verify", "no_such_module:model", str(tmp_path / "nothere.onnx"), "--json")
+    assert done.exit_code == 2
+    assert "nothere.onnx not found" in json.loads(done.stdout)["error"]
 
 
 ENDLESS = """

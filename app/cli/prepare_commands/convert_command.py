@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from app.cli.prepare_commands.frame import PrepareCommand, Report, progress, reporting
+from app.cli.prepare_commands.frame import Report, progress, reporting
 from app.cli.prepare_commands.source_options import source_options
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from app.tensors import TensorSpec
 
 
-@click.command("convert", cls=PrepareCommand)
+@click.command("convert")
 @click.argument("source")
 @click.option(
     "--out",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import inspect
 import json
@@ -30,6 +31,14 @@ Given = ParamSpec("Given")
 STOPPED = 130
 """The exit code after Ctrl-C, as shells have it."""
 
+UNUSABLE = frozenset(
+    {
+        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR),
+        *(errno.ENAMETOOLONG, errno.ELOOP),
+    }
+)
+"""Of a path that was given and cannot be used, unlike a disk that is full."""
+
 EXTRA = "prepare"
 """The extra with the packages that these commands need."""
 
@@ -48,18 +57,35 @@ class Report:
     shown: Sequence[RenderableType] = field(default_factory=tuple)
 
 
-class PrepareCommand(click.RichCommand):
-    """A command with --json: then stdout has one JSON object, also where it failed."""
+class CohortGroup(click.RichGroup):
+    """All commands. With --json, stdout has one JSON object also for wrong use."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Say in JSON, too, what is wrong with the options."""
-        as_json = "--json" in args
-        try:
+        """Note whether there is --json, and say in JSON what is wrong with the group's options."""
+        name = next((one for one in args if not one.startswith("-")), "")
+        ctx.meta[_ASKED_FOR_JSON] = name if "--json" in args else None
+        with _usage_in_json(ctx):
             return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            if as_json:
-                _print_failure(self.name or "", error.format_message(), {})
-            raise
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Say in JSON, too, what is wrong with the command or its options."""
+        with _usage_in_json(ctx):
+            return super().invoke(ctx)
+
+
+_ASKED_FOR_JSON = "cohort.json"
+"""The command's name, where it is to say in JSON how it ended."""
+
+
+@contextmanager
+def _usage_in_json(context: click.Context) -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError as error:
+        name = context.meta.get(_ASKED_FOR_JSON)
+        if name is not None:
+            _print_failure(name, error.format_message(), {})
+        raise
 
 
 def reporting(function: Callable[Given, Report]) -> Callable[..., None]:
@@ -91,7 +117,8 @@ def reporting(function: Callable[Given, Report]) -> Callable[..., None]:
             error, code = "stopped; nothing was written", STOPPED
         except OSError as failure:
             where = f": {failure.filename}" if failure.filename else ""
-            error, code = f"{failure.strerror or failure}{where}; nothing was written", 1
+            error = f"{failure.strerror or failure}{where}; nothing was written"
+            code = options.MISUSED if failure.errno in UNUSABLE else options.PROBLEMS
         except MemoryError:
             error, code = "there is not enough memory for that; nothing was written", 1
         except ImportError as failure:

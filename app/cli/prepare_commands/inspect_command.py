@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from app.cli.prepare_commands.frame import (
-    PrepareCommand,
     Report,
     progress,
     reporting,
@@ -27,7 +26,7 @@ MOST_ROWS = 20
 """Of a table; --json has all of them."""
 
 
-@click.command("inspect", cls=PrepareCommand)
+@click.command("inspect")
 @click.argument("model")
 @click.option(
     "--batch",
@@ -101,8 +100,10 @@ def _find(model: str, settings: Settings) -> Path:
         for file in (path, path / "model.onnx", path / highest / "model.onnx"):
             if file.is_file():
                 return file
+    name = quoted(model, 1000)
+    missing = "" if Path(model).exists() else f"there is no file {name}; "
     raise Misused(
-        f"{quoted(model, 1000)} is neither an ONNX file nor a NAME or NAME/VERSION in "
+        f"{missing}{name} is neither an ONNX file nor a NAME or NAME/VERSION in "
         f"{settings.models_folder}"
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from app.cli.prepare_commands.frame import PrepareCommand, Report, progress, reporting
+from app.cli.prepare_commands.frame import Report, progress, reporting
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,7 +35,7 @@ def _sizes(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ...]
 _MOST_ROWS = 4096
 
 
-@click.command("optimize", cls=PrepareCommand)
+@click.command("optimize")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--out", required=True, metavar="FILE", type=click.Path(path_type=Path))
 @click.option("--steps", metavar="NAMES", callback=_split, help=STEP_HELP)

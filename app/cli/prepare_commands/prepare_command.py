@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import rich_click as click
 
-from app.cli.prepare_commands.frame import PrepareCommand, Report, report_of, reporting
+from app.cli.prepare_commands.frame import Report, report_of, reporting
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from app.prepare.recipe import ModelRecipe, StepSection
 
 
-@click.command("prepare", cls=PrepareCommand)
+@click.command("prepare")
 @click.argument("recipe", type=click.Path(path_type=Path), metavar="RECIPE.yaml")
 @reporting
 def prepare(recipe: Path) -> Report:

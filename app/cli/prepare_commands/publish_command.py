@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from app.cli.prepare_commands.frame import (
-    PrepareCommand,
     Report,
     progress,
     reporting,
@@ -27,7 +26,7 @@ _FILE = click.Path(path_type=Path)
 PASSPHRASE = "COHORT_SIGNING_PASSPHRASE"  # noqa: S105 - the name of a variable
 
 
-@click.command("publish", cls=PrepareCommand)
+@click.command("publish")
 @click.argument("model", type=_FILE)
 @click.option("--name", required=True, metavar="NAME", help="The model's name in the repository.")
 @click.option(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from app.cli.prepare_commands.frame import PrepareCommand, Report, progress, reporting
+from app.cli.prepare_commands.frame import Report, progress, reporting
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FILE = click.Path(path_type=Path)
 
 
-@click.command(cls=PrepareCommand)
+@click.command()
 @click.argument("model", type=FILE)
 @click.option("--out", type=FILE, required=True, help="The quantized model's file.")
 @click.option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import rich_click as click
 from rich.table import Table
 
-from app.cli.prepare_commands.frame import PrepareCommand, Report, progress, reporting
+from app.cli.prepare_commands.frame import Report, progress, reporting
 from app.cli.prepare_commands.source_options import source_options, source_or_onnx
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-@click.command("verify", cls=PrepareCommand)
+@click.command("verify")
 @click.argument("source")
 @click.argument("model", type=_FILE, metavar="MODEL.onnx")
 @click.option(
@@ -82,6 +82,8 @@ def verify(
     from app.prepare.failures import Misused
     from app.prepare.verifying import draw_differences, verify_model, write_worst
 
+    if not model.is_file():
+        raise Misused(f"{model} {'is no file' if model.exists() else 'not found'}")
     cases = read_cases(inputs) if inputs else None
     if labels and cases is None:
         raise Misused("--labels are for the rows of --inputs: give these, too")
