@@ -64,7 +64,7 @@ _NO_OPERATOR = re.compile(
     r"No Op registered for \S+ with domain_version of (\d+)"
 )
 _NO_OPSET = re.compile(r"No opset import for domain '(.*?)'")
-_SHORT_DATA = re.compile(r"External initializer: (\S+) offset: (\d+) .*file_length: (\d+)")
+_SHORT_DATA = re.compile(r"External initializer: (\S+) offset: (-?\d+) .*file_length: (\d+)")
 _NO_KERNEL = re.compile(r"Could not find an implementation for (\S+?)\((\d+)\) node")
 
 NEWEST_ONNX_BY_IR: Mapping[int, str] = {10: "1.17", 11: "1.18", 12: "1.19", 13: "1.21"}
@@ -89,10 +89,7 @@ def sentence(text: str) -> str:
     if hint := _too_new(text) or _unknown_operator(text):
         return hint
     if short := _SHORT_DATA.search(text):
-        return (
-            f"its external data ends after {short[3]} bytes, and {short[1]!r} is to be at "
-            f"{short[2]}: copy it whole (`git lfs pull`, if it is a Git LFS pointer)"
-        )
+        return outside_file(short[1], int(short[2]), int(short[3]))
     for noise in _NOISE:
         text = noise.sub("", text)
     while source := _SOURCE.search(text):
@@ -100,6 +97,16 @@ def sentence(text: str) -> str:
     text = _PATH.sub(lambda found: _last_part(found.group()), text)
     text = " ".join(_ADDRESS.sub("…", text).split()).strip(" .:;")
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+def outside_file(weight: str, offset: int, size: int) -> str:
+    """That a weight is to be where its file of `size` bytes of external data has none."""
+    if offset < 0:
+        return f"{weight!r} is to be at {offset} of its external data: export the model again"
+    return (
+        f"its external data ends after {size} bytes, and {weight!r} is to be at {offset}: copy it "
+        "whole (`git lfs pull`, if it is a Git LFS pointer)"
+    )
 
 
 def _too_new(text: str) -> str:

@@ -222,6 +222,30 @@ def test_what_is_not_counted_is_said(tmp_path: Path) -> None:
     assert flops_of(model, **{"x.1": 6}) == 2 * 6 * 4 * 4
 
 
+@pytest.mark.parametrize("size", [2, 64], ids=["small weights", "large weights"])
+def test_external_data_that_is_not_there_is_wrong_use(tmp_path: Path, size: int) -> None:
+    """Truncated, or at an impossible place: exit 2 with the sentence that a server has."""
+    made = onnx_models.slow(nodes=1, size=size)
+    path = onnx_models.save_with_external_data(made, tmp_path / "model.onnx")
+    model = onnx.load(path, load_external_data=False)
+    data = tmp_path / "weights.bin"
+    data.write_bytes(data.read_bytes()[:-4])
+    assert "external data ends after" in inspected(path, code=MISUSED)["error"]
+    for weight in model.graph.initializer:
+        for one in weight.external_data:
+            if one.key == "offset":
+                one.value = "-4"
+    path.write_bytes(model.SerializeToString())
+    assert "is to be at -4" in inspected(path, code=MISUSED)["error"]
+
+
+def test_file_that_is_absent_is_said(tmp_path: Path) -> None:
+    """Besides what could be named instead."""
+    said = inspected(tmp_path / "absent.onnx", code=MISUSED)["error"]
+    assert "there is no file" in said
+    assert "NAME/VERSION" in said
+
+
 def test_weights_outside_and_sparse_are_told_apart(tmp_path: Path) -> None:
     """Where they lie, and how many bytes there are of each."""
     path = onnx_models.save_with_external_data(onnx_models.slow(nodes=2), tmp_path / "model.onnx")

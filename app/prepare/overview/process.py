@@ -34,7 +34,10 @@ def answer(job: Mapping[str, Any]) -> dict[str, Any]:
     if job["task"] == "read":
         from app.prepare.overview.structure import structure_of
 
-        return {"found": asdict(structure_of(path, job))}
+        try:
+            return {"found": asdict(structure_of(path, job))}
+        except (LoadFailed, OSError) as error:
+            return {"error": str(error)}
     from app.prepare.overview.behavior import observe
 
     return {"found": asdict(observe(path, rules))}

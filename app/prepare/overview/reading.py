@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto
 from onnx.external_data_helper import load_external_data_for_tensor
 
+from app.errors import LoadFailed, quoted
 from app.prepare.overview.costs import subgraphs
 from app.prepare.overview.parts import (
     MAX_LISTED,
@@ -26,6 +27,7 @@ from app.prepare.overview.parts import (
     WeightType,
     clip,
 )
+from app.session.failures import outside_file
 from app.tensors import DATATYPES
 
 LARGEST = 10
@@ -42,8 +44,8 @@ _ONNX_DOMAINS = {"ai.onnx": ""}
 def read_light(path: Path) -> tuple[onnx.ModelProto, ModelParameters]:
     """Read a model without its larger weights, of which only shapes stay, and what they were.
 
-    Its external data must have been found to lie in its folder. Raises OSError, and what protobuf
-    raises.
+    Its external data must have been found to lie in its folder. Raises LoadFailed where a weight is
+    not in it, OSError, and what protobuf raises.
     """
     model = onnx.load(path, load_external_data=False)
     tally = _Weights()
@@ -84,15 +86,34 @@ def _tensors(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[TensorProt
 def _lighten(tensor: TensorProto, folder: Path) -> None:
     """Drop the weight's values, unless they are few."""
     external = tensor.data_location == TensorProto.EXTERNAL
+    if external:
+        _check_inside(tensor, folder)
     if math.prod(tensor.dims) <= SMALL_ELEMENTS:
         if external:
-            load_external_data_for_tensor(tensor, str(folder))
+            try:
+                load_external_data_for_tensor(tensor, str(folder))
+            except ValueError as error:
+                raise LoadFailed(f"its external data is not what it says: {error}") from error
             tensor.ClearField("data_location")
         return
     for field_ in ("raw_data", "external_data", "data_location", "string_data"):
         tensor.ClearField(field_)
     for numbers in ("float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
         tensor.ClearField(numbers)
+
+
+def _check_inside(tensor: TensorProto, folder: Path) -> None:
+    """Raise LoadFailed where the weight is to be where its file has nothing."""
+    said = {one.key: one.value for one in tensor.external_data}
+    size = (folder / said.get("location", "")).stat().st_size
+    try:
+        offset = int(said.get("offset") or 0)
+        length = int(said.get("length") or 0)
+    except ValueError:
+        raise LoadFailed(f"the place of {quoted(tensor.name)} is no number") from None
+    least = max(length, 1 if math.prod(tensor.dims) else 0)
+    if offset < 0 or length < 0 or offset + least > size:
+        raise LoadFailed(outside_file(clip(tensor.name), offset, size))
 
 
 @dataclass
