@@ -105,11 +105,11 @@ class ModelNotFound(NotFound):
 
     def __init__(self, model: str, known: Iterable[str] = ()) -> None:
         self.model = model
-        hint = did_you_mean(model, known) if MODEL_NAME.fullmatch(model) else f"; {_NAMED}"
+        hint = did_you_mean(model, known) if MODEL_NAME.fullmatch(model) else f"; {MODEL_NAME_RULE}"
         super().__init__(f"model {quoted(model)} not found{hint}")
 
 
-_NAMED = (
+MODEL_NAME_RULE = (
     "a name has at most 128 letters, digits, '.', '_' and '-', and starts with a letter or digit"
 )
 

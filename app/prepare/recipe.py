@@ -13,6 +13,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, with_config
 
+from app.errors import MODEL_NAME, MODEL_NAME_RULE
 from app.prepare.failures import Misused
 from app.prepare.frameworks import FRAMEWORKS
 from app.repository import ConfigProblems, Problem, Range, parse_yaml, read_text, validate_tree
@@ -189,20 +190,58 @@ def read_recipe(path: Path) -> ModelRecipe:
         if text is None:
             raise Misused(f"{path} not found")
         recipe = validate_tree(parse_yaml(text, str(path)), ModelRecipe, str(path), RECIPE_RANGES)
-        _check(recipe, str(path))
+        _check(recipe, path)
     except ConfigProblems as error:
         raise Misused(str(error), {"problems": [str(one) for one in error.problems]}) from error
     return recipe
 
 
-def _check(recipe: ModelRecipe, file: str) -> None:
+def _check(recipe: ModelRecipe, path: Path) -> None:
+    """Raise ConfigProblems for all that can be known before the first step takes its time."""
+    found = [Problem(str(path), *one) for one in _wrong(recipe, path.absolute().parent)]
+    if found:
+        raise ConfigProblems(found)
+
+
+def _wrong(recipe: ModelRecipe, folder: Path) -> Iterator[tuple[str, str]]:
+    """What is wrong, by key."""
     if recipe.framework is not None and recipe.framework not in FRAMEWORKS:
         names = ", ".join(FRAMEWORKS)
-        sentence = f"must be one of {names}, got {recipe.framework!r}"
-        raise ConfigProblems([Problem(file, "framework", sentence)])
+        yield "framework", f"must be one of {names}, got {recipe.framework!r}"
     if recipe.publish is None and recipe.work is None:
-        sentence = "nothing would be kept: add publish, or a folder for the models as work"
-        raise ConfigProblems([Problem(file, "", sentence)])
+        yield "", "nothing would be kept: add publish, or a folder for the models as work"
+    made = None if recipe.work is None else (folder / recipe.work).resolve()
+    for name, section in recipe.steps:
+        for key in (*FILES_READ, "sign"):
+            value = getattr(section, key, None)
+            if value is None or (folder / value).exists():
+                continue
+            if made is None or made not in (folder / value).resolve().parents:
+                yield f"{name}.{key}", f"{value} not found"
+    if recipe.verify is not None and recipe.verify.labels and not recipe.verify.inputs:
+        yield "verify.labels", "are for the rows of inputs: give these, too"
+    if recipe.optimize is not None:
+        yield from _wrong_steps(recipe.optimize)
+    if recipe.publish is not None:
+        yield from _wrong_place(recipe.publish)
+
+
+def _wrong_steps(section: OptimizeSection) -> Iterator[tuple[str, str]]:
+    from app.prepare.optimizing import OptimizeOptions
+
+    try:
+        OptimizeOptions(steps=section.steps, opset=section.opset).plan()
+    except Misused as error:
+        yield "optimize.steps", str(error)
+
+
+def _wrong_place(section: PublishSection) -> Iterator[tuple[str, str]]:
+    if not MODEL_NAME.fullmatch(section.name):
+        yield "publish.name", f"{MODEL_NAME_RULE}, got {section.name!r}"
+    if section.labels and not section.examples:
+        yield "publish.labels", "are those of examples: give both"
+    if section.to.startswith("http"):
+        yield "publish.to", "a web server cannot be written to; name a bucket"
 
 
 def source_arguments(recipe: ModelRecipe) -> list[str]:
