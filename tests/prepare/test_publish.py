@@ -35,7 +35,7 @@ from app.repository import (
     read_manifest,
     scan,
 )
-from app.session import Provider
+from app.session import Provider, open_session
 from tests import onnx_models
 from tests.signed import OURS
 from tests.waiting import wait_until
@@ -189,15 +189,26 @@ def wrong_shapes(path: Path) -> Path:
     return path
 
 
-def outside(path: Path) -> Path:
+def outside(path: Path, location: str = "../weights.bin") -> Path:
     onnx_models.save_with_external_data(onnx_models.table(size=1000), path)
     model = onnx.load(path, load_external_data=False)
     for tensor in model.graph.initializer:
         for entry in tensor.external_data:
             if entry.key == "location":
-                entry.value = "../weights.bin"
+                entry.value = location
     onnx.save(model, path)
     return path
+
+
+def without_outputs(path: Path) -> Path:
+    model = onnx.load(path)
+    del model.graph.output[:]
+    onnx.save(model, path)
+    return path
+
+
+def in_itself(path: Path) -> Path:
+    return outside(path, path.name)
 
 
 def truncated(path: Path) -> Path:
@@ -221,6 +232,8 @@ def gone(path: Path) -> Path:
         (unknown_operator, 1, "does not have Frobnicate of com.example, opset 3 (1 node)"),
         (wrong_shapes, 1, "is not valid ONNX"),
         (outside, 1, "'../weights.bin' leaves the version's folder"),
+        (without_outputs, 1, "has no outputs"),
+        (in_itself, 1, "names its own file"),
         (truncated, 2, "is truncated"),
         (text, 2, "is text, not ONNX"),
         (gone, 2, "not found"),
@@ -252,6 +265,17 @@ def test_examples_that_do_not_fit_are_told(
     np.savez(tmp_path / "rows.npz", **{n.replace(":y", f":{name}"): a for n, a in arrays.items()})
     assert says in publish(model, "--examples", tmp_path / "rows.npz", code=code)["error"]
     assert left(tmp_path / "models") == []
+
+
+def test_wrong_output_is_told_by_its_row_in_the_file(model: Path, rows: Path) -> None:
+    """However the rows are shared out among runs."""
+    session = open_session(model)
+    x = np.random.default_rng(0).standard_normal((100, 4)).astype("f4")
+    y = session.run({"x": x})[0]
+    y[90, 2] += 1
+    arrays: dict[str, Any] = {"x": x, f"output:{session.outputs[0].name}": y}
+    np.savez(rows, **arrays)
+    assert "at [90, 2]" in publish(model, "--examples", rows, code=1)["error"]
 
 
 def test_name_that_cannot_be_one_is_refused(model: Path, tmp_path: Path) -> None:

@@ -49,6 +49,12 @@ def check_publishable(path: Path, cache: Path, limits: InspectionLimits) -> Chec
         model = onnx.load(path, load_external_data=False)
     except Exception as error:  # protobuf's own
         raise Misused(f"{path} is not an ONNX model, or is truncated: {error}") from error
+    if not model.graph.output:
+        raise Rejected(f"{path.name} has no outputs: there is nothing to answer requests with")
+    if any((path.parent / location).samefile(path) for location in external):
+        raise Rejected(
+            f"{path.name} names its own file as that of its external data: export the model again"
+        )
     if unknown := _unknown_operators(model):
         raise Rejected(f"ONNX Runtime {ort.__version__} does not have {unknown}")
     try:

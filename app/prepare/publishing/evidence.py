@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -133,7 +133,10 @@ def _cases(session: Session, examples: Path | None) -> Cases:
         return cases
     trial = find_trial(session.run, session.inputs)
     if trial.problem:
-        raise Misused(f"the model takes no generated inputs; give --examples: {trial.problem}")
+        raise Misused(
+            f"the model fails on all generated inputs: {trial.problem}; if it takes others, give "
+            "them as --examples"
+        )
     return Cases(trial.feeds(GENERATED_ROWS))
 
 
@@ -152,11 +155,18 @@ def _run(session: Session, inputs: Arrays) -> Arrays:
 
 def _meet(session: Session, cases: Cases, examples: Path | None) -> None:
     """Raise Rejected where the outputs are not those that were given with the inputs."""
-    for batch in _batches(session, cases):
-        got = _run(session, batch.inputs)
-        expected, _ = settle(batch.outputs, got)
-        if reason := explain(Pair(expected, got), Tolerance(1e-3, 1e-2)):
-            raise Rejected(f"the model does not give the outputs in {examples}: {reason}")
+    batches = [_run(session, batch.inputs) for batch in _batches(session, cases)]
+    got = {name: _joined([one[name] for one in batches]) for name in batches[0]}
+    expected, _ = settle(cases.outputs, got)
+    if reason := explain(Pair(expected, got), Tolerance(1e-3, 1e-2)):
+        raise Rejected(f"the model does not give the outputs in {examples}: {reason}")
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    """An output of all runs, by the rows of the file; of the last run where it has no rows."""
+    together = len(parts) > 1 and all(part.ndim for part in parts)
+    together = together and len({part.shape[1:] for part in parts}) == 1
+    return np.concatenate(parts) if together else parts[-1]
 
 
 def _count_right(session: Session, cases: Cases, labels: Array) -> PublishedAccuracy:

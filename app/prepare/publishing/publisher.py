@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from app.errors import MODEL_NAME, LoadFailed, RemoteFailed, quoted
+from app.errors import MODEL_NAME, MODEL_NAME_RULE, LoadFailed, RemoteFailed, quoted
 from app.inspection import InspectionLimits
 from app.prepare.failures import Misused, Rejected
 from app.prepare.finishing import onnx_opset
@@ -106,10 +106,7 @@ def publish_model(
     that they are is given. Raises Misused, Rejected and OSError; then nothing is there.
     """
     if not MODEL_NAME.fullmatch(request.name):
-        raise Misused(
-            f"--name {quoted(request.name)}: a name has at most 128 letters, digits, '.', '_' and "
-            "'-', and starts with a letter or digit"
-        )
+        raise Misused(f"--name {quoted(request.name)}: {MODEL_NAME_RULE}")
     if not request.model.is_file():
         raise Misused(f"{request.model} {'is no file' if request.model.exists() else 'not found'}")
     if is_remote(request.to):
