@@ -44,7 +44,7 @@ def find_environment(
         return Environment((*_with_missing(python, framework, packages), "-P"))
     if not packages and all(find_spec(module) for module in framework.modules):
         return Environment((sys.executable, "-P"))
-    return Environment((*_uv_run(sys.executable, [*framework.requirements, *packages]), "-P"), True)
+    return Environment((*_alone([*framework.requirements, *packages]), "-P"), True)
 
 
 def _with_missing(python: str, framework: Framework, packages: Sequence[str]) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ def _with_missing(python: str, framework: Framework, packages: Sequence[str]) ->
     if not missing and not packages:
         return (python,)
     wanted = [one for one in framework.requirements if _module_of(one) in missing]
-    return _uv_run(python, [*wanted, *packages])
+    return (find_uv(), "run", "--no-project", *_with(python, [*wanted, *packages]))
 
 
 _PRINT_MISSING = """
@@ -92,13 +92,17 @@ def _module_of(requirement: str) -> str:
     return _MODULES.get(name, name)
 
 
-def _uv_run(python: str, requirements: Sequence[str]) -> tuple[str, ...]:
-    run: tuple[str, ...] = ("run", "--no-project")
+def _alone(requirements: Sequence[str]) -> tuple[str, ...]:
+    """A Python with these and nothing else: what is installed here changes no conversion."""
     torch = any(_module_of(one) == "torch" for one in requirements)
-    if torch and not any(map(os.environ.get, _OWN_INDEXES)):
-        run = ("tool", "run", "--torch-backend", "cpu")  # others take gigabytes, which nobody needs
+    own = any(map(os.environ.get, _OWN_INDEXES))
+    cpu = ("--torch-backend", "cpu") if torch and not own else ()  # others take gigabytes
+    return (find_uv(), "tool", "run", *cpu, *_with(sys.executable, requirements))
+
+
+def _with(python: str, requirements: Sequence[str]) -> tuple[str, ...]:
     wanted = [part for one in requirements for part in ("--with", one)]
-    return (find_uv(), *run, "--quiet", "--python", python, *wanted, "python")
+    return ("--quiet", "--python", python, *wanted, "python")
 
 
 _OWN_INDEXES = (

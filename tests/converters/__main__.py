@@ -21,6 +21,7 @@ COLUMNS = (
 def write_table(recorded: Path) -> None:
     """Put what was recorded between the marks."""
     lines = [json.loads(line) for line in recorded.read_text(encoding="utf-8").splitlines()]
+    lines.sort(key=lambda found: list(FRAMEWORKS).index(found["framework"]))
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
     head = [_line(COLUMNS), _line(["---"] * len(COLUMNS))]

@@ -36,6 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sources")
     for source in SOURCES.glob("*.py"):
         (folder / source.name).write_text(source.read_text())
+    np.savez(folder / "digits.npz", images=DIGITS.images[:1000] / 16, labels=DIGITS.target[:1000])
     images = (DIGITS.images[:32] / 16).astype(np.float32)
     np.savez(folder / "images.npz", image=images[:, None])
     np.savez(folder / "last.npz", image=images[..., None])

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from app.prepare.cases import Cases, write_cases
+from app.prepare.environments import find_environment
+from app.prepare.frameworks import FRAMEWORKS
 from app.prepare.optimizing import OptimizeOptions, optimize
 from tests.waiting import PATIENCE
 
@@ -43,16 +45,12 @@ torch.onnx.export(
 )
 """
 
-PACKAGES = ("torch==2.13.0", "transformers==4.57.*", "onnx==1.21.*", "onnxscript", "numpy")
-
 
 def test_attention_is_fused_and_minds_its_mask(tmp_path: Path) -> None:
     """Every attention becomes one node, also where the mask leaves out what is not at the end."""
     path = tmp_path / "model.onnx"
-    wanted = [part for package in PACKAGES for part in ("--with", package)]
     subprocess.run(
-        ["uv", "run", "--no-project", *wanted, "python", "-c", EXPORT, str(path)],
-        env={**os.environ, "UV_FIND_LINKS": os.environ.get("PIP_FIND_LINKS", "")},
+        [*find_environment(FRAMEWORKS["huggingface"]).command, "-c", EXPORT, str(path)],
         check=True,
         timeout=5 * PATIENCE,
     )

@@ -1,4 +1,4 @@
-"""XGBoost and CatBoost, fetched into environments of their own by the command itself."""
+"""Models of trees and of scikit-learn; what is not here is fetched by the command itself."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from app.prepare.frameworks import FRAMEWORKS
+from tests.converters.record import record
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("CONVERTERS") != "all", reason="frameworks are fetched; make converters runs it"
@@ -27,6 +28,14 @@ from sklearn.preprocessing import StandardScaler
 iris, diabetes = load_iris(), load_diabetes(return_X_y=True)
 flowers = iris.target_names[iris.target]
 quiet = {"iterations": 10, "verbose": False, "random_seed": 0, "allow_writing_files": False}
+
+def forest():
+    from sklearn.ensemble import RandomForestClassifier
+    return RandomForestClassifier(10, random_state=0).fit(iris.data, flowers)
+
+def lightgbm_classifier():
+    from lightgbm import LGBMClassifier
+    return LGBMClassifier(n_estimators=10, verbose=-1).fit(iris.data, flowers)
 
 def xgboost_classifier():
     from xgboost import XGBClassifier
@@ -87,6 +96,8 @@ def convert(folder: Path, source: str, *arguments: str) -> tuple[int, dict[str, 
 @pytest.mark.parametrize(
     ("source", "framework", "classes"),
     [
+        ("training:forest", "sklearn", ["setosa", "versicolor", "virginica"]),
+        ("training:lightgbm_classifier", "lightgbm", ["setosa", "versicolor", "virginica"]),
         ("training:xgboost_classifier", "xgboost", [0, 1]),
         ("training:xgboost_in_a_pipeline", "sklearn", None),
         ("model.ubj", "xgboost", [0, 1, 2]),
@@ -96,7 +107,7 @@ def convert(folder: Path, source: str, *arguments: str) -> tuple[int, dict[str, 
         ("model.cbm", "catboost", ["setosa", "versicolor", "virginica"]),
     ],
 )
-def test_framework_that_is_not_here_is_found_and_fetched(
+def test_framework_is_found_and_fetched(
     source: str, framework: str, classes: list[object] | None, folder: Path
 ) -> None:
     """The model that comes of it gives what its source gives, also at the trees' thresholds."""
@@ -105,6 +116,7 @@ def test_framework_that_is_not_here_is_found_and_fetched(
     assert found["framework"] == framework
     assert found["classes"] == ({"probabilities": classes} if classes else {})
     assert found["difference"]["max_relative"] < 1e-3
+    record(found, source=source)
 
 
 def test_categories_of_catboost_are_refused(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """A network in PaddlePaddle."""
 
+import numpy as np
 import paddle
-from sklearn.datasets import load_digits
 
 
 class Cnn(paddle.nn.Layer):
@@ -19,9 +19,9 @@ class Cnn(paddle.nn.Layer):
 
 def cnn():
     paddle.seed(0)
-    digits, model = load_digits(), Cnn()
-    images = paddle.to_tensor((digits.images[:1000] / 16).astype("float32")[:, None])
-    labels = paddle.to_tensor(digits.target[:1000].astype("int64"))
+    digits, model = np.load("digits.npz"), Cnn()
+    images = paddle.to_tensor(digits["images"].astype("float32")[:, None])
+    labels = paddle.to_tensor(digits["labels"].astype("int64"))
     optimizer = paddle.optimizer.Adam(0.01, parameters=model.parameters())
     for _ in range(60):
         loss = paddle.nn.functional.cross_entropy(model(images), labels)
