@@ -45,6 +45,9 @@ models in FP64 where ONNX has FP32."""
 ROWS_TRIED = (1, 2, 3, 8)
 """Of each run that is compared, where no example says otherwise."""
 
+BESIDES_THE_EXAMPLE = (1, 3)
+"""Rows of further runs, where there is one: PyTorch is traced with two, which may be frozen."""
+
 
 @dataclass(frozen=True, slots=True)
 class Converted:
@@ -193,9 +196,10 @@ def _cases(
     if example is not None:
         path, cases = example
         fitted = fit_cases(cases, session.inputs, path)
-        batched = all(spec.rows_vary for spec in session.inputs)
-        parts = [fitted.part(0, 1)] if batched and fitted.rows > 1 else []  # rows may be frozen
-        return [one.inputs for one in (fitted, *parts)]
+        counts = {len(array) if array.ndim else 0 for array in fitted.inputs.values()}
+        batched = all(spec.rows_vary for spec in session.inputs) and len(counts) == 1
+        others = set(BESIDES_THE_EXAMPLE) - counts if batched else set()
+        return [fitted.inputs, *(_resized(fitted.inputs, count) for count in sorted(others))]
     if export.sample:
         return [fit_cases(Cases(export.sample), session.inputs, Path("the sample")).inputs]
     trial = find_trial(session.run, session.inputs)
@@ -208,6 +212,11 @@ def _cases(
     rows = ROWS_TRIED if batched else (1,)
     made = [synthetic_inputs(session.inputs, count, trial.length) for count in rows]
     return [*made, *map(_negated, made)]
+
+
+def _resized(inputs: Arrays, rows: int) -> Arrays:
+    """So many rows: those that are there, again and again."""
+    return {n: np.resize(a, (rows, *a.shape[1:])) for n, a in inputs.items()}
 
 
 def _negated(inputs: Arrays) -> Arrays:

@@ -138,6 +138,15 @@ def test_frozen_branch_is_noticed(folder: Path) -> None:
     assert not (folder / "branch.onnx").exists()
 
 
+def test_frozen_rows_are_noticed(folder: Path) -> None:
+    """Also where the example has as many as the older exporter was given."""
+    np.savez(folder / "two.npz", x=np.ones((2, 3), np.float32))
+    more = ["--example", "two.npz", "--out", "cut.onnx"]
+    code, found, _ = cohort(folder, "convert", "pytorch_digits:Cut", *more)
+    assert (code, "differs" in found["error"]) == (1, True), found
+    assert not (folder / "cut.onnx").exists()
+
+
 def test_weights_are_loaded_into_the_factorys_module(folder: Path) -> None:
     """From safetensors, without unpickling; weights that do not fit are told by name."""
     make(folder, "pytorch", "save_weights")
@@ -149,6 +158,18 @@ def test_weights_are_loaded_into_the_factorys_module(folder: Path) -> None:
     code, found, _ = cohort(folder, *asked, "other.safetensors")
     assert code == 2
     assert "does not fit the module: it lacks" in found["error"]
+
+
+def test_weights_that_are_tied_are_loaded_into_both(folder: Path) -> None:
+    """As save_model leaves them: the file has one name, and the module two."""
+    make(folder, "pytorch", "save_weights")
+    weight = np.load(folder / "tied.npy")
+    asked = ["convert", "pytorch_digits:tied", "--out", "tied.onnx", "--weights"]
+    code, _, said = cohort(folder, *asked, "tied.safetensors")
+    assert code == 0, said
+    rows = np.array([[1, 2, 3]], np.float32)
+    got = np.asarray(open_session(folder / "tied.onnx").run({"x": rows})[0], float)
+    np.testing.assert_allclose(got, rows @ weight.T @ weight.T, rtol=1e-5)
 
 
 def test_programs_with_objects_are_not_read(folder: Path) -> None:

@@ -383,7 +383,7 @@ def _load_weights(module: Any, path: str) -> None:
         missing, unexpected = load_model(module, path, strict=False)
     except (OSError, SafetensorError, RuntimeError) as error:
         raise Misused(f"{path} does not fit the module: {_first_line(error)}") from error
-    wrong = [f"lacks {name}" for name in missing] + [f"has {name}" for name in unexpected]
+    wrong = [f"lacks {name}" for name in sorted(missing)] + [f"has {name}" for name in unexpected]
     if wrong:
         more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise Misused(f"{path} does not fit the module: it {', '.join(wrong[:3])}{more}")

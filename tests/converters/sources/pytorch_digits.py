@@ -6,7 +6,7 @@ import zipfile
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save_file, save_model
 from torch import nn
 
 
@@ -61,6 +61,20 @@ class Small(nn.Module):
         return self.layer(x)
 
 
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
+        self.last.weight = self.first.weight
+
+    def forward(self, x):
+        return self.last(self.first(x))
+
+
+def tied():
+    return Tied(), {"x": torch.ones(2, 3).numpy()}
+
+
 class Branching(nn.Module):
     def forward(self, x):
         if x.sum() > 0:
@@ -70,6 +84,15 @@ class Branching(nn.Module):
 
 def branching():
     return Branching(), {"x": torch.ones(2, 3).numpy()}
+
+
+class Cut(nn.Module):
+    """A branch that cannot be exported, and a number of rows that the older exporter freezes."""
+
+    def forward(self, x):
+        if x.sum() > -1e9:
+            return x[: int(x.shape[0])] * 2
+        return x
 
 
 class Summed(nn.Module):
@@ -88,6 +111,9 @@ def text():
 def save_weights():
     torch.manual_seed(1)
     save_file(Small().state_dict(), "small.safetensors")
+    module = Tied()
+    save_model(module, "tied.safetensors")
+    np.save("tied.npy", module.first.weight.detach().numpy())
     save_file({"layer.bias": torch.zeros(2)}, "other.safetensors")
 
 
