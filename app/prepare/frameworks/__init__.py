@@ -43,6 +43,8 @@ ONNX = ("onnx==1.21.*", "protobuf<7")
 TENSORFLOW = ("tensorflow-cpu==2.21.*", "tf2onnx==1.17.*", *ONNX)
 SKLEARN = ("scikit-learn>=1.6,<1.10", "skl2onnx==1.20.*", "pandas>=2.3,<4", *ONNX)
 
+ONNXMLTOOLS = ("onnxmltools==1.16.*", "packaging", *SKLEARN)  # the first does not ask for it
+
 FRAMEWORKS: Mapping[str, Framework] = {
     one.name: one
     for one in (
@@ -59,8 +61,8 @@ FRAMEWORKS: Mapping[str, Framework] = {
             "xgboost",
             "XGBoost",
             "xgboost_models:XgboostModels",
-            ("xgboost", "onnxmltools", "skl2onnx", "sklearn", "onnx"),
-            ("xgboost-cpu==3.2.*", "onnxmltools==1.16.*", *SKLEARN),
+            ("xgboost", "onnxmltools", "packaging", "skl2onnx", "sklearn", "onnx"),
+            ("xgboost-cpu==3.2.*", *ONNXMLTOOLS),
             packages=("xgboost",),
             suffixes=(".ubj", ".json"),
         ),
@@ -68,8 +70,8 @@ FRAMEWORKS: Mapping[str, Framework] = {
             "lightgbm",
             "LightGBM",
             "lightgbm_models:LightgbmModels",
-            ("lightgbm", "onnxmltools", "skl2onnx", "sklearn", "onnx"),
-            ("lightgbm==4.7.*", "onnxmltools==1.16.*", *SKLEARN),
+            ("lightgbm", "onnxmltools", "packaging", "skl2onnx", "sklearn", "onnx"),
+            ("lightgbm==4.7.*", *ONNXMLTOOLS),
             packages=("lightgbm",),
             suffixes=(".txt",),
         ),
