@@ -59,11 +59,6 @@ def read_cases(path: Path) -> Cases:
     except OSError as error:
         raise Misused(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
-        if "pickle" in str(error).lower():
-            raise Misused(
-                f"{path} holds Python objects, which are not read: save text as "
-                "array.astype(str) and numbers with a numeric dtype"
-            ) from error
         raise Misused(
             f"{path} is no .npz file, or is truncated: {error}; "
             "numpy.savez(path, **{input_name: array}) writes one"
@@ -120,7 +115,7 @@ def read_labels(path: Path, rows: int | None = None) -> Array:
     """Read the right answer for each row from a `.npy`; default: of any number. Raises Misused."""
     try:
         with path.open("rb") as file:
-            _check_array("it", file, path.stat().st_size)
+            _check_array(str(path), file, path.stat().st_size)
             file.seek(0)
             labels: Array = np.load(file, allow_pickle=False)
     except OSError as error:
@@ -170,19 +165,27 @@ def _check_size(path: Path) -> None:
             raise ValueError("it has two arrays of one name")
         for one in members:
             with file.open(one) as member:
-                _check_array(one.filename, member, one.file_size)
+                _check_array(f"{path}: {one.filename}", member, one.file_size)
 
 
 def _check_array(name: str, member: IO[bytes], size: int) -> None:
-    """Raise ValueError unless an array is as large as its header says."""
+    """Raise ValueError unless an array is as large as its header says; Misused for objects."""
     version = np.lib.format.read_magic(member)
     read = (
         np.lib.format.read_array_header_1_0
         if version == (1, 0)
         else (np.lib.format.read_array_header_2_0)
     )
-    shape, _, dtype = read(member)
-    if not dtype.hasobject and member.tell() + prod(shape) * dtype.itemsize != size:
+    try:
+        shape, _, dtype = read(member)
+    except Exception as error:  # of Python's parser, which it is given to
+        raise ValueError(f"{name} has a header that cannot be read") from error
+    if dtype.hasobject:
+        raise Misused(
+            f"{name} holds Python objects, which are not read: save text as array.astype(str) and "
+            "numbers with a numeric dtype"
+        )
+    if member.tell() + prod(shape) * dtype.itemsize != size:
         raise ValueError(f"{name} does not hold the array of shape {list(shape)} that it promises")
 
 

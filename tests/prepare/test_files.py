@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,26 @@ def test_pickles_are_not_read(tmp_path: Path) -> None:
     """An array of objects is refused, with what to write instead."""
     np.savez(tmp_path / "cases.npz", x=np.array([{}], object))
     with pytest.raises(Misused, match=r"astype\(str\)"):
+        read_cases(tmp_path / "cases.npz")
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        (f"{{'descr':'<f4','fortran_order':False,'shape':{'(' * 1000}", "cannot be read"),
+        ("(" * 9000, "cannot be read"),
+        ("{'descr':'<f4'}", "cannot be read"),
+        ("{'descr':'|O','fortran_order':False,'shape':(1,)}", "holds Python objects"),
+    ],
+)
+def test_headers_that_python_cannot_parse_are_refused(
+    tmp_path: Path, header: str, said: str
+) -> None:
+    """Whatever an array's header says, the file is named; objects are told from rubbish."""
+    content = header.encode().ljust(9999) + b"\n"
+    with zipfile.ZipFile(tmp_path / "cases.npz", "w") as file:
+        file.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(content).to_bytes(2, "little") + content)
+    with pytest.raises(Misused, match=rf"cases\.npz.*{said}"):
         read_cases(tmp_path / "cases.npz")
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from app.comparing import Flags, Measured, Numbers, measure_arrays
 from app.errors import CohortError
+from app.prepare.finishing import settle
 from app.prepare.source import SourceModel
 from app.prepare.verifying.inputs import TOLD_ONLY, Case
 from app.prepare.verifying.pairing import Matched, match_outputs
@@ -33,6 +34,17 @@ POINTS = 20_000
 """Of each output that are kept to draw."""
 
 POINTS_PER_CASE = 2_000
+
+
+COLUMN_SHARES = 100
+"""A value may be off by so many shares of its own column, where that is less than a share of its
+row."""
+
+LEAST_SHARE = 1e-3
+"""Of what the row allows, and always allowed: it is rounding."""
+
+LEAST_ROWS = 3
+"""That tell how large the values of a column are."""
 
 
 def session_run(session: Session, names: Mapping[str, str] | None = None) -> RunCases:
@@ -80,6 +92,7 @@ class ComparedCase:
         kind of elements where they can be made so; None where the model refused.
     refused: Why the model refused; else "".
     ratios: For each row its largest difference, 1 being what is allowed.
+    counts: Whether a difference is a verdict; else it is told.
     """
 
     case: Case
@@ -87,6 +100,7 @@ class ComparedCase:
     got: Arrays | None
     refused: str
     ratios: Numbers
+    counts: bool = True
 
     @property
     def rows_off(self) -> Flags:
@@ -110,6 +124,7 @@ class OutputTotals:
 
     name: As the source has it. matched: As the model has it.
     values, unequal: How many were compared, and how many were not equal at all.
+    finite: How many of the source's are neither NaN nor infinite.
     rows, rows_off: How many were compared, and how many differ by more than is allowed.
     max_absolute, max_relative: The largest differences of floats; None where there are none.
     argmax_same, argmax_of: Of scores, in how many places the largest is the same.
@@ -120,6 +135,7 @@ class OutputTotals:
     matched: str
     datatype: str
     values: int = 0
+    finite: int = 0
     unequal: int = 0
     rows: int = 0
     rows_off: int = 0
@@ -148,11 +164,13 @@ class OutputTotals:
         self.rows += len(off)
         self.rows_off += int(np.count_nonzero(off))
         if measured.kind != "float":
+            self.finite += measured.unequal.size
             return
         absolute, relative = measured.largest()
         self.max_absolute = max(self.max_absolute or 0.0, float(absolute.max(initial=0.0)))
         self.max_relative = max(self.max_relative or 0.0, float(relative.max(initial=0.0)))
         one, other = (np.asarray(side, np.float64) for side in (measured.expected, measured.got))
+        self.finite += int(np.count_nonzero(np.isfinite(one)))
         finite = np.isfinite(one) & np.isfinite(other)
         one, other = one[finite], other[finite]
         with np.errstate(over="ignore"):
@@ -173,6 +191,7 @@ class Verification:
     outputs: By the source's name.
     cases, agreeing: How many were compared, and on how many the models agree.
     rows: How many were compared in them.
+    level: Rows whose two best classes are level in the source, so that rounding chose another.
     skipped: Cases that the source refused, with its reason; they say nothing of the model.
     problems: Why the model is not the source: nothing where it agrees.
     notes: What else is to be known.
@@ -186,6 +205,7 @@ class Verification:
     agreeing: int = 0
     rows: int = 0
     rows_off: int = 0
+    level: int = 0
     skipped: list[tuple[str, str]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
@@ -209,12 +229,15 @@ def compare_models(
     cases: Iterable[Case],
     allowed: Allowed,
     *,
+    missing: bool = False,
     seen: Callable[[ComparedCase], None] = lambda _: None,
 ) -> Verification:
     """Run both on each of `cases` and compare.
 
     reference: The source; a case that it refuses is skipped.
     candidate: The model; to refuse a case that the source takes is a difference.
+    missing: Whether missing values (NaN) are something to agree on, where the source gives numbers
+        for them; default no: that they do not is told.
     seen: Told each case, in order.
 
     Memory is bounded by groups of cases of 128 MiB. Raises what the runs raise.
@@ -228,7 +251,10 @@ def compare_models(
             if isinstance(expected, str):
                 found.skipped.append((case.title, expected))
                 continue
-            compared = _compare_case(found, case, expected, got)
+            counts = case.purpose not in TOLD_ONLY or (
+                missing and case.purpose == "missing" and _all_finite(expected)
+            )
+            compared = _compare_case(found, case, expected, got, counts=counts)
             seen(compared)
             kept_bytes += _size(compared)
             if kept_bytes <= MOST_KEPT_BYTES:
@@ -254,14 +280,19 @@ def _size(compared: ComparedCase) -> int:
     return sum(array.nbytes for side in sides for array in side.values()) * 2
 
 
+def _all_finite(outputs: Arrays) -> bool:
+    return all(np.isfinite(one).all() for one in outputs.values() if one.dtype.kind == "f")
+
+
 def _compare_case(
-    found: Verification, case: Case, expected: Arrays, got: ModelAnswer
+    found: Verification, case: Case, expected: Arrays, got: ModelAnswer, *, counts: bool
 ) -> ComparedCase:
-    counts = case.purpose not in TOLD_ONLY
     if isinstance(got, str):
-        compared = ComparedCase(case, expected, None, got, np.full(case.rows, np.inf))
-        _count(found, compared, counts=counts)
+        compared = ComparedCase(case, expected, None, got, np.full(case.rows, np.inf), counts)
+        _count(found, compared)
         return compared
+    expected, level = settle(expected, got)
+    found.level += level
     matched = match_outputs(expected, got)
     found.notes |= dict.fromkeys(matched.notes)
     of_rows = np.full(case.rows, np.inf if matched.missing else 0.0)
@@ -273,13 +304,14 @@ def _compare_case(
         {pair.name: pair.got for pair in matched.pairs},
         "",
         of_rows,
+        counts,
     )
-    _count(found, compared, counts=counts)
+    _count(found, compared)
     return compared
 
 
-def _count(found: Verification, compared: ComparedCase, *, counts: bool) -> None:
-    if not counts:
+def _count(found: Verification, compared: ComparedCase) -> None:
+    if not compared.counts:
         return
     found.cases += 1
     found.agreeing += compared.agrees
@@ -318,12 +350,16 @@ def ratios(measured: Measured, allowed: Allowed) -> Numbers:
         return np.where(measured.unequal.reshape(rows, -1).any(1), np.inf, 0.0)
     distance, size = (one.reshape(rows, -1) for one in (measured.distance, measured.size))
     scale = size.max(1, initial=0.0)
-    limit = allowed.share * np.maximum(scale, FLOOR * scale.max())
+    limit = allowed.share * np.maximum(scale, FLOOR * scale.max(initial=0.0))
     if allowed.by_decision and is_scores(measured):
         return np.where(_decides_otherwise(measured, limit), np.inf, 0.0)
-    largest = distance.max(1, initial=0.0)
+    limits = limit[:, None]
+    if measured.got.ndim == 2 and rows >= LEAST_ROWS:  # a column may be small beside the others
+        columns = COLUMN_SHARES * allowed.share * size.max(0, initial=0.0)
+        limits = np.minimum(limits, np.maximum(columns, LEAST_SHARE * limits))
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(largest > 0, largest / limit, 0.0)
+        shares: Numbers = np.where(distance > 0, distance / limits, 0.0)
+    return np.asarray(shares.max(1, initial=0.0))
 
 
 def _decides_otherwise(measured: Measured, limit: Numbers) -> Any:

@@ -10,7 +10,6 @@ from app.comparing import Flags, Numbers
 from app.errors import quoted
 from app.prepare.verifying.comparison import ComparedCase, RunCases, Verification
 from app.prepare.verifying.input_mistakes import find_input_mistake
-from app.prepare.verifying.inputs import TOLD_ONLY
 from app.prepare.verifying.output_mistakes import find_output_mistake, same_outputs
 from app.prepare.verifying.tolerance import Allowed
 from app.tensors import Arrays
@@ -28,13 +27,14 @@ GENERAL = (
 
 def diagnose(found: Verification, reference: RunCases, candidate: RunCases) -> list[str]:
     """Describe the difference: how far it goes first, then what is behind it and what to do."""
-    judged = [one for one in found.kept if one.case.purpose not in TOLD_ONLY]
+    judged = [one for one in found.kept if one.counts]
     off = [one for one in judged if not one.agrees]
     summary = _summary(found)
     if not off:
         return [summary, GENERAL]
     guesses: tuple[Callable[[], str], ...] = (
         lambda: _random(off, found.allowed, reference, candidate),
+        lambda: _missing(off),
         lambda: _frozen_rows(judged),
         lambda: _frozen_length(judged),
         lambda: find_output_mistake(judged, found.allowed),
@@ -79,6 +79,17 @@ def _random(
             "mode (model.eval()) where it is loaded, or fix its seed"
         )
     return ""
+
+
+def _missing(off: Sequence[ComparedCase]) -> str:
+    """Only rows with NaN differ."""
+    if any(one.case.purpose != "missing" for one in off):
+        return ""
+    return (
+        "the two differ only where values are missing (NaN): an imputer was left out, or fills in "
+        "another value, or trees send them to another side; convert the whole Pipeline, with its "
+        "imputer, or replace missing values before the model is called"
+    )
 
 
 REPEATED = 8

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import isfinite, prod
 from pathlib import Path
 
 import onnx
 
 from app.prepare.failures import Misused
+
+COMPARING = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Clip"})
+"""Operators whose constants are thresholds."""
+
+FEW_ELEMENTS = 64
+"""Of a constant among which thresholds are looked for."""
+
+MOST_THRESHOLDS = 1000
+
+HANDLING_MISSING = frozenset({"Imputer", "IsNaN"})
 
 PASSED_ON = frozenset(
     {
@@ -45,12 +56,16 @@ class GraphHints:
     operators: The types of all nodes, those in subgraphs and functions included.
     datatypes: ONNX's numbers of the datatypes of weights, and of what nodes cast to.
     fixed_rows: The length of the first dimension of all inputs, where each has the same; else None.
+    thresholds: Numbers at which the model decides: of its trees, and what it compares with.
+    takes_missing: Whether it says what becomes of a NaN.
     """
 
     inputs: dict[str, InputHint] = field(default_factory=dict)
     operators: frozenset[str] = frozenset()
     datatypes: frozenset[int] = frozenset()
     fixed_rows: int | None = None
+    thresholds: tuple[float, ...] = ()
+    takes_missing: bool = False
 
 
 def read_hints(path: Path) -> GraphHints:
@@ -70,6 +85,43 @@ def read_hints(path: Path) -> GraphHints:
         frozenset(node.op_type for node in nodes),
         frozenset(datatypes | casts),
         _fixed_rows(model.graph),
+        _thresholds(nodes, model.graph),
+        any(map(_takes_missing, nodes)),
+    )
+
+
+def _thresholds(nodes: Sequence[onnx.NodeProto], graph: onnx.GraphProto) -> tuple[float, ...]:
+    constants = {one.name: one for one in graph.initializer}
+    for node in nodes:
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
+            constants[node.output[0]] = node.attribute[0].t
+    found: set[float] = set()
+    for node in nodes:
+        named = {one.name: one for one in node.attribute}
+        if node.op_type.startswith("TreeEnsemble"):
+            found.update(named["nodes_values"].floats if "nodes_values" in named else ())
+            if "nodes_splits" in named:
+                found.update(_numbers(named["nodes_splits"].t))
+        elif node.op_type in COMPARING:
+            for name in node.input:
+                if name in constants and prod(constants[name].dims) <= FEW_ELEMENTS:
+                    found.update(_numbers(constants[name]))
+    finite = sorted(one for one in found if isfinite(one))
+    step = -(-len(finite) // MOST_THRESHOLDS) or 1
+    return tuple(finite[::step])
+
+
+def _numbers(tensor: onnx.TensorProto) -> list[float]:
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return []
+    array = onnx.numpy_helper.to_array(tensor)
+    return array.reshape(-1).astype(float).tolist() if array.dtype.kind in "fiu" else []
+
+
+def _takes_missing(node: onnx.NodeProto) -> bool:
+    sides = ("nodes_missing_value_tracks_true",)
+    return node.op_type in HANDLING_MISSING or any(
+        one.name in sides and any(one.ints) for one in node.attribute
     )
 
 

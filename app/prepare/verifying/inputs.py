@@ -11,6 +11,7 @@ import numpy as np
 
 from app.comparing import Numbers
 from app.prepare.cases import Cases
+from app.prepare.frameworks.outputs import around
 from app.prepare.verifying.graph_hints import GraphHints, InputHint
 from app.profiling import synthetic_inputs
 from app.tensors import BY_NAME, Array, Arrays, TensorSpec
@@ -21,8 +22,14 @@ BATCH = 64
 MAX_ELEMENTS = 1 << 24
 """Of one generated case, all inputs together."""
 
+MOST_LONG_ELEMENTS = 1 << 16
+"""Of one that is long: tokens, not pixels."""
+
 LENGTHS_TRIED = (16, 7, 32, 64, 1, 128, 224, 256)
 """Of open dimensions, in the order in which they are tried."""
+
+LONG = 600
+"""A length beyond the 512 at which models are cut."""
 
 Purpose = Literal["values", "rows", "length", "missing", "fixed"]
 
@@ -61,6 +68,7 @@ SPREADS: Mapping[str, Spread] = {
     "large": lambda array: array * 100,
     "small": lambda array: array * 0.001,
     "zeros": np.zeros_like,
+    "whole numbers": lambda array: np.round(array * 4),
 }
 
 INTEGERS_BELOW: Mapping[str, int] = {"large": 1 << 17, "positive": 100}
@@ -125,6 +133,10 @@ def generated_cases(
     if length and make.open:
         others = [one for one in LENGTHS_TRIED if one != length][:3]
         cases += [make.case(f"length {one}", several, one, purpose="length") for one in others]
+        long = make.case(f"length {LONG}", 1, LONG, purpose="length")
+        cases += [long] if _elements(long) <= MOST_LONG_ELEMENTS else []
+    if make.floats and hints.thresholds:
+        cases.append(make.case("values at thresholds", 64 if varies else 1, length, spread="edges"))
     if make.floats:
         cases.append(make.case("with NaN", several, length, spread="NaN", purpose="missing"))
     return [case for case in cases if _elements(case) <= MAX_ELEMENTS] or cases[:1]
@@ -189,6 +201,11 @@ class _Generator:
             return _integers(spec, array, hint, spread, random)
         if kind == "bool" or spread is None:
             return array
+        if spread == "edges":
+            thresholds = np.unique(np.asarray(self._hints.thresholds, np.float32))
+            return np.asarray(
+                around([thresholds], array.size, missing=False).reshape(array.shape), array.dtype
+            )
         normal = random.standard_normal(array.shape)
         if spread == "NaN":
             return np.where(random.random(array.shape) < 0.2, np.nan, normal).astype(array.dtype)

@@ -69,6 +69,8 @@ def verify_model(
     Raises Misused where the two cannot be compared, and Rejected where one of them does not open.
     """
     hints = _hints(model)
+    if isinstance(source, Path):
+        hints = replace(hints, thresholds=(*hints.thresholds, *_hints(source).thresholds))
     session = _open(model)
     reference = (
         source_run(source) if isinstance(source, SourceModel) else _onnx_run(source, session)
@@ -81,13 +83,17 @@ def verify_model(
         seen(compared)
         count.add(compared)
 
+    missing = hints.takes_missing or _takes_missing(source)
+
     def compared_on(cases: Sequence[Case] | Iterator[Case]) -> Verification:
-        return compare_models(reference, candidate, cases, allowed, seen=look)
+        return compare_models(reference, candidate, cases, allowed, missing=missing, seen=look)
 
     if inputs is not None:
         path, given = inputs
         fitted = fit_cases(given, [_open_rows(one) for one in session.inputs], path)
         found = compared_on(given_cases(fitted, fixed_rows=hints.fixed_rows))
+        if given.outputs:
+            found.notes[f"the outputs in {path} are not read: the source gives its own"] = None
     else:
         found = _on_generated(session, hints, reference, compared_on)
     if not found.cases:
@@ -95,6 +101,11 @@ def verify_model(
         if not layout:
             raise Misused(_nothing_compared(found, given=inputs is not None))
         found.problems.append(layout)
+    if not found.rows_off and not any(one.finite for one in found.outputs.values()):
+        raise Misused(
+            "the source gives NaN or infinity alone for all rows, so there is nothing to compare: "
+            "give other rows with --inputs"
+        )
     _judge(found, reference, candidate)
     accuracy = count.total()
     if accuracy and accuracy.model < accuracy.source and accuracy.chance < UNLIKELY:
@@ -104,6 +115,16 @@ def verify_model(
             f"{accuracy.only_model} won"
         )
     return Verified(found, accuracy, inputs is None)
+
+
+CLASSIC = frozenset({"sklearn", "xgboost", "lightgbm"})
+"""Frameworks whose models refuse missing values unless they handle them."""
+
+
+def _takes_missing(source: SourceModel | Path) -> bool:
+    if isinstance(source, SourceModel):
+        return source.framework.name in CLASSIC
+    return _hints(source).takes_missing
 
 
 def _hints(model: Path) -> GraphHints:
@@ -218,7 +239,7 @@ def _nothing_compared(found: Verification, *, given: bool) -> str:
 def _judge(found: Verification, reference: RunCases, candidate: RunCases) -> None:
     """Fill in problems and notes."""
     for one in found.kept:
-        if one.case.purpose == "missing" and not one.agrees:
+        if one.case.purpose == "missing" and not one.counts and not one.agrees:
             found.notes[
                 "with NaN among the inputs the two differ: where values can be missing, compare on "
                 "rows that show it (--inputs), or replace them before the model is called"
@@ -227,6 +248,16 @@ def _judge(found: Verification, reference: RunCases, candidate: RunCases) -> Non
             found.notes[
                 "the model takes a fixed number of rows, its source any: requests are not batched; "
                 "export with an open first dimension (dynamic axes)"
+            ] = None
+    if found.level:
+        found.notes[
+            f"in {found.level} rows the two best classes are level, and rounding chose another"
+        ] = None
+    for output in found.outputs.values():
+        if output.values and not output.finite:
+            found.notes[
+                f"the source gives NaN or infinity alone for output {quoted(output.name)}: nothing "
+                "was compared of it"
             ] = None
     if found.skipped:
         titles = ", ".join(title for title, _ in found.skipped)[:200]

@@ -82,6 +82,21 @@ SOURCES: Mapping[str, onnx.ModelProto] = {
         "(float[N,4] left, float[N,4] right) => (float[N,3] y)"
         " { s = MatMul(left, w) t = MatMul(right, w) u = Tanh(t) y = Add(s, u) }"
     ),
+    "imputed": model(
+        f"{ROWS} {{ m = IsNaN(x) f = Where(m, zero, x) y = Gemm(f, w, b) }}", zero=np.float32(0)
+    ),
+    "targets": model(
+        f"{ROWS} {{ s = Gemm(x, w, b) y = Mul(s, sizes) }}",
+        sizes=np.array([1e6, 1, 5], np.float32),
+    ),
+    "far": model(
+        f"{ROWS} {{ o = Greater(x, far) f = Where(o, far, x) y = Gemm(f, w, b) }}",
+        far=np.float32(1000),
+    ),
+    "steps": model(
+        f"{ROWS} {{ o = LessOrEqual(x, three) f = Cast<to=1>(o) y = Gemm(f, w, b) }}",
+        three=np.float32(3),
+    ),
     "three": model("(float[N,2,3] x) => (float[N,2,3] y) { y = Softmax<axis=-1>(x) }"),
 }
 
@@ -215,6 +230,52 @@ BROKEN: Mapping[str, tuple[str, onnx.ModelProto, str]] = {
             early=(WEIGHTS["w"] * np.float32(0.8) + np.float32(0.1)),
         ),
         r"not another epoch or seed",
+    ),
+    "missing values filled with another number": (
+        "imputed",
+        model(
+            f"{ROWS} {{ m = IsNaN(x) f = Where(m, nine, x) y = Gemm(f, w, b) }}", nine=np.float32(9)
+        ),
+        "differ only where values are missing .*imputer",
+    ),
+    "the imputer left out": (
+        "imputed",
+        model(f"{ROWS} {{ y = Gemm(x, w, b) }}"),
+        "differ only where values are missing .*imputer",
+    ),
+    "a small target beside a large one": (
+        "targets",
+        model(
+            f"{ROWS} {{ s = Gemm(x, w, b) y = Mul(s, sizes) }}",
+            sizes=np.array([1e6, -1, 5], np.float32),
+        ),
+        "off on",
+    ),
+    "a clip far from ordinary values left out": (
+        "far",
+        model(f"{ROWS} {{ y = Gemm(x, w, b) }}"),
+        "off on",
+    ),
+    "another comparison at whole numbers": (
+        "steps",
+        model(
+            f"{ROWS} {{ o = Less(x, three) f = Cast<to=1>(o) y = Gemm(f, w, b) }}",
+            three=np.float32(3),
+        ),
+        "off on",
+    ),
+    "ids after the 512th left out": (
+        "ids",
+        model(
+            """(int64[N,L] ids) => (float[N,3] y) {
+                i = Slice(ids, start, end, one)
+                e = Gather(table, i) y = ReduceMean<keepdims=0>(e, one)
+            }""",
+            one=np.array([1]),
+            start=np.array([0]),
+            end=np.array([512]),
+        ),
+        "off on",
     ),
     "softmax as opset 11 had it": (
         "three",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from app.prepare.cases import read_cases
+from app.prepare.cases import Cases, read_cases
+from app.prepare.failures import Misused
 from app.prepare.verifying import verify_model, write_worst
 from tests import onnx_models
 from tests.prepare.verifying.broken_models import BROKEN, SOURCES
@@ -36,3 +38,23 @@ def test_broken_conversion_is_caught(name: str, tmp_path: Path) -> None:
     write_worst(found, after, worst)
     again = verify_model(before, after, inputs=(worst, read_cases(worst)))
     assert not again.found.good
+
+
+def test_rows_that_give_no_numbers_show_nothing(tmp_path: Path) -> None:
+    """Where the source gives NaN alone, that is said in place of agreement."""
+    before = onnx_models.save(SOURCES["scores"], tmp_path / "source.onnx")
+    after = onnx_models.save(BROKEN["logits in place of probabilities"][1], tmp_path / "model.onnx")
+    path = tmp_path / "rows.npz"
+    rows = np.full((8, 4), np.nan, np.float32)
+    with pytest.raises(Misused, match=r"NaN or infinity alone .* --inputs"):
+        verify_model(before, after, inputs=(path, Cases({"x": rows})))
+
+
+def test_outputs_in_given_rows_are_told_to_be_of_no_use(tmp_path: Path) -> None:
+    """Verifying runs the source: what a file says that it gave is not read."""
+    model = onnx_models.save(SOURCES["scores"], tmp_path / "model.onnx")
+    rows = np.ones((8, 4), np.float32)
+    cases = Cases({"x": rows}, {"y": rows})
+    found = verify_model(model, model, inputs=(tmp_path / "rows.npz", cases)).found
+    assert found.good
+    assert "rows.npz are not read: the source gives its own" in " ".join(found.notes)

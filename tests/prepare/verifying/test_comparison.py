@@ -99,6 +99,15 @@ def test_small_rows_are_not_hidden_by_large_ones() -> None:
     assert compared({"y": table}, {"y": broken}).rows_off == 1
 
 
+def test_small_columns_are_not_hidden_by_large_ones() -> None:
+    """Of several targets, one may be a million times as large as another, and the other wrong."""
+    table = np.array([[1e6, 1], [2e6, -1], [3e6, 2]], np.float32)
+    broken = table * np.array([1, -1], np.float32)
+    assert compared({"y": table}, {"y": broken}).rows_off == 3
+    rounded = table + np.array([1, 1e-3], np.float32)
+    assert compared({"y": table}, {"y": rounded}).rows_off == 0
+
+
 def test_quantized_scores_are_held_to_their_decision() -> None:
     """Numbers may differ, the argmax not, unless it was a tie in the source."""
     allowed = Allowed("INT8 or less", 0.1, by_decision=True)
