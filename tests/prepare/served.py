@@ -75,8 +75,8 @@ def served_accuracy(folder: Path) -> float:
         )
         assert answer.status_code == 200, answer.text
     output = manifest_of(folder)["accuracy"]["output"]
-    scores = np.array(answer.json()["outputs"][output])
-    return float(np.mean(scores.argmax(1) == labels))
+    answered = np.array(answer.json()["outputs"][output])
+    return float(np.mean((answered.argmax(1) if answered.ndim > 1 else answered) == labels))
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
