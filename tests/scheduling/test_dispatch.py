@@ -7,8 +7,8 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from time import monotonic
 from unittest import mock
 
@@ -23,6 +23,8 @@ from tests.fakes import ControlledRun, RecordedEvents, RecordedReply, double
 from tests.waiting import PATIENCE, iterations, until, wait_until
 
 TINY, SHORT, LONG = 1e-5, 0.01, 1.0
+CLOCKS = ("scheduling.scheduler", "batching.batch", "batching.batcher", "batching.inline")
+"""Modules that tell how long runs take: one whose thread had to wait is not made on the loop."""
 Run = Callable[[Arrays, object], Outputs]
 
 
@@ -52,6 +54,15 @@ def send(batcher: Batcher, requests: int = 1) -> list[RecordedReply]:
     for answer in answers:
         batcher.submit({"x": np.ones((1, 1))}, answer)
     return answers
+
+
+@contextmanager
+def clock(read: Callable[[], float]) -> Iterator[None]:
+    """Have `read` tell the time."""
+    with ExitStack() as patches:
+        for module in CLOCKS:
+            patches.enter_context(mock.patch(f"app.{module}.monotonic", side_effect=read))
+        yield
 
 
 async def all_of(answers: list[RecordedReply]) -> None:
@@ -213,7 +224,7 @@ async def test_runs_on_the_loop_go_on_for_a_moment(scheduler: Scheduler) -> None
     noted = Noted()
     batcher = make(scheduler, noted.run("tiny"), TINY, size=1)
     now = monotonic()
-    with mock.patch("app.scheduling.scheduler.monotonic", side_effect=lambda: now):
+    with clock(lambda: now):
         answers = send(batcher, 5)
         scheduler._collect_and_dispatch()
         assert len(noted.order) == 5
@@ -246,9 +257,7 @@ async def test_runs_on_the_loop_go_on_for_as_long_as_it_was_away(
         now += INLINE_SECONDS * 0.6
         return double(inputs)
 
-    with ExitStack() as patches:
-        for module in ("scheduling.scheduler", "batching.batcher", "batching.inline"):
-            patches.enter_context(mock.patch(f"app.{module}.monotonic", side_effect=lambda: now))
+    with clock(lambda: now):
         batcher = make(scheduler, run, TINY, size=1)
         answers = send(batcher, 200)
         scheduler._collect_and_dispatch()
