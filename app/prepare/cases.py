@@ -95,7 +95,10 @@ def fit_cases(cases: Cases, inputs: Sequence[TensorSpec], path: Path) -> Cases:
     names = {spec.name for spec in inputs}
     for name in cases.inputs:
         if name not in names:
-            raise Misused(f"{path}: input {quoted(name)} not found{did_you_mean(name, names)}")
+            raise Misused(
+                f"{path} has {quoted(name)}, and the model no input of that name"
+                f"{did_you_mean(name, names)}"
+            )
     fitted: Arrays = {}
     for spec in inputs:
         if spec.name not in cases.inputs:

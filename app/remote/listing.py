@@ -131,6 +131,8 @@ def _why_no_version(files: Mapping[str, RemoteFile]) -> str:
     for path in files:
         if problem := _why_no_path(path):
             return f"{printable(path)}: {problem}"
+        if any(str(above) in files for above in PurePosixPath(path).parents):
+            return f"{printable(path)}: it lies in what is a file itself"
     return "" if "model.onnx" in files else "has no model.onnx, or not yet"
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from os import environ
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from app.errors import RemoteFailed, quoted
@@ -29,6 +30,10 @@ READ_SECONDS = 20.0
 """Without a byte, after which an answer is given up."""
 LONGEST_REQUEST_SECONDS = 3600.0
 """However slowly bytes come; what has come is kept, and the rest asked for later."""
+LISTING_PAGE_SECONDS = 30.0
+"""For one of a thousand files, which obstore reads whole whatever it is."""
+LISTING_SECONDS = 300.0
+"""For all pages."""
 RETRIES, RETRYING_SECONDS = 2, 10.0
 
 FETCH_BYTES = 1 << 20
@@ -70,7 +75,8 @@ class RemoteStore:
     def __init__(self, address: str) -> None:
         self.address = address
         self._is_indexed = address.startswith(("http://", "https://"))
-        self._store = _open(address)
+        self._store = _open(address, LONGEST_REQUEST_SECONDS)
+        self._lister = _open(address, LISTING_PAGE_SECONDS)
 
     def files(self, folder: str = "") -> list[RemoteFile]:
         """The files of a folder and those below, as they are listed now; default: all files."""
@@ -152,13 +158,18 @@ class RemoteStore:
         import obstore  # noqa: PLC0415
 
         found: list[RemoteFile] = []
+        ends = monotonic() + LISTING_SECONDS
         with self._explained(""):
-            for page in obstore.list(self._store, folder or None, chunk_size=1000):
+            for page in obstore.list(self._lister, folder or None, chunk_size=1000):
                 for one in page:
                     etag, size = one["e_tag"] or "", one["size"]
                     modified = one["last_modified"].timestamp()
                     identity = f"{etag or modified}:{size}"
                     found.append(RemoteFile(one["path"], identity, size, etag, modified))
+                if monotonic() > ends:
+                    raise RemoteFailed(
+                        f"{self.address} was not listed within {LISTING_SECONDS:g} s"
+                    )
                 if len(found) > MAX_FILES_LISTED:
                     raise RemoteFailed(
                         f"{self.address} has more than {MAX_FILES_LISTED} files; name a folder in "
@@ -244,7 +255,7 @@ def _hint(path: str) -> str:
     )
 
 
-def _open(address: str) -> HTTPStore | S3Store:
+def _open(address: str, seconds: float) -> HTTPStore | S3Store:
     try:
         from obstore.exceptions import BaseError  # noqa: PLC0415
         from obstore.store import from_url  # noqa: PLC0415
@@ -255,7 +266,7 @@ def _open(address: str) -> HTTPStore | S3Store:
     client: ClientConfig = {
         "connect_timeout": timedelta(seconds=CONNECTING_SECONDS),
         "read_timeout": timedelta(seconds=READ_SECONDS),
-        "timeout": timedelta(seconds=LONGEST_REQUEST_SECONDS),
+        "timeout": timedelta(seconds=seconds),
         "allow_http": address.startswith("http://") or _endpoint().startswith("http://"),
     }
     retry: RetryConfig = {

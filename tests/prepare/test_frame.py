@@ -13,9 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import rich_click as click
+from click.testing import CliRunner
 
+from app.cli.prepare_commands import frame
+from app.cli.prepare_commands.frame import Report, reporting
 from app.prepare.cases import read_cases
-from app.prepare.failures import Misused
+from app.prepare.failures import Misused, Rejected
 from app.prepare.onnx_files import ABANDONED_SECONDS, temporary_folder
 from tests import onnx_models
 from tests.cli.test_cli import run
@@ -174,3 +178,56 @@ def test_folders_of_killed_commands_are_swept(tmp_path: Path) -> None:
     with temporary_folder(tmp_path):
         assert not (tmp_path / ".preparing-old").exists()
     assert [path.name for path in tmp_path.iterdir()] == [".preparing-new"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "said"),
+    [
+        (OSError(28, "No space left on device"), 2, "No space left on device; nothing was written"),
+        (MemoryError(), 2, "not enough memory"),
+        (ImportError("No module named 'onnx'", name="onnx"), 2, "needs the package onnx"),
+        (Rejected("it differs"), 1, "it differs"),
+    ],
+)
+def test_code_1_is_a_verdict_and_nothing_else(failure: Exception, code: int, said: str) -> None:
+    """What the machine lacks says nothing of a model."""
+
+    @click.command()
+    @reporting
+    def fail() -> Report:
+        raise failure
+
+    done = CliRunner().invoke(fail, ["--json"])
+    assert done.exit_code == code
+    assert said in json.loads(done.stdout)["error"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_stopped_in_the_middle_of_an_import_it_says_so(number: signal.Signals) -> None:
+    """Packages turn what ends their import into an ImportError, as numpy does."""
+
+    @click.command()
+    @reporting
+    def slow() -> Report:
+        try:
+            signal.raise_signal(number)
+        except KeyboardInterrupt:
+            raise ImportError("numpy could not be imported") from None
+        return Report(True, {})
+
+    done = CliRunner().invoke(slow, ["--json"])
+    assert done.exit_code == 130
+    assert json.loads(done.stdout)["error"] == "stopped; nothing was written"
+
+
+def test_a_long_step_is_told_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a line of the log for each thing that is done, once it has taken a while."""
+    monkeypatch.setattr(frame, "LINE_SECONDS", 0.001)
+    told = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", told)
+    with frame.progress() as shown:
+        task = shown.add_task("Converting", total=None)
+        wait_until(lambda: "Converting" in told.getvalue())
+        shown.update(task, description="Comparing")
+        wait_until(lambda: "Comparing" in told.getvalue())
+    assert told.getvalue().splitlines() == ["Converting …", "Comparing …"]

@@ -251,7 +251,7 @@ def test_model_that_cannot_serve_is_not_published(
 @pytest.mark.parametrize(
     ("arrays", "code", "says"),
     [
-        ({"y": np.zeros((2, 4), "f4")}, 2, "input 'y' not found"),
+        ({"y": np.zeros((2, 4), "f4")}, 2, "has 'y', and the model no input"),
         ({"x": np.zeros((2, 5), "f4")}, 2, "rows.npz"),
         ({"x": np.zeros((0, 4), "f4")}, 2, "has no rows"),
         ({"x": np.zeros((2, 4), "f4"), "output:y": np.full((2, 3), 9, "f4")}, 1, "does not give"),

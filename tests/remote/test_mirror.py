@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.remote import Mirror, ModelUse
+from app.remote import Mirror, ModelUse, store
 from app.repository import scan
 from tests import onnx_models
 from tests.remote.servers import Bucket, network
@@ -254,6 +254,32 @@ def test_hostile_names_reach_nothing(bucket: Bucket, mirror: MakeMirror, key: st
     root = local.models.parent.parent
     assert not [path for path in root.rglob("*") if "evil" in path.name]
     assert local.status.trouble or local.status.problems
+
+
+def test_file_that_is_a_folder_as_well_is_told(bucket: Bucket, mirror: MakeMirror) -> None:
+    """A bucket may have both, and a disk cannot; the former version stays."""
+    bucket.put("m/1/model.onnx", b"1")
+    local = mirror()
+    look(local)
+    bucket.put("m/2/model.onnx", b"2")
+    bucket.put("m/2/model.onnx/x", b"3")
+    look(local)
+    assert files(local) == {"m/1/model.onnx": b"1"}
+    (problem,) = local.status.problems
+    assert "model.onnx/x: it lies in what is a file itself" in str(problem)
+
+
+def test_listing_without_end_is_given_up(
+    bucket: Bucket, mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is here stays."""
+    bucket.put("m/1/model.onnx", b"1")
+    local = mirror()
+    look(local)
+    monkeypatch.setattr(store, "LISTING_SECONDS", -1.0)
+    look(local)
+    assert files(local) == {"m/1/model.onnx": b"1"}
+    assert "was not listed within" in local.status.trouble
 
 
 @pytest.mark.parametrize("key", ["m/one/model.onnx", ".m/1/model.onnx", "a b/1/model.onnx"])

@@ -27,6 +27,7 @@ from app.repository import (
 )
 from app.repository.manifest import (
     MAX_MANIFEST_BYTES,
+    MAX_MANIFEST_VALUES,
     Change,
     Example,
     SourceDifference,
@@ -135,6 +136,16 @@ def test_junk_fails_the_load(tmp_path: Path, junk: bytes) -> None:
     """And raises nothing but LoadFailed."""
     (tmp_path / "manifest.json").write_bytes(junk)
     with pytest.raises(LoadFailed):
+        read_manifest(tmp_path)
+
+
+def test_manifest_of_countless_values_is_refused_unread(tmp_path: Path) -> None:
+    """Parsing millions of them, known keys or not, would hold up the whole server."""
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps({"format": 1, "later": [0] * MAX_MANIFEST_VALUES}))
+    assert read_manifest(tmp_path) is not None
+    path.write_text(json.dumps({"format": 1, "later": [0] * (MAX_MANIFEST_VALUES + 2)}))
+    with pytest.raises(LoadFailed, match=r"more than 200,000 values"):
         read_manifest(tmp_path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import inspect
 import json
@@ -11,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from io import TextIOWrapper
 from types import FrameType
@@ -31,13 +30,7 @@ Given = ParamSpec("Given")
 STOPPED = 130
 """The exit code after Ctrl-C, as shells have it."""
 
-UNUSABLE = frozenset(
-    {
-        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR),
-        *(errno.ENAMETOOLONG, errno.ELOOP),
-    }
-)
-"""Of a path that was given and cannot be used, unlike a disk that is full."""
+_STOPPED = "stopped; nothing was written"
 
 EXTRA = "prepare"
 """The extra with the packages that these commands need."""
@@ -91,7 +84,8 @@ def _usage_in_json(context: click.Context) -> Iterator[None]:
 def reporting(function: Callable[Given, Report]) -> Callable[..., None]:
     """Make a command of a function that gives a Report; add --json to it.
 
-    Ends with 0 for a good report, 1 for another or Rejected, 2 for Misused, 130 for Ctrl-C.
+    Ends with 0 for a good report, 1 for another or Rejected, 130 for Ctrl-C, and with 2 for Misused
+    and where the machine lacks what is needed: room on a disk, memory, a package.
     """
 
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for machines.")
@@ -108,23 +102,26 @@ def reporting(function: Callable[Given, Report]) -> Callable[..., None]:
             if isinstance(stream, TextIOWrapper):  # of a locale that has no arrows, or closed
                 stream.reconfigure(errors="backslashreplace")
         try:
-            with _stopped_by_signals():
+            with _stopped_by_signals() as stopped:
                 report = function(*args, **kwargs)
         except PrepareFailed as failure:
             error, findings = str(failure), failure.findings
             code = options.MISUSED if isinstance(failure, Misused) else options.PROBLEMS
         except KeyboardInterrupt:
-            error, code = "stopped; nothing was written", STOPPED
+            error, code = _STOPPED, STOPPED
         except OSError as failure:
             where = f": {failure.filename}" if failure.filename else ""
             error = f"{failure.strerror or failure}{where}; nothing was written"
-            code = options.MISUSED if failure.errno in UNUSABLE else options.PROBLEMS
+            code = options.MISUSED
         except MemoryError:
-            error, code = "there is not enough memory for that; nothing was written", 1
+            error = "there is not enough memory for that; nothing was written"
+            code = options.MISUSED
         except ImportError as failure:
             missing = failure.name or str(failure)
             error = f"needs the package {missing}: pip install 'cohort[{EXTRA}]'"
             code = options.MISUSED
+            if stopped.is_set():  # in the middle of an import, which turned it into this
+                error, code = _STOPPED, STOPPED
         else:
             try:
                 _print_report(name, report, as_json=as_json)
@@ -175,33 +172,67 @@ def report_of(command: click.Command, arguments: Sequence[str]) -> Report:
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """A bar on stderr for what takes longer than a second, gone afterwards; none in a pipe."""
+    """A bar on stderr, gone afterwards; where that is no terminal, a line now and then."""
     stderr = Console(stderr=True)
     columns = (
         *(SpinnerColumn(), TextColumn("{task.description}", markup=False)),
         *(BarColumn(), TimeElapsedColumn()),
     )
     hidden = not stderr.is_terminal
-    with Progress(*columns, console=stderr, transient=True, disable=hidden) as shown:
+    with (
+        Progress(*columns, console=stderr, transient=True, disable=hidden) as shown,
+        _in_lines(shown) if hidden else nullcontext(),
+    ):
         yield shown
 
 
+LINE_SECONDS = 10.0
+"""After which what is being done is said in a line: in the log of a CI job, it was quiet so far."""
+
+
 @contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """Let SIGTERM, and a terminal that is closed, end the command as Ctrl-C does: it cleans up."""
+def _in_lines(shown: Progress) -> Iterator[None]:
+    over = threading.Event()
+
+    def say() -> None:
+        last = ""
+        while not over.wait(LINE_SECONDS):
+            doing = ", ".join(task.description for task in shown.tasks)
+            if doing != last:
+                with suppress(OSError):
+                    click.echo(f"{doing} …", err=True)
+            last = doing
+
+    thread = threading.Thread(target=say, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[threading.Event]:
+    """Let SIGTERM, and a terminal that is closed, end the command as Ctrl-C does: it cleans up.
+
+    Yields whether any of these came.
+    """
+    stopped = threading.Event()
 
     def stop(_: int, __: FrameType | None) -> None:
+        stopped.set()
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():  # where no signal arrives
-        yield
+        yield stopped
         return
-    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGHUP)}
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     for one, handler in before.items():
         if handler is not signal.SIG_IGN:  # as nohup has it
             signal.signal(one, stop)
     try:
-        yield
+        yield stopped
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)

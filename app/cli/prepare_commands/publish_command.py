@@ -164,6 +164,8 @@ def _findings(name: str, made: Publication) -> dict[str, object]:
 
 
 def _lines(name: str, made: Publication) -> list[str]:
+    from app.remote_address import is_remote
+
     if made.already:
         return [f"{made.place}: these files are version {made.version} of {name} already"]
     lines = list(made.notes)
@@ -180,4 +182,6 @@ def _lines(name: str, made: Publication) -> list[str]:
         )
     signed = f", signed by {made.signer[:12]}" if made.signer else ""
     lines.append(f"{made.place}: version {made.version} of {name}{signed}")
+    if not is_remote(made.place):
+        lines.append(f"cohort serve {Path(made.place).parents[1]} serves it")
     return lines

@@ -202,7 +202,8 @@ def _lines(verified: Verified) -> list[str | Table]:
     if found.outputs:
         lines.append(_table(found))
     if found.good:
-        lines.append(f"The model agrees with its source on {found.cases} {kind} cases.")
+        again = "" if verified.generated or found.cases < 3 else "; some rows come again, alone"
+        lines.append(f"The model agrees with its source on {found.cases} {kind} cases{again}.")
     else:
         lines += [f"The model differs from its source: {found.problems[0]}."]
         lines += [f"  {problem}." for problem in found.problems[1:]]

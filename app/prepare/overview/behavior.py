@@ -19,12 +19,14 @@ from app.tensors import TensorSpec
 
 CHECKED_ROWS = 4
 
+ELSEWHERE = frozenset({"azure"})
+"""Providers that run nothing on this machine."""
+
 
 def observe(path: Path, rules: ModelRules) -> Behavior:
     """Open the model on each provider that the runtime has, and run it as a server would first."""
-    return Behavior(
-        [_on(path, provider, rules) for provider in available_providers()], _served(path, rules)
-    )
+    here = [one for one in available_providers() if one.name not in ELSEWHERE]
+    return Behavior([_on(path, provider, rules) for provider in here], _served(path, rules))
 
 
 def _on(path: Path, provider: Provider, rules: ModelRules) -> ChainOutcome:

@@ -236,6 +236,9 @@ def _examples(
                     f"{MAX_EXAMPLE_BYTES >> 20} MiB are kept"
                 )
                 continue
+            floats = [array for array in outputs.values() if array.dtype.kind == "f"]
+            if floats and not any(np.isfinite(array).any() for array in floats):
+                notes.append("an example shows little: NaN or infinity alone is given for it")
             again = Pair(outputs, _run(session, one.inputs))
             if reason := explain(again, Tolerance()):
                 notes.append(f"no example is kept, since each run gives other outputs: {reason}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ from app.repository import (
     Trust,
     dump_manifest,
     fingerprint_of,
+    parse_manifest,
     read_published,
     sign_manifest,
 )
@@ -143,6 +144,12 @@ def _publish(request: PublishRequest, folder: Path, say: Callable[[str], None]) 
         )
     manifest = _manifest(request, checked.model, digests, evidence, before, published)
     content = dump_manifest(manifest)
+    try:
+        parse_manifest(content)
+    except LoadFailed as error:
+        notes = (*notes, f"how inputs are distributed is left out: {error}")
+        manifest = replace(manifest, features={})
+        content = dump_manifest(manifest)
     (folder / MANIFEST_FILE).write_bytes(content)
     signer = ""
     if request.key is not None:

@@ -7,6 +7,7 @@ checked where the operator trusts only some keys, and the digests of all files.
 from app.repository.manifest.content import (
     MANIFEST_FILE,
     MAX_MANIFEST_BYTES,
+    MAX_MANIFEST_VALUES,
     Change,
     Example,
     Manifest,
@@ -15,6 +16,7 @@ from app.repository.manifest.content import (
     SourceDifference,
     SourceFramework,
     dump_manifest,
+    parse_manifest,
     read_manifest,
 )
 from app.repository.manifest.features import Distribution, InputDistribution, describe_features
@@ -31,6 +33,7 @@ from app.repository.manifest.verification import (
 __all__ = [
     "MANIFEST_FILE",
     "MAX_MANIFEST_BYTES",
+    "MAX_MANIFEST_VALUES",
     "SIGNATURE_FILE",
     "Change",
     "Distribution",
@@ -51,6 +54,7 @@ __all__ = [
     "dump_manifest",
     "fingerprint_of",
     "load_trusted_keys",
+    "parse_manifest",
     "read_manifest",
     "read_published",
     "sign_manifest",

@@ -29,6 +29,10 @@ MANIFEST_FILE = "manifest.json"
 MAX_MANIFEST_BYTES = 64 << 20
 """Room for examples of a few images; parsing it takes several times as much memory."""
 
+MAX_MANIFEST_VALUES = 200_000
+"""Lists and objects with more are refused unread: parsing them holds up all other threads. Those of
+published versions have some thousands, an input of 256 columns 20,000."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Example:
@@ -193,6 +197,8 @@ def read_manifest_bytes(folder: Path) -> bytes | None:
 
 def parse_manifest(content: bytes) -> Manifest:
     """Understand a manifest. Raises LoadFailed."""
+    if content.count(b",") > MAX_MANIFEST_VALUES:
+        raise LoadFailed(f"{MANIFEST_FILE} has more than {MAX_MANIFEST_VALUES:,} values")
     try:
         manifest = _manifest().validate_json(content)
         json.loads(content, object_pairs_hook=_once, parse_int=str, parse_float=str)

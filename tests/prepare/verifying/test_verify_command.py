@@ -116,7 +116,10 @@ def test_accuracy_that_is_lost_is_told(trained: Path) -> None:
         (("nowhere.onnx", "source.onnx"), "nowhere.onnx"),
         (("source.onnx", "junk.onnx"), "junk.onnx is not an ONNX model"),
         (("source.onnx", "source.onnx", "--inputs", "cut.npz"), "is no .npz file"),
-        (("source.onnx", "source.onnx", "--inputs", "named.npz"), "input 'z' not found"),
+        (
+            ("source.onnx", "source.onnx", "--inputs", "named.npz"),
+            "has 'z', and the model no input of that name",
+        ),
         (("source.onnx", "source.onnx", "--labels", "cut.npz"), "--inputs"),
         (("source.onnx", "pair.onnx"), "takes 1 inputs, the model 2"),
     ],
