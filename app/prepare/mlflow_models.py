@@ -99,22 +99,25 @@ def source_on_disk(
     text: str,
     framework: str | None,
     *,
+    onnx: bool = False,
     python: str | None = None,
     packages: Sequence[str] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[tuple[str, str | None]]:
     """What a command is to open in place of `text`, and of which framework.
 
+    onnx: Whether it may be ONNX; default no.
+
     That of a registered model of MLflow is as long there as the block lasts; all else is itself.
-    The rest is as in `fetched_from_mlflow`. Raises Misused, also for what is ONNX already.
+    The rest is as in `fetched_from_mlflow`. Raises Misused.
     """
     if not is_mlflow(text):
         yield text, framework
         return
     with fetched_from_mlflow(text, python=python, packages=packages, say=say) as found:
-        if not found.framework:
+        if not found.framework and not onnx:
             raise Misused(f"{found} is ONNX already, and needs no conversion")
-        yield str(found.path), found.framework
+        yield str(found.path), found.framework or None
 
 
 @contextmanager

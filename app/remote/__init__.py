@@ -7,11 +7,12 @@ obstore, the extra `remote`, which is imported when an address is opened and not
 
 from app.remote.listing import ModelUse
 from app.remote.mirror import Mirror, MirrorStatus
-from app.remote.uploading import upload_version
+from app.remote.uploading import fetch_manifests, upload_version
 
 __all__ = [
     "Mirror",
     "MirrorStatus",
     "ModelUse",
+    "fetch_manifests",
     "upload_version",
 ]

@@ -7,9 +7,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from app.errors import RemoteFailed, check_model_name
-from app.remote.store import RemoteStore
+from app.remote.store import RemoteFile, RemoteStore
 from app.remote_address import check_remote
-from app.repository import MANIFEST_FILE, VERSION_NUMBER
+from app.repository import MANIFEST_FILE, SIGNATURE_FILE, VERSION_NUMBER
+from app.repository.manifest import MAX_MANIFEST_BYTES
 
 MODEL_FILE = "model.onnx"
 
@@ -58,6 +59,33 @@ def upload_version(
             store.put(f"{folder}/{path}", files[path])
             sent(files[path].stat().st_size)
     return number
+
+
+MOST_MANIFESTS = 10
+"""Versions whose manifests are fetched, to find out whether one is published already."""
+
+
+def fetch_manifests(address: str, model: str, folder: Path) -> Iterator[tuple[int, Path]]:
+    """Fetch manifest and signature of a model's newest versions, the newest first.
+
+    Each comes into a folder of its own in `folder`, as `<model>/<version>`; at most MOST_MANIFESTS.
+
+    Raises RemoteFailed, and ValueError where the address is not usable.
+    """
+    store = RemoteStore(check_remote(address))
+    versions: dict[int, dict[str, RemoteFile]] = {}
+    for file in store.files(model):
+        _, version, path = (*file.path.split("/", 2), "", "")[:3]
+        if path and VERSION_NUMBER.fullmatch(version):
+            versions.setdefault(int(version), {})[path] = file
+    for number in sorted(versions, reverse=True)[:MOST_MANIFESTS]:
+        files = versions[number]
+        if files.keys() >= {MANIFEST_FILE, MODEL_FILE}:
+            into = folder / model / str(number)
+            into.mkdir(parents=True)
+            for name in {MANIFEST_FILE, SIGNATURE_FILE} & files.keys():
+                (into / name).write_bytes(store.read(files[name], MAX_MANIFEST_BYTES))
+            yield number, into
 
 
 def _claim(store: RemoteStore, model: str, manifest: bytes) -> int:

@@ -118,7 +118,7 @@ def test_other_flavour_is_given_with_its_framework(asked: str) -> None:
         assert found.path.is_file()
 
 
-def test_other_flavour_is_converted(asked: str, tmp_path: Path) -> None:
+def test_other_flavour_is_converted_and_verified(asked: str, tmp_path: Path) -> None:
     """Without a pickle, where MLflow saved none; what is ONNX already is told so."""
     out = tmp_path / "model.onnx"
     command = [sys.executable, "-m", "app", "convert", "--json", "--out", str(out)]
@@ -128,6 +128,12 @@ def test_other_flavour_is_converted(asked: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()
     assert json.loads(done.stdout)["framework"] == "sklearn"
     assert out.is_file()
+    compare = [sys.executable, "-m", "app", "verify", "--json"]
+    for source in ("models:/fitted/1", "models:/iris/1"):  # one training, registered twice
+        done = subprocess.run(
+            [*compare, source, str(out), "--with", "skops"], capture_output=True, check=False
+        )
+        assert (done.returncode, json.loads(done.stdout)["good"]) == (0, True), done.stderr
     done = subprocess.run([*command, "models:/iris/1"], capture_output=True, check=False)
     assert done.returncode == 2
     assert b"models:/iris/1 is ONNX already" in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,25 +107,26 @@ def publish(
         def say(line: str) -> None:
             shown.update(task, description=line)
 
-        opened = None
-        if source is not None:
-            opened = source_or_onnx(
-                source,
-                framework=framework,
-                trust_pickle=trust_pickle,
-                weights=weights,
-                python=python,
-                packages=packages,
-                say=say,
+        with ExitStack() as until_published:
+            path = until_published.enter_context(onnx_on_disk(model, say=say))
+            opened = source and until_published.enter_context(
+                source_or_onnx(
+                    source,
+                    framework,
+                    trust_pickle=trust_pickle,
+                    weights=weights,
+                    python=python,
+                    packages=packages,
+                    say=say,
+                )
             )
-        with onnx_on_disk(model, say=say) as path:
             request = PublishRequest(
                 path,
                 name,
                 to,
                 examples=examples,
                 labels=labels,
-                source=opened,
+                source=opened or None,
                 optimize=optimize,
                 quantize=quantize,
                 calibration=calibration,

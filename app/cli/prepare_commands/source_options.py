@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +22,29 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def source_or_onnx(text: str, **options: object) -> SourceModel | Path:
-    """The source with these options, as `detecting.open_source` takes them, or its ONNX file."""
-    from app.prepare.detecting import open_source
+@contextmanager
+def source_or_onnx(
+    text: str,
+    framework: str | None,
+    *,
+    python: str | None,
+    packages: Sequence[str],
+    say: Callable[[str], None],
+    **options: Any,
+) -> Iterator[SourceModel | Path]:
+    """The source with these options, as `detecting.open_source` takes them, or its ONNX file.
 
-    if Path(text).suffix.lower() in {".onnx", ".ort"}:
-        return Path(text)
-    return open_source(text, **options)  # type: ignore[arg-type]
+    That of a registered model of MLflow is as long there as the block lasts.
+    """
+    from app.prepare.detecting import open_source
+    from app.prepare.mlflow_models import source_on_disk
+
+    where: dict[str, Any] = {"python": python, "packages": packages, "say": say}
+    with source_on_disk(text, framework, onnx=True, **where) as (on_disk, known):
+        if Path(on_disk).suffix.lower() in {".onnx", ".ort"}:
+            yield Path(on_disk)
+        else:
+            yield open_source(on_disk, framework=known, **where, **options)
 
 
 _OPTIONS = (

@@ -71,7 +71,8 @@ def verify(
 ) -> Report:
     """Run SOURCE and MODEL.onnx on the same inputs, and say how far they are apart, and why.
 
-    SOURCE is what 'cohort convert' takes, or an ONNX file: the model before a step.
+    SOURCE is what 'cohort convert' takes, models of MLflow too, or an ONNX file: the model before a
+    step.
 
     \b
       cohort verify training:model model.onnx
@@ -90,24 +91,24 @@ def verify(
     answers = read_labels(labels, cases.rows) if labels and cases else None
     with progress() as shown:
         task = shown.add_task("Comparing", total=None)
-        opened = source_or_onnx(
+        with source_or_onnx(
             source,
-            framework=framework,
+            framework,
             trust_pickle=trust_pickle,
             weights=weights,
             python=python,
             packages=packages,
             say=lambda line: shown.update(task, description=line),
-        )
-        shown.update(task, description="Comparing", total=cases.rows if cases else None)
-        verified = verify_model(
-            opened,
-            model,
-            inputs=(inputs, cases) if inputs and cases else None,
-            labels=answers,
-            tolerance=tolerance,
-            seen=lambda one: shown.advance(task, one.case.rows),
-        )
+        ) as opened:
+            shown.update(task, description="Comparing", total=cases.rows if cases else None)
+            verified = verify_model(
+                opened,
+                model,
+                inputs=(inputs, cases) if inputs and cases else None,
+                labels=answers,
+                tolerance=tolerance,
+                seen=lambda one: shown.advance(task, one.case.rows),
+            )
     found = verified.found
     findings = _findings(source, model, verified)
     lines = _lines(verified)

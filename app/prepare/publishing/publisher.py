@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -217,12 +217,13 @@ def _copy(path: Path, external: list[str], folder: Path) -> dict[str, str]:
 
 def _already(request: PublishRequest, files: Mapping[str, str]) -> Publication | None:
     """The newest version that these files are, signed by the key if there is one."""
-    if is_remote(request.to):
-        return None
-    trust, model = None, Path(request.to) / request.name
+    trust = None
     if request.key is not None:
         public = request.key.public_key()
         trust = Trust({fingerprint_of(public): public})
+    if is_remote(request.to):
+        return _already_there(request, files, trust)
+    model = Path(request.to) / request.name
     for number in sorted(version_numbers(model), reverse=True):
         with suppress(LoadFailed):
             found = read_published(model / str(number), Digests(), trust=trust)
@@ -230,6 +231,35 @@ def _already(request: PublishRequest, files: Mapping[str, str]) -> Publication |
                 where = str(model / str(number))
                 return Publication(number, where, found.manifest, True, found.signer)
     return None
+
+
+def _already_there(
+    request: PublishRequest, files: Mapping[str, str], trust: Trust | None
+) -> Publication | None:
+    """The same in a remote repository, by the manifests of its newest versions."""
+    from app.remote import fetch_manifests
+
+    with _remote_failures(request), TemporaryDirectory(prefix="cohort-") as name:
+        for number, folder in fetch_manifests(request.to, request.name, Path(name)):
+            with suppress(LoadFailed):
+                content = (folder / MANIFEST_FILE).read_bytes()
+                signer = "" if trust is None else trust.find_signer(folder, content)
+                manifest = parse_manifest(content)
+                if manifest.files == files:
+                    return Publication(number, _address(request, number), manifest, True, signer)
+    return None
+
+
+@contextmanager
+def _remote_failures(request: PublishRequest) -> Iterator[None]:
+    try:
+        yield
+    except (RemoteFailed, ValueError) as error:
+        raise Misused(f"--to {request.to}: {error}") from error
+
+
+def _address(request: PublishRequest, number: int) -> str:
+    return f"{request.to.rstrip('/')}/{request.name}/{number}"
 
 
 def _manifest(
@@ -279,8 +309,6 @@ def _place(request: PublishRequest, folder: Path) -> tuple[int, str]:
     files = {
         file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if file.is_file()
     }
-    try:
+    with _remote_failures(request):
         number = upload_version(request.to, request.name, files)
-    except (RemoteFailed, ValueError) as error:
-        raise Misused(f"--to {request.to}: {error}") from error
-    return number, f"{request.to.rstrip('/')}/{request.name}/{number}"
+    return number, _address(request, number)
