@@ -201,10 +201,11 @@ class Mirror:
                 return
         if self._fetcher is None:
             self._fetcher = self._make_fetcher(RemoteStore(self._address))
-        listing = arrange(self._fetcher.store.files())
-        if self._is_empty_for_now(listing):
+        files, unlisted = self._fetcher.store.survey()
+        listing = arrange(files)
+        if not unlisted and self._is_empty_for_now(listing):
             raise RemoteFailed(f"{self._address} has no model any more; what is here stays for now")
-        problems = [*listing.problems]
+        problems = [*listing.problems, *(Problem(name, "", why) for name, why in unlisted.items())]
         for name, model in listing.models.items():
             problems += self._follow_config(self._fetcher.store, name, model)
         with self._changed:
@@ -213,7 +214,7 @@ class Mirror:
             needed = []
             for name, model in listing.models.items():
                 needed += self._follow(name, model, None if uses is None else uses.get(name))
-            for name in self._files.names() - listing.models.keys():
+            for name in self._files.names() - listing.models.keys() - unlisted.keys():
                 self._files.remove_model(name)
             self._files.keep_parts(
                 {self._fetcher.part(file) for one in needed for file in one.files.values()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -42,6 +42,7 @@ UPLOAD_PART_BYTES = 16 << 20
 UPLOADS_AT_ONCE = 4
 
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](?:\./)?(.+)")
+_BAD_KEY = re.compile(r'invalid path: (?:Error parsing )?Path "([^"]*)"')
 _ERROR = re.compile(r"<Code>([A-Za-z]{1,80})</Code>")
 
 
@@ -78,9 +79,29 @@ class RemoteStore:
         self._store = _open(address, LONGEST_REQUEST_SECONDS)
         self._lister = _open(address, LISTING_PAGE_SECONDS)
 
-    def files(self, folder: str = "") -> list[RemoteFile]:
-        """The files of a folder and those below, as they are listed now; default: all files."""
+    def files(self, folder: str) -> list[RemoteFile]:
+        """The files of a folder and those below, as they are listed now."""
         return self._indexed() if self._is_indexed else self._listed(folder)
+
+    def survey(self) -> tuple[list[RemoteFile], dict[str, str]]:
+        """All files; and why there are folders that could not be listed, by their names.
+
+        A key that no path can be, such as m/1//x or m/../x, keeps obstore from listing anything
+        that it is in: then each folder is listed by itself.
+        """
+        if self._is_indexed:
+            return self._indexed(), {}
+        try:
+            return self._listed(""), {}
+        except BadKey:
+            files, folders = self._top()
+        unlisted: dict[str, str] = {}
+        for folder in folders:
+            try:
+                files += self._listed(folder)
+            except BadKey as error:
+                unlisted[folder] = str(error)
+        return files, unlisted
 
     def read(self, file: RemoteFile, most: int) -> bytes:
         """The content of a file of up to `most` bytes."""
@@ -161,11 +182,7 @@ class RemoteStore:
         ends = monotonic() + LISTING_SECONDS
         with self._explained(""):
             for page in obstore.list(self._lister, folder or None, chunk_size=1000):
-                for one in page:
-                    etag, size = one["e_tag"] or "", one["size"]
-                    modified = one["last_modified"].timestamp()
-                    identity = f"{etag or modified}:{size}"
-                    found.append(RemoteFile(one["path"], identity, size, etag, modified))
+                found += map(_file, page)
                 if monotonic() > ends:
                     raise RemoteFailed(
                         f"{self.address} was not listed within {LISTING_SECONDS:g} s"
@@ -176,6 +193,14 @@ class RemoteStore:
                         "it that has only models"
                     )
         return found
+
+    def _top(self) -> tuple[list[RemoteFile], Sequence[str]]:
+        """The files and folders right below the address."""
+        import obstore  # noqa: PLC0415
+
+        with self._explained(""):
+            found = obstore.list_with_delimiter(self._lister, None)
+        return list(map(_file, found["objects"])), found["common_prefixes"]
 
     def _indexed(self) -> list[RemoteFile]:
         content = self.read(RemoteFile(INDEX_FILE, ""), MAX_INDEX_BYTES)
@@ -194,7 +219,21 @@ class RemoteStore:
         except FileNotFoundError as error:
             raise RemoteFailed(f"{where} is not there{_hint(path)}") from error
         except (BaseError, ValueError, OverflowError) as error:
+            if match := _BAD_KEY.search(str(error)):
+                raise BadKey(
+                    f"{where} has a key that no file can have: {quoted(match[1], 200)}; delete it"
+                ) from error
             raise RemoteFailed(f"{where} {explain_failure(error)}") from error
+
+
+def _file(one: Any) -> RemoteFile:
+    """A file, of obstore's description of it."""
+    etag, size, modified = one["e_tag"] or "", one["size"], one["last_modified"].timestamp()
+    return RemoteFile(one["path"], f"{etag or modified}:{size}", size, etag, modified)
+
+
+class BadKey(RemoteFailed):
+    """A key is no path, and keeps the folders that it is in from being listed."""
 
 
 class RangesRefused(RemoteFailed):

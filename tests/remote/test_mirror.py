@@ -256,6 +256,25 @@ def test_hostile_names_reach_nothing(bucket: Bucket, mirror: MakeMirror, key: st
     assert local.status.trouble or local.status.problems
 
 
+@pytest.mark.parametrize("key", ["m/1/../../../evil", "m/1//evil", "m/1/\x01", "m/./1/model.onnx"])
+def test_name_that_no_file_can_have_holds_up_its_own_model_alone(
+    bucket: Bucket, mirror: MakeMirror, key: str
+) -> None:
+    """What is here of that one stays, all others are followed, and the key is named."""
+    for name in "mn":
+        bucket.put(f"{name}/1/model.onnx", b"1")
+    local = mirror()
+    look(local)
+    bucket.put(key, b"evil")
+    bucket.put("n/2/model.onnx", b"2")
+    look(local)
+    assert {"m/1/model.onnx", "n/2/model.onnx"} <= files(local).keys()
+    assert not local.status.trouble
+    (problem,) = local.status.problems
+    assert problem.file == "m"
+    assert "has a key that no file can have" in str(problem)
+
+
 def test_file_that_is_a_folder_as_well_is_told(bucket: Bucket, mirror: MakeMirror) -> None:
     """A bucket may have both, and a disk cannot; the former version stays."""
     bucket.put("m/1/model.onnx", b"1")
