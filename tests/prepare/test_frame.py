@@ -231,3 +231,71 @@ def test_a_long_step_is_told_where_there_is_no_terminal(monkeypatch: pytest.Monk
         shown.update(task, description="Comparing")
         wait_until(lambda: "Comparing" in told.getvalue())
     assert told.getvalue().splitlines() == ["Converting …", "Comparing …"]
+
+
+COMMAND = """
+import os, pathlib, signal, sys
+import rich_click as click
+from app.cli.prepare_commands.frame import Report, reporting
+
+@click.command()
+@reporting
+def command():
+    {body}
+
+command()
+"""
+
+
+def command_that(body: str, folder: Path) -> subprocess.Popen[bytes]:
+    """A command in a process of its own, which prints JSON."""
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND.format(body=body), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [
+        (signal.SIGSEGV, 1, "a library crashed on the model (SIGSEGV)"),
+        (signal.SIGABRT, 1, "a library crashed on the model (SIGABRT)"),
+        (signal.SIGKILL, 2, "ended by SIGKILL (out of memory?)"),
+    ],
+)
+def test_a_crash_is_told(tmp_path: Path, number: signal.Signals, code: int, said: str) -> None:
+    """As any failure is: one JSON object, a sentence and an exit code."""
+    process = command_that(f"os.kill(os.getpid(), {int(number)})", tmp_path)
+    out, errors = process.communicate()
+    assert process.returncode == code
+    assert said in json.loads(out)["error"]
+    assert said in errors.decode()
+
+
+WAITS = "pathlib.Path('pid').write_text(str(os.getpid())); signal.pause()"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_command_reaches_what_it_does(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """It cleans up and says so, wherever the work is done."""
+    process = command_that(WAITS, tmp_path)
+    wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    process.send_signal(number)
+    out, _ = process.communicate()
+    assert process.returncode == 130
+    assert json.loads(out)["error"] == "stopped; nothing was written"
+
+
+def test_a_command_that_is_killed_leaves_nobody_at_work(tmp_path: Path) -> None:
+    """What it does ends with it."""
+    process = command_that(WAITS, tmp_path)
+    wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    process.kill()
+    process.communicate()
+    at_work = Path("/proc") / (tmp_path / "pid").read_text()
+    wait_until(lambda: not at_work.exists() or "(zombie)" in (at_work / "status").read_text())

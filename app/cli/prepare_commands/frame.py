@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from io import TextIOWrapper
+from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, cast
 
@@ -21,6 +22,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from app.cli import options
+from app.cli.prepare_commands.crashes import go_on_in_child
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -101,6 +103,7 @@ def reporting(function: Callable[Given, Report]) -> Callable[..., None]:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):  # of a locale that has no arrows, or closed
                 stream.reconfigure(errors="backslashreplace")
+        go_on_in_child(lambda crash: _print_error(name, crash, {}, as_json=as_json))
         try:
             with _stopped_by_signals() as stopped:
                 report = function(*args, **kwargs)
@@ -130,9 +133,7 @@ def reporting(function: Callable[Given, Report]) -> Callable[..., None]:
             except OSError as failure:
                 _leave(f"the report cannot be printed, {failure.strerror}; all else was done")
             context.exit(options.OK if report.good else options.PROBLEMS)
-        if as_json:
-            _print_failure(name, error, findings)
-        click.echo(f"Error: {escape_controls(error)}", err=True)
+        _print_error(name, error, findings, as_json=as_json)
         context.exit(code)
 
     return command
@@ -212,17 +213,24 @@ def _in_lines(shown: Progress) -> Iterator[None]:
         thread.join()
 
 
+AGAIN_SECONDS = 1.0
+"""Within which a second signal is the same one: of Ctrl-C, a terminal tells all its processes."""
+
+
 @contextmanager
 def _stopped_by_signals() -> Iterator[threading.Event]:
     """Let SIGTERM, and a terminal that is closed, end the command as Ctrl-C does: it cleans up.
 
     Yields whether any of these came.
     """
-    stopped = threading.Event()
+    stopped, last = threading.Event(), -AGAIN_SECONDS
 
     def stop(_: int, __: FrameType | None) -> None:
+        nonlocal last
+        before, last = last, monotonic()
         stopped.set()
-        raise KeyboardInterrupt
+        if last - before >= AGAIN_SECONDS:
+            raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():  # where no signal arrives
         yield stopped
@@ -259,6 +267,12 @@ def _print_report(name: str, report: Report, *, as_json: bool) -> None:
         plain = isinstance(part, str)
         shown = escape_controls(part) if isinstance(part, str) else part
         console.print(shown, soft_wrap=plain, markup=not plain)
+
+
+def _print_error(name: str, error: str, findings: Mapping[str, object], *, as_json: bool) -> None:
+    if as_json:
+        _print_failure(name, error, findings)
+    click.echo(f"Error: {escape_controls(error)}", err=True)
 
 
 def _print_failure(name: str, error: str, findings: Mapping[str, object]) -> None:
