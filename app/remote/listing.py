@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from app.errors import MODEL_NAME, printable
+from app.remote.looking import Look
 from app.remote.store import RemoteFile
 from app.repository import (
     CONFIG_FILE,
@@ -17,6 +18,8 @@ from app.repository import (
     VersionPolicy,
     models_beside,
 )
+
+MODEL_FILE = "model.onnx"
 
 LONGEST_NAME_BYTES = 255
 """Of one file or folder, as file systems have it."""
@@ -57,18 +60,26 @@ class RemoteVersion:
 
 @dataclass(slots=True)
 class RemoteModel:
-    """A model in a remote repository. Versions without a model.onnx are not among them."""
+    """A model in a remote repository. Versions without a model.onnx are not among them.
+
+    aside: Versions that cannot be taken as they are now; what is here of them stays.
+    """
 
     config: RemoteFile | None = None
     versions: dict[int, RemoteVersion] = field(default_factory=dict)
+    aside: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is in a remote repository, by the models' names, and what is wrong with it."""
+    """What is in a remote repository, by the models' names, and what is wrong with it.
+
+    aside: Models of which it is not known what there is; what is here of them stays.
+    """
 
     models: Mapping[str, RemoteModel]
     problems: Sequence[Problem]
+    aside: Set[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +96,9 @@ class ModelUse:
     loaded: Set[int] = NO_NUMBERS
 
 
-def arrange(files: Iterable[RemoteFile]) -> Listing:
+def arrange(look: Look) -> Listing:
     """Sort files into models and versions. What is hidden, or an empty folder, is left out."""
-    files = list(files)
+    files = look.files
     folders = {str(above) for file in files for above in PurePosixPath(file.path).parents}
     models: dict[str, RemoteModel] = {}
     inside: dict[tuple[str, int], dict[str, RemoteFile]] = {}
@@ -114,10 +125,21 @@ def arrange(files: Iterable[RemoteFile]) -> Listing:
     for (model, number), found in inside.items():
         if problem := _why_no_version(found):
             wrong[f"{model}/{number}"] = problem
+            if MODEL_FILE in found:
+                models.setdefault(model, RemoteModel()).aside.add(number)
         else:
             versions = models.setdefault(model, RemoteModel()).versions
             versions[number] = RemoteVersion(model, number, found)
-    return Listing(models, [Problem(place, "", sentence) for place, sentence in wrong.items()])
+    wrong.update(look.refused)
+    aside = set()
+    for place in look.aside:
+        model, _, version = place.partition("/")
+        if VERSION_NUMBER.fullmatch(version) and MODEL_NAME.fullmatch(model):
+            models.setdefault(model, RemoteModel()).aside.add(int(version))
+        elif not version:
+            aside.add(model)
+    problems = [Problem(place, "", sentence) for place, sentence in wrong.items()]
+    return Listing(models, problems, aside)
 
 
 def _is_hidden(path: str) -> bool:
@@ -133,7 +155,7 @@ def _why_no_version(files: Mapping[str, RemoteFile]) -> str:
             return f"{printable(path)}: {problem}"
         if any(str(above) in files for above in PurePosixPath(path).parents):
             return f"{printable(path)}: it lies in what is a file itself"
-    return "" if "model.onnx" in files else "has no model.onnx, or not yet"
+    return "" if MODEL_FILE in files else "has no model.onnx, or not yet"
 
 
 def _why_no_path(path: str) -> str:

@@ -27,6 +27,7 @@ from app.remote.listing import (
     dispensable_versions,
     wanted_versions,
 )
+from app.remote.looking import look
 from app.remote.mirror_files import MirrorFiles
 from app.remote.store import RemoteStore
 from app.repository import ConfigProblems, ModelConfig, Problem, load_model_config
@@ -201,20 +202,20 @@ class Mirror:
                 return
         if self._fetcher is None:
             self._fetcher = self._make_fetcher(RemoteStore(self._address))
-        files, unlisted = self._fetcher.store.survey()
-        listing = arrange(files)
-        if not unlisted and self._is_empty_for_now(listing):
+        store = self._fetcher.store
+        listing = arrange(look(store, known=self._files.names()))
+        if self._is_empty_for_now(listing):
             raise RemoteFailed(f"{self._address} has no model any more; what is here stays for now")
-        problems = [*listing.problems, *(Problem(name, "", why) for name, why in unlisted.items())]
+        problems = [*listing.problems]
         for name, model in listing.models.items():
-            problems += self._follow_config(self._fetcher.store, name, model)
+            problems += self._follow_config(store, name, model)
         with self._changed:
             self._soon = False
             self._forget(listing)
             needed = []
             for name, model in listing.models.items():
                 needed += self._follow(name, model, None if uses is None else uses.get(name))
-            for name in self._files.names() - listing.models.keys() - unlisted.keys():
+            for name in self._files.names() - listing.models.keys() - listing.aside:
                 self._files.remove_model(name)
             self._files.keep_parts(
                 {self._fetcher.part(file) for one in needed for file in one.files.values()}
@@ -230,7 +231,7 @@ class Mirror:
             return [self.models / place for place in self._files.ledger.find(sha256)]
 
     def _is_empty_for_now(self, listing: Listing) -> bool:
-        if listing.models or not self._files.names():
+        if listing.models or listing.aside or not self._files.names():
             self._empty_since = None
             return False
         if self._empty_since is None:
@@ -261,7 +262,8 @@ class Mirror:
         """
         here, kept = self._files.numbers(name), self._files.ledger.versions
         quiet = {number for number, one in model.versions.items() if self._is_quiet(one)}
-        there = quiet | (here & model.versions.keys())
+        listed = model.versions.keys() | model.aside
+        there = quiet | (here & listed)
         known = use or ModelUse()
         failed = {number for place, number in self._failures if place == name}
         policy = self._configs.get(name, ModelConfig()).versions
@@ -270,14 +272,14 @@ class Mirror:
         )
         missing = [
             one
-            for one in (model.versions[number] for number in sorted(wanted, reverse=True))
-            if str(one) not in kept or kept[str(one)].identity != one.identity
+            for one in map(model.versions.get, sorted(wanted - model.aside, reverse=True))
+            if one is not None and (str(one) not in kept or kept[str(one)].identity != one.identity)
         ]
         for one in missing:
             if one.number in quiet:
                 self._begin(one)
         if here and not missing:
-            for number in dispensable_versions(here, model.versions.keys(), wanted, use):
+            for number in dispensable_versions(here, listed, wanted, use):
                 self._files.remove(name, number)
         return missing
 

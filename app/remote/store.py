@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -42,7 +42,7 @@ UPLOAD_PART_BYTES = 16 << 20
 UPLOADS_AT_ONCE = 4
 
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](?:\./)?(.+)")
-_BAD_KEY = re.compile(r'invalid path: (?:Error parsing )?Path "([^"]*)"')
+_KEY = re.compile(r'Path "(.*?)"(?: contained|: )', re.DOTALL)
 _ERROR = re.compile(r"<Code>([A-Za-z]{1,80})</Code>")
 
 
@@ -79,29 +79,25 @@ class RemoteStore:
         self._store = _open(address, LONGEST_REQUEST_SECONDS)
         self._lister = _open(address, LISTING_PAGE_SECONDS)
 
-    def files(self, folder: str) -> list[RemoteFile]:
-        """The files of a folder and those below, as they are listed now."""
-        return self._indexed() if self._is_indexed else self._listed(folder)
+    def files(self, folder: str = "", *, after: str = "") -> list[RemoteFile]:
+        """The files of a folder and those below, as they are listed now; default: all files.
 
-    def survey(self) -> tuple[list[RemoteFile], dict[str, str]]:
-        """All files; and why there are folders that could not be listed, by their names.
+        after: Only those whose paths sort after it; default: all.
 
-        A key that no path can be, such as m/1//x or m/../x, keeps obstore from listing anything
-        that it is in: then each folder is listed by itself.
+        Raises KeyRefused where one of them has a key that no path can be.
         """
-        if self._is_indexed:
-            return self._indexed(), {}
-        try:
-            return self._listed(""), {}
-        except BadKey:
-            files, folders = self._top()
-        unlisted: dict[str, str] = {}
-        for folder in folders:
-            try:
-                files += self._listed(folder)
-            except BadKey as error:
-                unlisted[folder] = str(error)
-        return files, unlisted
+        return self._indexed() if self._is_indexed else self._listed(folder, after)
+
+    def children(self, folder: str = "") -> tuple[list[str], list[RemoteFile]]:
+        """The folders, and the files, that lie directly in a folder of a bucket, as `files` does.
+
+        Raises KeyRefused where the name of one is none that a path can have.
+        """
+        import obstore  # noqa: PLC0415
+
+        with self._explained(""):
+            found = obstore.list_with_delimiter(self._lister, folder or None)
+        return list(found["common_prefixes"]), [_remote_file(one) for one in found["objects"]]
 
     def read(self, file: RemoteFile, most: int) -> bytes:
         """The content of a file of up to `most` bytes."""
@@ -175,14 +171,17 @@ class RemoteStore:
             except FileNotFoundError:
                 return
 
-    def _listed(self, folder: str) -> list[RemoteFile]:
+    def _listed(self, folder: str, after: str) -> list[RemoteFile]:
         import obstore  # noqa: PLC0415
 
         found: list[RemoteFile] = []
         ends = monotonic() + LISTING_SECONDS
         with self._explained(""):
-            for page in obstore.list(self._lister, folder or None, chunk_size=1000):
-                found += map(_file, page)
+            pages = obstore.list(
+                self._lister, folder or None, offset=after or None, chunk_size=1000
+            )
+            for page in pages:
+                found += map(_remote_file, page)
                 if monotonic() > ends:
                     raise RemoteFailed(
                         f"{self.address} was not listed within {LISTING_SECONDS:g} s"
@@ -194,14 +193,6 @@ class RemoteStore:
                     )
         return found
 
-    def _top(self) -> tuple[list[RemoteFile], Sequence[str]]:
-        """The files and folders right below the address."""
-        import obstore  # noqa: PLC0415
-
-        with self._explained(""):
-            found = obstore.list_with_delimiter(self._lister, None)
-        return list(map(_file, found["objects"])), found["common_prefixes"]
-
     def _indexed(self) -> list[RemoteFile]:
         content = self.read(RemoteFile(INDEX_FILE, ""), MAX_INDEX_BYTES)
         try:
@@ -211,29 +202,20 @@ class RemoteStore:
 
     @contextmanager
     def _explained(self, path: str) -> Iterator[None]:
-        from obstore.exceptions import BaseError  # noqa: PLC0415
+        from obstore.exceptions import BaseError, InvalidPathError  # noqa: PLC0415
 
         where = f"{self.address}/{path}" if path else self.address
         try:
             yield
         except FileNotFoundError as error:
             raise RemoteFailed(f"{where} is not there{_hint(path)}") from error
+        except InvalidPathError as error:
+            key = match[1] if (match := _KEY.search(str(error))) else ""
+            raise KeyRefused(
+                f"the bucket has the key {quoted(key, 200)}, which no file can have: delete it"
+            ) from error
         except (BaseError, ValueError, OverflowError) as error:
-            if match := _BAD_KEY.search(str(error)):
-                raise BadKey(
-                    f"{where} has a key that no file can have: {quoted(match[1], 200)}; delete it"
-                ) from error
             raise RemoteFailed(f"{where} {explain_failure(error)}") from error
-
-
-def _file(one: Any) -> RemoteFile:
-    """A file, of obstore's description of it."""
-    etag, size, modified = one["e_tag"] or "", one["size"], one["last_modified"].timestamp()
-    return RemoteFile(one["path"], f"{etag or modified}:{size}", size, etag, modified)
-
-
-class BadKey(RemoteFailed):
-    """A key is no path, and keeps the folders that it is in from being listed."""
 
 
 class RangesRefused(RemoteFailed):
@@ -241,6 +223,10 @@ class RangesRefused(RemoteFailed):
 
     def __init__(self) -> None:
         super().__init__("the server gives whole files only")
+
+
+class KeyRefused(RemoteFailed):
+    """The repository has a key that no path can be, so that nothing was listed."""
 
 
 def read_index(text: str) -> list[RemoteFile]:
@@ -278,6 +264,12 @@ def explain_failure(error: Exception) -> str:
     if code:
         return f"answers {code}"
     return f"failed: {first.rpartition(' - ')[2] or first}"
+
+
+def _remote_file(listed: Mapping[str, Any]) -> RemoteFile:
+    etag, size = listed["e_tag"] or "", listed["size"]
+    modified = listed["last_modified"].timestamp()
+    return RemoteFile(listed["path"], f"{etag or modified}:{size}", size, etag, modified)
 
 
 def _is_refusal(text: str) -> bool:

@@ -7,12 +7,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from app.errors import RemoteFailed, check_model_name
+from app.remote.listing import MODEL_FILE
+from app.remote.looking import look
 from app.remote.store import RemoteFile, RemoteStore
 from app.remote_address import check_remote
 from app.repository import MANIFEST_FILE, SIGNATURE_FILE, VERSION_NUMBER
 from app.repository.manifest import MAX_MANIFEST_BYTES
-
-MODEL_FILE = "model.onnx"
 
 MOST_TRIES = 100
 """To find a number that nobody else takes at the same moment."""
@@ -74,7 +74,7 @@ def fetch_manifests(address: str, model: str, folder: Path) -> Iterator[tuple[in
     """
     store = RemoteStore(check_remote(address))
     versions: dict[int, dict[str, RemoteFile]] = {}
-    for file in store.files(model):
+    for file in look(store, model).files:
         _, version, path = (*file.path.split("/", 2), "", "")[:3]
         if path and VERSION_NUMBER.fullmatch(version):
             versions.setdefault(int(version), {})[path] = file
@@ -101,8 +101,9 @@ def _claim(store: RemoteStore, model: str, manifest: bytes) -> int:
 
 def _numbers(store: RemoteStore, model: str) -> Iterator[int]:
     """The numbers under which there is anything at all of a model."""
-    for file in store.files(model):
-        name = file.path.split("/")[1]
+    found = look(store, model)
+    for path in (*(file.path for file in found.files), *found.aside):
+        name = path.split("/")[1]
         if VERSION_NUMBER.fullmatch(name):
             yield int(name)
 

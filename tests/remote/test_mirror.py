@@ -244,35 +244,77 @@ def test_half_published_version_waits(bucket: Bucket, mirror: MakeMirror) -> Non
     assert not local.status.problems
 
 
-@pytest.mark.parametrize("key", ["m/1/../../../evil", "m/1//evil", "m/1/\x01", "m/./1/model.onnx"])
-def test_hostile_names_reach_nothing(bucket: Bucket, mirror: MakeMirror, key: str) -> None:
-    """A name that would lead elsewhere is refused, by name, and nothing is written outside."""
+HOSTILE = {
+    "m/1/../../../evil": "m/1",
+    "m/1//evil": "m/1",
+    "m/1/\x01": "m/1",
+    "m/../../evil": "m",
+    "m//evil": "m",
+    "m/./1/model.onnx": "m",
+    "../evil": "",
+    "/evil": "",
+    "\x01/1/model.onnx": "",
+}
+"""Keys that no path can be, and the folder that they are told of."""
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+def test_hostile_key_holds_up_only_its_own(bucket: Bucket, mirror: MakeMirror, key: str) -> None:
+    """It is told by name; what is here of its version stays, the rest is followed."""
     bucket.put("m/1/model.onnx", b"1")
-    bucket.put(key, b"evil")
+    bucket.put("k/1/model.onnx", b"1")
     local = mirror()
     look(local)
+    bucket.put(key, b"evil")
+    bucket.put("m/2/model.onnx", b"2")
+    bucket.put("k/2/model.onnx", b"2")
+    bucket.put("new/1/model.onnx", b"1")
+    look(local)
+    assert not local.status.trouble
+    (problem,) = local.status.problems
+    assert problem.file == HOSTILE[key]
+    assert repr(f"models/{key}")[1:-1] in str(problem)
+    here = files(local)
+    assert here["m/1/model.onnx"] == here["k/1/model.onnx"] == here["new/1/model.onnx"] == b"1"
+    assert here["m/2/model.onnx"] == here["k/2/model.onnx"] == b"2"
+    assert len(here) == 5
     root = local.models.parent.parent
     assert not [path for path in root.rglob("*") if "evil" in path.name]
-    assert local.status.trouble or local.status.problems
+    bucket.delete(key)
+    look(local)
+    assert not local.status.problems
 
 
-@pytest.mark.parametrize("key", ["m/1/../../../evil", "m/1//evil", "m/1/\x01", "m/./1/model.onnx"])
-def test_name_that_no_file_can_have_holds_up_its_own_model_alone(
-    bucket: Bucket, mirror: MakeMirror, key: str
-) -> None:
-    """What is here of that one stays, all others are followed, and the key is named."""
-    for name in "mn":
+def test_hostile_keys_on_every_level_leave_what_is_here(bucket: Bucket, mirror: MakeMirror) -> None:
+    """Models that are here are followed by name; those that cannot be listed stay as they are."""
+    for name in ("m", "k", "gone"):
         bucket.put(f"{name}/1/model.onnx", b"1")
     local = mirror()
     look(local)
-    bucket.put(key, b"evil")
-    bucket.put("n/2/model.onnx", b"2")
-    look(local)
-    assert {"m/1/model.onnx", "n/2/model.onnx"} <= files(local).keys()
+    for key in ("../evil", "m/../evil", "m/1/../evil", "k/1/../evil"):
+        bucket.put(key, b"evil")
+    for name in ("m", "k"):
+        bucket.put(f"{name}/2/model.onnx", b"2")
+    bucket.delete("gone/1/model.onnx")
+    for _ in range(3):
+        look(local, {name: ModelUse() for name in ("m", "k")})
+    assert set(files(local)) == {"m/1/model.onnx", "k/1/model.onnx", "k/2/model.onnx"}
     assert not local.status.trouble
-    (problem,) = local.status.problems
-    assert problem.file == "m"
-    assert "has a key that no file can have" in str(problem)
+    assert {problem.file for problem in local.status.problems} == {"", "m", "k/1"}
+
+
+def test_version_that_became_hostile_is_not_taken_away(bucket: Bucket, mirror: MakeMirror) -> None:
+    """Its only version stays here, also when its new content has names that no disk takes."""
+    for name in ("m", "k"):
+        bucket.put(f"{name}/1/model.onnx", b"1")
+    local = mirror()
+    look(local)
+    bucket.put("m/1/../x", b"evil")
+    bucket.put("k/1/a:b", b"evil")
+    for _ in range(3):
+        look(local, {name: ModelUse() for name in ("m", "k")})
+    assert files(local) == {"m/1/model.onnx": b"1", "k/1/model.onnx": b"1"}
+    assert {problem.file for problem in local.status.problems} == {"m/1", "k/1"}
 
 
 def test_file_that_is_a_folder_as_well_is_told(bucket: Bucket, mirror: MakeMirror) -> None:

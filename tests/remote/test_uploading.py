@@ -56,6 +56,26 @@ def test_publishers_at_once_get_numbers_of_their_own(
     assert sorted(numbers) == list(range(1, 9))
 
 
+@pytest.mark.parametrize("key", ["m/7/../evil", "m/../evil", "../evil"])
+def test_hostile_key_does_not_hold_up_a_publisher(
+    bucket: Bucket, version: Mapping[str, Path], key: str
+) -> None:
+    """The number is above all there are, that of a version that cannot be listed included."""
+    bucket.put("m/6/model.onnx", b"6")
+    bucket.put(key, b"evil")
+    assert upload_version(bucket.url, "m", version) == (8 if "7" in key else 7)
+
+
+def test_model_that_cannot_be_listed_takes_no_version(
+    bucket: Bucket, version: Mapping[str, Path]
+) -> None:
+    """Nobody knows its next number; the key to delete is told."""
+    for key in ("m/6/model.onnx", "m/../evil", "m/6/../evil"):
+        bucket.put(key, b"evil")
+    with pytest.raises(RemoteFailed, match=r"the bucket has the key 'models/m/\.\./"):
+        upload_version(bucket.url, "m", version)
+
+
 def test_publisher_that_fails_leaves_nothing(
     bucket: Bucket, version: Mapping[str, Path], tmp_path: Path
 ) -> None:
