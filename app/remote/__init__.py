@@ -7,12 +7,13 @@ obstore, the extra `remote`, which is imported when an address is opened and not
 
 from app.remote.listing import ModelUse
 from app.remote.mirror import Mirror, MirrorStatus
-from app.remote.uploading import fetch_manifests, upload_version
+from app.remote.uploading import fetch_manifests, has_files, upload_version
 
 __all__ = [
     "Mirror",
     "MirrorStatus",
     "ModelUse",
     "fetch_manifests",
+    "has_files",
     "upload_version",
 ]

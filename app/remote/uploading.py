@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -86,6 +87,24 @@ def fetch_manifests(address: str, model: str, folder: Path) -> Iterator[tuple[in
             for name in {MANIFEST_FILE, SIGNATURE_FILE} & files.keys():
                 (into / name).write_bytes(store.read(files[name], MAX_MANIFEST_BYTES))
             yield number, into
+
+
+def has_files(address: str, model: str, number: int, digests: Mapping[str, str]) -> bool:
+    """Whether a version has files of these SHA-256, by their paths in it: each is read.
+
+    Raises RemoteFailed, and ValueError where the address is not usable.
+    """
+    store, folder = RemoteStore(check_remote(address)), f"{model}/{number}"
+    there = {file.path: file for file in store.files(folder)}
+    for path, digest in digests.items():
+        file, sha256 = there.get(f"{folder}/{path}"), hashlib.sha256()
+        if file is None:
+            return False
+        for piece in store.stream(file, 0):
+            sha256.update(piece)
+        if sha256.hexdigest() != digest:
+            return False
+    return True
 
 
 def _claim(store: RemoteStore, model: str, manifest: bytes) -> int:

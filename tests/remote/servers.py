@@ -57,6 +57,10 @@ class Bucket:
         body = content if isinstance(content, bytes) else content.read_bytes()
         self.client.put_object(Bucket=self.name, Key=f"models/{path}", Body=body)
 
+    def get(self, path: str) -> bytes:
+        """A file of the models folder."""
+        return bytes(self.client.get_object(Bucket=self.name, Key=f"models/{path}")["Body"].read())
+
     def put_folder(self, folder: Path, path: str) -> None:
         """Put all files of a folder there."""
         for file in sorted(folder.rglob("*")):

@@ -236,8 +236,11 @@ def _already(request: PublishRequest, files: Mapping[str, str]) -> Publication |
 def _already_there(
     request: PublishRequest, files: Mapping[str, str], trust: Trust | None
 ) -> Publication | None:
-    """The same in a remote repository, by the manifests of its newest versions."""
-    from app.remote import fetch_manifests
+    """The same in a remote repository, among its newest versions.
+
+    A file that is damaged there is no such version: publishing it again is how that is mended.
+    """
+    from app.remote import fetch_manifests, has_files
 
     with _remote_failures(request), TemporaryDirectory(prefix="cohort-") as name:
         for number, folder in fetch_manifests(request.to, request.name, Path(name)):
@@ -245,7 +248,7 @@ def _already_there(
                 content = (folder / MANIFEST_FILE).read_bytes()
                 signer = "" if trust is None else trust.find_signer(folder, content)
                 manifest = parse_manifest(content)
-                if manifest.files == files:
+                if manifest.files == files and has_files(request.to, request.name, number, files):
                     return Publication(number, _address(request, number), manifest, True, signer)
     return None
 
