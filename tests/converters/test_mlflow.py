@@ -17,6 +17,7 @@ from sklearn.datasets import load_iris
 
 from app.prepare.failures import Misused
 from app.prepare.mlflow_models import fetched_from_mlflow
+from app.repository import read_manifest
 from app.session import Opener, Provider
 from tests.e2e.processes import free_port
 from tests.waiting import wait_until
@@ -129,7 +130,7 @@ def test_other_flavour_is_converted_and_verified(asked: str, tmp_path: Path) -> 
     assert json.loads(done.stdout)["framework"] == "sklearn"
     assert out.is_file()
     compare = [sys.executable, "-m", "app", "verify", "--json"]
-    for source in ("models:/fitted/1", "models:/iris/1"):  # one training, registered twice
+    for source in ("models:/fitted/1", "models:/iris@champion"):  # one training, registered twice
         done = subprocess.run(
             [*compare, source, str(out), "--with", "skops"], capture_output=True, check=False
         )
@@ -179,3 +180,17 @@ def test_registered_onnx_model_is_published(asked: str, tmp_path: Path) -> None:
     done = subprocess.run([*command, "models:/fitted/1"], capture_output=True, check=False)
     assert done.returncode == 2
     assert b"cohort convert models:/fitted/1 --out model.onnx" in done.stderr
+
+
+def test_published_model_is_compared_with_a_registered_source(asked: str, tmp_path: Path) -> None:
+    """`publish --source` takes a version and an alias, and the manifest has the difference."""
+    command = [sys.executable, "-m", "app", "publish", "models:/iris/1", "--name", "iris"]
+    for source in ("models:/fitted/1", "models:/iris@champion"):  # one training, registered twice
+        models = tmp_path / source.rpartition("/")[2]
+        compare = ["--to", str(models), "--source", source, "--with", "skops"]
+        done = subprocess.run([*command, *compare], capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        manifest = read_manifest(models / "iris" / "1")
+        assert manifest is not None
+        assert manifest.difference is not None
+        assert manifest.difference.max_absolute < 1e-4
