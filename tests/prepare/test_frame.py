@@ -215,7 +215,11 @@ def test_stopped_in_the_middle_of_an_import_it_says_so(number: signal.Signals) -
             raise ImportError("numpy could not be imported") from None
         return Report(True, {})
 
-    done = CliRunner().invoke(slow, ["--json"])
+    before = signal.signal(number, signal.SIG_DFL)  # these tests may run under nohup
+    try:
+        done = CliRunner().invoke(slow, ["--json"])
+    finally:
+        signal.signal(number, before)
     assert done.exit_code == 130
     assert json.loads(done.stdout)["error"] == "stopped; nothing was written"
 
@@ -237,6 +241,8 @@ COMMAND = """
 import os, pathlib, signal, sys
 import rich_click as click
 from app.cli.prepare_commands.frame import Report, reporting
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
 
 @click.command()
 @reporting
