@@ -162,7 +162,8 @@ def _report(
     lines = [_capital(result.reason)]
     for one in result.candidates:
         why = one.failure if one.pair is None else why_not(one.pair, options.limits)
-        if why and options.recipe == "auto" and result.acceptable:
+        told = result.acceptable or one.pair is None  # else the reason has them all
+        if why and options.recipe == "auto" and told:
             lines.append(f"Not {one.name}: {why}")
     lines += [_capital(note) for note in (*result.notes, *([drawn] if drawn else []))]
     lines.append(f"Written to {out}" if result.acceptable else "Nothing was written")

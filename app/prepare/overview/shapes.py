@@ -55,7 +55,7 @@ def with_lengths(model: onnx.ModelProto, lengths: Lengths) -> tuple[onnx.ModelPr
         for _, size, name in _open(value):
             if name in symbols:
                 size.dim_value = symbols[name]
-    return _infer(model), [name for name in left_open if name not in symbols]
+    return infer_values(model), [name for name in left_open if name not in symbols]
 
 
 def _open(
@@ -67,7 +67,7 @@ def _open(
                 yield axis, size, size.dim_param
 
 
-def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
+def infer_values(model: onnx.ModelProto) -> onnx.ModelProto:
     """ONNX's inference; ONNX Runtime's where there are operators of its own. Never raises."""
     if not any((node.domain, node.op_type) in PLAIN_OPERATORS for node in model.graph.node):
         return _infer_plain(model)

@@ -12,6 +12,7 @@ from app.prepare.failures import Rejected
 from app.prepare.frameworks.onnx_values import MAX_INLINE_BYTES
 from app.prepare.onnx_files import model_size, read_onnx, write_onnx_to
 from app.prepare.optimizing.rewriting import apply_step
+from app.prepare.overview.shapes import infer_values
 from app.prepare.quantizing.ranges import BETWEEN, OPERATORS
 from app.prepare.quantizing.recipes import (
     DynamicRecipe,
@@ -85,6 +86,7 @@ def pre_process(model: Path, out: Path) -> GraphFacts:
     prepared = onnx.load(out, load_external_data=False)
     name_nodes(prepared)
     flatten_biases(prepared)
+    add_types(prepared)
     onnx.save(prepared, out)
     return find_quantizable(prepared)
 
@@ -106,6 +108,18 @@ def name_nodes(model: onnx.ModelProto) -> bool:
             taken[node.name] += 1
             named = True
     return named
+
+
+def add_types(model: onnx.ModelProto) -> None:
+    """Say what inner values are behind operators of which ONNX infers nothing, such as Scaler.
+
+    The tools quantize nothing whose datatype they do not know.
+    """
+    known = {one.name for one in model.graph.value_info}
+    copied = onnx.ModelProto()
+    copied.CopyFrom(model)
+    found = infer_values(copied).graph.value_info
+    model.graph.value_info.extend(one for one in found if one.name not in known)
 
 
 def flatten_biases(model: onnx.ModelProto) -> None:

@@ -9,8 +9,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from skl2onnx import to_onnx
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from app.prepare.failures import Misused
+from app.prepare.quantizing import QuantizeOptions, quantize_model
 from app.prepare.quantizing.building import build, find_quantizable, name_nodes, pre_process
 from app.prepare.quantizing.quality import Tally
 from app.prepare.quantizing.ranges import find_ranges
@@ -185,7 +191,8 @@ def test_biases_of_one_row_are_quantized(tmp_path: Path) -> None:
     """scikit-learn's MLP has MatMul and Add with a bias of [1, N], which is fused to a Gemm."""
     from skl2onnx import to_onnx
     from sklearn.datasets import load_iris
-    from sklearn.neural_network import MLPClassifier
+    from sklearn.exceptions import ConvergenceWarning
+from sklearn.neural_network import MLPClassifier
 
     x, y = load_iris(return_X_y=True)
     x = x.astype(np.float32)
@@ -203,3 +210,18 @@ def test_biases_of_one_row_are_quantized(tmp_path: Path) -> None:
     )
     outputs = open_session(apply(STATIC, tmp_path)).run({"X": x})
     assert np.mean(outputs[0] == model.predict(x)) > 0.95
+
+
+def test_products_behind_operators_of_classic_models_are_quantized(tmp_path: Path) -> None:
+    """ONNX infers no datatype behind a Scaler, and the tools quantize nothing without one."""
+    data = np.random.default_rng(0)
+    rows, labels = data.standard_normal((200, 16)).astype(np.float32), np.arange(200) % 3
+    model = make_pipeline(StandardScaler(), MLPClassifier((32,), max_iter=5, random_state=0))
+    with pytest.warns(ConvergenceWarning):
+        model.fit(rows, labels)
+    made = to_onnx(model, rows[:1], options={"zipmap": False}, target_opset=21)
+    path = onnx_models.save(made, tmp_path / "model.onnx")
+    np.savez(tmp_path / "rows.npz", X=rows)
+    options = QuantizeOptions(recipe="auto", calibration=tmp_path / "rows.npz", search_seconds=0)
+    found = quantize_model(path, tmp_path / "out.onnx", options, told=silent)
+    assert [one.failure for one in found.candidates] == [""] * 4
