@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from skl2onnx import to_onnx
+from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -189,11 +190,6 @@ def test_every_node_gets_a_name_of_its_own() -> None:
 
 def test_biases_of_one_row_are_quantized(tmp_path: Path) -> None:
     """scikit-learn's MLP has MatMul and Add with a bias of [1, N], which is fused to a Gemm."""
-    from skl2onnx import to_onnx
-    from sklearn.datasets import load_iris
-    from sklearn.exceptions import ConvergenceWarning
-from sklearn.neural_network import MLPClassifier
-
     x, y = load_iris(return_X_y=True)
     x = x.astype(np.float32)
     model = MLPClassifier((16,), max_iter=2000, random_state=0).fit(x, y)
