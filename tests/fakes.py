@@ -22,6 +22,7 @@ from app.batching import (
     RequestCancelled,
     Ticket,
 )
+from app.control_plane import at_once
 from app.errors import CohortError, InferenceFailed
 from app.metrics import Metrics, RolloutMetrics
 from app.registry import ModelEntry
@@ -232,3 +233,9 @@ def make_metrics(
         memory=lambda: (0, 0),
         troubles=troubles,
     )
+
+
+def exposed(metrics: Metrics, *, openmetrics: bool = False) -> str:
+    """All metrics as text, written in one go."""
+    writing = metrics.write(metrics.process_families(), openmetrics=openmetrics)
+    return b"".join(at_once(writing)).decode()

@@ -4,7 +4,7 @@ from app.control_plane.description import Description, ServedModel, describe_pro
 from app.control_plane.health import ProcessHealth
 from app.control_plane.plane import ControlPlane
 from app.control_plane.reading import ModelReader, Readiness
-from app.control_plane.shared_work import Shared
+from app.control_plane.shared_work import Shared, at_once, in_turns
 
 __all__ = [
     "ControlPlane",
@@ -14,5 +14,7 @@ __all__ = [
     "Readiness",
     "ServedModel",
     "Shared",
+    "at_once",
     "describe_profile",
+    "in_turns",
 ]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from importlib.metadata import version as distribution_version
 from time import monotonic
 
 from app.control_plane.description import Description, describe_failures, describe_held_back
 from app.control_plane.reading import NO_READY_VERSION, ModelReader, Readiness
-from app.control_plane.shared_work import Shared
+from app.control_plane.shared_work import Shared, in_turns
 from app.errors import MOST_LISTED, NotFound, NotReady, quoted, quoted_names
-from app.metrics import Metrics
+from app.metrics import Metrics, negotiate
 from app.registry import Registry, SeenRegistry, seconds_until_ready
 from app.rollouts import Rollouts
 from app.scheduling import Trouble
@@ -68,7 +69,7 @@ class ControlPlane(ModelReader):
         self._default_chain = default_chain
         self._started = monotonic()
         self._views: dict[frozenset[str], SeenModels] = {}
-        self._metrics_texts = Shared(metrics.text)
+        self._metrics_texts = Shared(self._write_metrics)
         self.draining = False
         self.opening = ""
 
@@ -195,12 +196,18 @@ class ControlPlane(ModelReader):
 
     # -- metrics
 
-    async def metrics_text(self, accept: str) -> tuple[bytes, str]:
-        """The metrics in the format that an Accept header prefers, and its content type.
+    async def metrics_text(self, accept: str) -> tuple[Sequence[bytes], str]:
+        """The metrics in the format that an Accept header prefers, in blocks; its content type.
 
-        They are written on a thread. Who asks while that goes on gets the same text.
+        Who asks while they are written gets the same text.
         """
-        return await self._metrics_texts.get(self._metrics.content_type(accept), accept)
+        content_type = negotiate(accept)
+        openmetrics = content_type.startswith("application/openmetrics-text")
+        return await self._metrics_texts.get(openmetrics, openmetrics=openmetrics), content_type
+
+    async def _write_metrics(self, *, openmetrics: bool) -> tuple[bytes, ...]:
+        process = await asyncio.to_thread(self._metrics.process_families)
+        return await in_turns(self._metrics.write(process, openmetrics=openmetrics))
 
 
 def _why_nothing_serves(wanted: Collection[str]) -> str:

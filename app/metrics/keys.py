@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from app.callers import KeyRing
+from app.callers import Caller, KeyRing
+from app.metrics.exposition import parts
 
 
 class KeyMetrics:
@@ -22,25 +23,9 @@ class KeyMetrics:
         self._valid = valid
 
     def collect(self) -> Iterator[Metric]:
-        requests = CounterMetricFamily(
-            "api_key_requests", "Requests that a key's quota let pass.", labels=("key",)
-        )
-        refused = CounterMetricFamily(
-            "api_key_refused",
-            "Requests refused because a key's quota was used up.",
-            labels=("key", "quota"),
-        )
-        in_flight = GaugeMetricFamily(
-            "api_key_inflight_requests",
-            "Requests in progress of a key that has a concurrency.",
-            labels=("key",),
-        )
-        for caller in self._keys.callers:
-            requests.add_metric((caller.name,), caller.requests)
-            for quota, count in list(caller.refused.items()):
-                refused.add_metric((caller.name, quota), count)
-            if caller.concurrency is not None:
-                in_flight.add_metric((caller.name,), caller.in_flight)
+        """The metric families as they are now; of many keys, in parts."""
+        for callers in parts(list(self._keys.callers), 100):
+            yield from _families_of(callers)
         unauthorized = CounterMetricFamily(
             "api_key_unauthorized", "Requests without a key, or with a wrong one.", labels=("sent",)
         )
@@ -50,4 +35,27 @@ class KeyMetrics:
             "api_keys_config_valid", "1 if all files of keys are valid, else 0."
         )
         valid.add_metric((), float(self._valid()))
-        yield from (requests, refused, in_flight, unauthorized, valid)
+        yield from (unauthorized, valid)
+
+
+def _families_of(callers: Iterable[Caller]) -> Iterator[Metric]:
+    requests = CounterMetricFamily(
+        "api_key_requests", "Requests that a key's quota let pass.", labels=("key",)
+    )
+    refused = CounterMetricFamily(
+        "api_key_refused",
+        "Requests refused because a key's quota was used up.",
+        labels=("key", "quota"),
+    )
+    in_flight = GaugeMetricFamily(
+        "api_key_inflight_requests",
+        "Requests in progress of a key that has a concurrency.",
+        labels=("key",),
+    )
+    for caller in callers:
+        requests.add_metric((caller.name,), caller.requests)
+        for quota, count in list(caller.refused.items()):
+            refused.add_metric((caller.name, quota), count)
+        if caller.concurrency is not None:
+            in_flight.add_metric((caller.name,), caller.in_flight)
+    yield from (requests, refused, in_flight)

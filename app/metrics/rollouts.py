@@ -13,6 +13,7 @@ from prometheus_client.core import (
     Metric,
 )
 
+from app.metrics.exposition import parts
 from app.metrics.histogram import VERSION_LABELS, Histogram, Labels
 from app.rollouts import Compared, Dropped, LimitEvidence, RolledBack, Rollout, RolloutEvent
 
@@ -85,28 +86,9 @@ class RolloutMetrics:
                     self._rollbacks[model, str(version), variant, reason] += 1
 
     def collect(self) -> Iterator[Metric]:
-        """The metric families as they are now, for prometheus_client."""
-        weight = GaugeMetricFamily(
-            "rollout_weight",
-            "A variant's weight; 0 while it is rolled back.",
-            labels=(*VERSION_LABELS, "variant"),
-        )
-        for rollout in self._live():
-            for name, variant in rollout.variants.items():
-                of = (rollout.model, str(variant.version), name)
-                weight.add_metric(of, 0.0 if variant.rolled_back else variant.weight)
-        step = GaugeMetricFamily(
-            "rollout_ramp_step",
-            "The step of a variant's ramp, from 1, past the last if it is over; 0 if rolled back.",
-            labels=(*VERSION_LABELS, "variant"),
-        )
-        for rollout in self._live():
-            if rollout.ramp is not None:
-                ramped = rollout.variants[rollout.ramp.variant]
-                step.add_metric(
-                    (rollout.model, str(ramped.version), ramped.name),
-                    0.0 if ramped.rolled_back else rollout.step + 1,
-                )
+        """The metric families as they are now; of many rollouts, in parts."""
+        for rollouts in parts(list(self._live()), 50):
+            yield from _weight_families(rollouts)
         valid = GaugeMetricFamily(
             "rollouts_config_valid", "1 if the rollouts file is valid or missing, else 0."
         )
@@ -115,8 +97,9 @@ class RolloutMetrics:
             "state_folder_problems", "What is wrong with the state folder, as /health lists it."
         )
         state.add_metric((), self._state_problems())
-        yield from (weight, step, valid, state)
-        yield from _evidence_families(list(self._evidence()))
+        yield from (valid, state)
+        for found in parts(list(self._evidence()), 20):
+            yield from _evidence_families(found)
         yield _counter(
             "rollout_rollbacks",
             "Variants that this process rolled back; without a variant, shadows.",
@@ -137,14 +120,39 @@ class RolloutMetrics:
             self._disagreed,
         )
         for kind, histograms in (("absolute", self._differences), ("relative", self._relative)):
-            differences = HistogramMetricFamily(
-                f"shadow_max_{kind[:3]}_difference",
-                f"The largest {kind} difference in an output, by request.",
-                labels=(*VERSION_LABELS, "output"),
+            for some in parts(list(histograms.items()), 10):
+                differences = HistogramMetricFamily(
+                    f"shadow_max_{kind[:3]}_difference",
+                    f"The largest {kind} difference in an output, by request.",
+                    labels=(*VERSION_LABELS, "output"),
+                )
+                for labels, histogram in some:
+                    histogram.add_to(differences, labels)
+                yield differences
+
+
+def _weight_families(rollouts: Iterable[Rollout]) -> Iterator[Metric]:
+    weight = GaugeMetricFamily(
+        "rollout_weight",
+        "A variant's weight; 0 while it is rolled back.",
+        labels=(*VERSION_LABELS, "variant"),
+    )
+    step = GaugeMetricFamily(
+        "rollout_ramp_step",
+        "The step of a variant's ramp, from 1, past the last if it is over; 0 if rolled back.",
+        labels=(*VERSION_LABELS, "variant"),
+    )
+    for rollout in rollouts:
+        for name, variant in rollout.variants.items():
+            of = (rollout.model, str(variant.version), name)
+            weight.add_metric(of, 0.0 if variant.rolled_back else variant.weight)
+        if rollout.ramp is not None:
+            ramped = rollout.variants[rollout.ramp.variant]
+            step.add_metric(
+                (rollout.model, str(ramped.version), ramped.name),
+                0.0 if ramped.rolled_back else rollout.step + 1,
             )
-            for labels, histogram in list(histograms.items()):
-                histogram.add_to(differences, labels)
-            yield differences
+    yield from (weight, step)
 
 
 def _evidence_families(found: Iterable[LimitEvidence]) -> Iterator[Metric]:

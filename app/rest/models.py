@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from fastapi import Request, Response
+from starlette.responses import StreamingResponse
 
 from app.auth import Authority
 from app.control_plane import ControlPlane, ModelReader
@@ -38,7 +41,15 @@ def models_router(plane: ControlPlane, *, authority: Authority) -> Routes:
     @routes.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics(request: Request) -> Response:
         authority.check_metrics(credentials_in(request.scope))
-        body, content_type = await plane.metrics_text(request.headers.get("accept", ""))
-        return Response(body, headers={"content-type": content_type})
+        blocks, content_type = await plane.metrics_text(request.headers.get("accept", ""))
+        headers = {"content-type": content_type, "content-length": str(sum(map(len, blocks)))}
+        return StreamingResponse(one_by_one(blocks), headers=headers)
 
     return routes
+
+
+async def one_by_one(blocks: Iterable[bytes]) -> AsyncIterator[bytes]:
+    """Blocks of which the next is written when the caller has read, and others had their turn."""
+    for block in blocks:
+        yield block
+        await asyncio.sleep(0)

@@ -8,7 +8,7 @@ from app.control_plane import ProcessHealth
 from app.control_plane.health import LAG_LOOKS, LAG_SECONDS
 from app.scheduling import TROUBLES, Trouble
 from tests.engines import ControlledEngine, make_entry, make_registry
-from tests.fakes import make_metrics
+from tests.fakes import exposed, make_metrics
 from tests.planes import make_control_plane
 
 READY = {"m": [make_entry(1, ControlledEngine())]}
@@ -53,6 +53,6 @@ def test_callers_are_told_of_no_model_that_they_may_not_see() -> None:
 
 def test_each_kind_of_trouble_is_a_metric() -> None:
     """0 where there is none."""
-    text = make_metrics(troubles=lambda: ["run_stuck"]).text("")[0].decode()
+    text = exposed(make_metrics(troubles=lambda: ["run_stuck"]))
     for kind in TROUBLES:
         assert f'server_unhealthy{{reason="{kind}"}} {float(kind == "run_stuck")}' in text

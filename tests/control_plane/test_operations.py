@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -193,7 +194,23 @@ async def test_labels_are_variants(rollout: Setup) -> None:
 async def test_metrics_are_in_the_format_that_the_reader_prefers() -> None:
     """Prometheus text by default, OpenMetrics where it is accepted."""
     plane = make_control_plane(make_registry({}), make_metrics())
-    text, content_type = await plane.metrics_text("")
+    blocks, content_type = await plane.metrics_text("")
     assert content_type.startswith("text/plain")
-    assert b"# HELP" in text
-    assert (await plane.metrics_text("application/openmetrics-text"))[0].endswith(b"# EOF\n")
+    assert blocks[0].startswith(b"# HELP")
+    assert b"# EOF" not in blocks[-1]
+    blocks, content_type = await plane.metrics_text("application/openmetrics-text")
+    assert content_type.startswith("application/openmetrics-text")
+    assert blocks[-1].endswith(b"# EOF\n")
+
+
+async def test_scrapes_at_once_are_given_the_same_text() -> None:
+    """However many and whichever version of the format they name; a later one is written anew."""
+    metrics = make_metrics()
+    metrics.version("m", "1").request("", "OK", 0.1)
+    plane = make_control_plane(make_registry({}), metrics)
+    accepted = [f"application/openmetrics-text; version=1.{minor}.0" for minor in range(5)]
+    at_once = await asyncio.gather(*map(plane.metrics_text, accepted * 20))
+    assert len({id(blocks) for blocks, _ in at_once}) == 1
+    metrics.version("m", "1").request("", "OK", 0.1)
+    later, _ = await plane.metrics_text(accepted[0])
+    assert later != at_once[0][0]

@@ -18,6 +18,7 @@ from app.errors import (
 from app.metrics import Metrics
 from tests.data_plane.one_model import OUTPUTS, ROW, X, outcomes
 from tests.engines import ControlledEngine
+from tests.fakes import exposed
 from tests.waiting import iterations
 
 
@@ -64,11 +65,6 @@ def test_no_refused_run_is_counted_as_none(plane: DataPlane, metrics: Metrics) -
     """From the first request on: else a rate misses the first refusal."""
     plane.pick("m").close()
     assert 'model_run_refused_total{model="m",variant="",version="1"} 0.0' in exposed(metrics)
-
-
-def exposed(metrics: Metrics) -> str:
-    """All metrics, as Prometheus reads them."""
-    return metrics.text("")[0].decode()
 
 
 def test_the_earlier_of_two_deadlines_applies(plane: DataPlane, engine: ControlledEngine) -> None:

@@ -22,6 +22,7 @@ from app.registry import State, VersionFailed, VersionUnbatched, VersionUnloaded
 from app.repository import Snapshot, scan
 from app.settings import Settings
 from tests import onnx_models
+from tests.fakes import exposed
 from tests.waiting import iterations, until
 
 
@@ -54,7 +55,7 @@ async def test_models_load_in_the_background_and_unload_at_the_end(settings: Set
             assert not service.control_plane.readiness().ready
             await until(lambda: service.control_plane.readiness().ready)
             assert service.control_plane.ready("m") == "1"
-            text = service.metrics.text("")[0].decode()
+            text = exposed(service.metrics)
             assert 'model_load_duration_seconds_count{model="m",version="1"} 1.0' in text
             onnx_models.save(onnx_models.mlp(), settings.models_folder / "m/2/model.onnx")
             await until(lambda: service.control_plane.ready("m") == "2")

@@ -19,15 +19,14 @@ from app.repository import ModelConfig
 from app.rollouts import Compared
 from app.session import Fallback, Placement
 from tests.engines import ControlledEngine, make_catalog, make_entry
-from tests.fakes import make_metrics
+from tests.fakes import exposed, make_metrics
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Every sample of one scrape by name and labels, as Prometheus's own parser reads it."""
-    text, _ = metrics.text("text/plain")
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(text.decode())
+        for family in text_string_to_metric_families(exposed(metrics))
         for sample in family.samples
     }
 
@@ -132,14 +131,6 @@ def test_buckets_reach_from_50_microseconds_to_30_seconds() -> None:
     assert (DURATION_BUCKETS[0], DURATION_BUCKETS[-1]) == (50e-6, 30.0)
     assert list(DURATION_BUCKETS) == sorted(DURATION_BUCKETS)
     assert bisect_left(DURATION_BUCKETS, 0.0) == 0
-
-
-def test_openmetrics_is_spoken_to_who_asks_for_it() -> None:
-    """The format follows the Accept header."""
-    metrics = make_metrics()
-    body, content_type = metrics.text("application/openmetrics-text; version=1.0.0")
-    assert content_type.startswith("application/openmetrics-text")
-    assert body.rstrip().endswith(b"# EOF")
 
 
 def test_differences_of_a_shadow_are_counted_in_both_measures() -> None:

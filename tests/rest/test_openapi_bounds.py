@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
 
-from app.control_plane import ServedModel
+from app.control_plane import ServedModel, at_once
 from app.main.application import create_app
-from app.rest.openapi.document import MAX_OWN_BYTES, at_host, cut_at_hosts, write_document
+from app.rest.openapi.document import MAX_OWN_BYTES, at_host, write_document
+from app.rest.openapi.routes import describe_routes, read_routes
 from app.rest.openapi.schemas import LARGEST_EXAMPLE
 from app.settings import Settings
 from app.tensors import Arrays, TensorSpec
@@ -28,6 +30,12 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
     """An application that serves nothing."""
     folder = tmp_path_factory.mktemp("openapi")
     return create_app(Settings(models=folder, state=folder, cache=folder))
+
+
+def written(app: FastAPI, versions: Sequence[ServedModel], *, needs_key: bool = False) -> bytes:
+    """The document with these versions, as who sends no Host header gets it."""
+    read = at_once(read_routes(app))
+    return at_host(at_once(write_document(read, versions, needs_key=needs_key)), "http", None)
 
 
 def served(
@@ -100,7 +108,7 @@ LARGE = {
 @pytest.mark.parametrize("version", LARGE.values(), ids=LARGE)
 def test_no_body_is_filled_in_with_thousands_of_values(app: FastAPI, version: ServedModel) -> None:
     """Neither from an example nor from a schema; nor does the whole document grow."""
-    document = write_document(app, [version])
+    document = written(app, [version])
     assert len(document) < 300_000
     count = 0
     for schema, examples in schemas_and_examples(json.loads(document)):
@@ -114,7 +122,7 @@ def test_large_inputs_are_shortened_and_small_ones_are_not(app: FastAPI) -> None
     """Beside an image, a list of sizes stays as it was published."""
     sizes = TensorSpec("sizes", "INT64", ("N", 2))
     example = zeros(IMAGE) | {"sizes": np.array([[640, 480]])}
-    document = json.loads(write_document(app, [served([IMAGE, sizes], example=example)]))
+    document = json.loads(written(app, [served([IMAGE, sizes], example=example)]))
     post = document["paths"]["/models/m/predict"]["post"]
     shown = post["requestBody"]["content"]["application/json"]["examples"]["by name"]
     assert shown["value"]["inputs"] == {"image": [[[[0.0]]]], "sizes": [[640, 480]]}
@@ -124,20 +132,20 @@ def test_large_inputs_are_shortened_and_small_ones_are_not(app: FastAPI) -> None
 def test_a_thousand_models_are_described_in_part(app: FastAPI) -> None:
     """As many as fit; the document says so, and describes any one of them alone."""
     models = [served(example=zeros(FLOATS), model=f"m{number:04}") for number in range(1000)]
-    whole = write_document(app, models)
+    whole = written(app, models)
     assert len(whole) < MAX_OWN_BYTES + 200_000
     document = json.loads(whole)
     assert "/models/m0000/predict" in document["paths"]
     assert "/models/m0999/predict" not in document["paths"]
     assert "Of 1,000 versions" in document["info"]["description"]
-    alone = json.loads(write_document(app, models[-1:]))
+    alone = json.loads(written(app, models[-1:]))
     assert "/models/m0999/predict" in alone["paths"]
     assert "versions that are loaded" not in alone["info"]["description"]
 
 
 def test_operations_of_similar_names_differ(app: FastAPI) -> None:
     """`a.b` and `a_b` are two models, and no name of an operation can hold the dot."""
-    document = json.loads(write_document(app, [served(model="a.b"), served(model="a_b")]))
+    document = json.loads(written(app, [served(model="a.b"), served(model="a_b")]))
     names = [one["operationId"] for item in document["paths"].values() for one in item.values()]
     assert len(names) == len(set(names))
 
@@ -145,7 +153,7 @@ def test_operations_of_similar_names_differ(app: FastAPI) -> None:
 def test_names_from_a_file_stay_in_their_cells(app: FastAPI) -> None:
     """Whatever a model's tensors are called, the table and the page around it stay whole."""
     spec = replace(FLOATS, name="a`|b\n<script>")
-    document = json.loads(write_document(app, [served([spec])]))
+    document = json.loads(written(app, [served([spec])]))
     rows = document["paths"]["/models/m/predict"]["post"]["description"].splitlines()
     assert "| input | `a'¦b\\n<script>` | `FP32` | `[N, 4]` |" in rows
 
@@ -165,8 +173,9 @@ def test_calls_go_where_the_caller_found_the_server(
     app: FastAPI, scheme: str, host: str | None, url: str, client: str
 ) -> None:
     """A Host header that would mean something to a shell is no part of a command to copy."""
-    document = write_document(app, [served([IMAGE], [IMAGE], zeros(IMAGE))])
-    paths = json.loads(at_host(cut_at_hosts(document), scheme, host))["paths"]
+    version = served([IMAGE], [IMAGE], zeros(IMAGE))
+    pieces = at_once(write_document(at_once(read_routes(app)), [version]))
+    paths = json.loads(at_host(pieces, scheme, host))["paths"]
     about = paths["/v2/models/m/infer"]["post"]["description"]
     assert url in about
     assert client in about
@@ -175,7 +184,7 @@ def test_calls_go_where_the_caller_found_the_server(
 def test_calls_carry_a_key_where_one_is_needed(app: FastAPI) -> None:
     """From the environment: nobody pastes one into a page."""
     version = served([IMAGE], [SCORES], zeros(IMAGE))
-    document = json.loads(write_document(app, [version], needs_key=True))
+    document = json.loads(written(app, [version], needs_key=True))
     about = document["paths"]["/v2/models/m/infer"]["post"]["description"]
     assert '-H "X-Api-Key: $COHORT_API_KEY"' in about
     assert 'os.environ["COHORT_API_KEY"]' in about
@@ -184,7 +193,31 @@ def test_calls_carry_a_key_where_one_is_needed(app: FastAPI) -> None:
 def test_a_name_from_a_file_ends_no_block(app: FastAPI) -> None:
     """Neither the shell's quotes nor Markdown's fence, in the calls to copy."""
     spec = replace(IMAGE, name="a'\n```\n$(reboot)")
-    document = json.loads(write_document(app, [served([spec], [SCORES], zeros(spec))]))
+    document = json.loads(written(app, [served([spec], [SCORES], zeros(spec))]))
     about = document["paths"]["/v2/models/m/infer"]["post"]["description"]
     assert about.count("```") == 4
     assert r"a\u0027\n\u0060\u0060\u0060\n$(reboot)" in about
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate Operation ID")
+def test_routes_that_are_read_one_by_one_are_as_fastapi_reads_them(app: FastAPI) -> None:
+    """The same paths in the same order, and the same schemas."""
+    whole = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    read = json.loads(at_once(read_routes(app)))
+    assert read["paths"] == whole["paths"]
+    assert list(read["paths"]) == list(whole["paths"])
+    assert read["components"] == whole["components"]
+    assert (read["info"]["title"], read["openapi"]) == (app.title, whole["openapi"])
+
+
+def test_others_have_their_turns_while_a_document_is_written(app: FastAPI) -> None:
+    """After each route, and after each path of each version."""
+    reading = read_routes(app)
+    read = at_once(read_routes(app))
+    routes = json.loads(read)["paths"]
+    assert len(list(reading)) >= len(routes)
+    versions = [served(model=f"m{number}") for number in range(10)]
+    paths = len(json.loads(written(app, versions))["paths"]) - len(routes)
+    assert paths == 60
+    assert len(list(write_document(read, versions))) == paths + 2 * len(routes) + 1
+    assert len(list(describe_routes(read, versions))) == len(routes) + 1

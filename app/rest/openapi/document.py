@@ -6,43 +6,21 @@ It is bounded, whatever is loaded: versions whose paths do not fit into it are l
 from __future__ import annotations
 
 import re
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request
-from fastapi.openapi.utils import get_openapi
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.control_plane import ControlPlane, ServedModel, Shared
+from app.control_plane import ControlPlane, ServedModel, Shared, at_once, in_turns
 from app.errors import ModelNotFound
-from app.rest.callers import OPEN_PATHS
 from app.rest.credentials import visible_to
-from app.rest.errors import HTTP_STATUS
 from app.rest.openapi.binary_calls import HOST
-from app.rest.openapi.examples import are_shortened, predict_examples, v1_examples, v2_examples
-from app.rest.openapi.model_paths import (
-    error_components,
-    error_responses,
-    paths_of,
-    tag,
-    takes_binary,
-)
+from app.rest.openapi.model_paths import paths_of, tag
+from app.rest.openapi.routes import describe_routes, read_routes
 from app.rest.openapi.schemas import Schema
-
-ERROR: Schema = {
-    "title": "Error",
-    "description": "Every error, on every route.",
-    "type": "object",
-    "properties": {
-        "error": {"type": "string", "description": "a sentence"},
-        "code": {"type": "string", "description": "its name, also in the metrics"},
-    },
-    "required": ["error", "code"],
-}
-
 
 Served = tuple[ServedModel, ...]
 
@@ -59,10 +37,13 @@ def install_openapi(app: FastAPI, plane: ControlPlane, *, needs_key: bool = Fals
     `needs_key` is whether callers need a key.
     """
     documents: dict[tuple[frozenset[str] | None, str, str | None], tuple[Served, Pieces]] = {}
+    read = b""
 
-    def make(served: Served, root: str, model: str | None) -> Pieces:
+    async def make(served: Served, root: str, model: str | None) -> Pieces:
+        nonlocal read
+        read = read or await in_turns(read_routes(app))
         shown = [one for one in served if model in (None, one.model)]
-        return cut_at_hosts(write_document(app, shown, needs_key=needs_key, root=root))
+        return await in_turns(write_document(read, shown, needs_key=needs_key, root=root))
 
     shared = Shared(make)
 
@@ -80,9 +61,13 @@ def install_openapi(app: FastAPI, plane: ControlPlane, *, needs_key: bool = Fals
         document = at_host(documents[key][1], request.scope["scheme"], request.headers.get("host"))
         return Response(document, media_type="application/json")
 
-    app.openapi = lambda: orjson.loads(  # type: ignore[method-assign]  # as FastAPI documents
-        write_document(app, plane.served(), needs_key=needs_key)
-    )
+    def document() -> dict[str, Any]:
+        read = at_once(read_routes(app))
+        pieces = at_once(write_document(read, plane.served(), needs_key=needs_key))
+        whole: dict[str, Any] = orjson.loads(at_host(pieces, "http", None))
+        return whole
+
+    app.openapi = document  # type: ignore[method-assign]  # as FastAPI documents
     if app.openapi_url is not None:
         app.router.routes.insert(0, Route(app.openapi_url, show))  # FastAPI's knows no callers
 
@@ -95,48 +80,58 @@ _PLAIN_HOST = re.compile(
 URL = f"http://{HOST}".encode()
 CLIENT = f'Client(\\"{HOST}'.encode()  # as it stands in JSON
 
-Pieces = Sequence[bytes]
-"""A document; each second piece is a URL or CLIENT. Replacing them in one takes ten times as long,
-while nothing else runs.
+Pieces = Sequence[Sequence[bytes]]
+"""A document in parts, each in pieces of which every second is a URL or CLIENT. Replacing them in
+one text takes ten times as long, while nothing else runs.
 """
 
 
-def cut_at_hosts(document: bytes) -> Pieces:
-    """Cut a document where it names the server's host."""
-    return re.split(b"(%b|%b)" % (re.escape(URL), re.escape(CLIENT)), document)
+def cut_at_hosts(part: bytes) -> Sequence[bytes]:
+    """Cut a part of a document where it names the server's host."""
+    return _HOSTS.split(part)
 
 
-def at_host(pieces: Pieces, scheme: str, host: str | None) -> bytes:
+_HOSTS = re.compile(b"(%b|%b)" % (re.escape(URL), re.escape(CLIENT)))
+
+
+def at_host(parts: Pieces, scheme: str, host: str | None) -> bytes:
     """A document whose calls to copy go where the caller has found the server."""
     if host is None or not _PLAIN_HOST.fullmatch(host):
-        return b"".join(pieces)
+        return b"".join([piece for pieces in parts for piece in pieces])
     tls = "ssl=True, url=" if scheme == "https" else ""
     there = {URL: f"{scheme}://{host}".encode(), CLIENT: f'Client({tls}\\"{host}'.encode()}
-    named = [*pieces]
-    named[1::2] = [there[piece] for piece in pieces[1::2]]
+    named: list[bytes] = []
+    for pieces in parts:
+        part = [*pieces]
+        part[1::2] = [there[piece] for piece in pieces[1::2]]
+        named += part
     return b"".join(named)
 
 
 def write_document(
-    app: FastAPI, served: Sequence[ServedModel], *, needs_key: bool = False, root: str = ""
-) -> bytes:
-    """The OpenAPI document for `app` with these versions loaded, at the path `root`.
+    read: bytes, served: Sequence[ServedModel], *, needs_key: bool = False, root: str = ""
+) -> Generator[None, None, Pieces]:
+    """Write the OpenAPI document with these versions loaded, at the path `root`.
 
-    Written path by path: no other thread runs while orjson writes.
+    Yields after each path: no other thread runs while orjson writes, and nothing else on the loop.
+
+    read: What `read_routes` gave.
     """
-    shown: list[tuple[ServedModel, dict[str, bytes]]] = []
+    shown: list[tuple[ServedModel, list[Sequence[bytes]]]] = []
     left, names = MAX_OWN_BYTES, set[str]()
     for version in sorted(served, key=lambda one: (not one.default, one.model)):
-        paths = paths_of(version, root=root, needs_key=needs_key)
-        for path, item in paths.items():
+        written = []
+        for path, item in paths_of(version, root=root, needs_key=needs_key).items():
             item["post"]["operationId"] = _own_name(path, names)
-        written = {path: orjson.dumps(item) for path, item in paths.items()}
-        left -= sum(map(len, written.values()))
+            member = _member(path, item)
+            left -= len(member)
+            written.append(cut_at_hosts(member))
+            yield
         if left < 0:
             break
         shown.append((version, written))
     shown.sort(key=lambda one: (one[0].model, not one[0].default))
-    document = _describe_routes(app, served, needs_key=needs_key)
+    document = yield from describe_routes(read, served, needs_key=needs_key)
     document["servers"] = [{"url": root or "/"}]
     document["tags"] = [
         {"name": tag(name), "description": "This model's own paths."}
@@ -148,13 +143,18 @@ def write_document(
             "own here. Those with `{model}` are for all, and `/openapi.json?model=…` has the paths "
             "of one model."
         )
-    routes = {path: orjson.dumps(item) for path, item in document.pop("paths").items()}
-    members = b",".join(
-        orjson.dumps(path) + b":" + item
-        for paths in (*(paths for _, paths in shown), routes)
-        for path, item in paths.items()
-    )
-    return orjson.dumps({**document, "paths": orjson.Fragment(b"{" + members + b"}")})
+    members = [member for _, members in shown for member in members]
+    for path, item in document.pop("paths").items():
+        members.append(cut_at_hosts(_member(path, item)))
+        yield
+    parts: list[Sequence[bytes]] = [cut_at_hosts(orjson.dumps(document)[:-1] + b',"paths":{')]
+    for number, cut in enumerate(members):
+        parts += [[b","], cut] if number else [cut]
+    return [*parts, [b"}}"]]
+
+
+def _member(path: str, item: Schema) -> bytes:
+    return orjson.dumps(path) + b":" + orjson.dumps(item)
 
 
 def _own_name(path: str, taken: set[str]) -> str:
@@ -166,120 +166,3 @@ def _own_name(path: str, taken: set[str]) -> str:
         name = f"{plain}_{number}"
     taken.add(name)
     return name
-
-
-def _describe_routes(
-    app: FastAPI, served: Iterable[ServedModel], *, needs_key: bool = False
-) -> Schema:
-    """The document without any model's own paths."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Duplicate Operation ID")  # they get others below
-        whole: Schema = get_openapi(
-            title=app.title,
-            version=app.version,
-            summary=app.summary,
-            description=error_table(),
-            license_info={"name": "Apache 2.0", "identifier": "Apache-2.0"},
-            routes=app.routes,
-        )
-    schemas = whole.setdefault("components", {}).setdefault("schemas", {})
-    for unused in ("HTTPValidationError", "ValidationError", "ErrorBody"):  # 422 is 400 here
-        schemas.pop(unused, None)
-    schemas["Error"] = ERROR
-    whole["components"]["responses"] = error_components()
-    whole["components"]["securitySchemes"] = {
-        "admin": {"type": "http", "scheme": "bearer", "description": "COHORT_ADMIN_TOKEN"}
-    }
-    whole["security"] = []
-    if needs_key:
-        header = {"type": "apiKey", "in": "header", "name": "X-Api-Key"}
-        whole["components"]["securitySchemes"]["key"] = header
-        whole["security"] = [{"key": []}]
-    example = next(
-        (one for one in served if one.default and not are_shortened(one) and predict_examples(one)),
-        None,
-    )
-    for path, operations in whole["paths"].items():
-        operations.pop("head", None)  # it is wherever GET is
-        for method, operation in operations.items():
-            _name_parameters(path, operation, example)
-            _show_example(path, operation, example)
-            _tell_errors(path, operation, needs_key=needs_key)
-            # FastAPI's own repeats where one function serves several paths or methods.
-            operation["operationId"] = "_".join(re.findall(r"\w+", f"{method} {path}"))
-    return whole
-
-
-def error_table() -> str:
-    """All errors and their statuses as a Markdown table."""
-    rows = [
-        f"| {kind.__name__} | {int(status)} |"
-        for kind, status in HTTP_STATUS.items()
-        if kind.__name__ != "Cancelled"
-    ]
-    head = 'Every error is `{"error": "a sentence", "code": "InvalidInput"}`:'
-    return "\n".join([head, "", "| code | status |", "|---|---|", *rows])
-
-
-def _name_parameters(path: str, operation: Schema, example: ServedModel | None) -> None:
-    """Describe what stands in braces, with values that are there."""
-    known: Mapping[str, Any] = {} if example is None else _values_of(example)
-    given = {one["name"]: one for one in operation.get("parameters", ()) if one["in"] == "path"}
-    for name in re.findall(r"{(\w+)}", path):
-        if name not in given:
-            given[name] = {"name": name, "in": "path", "schema": {"type": "string"}}
-            operation.setdefault("parameters", []).append(given[name])
-        given[name] |= {"required": True} | ({"example": known[name]} if name in known else {})
-
-
-def _values_of(example: ServedModel) -> dict[str, str]:
-    model, version = example.model, example.version
-    return {
-        "model": model,
-        "model_name": model,
-        "version": version,
-        "model_version": version,
-    }
-
-
-def _show_example(path: str, operation: Schema, example: ServedModel | None) -> None:
-    """A body that works, in place of one for a model that may not be here."""
-    if not path.endswith(("predict", "infer")):
-        return
-    content = operation["requestBody"]["content"]["application/json"]
-    for synthetic in ("example", "examples"):
-        content.pop(synthetic, None)
-        content["schema"].pop(synthetic, None)
-    if path.endswith("infer"):
-        takes_binary(operation)
-    if example is None:
-        return
-    examples = predict_examples
-    if path.endswith("infer"):
-        examples = v2_examples
-    elif path.startswith("/v1/"):
-        examples = v1_examples
-    body = next(iter(examples(example).values()))
-    content["example"] = {"model": example.model, **body} if path == "/predict" else body
-
-
-def _tell_errors(path: str, operation: Schema, *, needs_key: bool) -> None:
-    """Leave FastAPI's 422 out, which is 400 here, and add the errors of such routes."""
-    responses = operation.setdefault("responses", {})
-    statuses = {int(status) for status in responses if status.isdigit() and int(status) >= 400}
-    responses.pop("422", None)
-    statuses = statuses - {422} | {400}  # a head that is ambiguous, on any route
-    if needs_key and path in OPEN_PATHS:
-        operation["security"] = []
-    elif needs_key:
-        statuses |= {401, 429}
-    if "{" in path:
-        statuses |= {404, 503}  # 503 before the first look at the models
-    if path.endswith("/ready"):
-        statuses.add(503)
-    if path.startswith("/admin/") or path.endswith(("/load", "/unload")):
-        operation["security"] = [{"admin": []}]
-        statuses |= {401, 403}
-    if "requestBody" in operation:
-        statuses |= {400, 413, 415}
-    responses |= error_responses(sorted(statuses))

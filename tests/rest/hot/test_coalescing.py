@@ -25,6 +25,7 @@ from app.rest.hot.cycle import HotCycle
 from app.rest.hot.protocol import HotProtocol
 from app.settings import read_settings
 from tests import onnx_models
+from tests.fakes import exposed
 from tests.rest.fakes import FakeTransport, application
 from tests.rest.wire import TIMES, Answer, request
 from tests.waiting import until
@@ -92,7 +93,7 @@ class Server:
     def counted(self) -> Counter[tuple[str, ...]]:
         """The requests by model, version and code, and how many runs they took part in."""
         found: Counter[tuple[str, ...]] = Counter()
-        text = self.service.metrics.text("")[0].decode()
+        text = exposed(self.service.metrics)
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 labels = sample.labels
