@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import errno
+import socket
+from typing import NoReturn
 
-from app.settings import variable
+import structlog
+
+from app.settings import Settings, variable
+
+log = structlog.get_logger("cohort")
 
 
 def address_for_people(host: str, port: int, *, tls: bool) -> str:
@@ -23,3 +29,22 @@ def cannot_listen(error: OSError, host: str, port: int, *, setting: str) -> str:
         option = f"--{setting.replace('_', '-')}"
         reason = f"address already in use; choose another port with {option} or {variable(setting)}"
     return f"cannot listen on {place}: {reason}"
+
+
+def check_rpc_address(settings: Settings) -> None:
+    """Raise SystemExit, after logging why, where gRPC could not be listened for just now."""
+    host, port = settings.host, settings.grpc_port
+    if not port:
+        return
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        refuse_rpc_address(error, settings)
+
+
+def refuse_rpc_address(error: OSError, settings: Settings) -> NoReturn:
+    """Log why gRPC cannot be listened for. Raises SystemExit."""
+    reason = cannot_listen(error, settings.host, settings.grpc_port, setting="grpc_port")
+    log.error("cannot start", reason=reason)
+    raise SystemExit(1) from None

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib import import_module
 from importlib.metadata import version as distribution_version
 
-import structlog
-from anyio import get_cancelled_exc_class
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.middleware.errors import ServerErrorMiddleware
 
 from app.access_log import AccessLog
+from app.main.lifespan import running_or_ended
 from app.main.service import Service
 from app.rest.admin import admin_router
 from app.rest.callers import CallersOnly
 from app.rest.cors import OtherOrigins
-from app.rest.errors import install_error_handlers, respond_to_bug
+from app.rest.error_handlers import install_error_handlers, respond_to_bug
 from app.rest.heads import CheckedHeads
 from app.rest.health import health_router
-from app.rest.invocations import invocations_router
+from app.rest.invocations_routes import invocations_router
 from app.rest.limits import BodyLimit, CloseWhenDraining
 from app.rest.log_lines import LogLines
 from app.rest.models import models_router
 from app.rest.openapi import install_openapi
 from app.rest.pages import STATIC, SafeInBrowsers, front_router, install_docs
-from app.rest.predict import predict_router
+from app.rest.predict_routes import predict_router
 from app.rest.request_ids import RequestIds
-from app.rest.v1 import v1_router
-from app.rest.v2 import v2_router
+from app.rest.v1_routes import v1_router
+from app.rest.v2.routes import v2_router
 from app.settings import Settings
-
-log = structlog.get_logger("cohort")
 
 
 def create_app(
@@ -52,24 +49,24 @@ def create_app(
     service = Service(settings, log_lines_dropped=log_lines_dropped, access_log=access_log)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        del app
-        # Has anyio import now what the first route on a thread needs: later there may be no
-        # descriptor left to read it.
-        get_cancelled_exc_class()
-        started = False
-        try:
-            async with service.running():
-                started = True
-                yield
-        except Exception:
-            if started and not service.control_plane.draining:
-                # Nothing is served any more, and uvicorn would go on without a word.
-                log.critical("the service failed", exc_info=True)
-                service.failed = True
-                signal.raise_signal(signal.SIGTERM)
-            raise
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with running_or_ended(service):
+            yield
 
+    return make_application(service, lifespan)
+
+
+def make_application(
+    service: Service, lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None
+) -> FastAPI:
+    """Make the routes and what is around them, over a service.
+
+    lifespan: Starts and stops the service; default None: somebody else does.
+    """
+    settings = service.settings
+    # Has anyio import now what the first route on a thread needs: later there may be no
+    # descriptor left to read it.
+    import_module("anyio._backends._asyncio")
     app = FastAPIOffline(
         docs_url=None,
         redoc_url=None,
@@ -106,6 +103,6 @@ def create_app(
         app.add_middleware(OtherOrigins, origins=settings.cors_origins)
     app.add_middleware(CloseWhenDraining, draining=lambda: service.control_plane.draining)
     app.add_middleware(SafeInBrowsers)
-    app.add_middleware(LogLines, access_log=access_log)
+    app.add_middleware(LogLines, access_log=service.access_log)
     app.add_middleware(RequestIds)
     return app

@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-import socket
-from typing import NoReturn
-
 import grpc
 import structlog
 
-from app.main.addresses import cannot_listen
+from app.main.addresses import refuse_rpc_address
 from app.main.service import Service
 from app.rpc import RpcServer
-from app.settings import Settings
 from app.tls import Tls, TlsWatcher
 
-__all__ = ["RpcServer", "check_address", "start_rpc"]
-
 log = structlog.get_logger("cohort")
-
-
-def check_address(settings: Settings) -> None:
-    """Raise SystemExit, after logging why, where gRPC could not be listened for just now."""
-    host, port = settings.host, settings.grpc_port
-    if not port:
-        return
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        socket.create_server((host, port), family=family).close()
-    except OSError as error:
-        _refuse(error, settings)
-
-
-def _refuse(error: OSError, settings: Settings) -> NoReturn:
-    reason = cannot_listen(error, settings.host, settings.grpc_port, setting="grpc_port")
-    log.error("cannot start", reason=reason)
-    raise SystemExit(1) from None
 
 
 async def start_rpc(service: Service) -> RpcServer | None:
@@ -59,7 +35,7 @@ async def start_rpc(service: Service) -> RpcServer | None:
     try:
         await server.start(settings.host, settings.grpc_port, _credentials(service.tls))
     except OSError as error:
-        _refuse(error, settings)
+        refuse_rpc_address(error, settings)
     log.info("listening for gRPC", host=settings.host, port=settings.grpc_port)
     return server
 

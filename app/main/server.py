@@ -10,23 +10,28 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from time import monotonic
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import uvicorn
 
 from app.main import logs
-from app.main.addresses import address_for_people, cannot_listen
-from app.main.application import create_app
-from app.main.rpc import RpcServer, check_address, start_rpc
+from app.main.addresses import address_for_people, cannot_listen, check_rpc_address
+from app.main.lifespan import LaterApplication
 from app.main.service import Service
 from app.main.systemd import Systemd
 from app.repository import ConfigProblems
 from app.rest.hot import WatchedConnection, protocol_factory
 from app.rest.tls import TlsConnection
 from app.settings import Settings
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from app.rpc import RpcServer
 
 log = structlog.get_logger("cohort")
 
@@ -58,12 +63,12 @@ def serve(settings: Settings) -> None:
 def _serve(settings: Settings, writer: logs.LogWriter) -> None:
     access_log = logs.access_log(writer, settings.log_format) if settings.access_log else None
     try:
-        app = create_app(settings, log_lines_dropped=lambda: writer.dropped, access_log=access_log)
+        service = Service(settings, log_lines_dropped=lambda: writer.dropped, access_log=access_log)
     except ConfigProblems as error:
         for problem in error.problems:
             log.error("cannot start", reason=str(problem))  # noqa: TRY400 - the reason suffices
         raise SystemExit(1) from None
-    service: Service = app.state.service
+    app = LaterApplication(service, _make_application)
     for number in (signal.SIGTERM, signal.SIGINT):  # before and after `Server` takes them
         signal.signal(number, lambda *_: _exit(int(service.failed)))
     config = uvicorn.Config(
@@ -119,6 +124,20 @@ def listen(host: str, port: int) -> socket.socket:
         raise SystemExit(1) from None
     log.info("listening for HTTP", host=host, port=listener.getsockname()[1])
     return listener
+
+
+def _make_application(service: Service) -> ASGIApp:
+    """FastAPI's application. Its import takes half a second."""
+    application = import_module("app.main.application")
+    made: ASGIApp = application.make_application(service)
+    return made
+
+
+async def _start_rpc(service: Service) -> RpcServer | None:
+    """Start the gRPC server. What it needs is imported on a thread: 0.2 s."""
+    rpc = await asyncio.to_thread(import_module, "app.main.rpc")
+    started: RpcServer | None = await rpc.start_rpc(service)
+    return started
 
 
 def _exit(status: int) -> None:
@@ -179,7 +198,7 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
             self._loop.add_signal_handler(signal.SIGHUP, self._service.look_at_files)
-        check_address(self._service.settings)
+        check_rpc_address(self._service.settings)
         signs = asyncio.create_task(self._give_signs_of_life())
         opening = asyncio.create_task(self._open_rpc())
         try:
@@ -212,7 +231,7 @@ class Server(uvicorn.Server):
         while plane.readiness().reason != plane.opening:  # noqa: ASYNC110 - it has many causes
             await asyncio.sleep(OPENING_SECONDS)
         try:
-            self._rpc = await start_rpc(self._service)
+            self._rpc = await _start_rpc(self._service)
         except SystemExit:  # out of a task it would tear down the loop
             self._service.failed = self.should_exit = True
         else:

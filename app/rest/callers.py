@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-from starlette.types import ASGIApp, Receive, Scope, Send
+from typing import TYPE_CHECKING
 
 from app.auth import Authority
 from app.errors import CohortError
@@ -12,6 +11,9 @@ from app.rest.credentials import CALLER, PRIORITY, VISIBLE, credentials_in
 from app.rest.errors import log_http_refusal, response_to
 from app.rest.limits import no_more_input
 from app.rest.request_ids import id_of_refused
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 OPEN_PATHS = frozenset(
     {

@@ -11,9 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
-
-from fastapi import Request, Response
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from app.codec import LARGE_BYTES
 from app.codec.codec_thread import codec_thread, decoding
@@ -24,6 +22,10 @@ from app.rest.compression import compress
 from app.rest.credentials import priority_of, visible_to
 from app.rest.log_lines import LEASE
 from app.tensors import Arrays
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
 
 T = TypeVar("T")
 
@@ -179,6 +181,8 @@ def join_parts(parts: Iterable[bytes | bytearray]) -> bytes:
 
 async def respond_to_call(plane: DataPlane, request: Request, route: Route) -> Response:
     """Answer one call with a response; unpack its body, and pack the response where asked to."""
+    from starlette.responses import Response  # noqa: PLC0415 - the fast path starts without it
+
     plane = plane.seen_by(visible_to(request.scope), priority_of(request.scope))
     sent, state = await read_body(request), request.state
     coding = request.headers.get("content-encoding")

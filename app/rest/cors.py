@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 
 from app.errors import Forbidden, quoted
 from app.rest.errors import response_to
+from app.rest.heads import ANY
 from app.rest.methods import METHODS
 
 EXPOSED = (
@@ -28,8 +29,6 @@ EXPOSED = (
     "X-Variant",
 )
 """What such a page may read of a response, beside its body and the headers of every one."""
-
-ANY = "*"
 
 MAX_AGE = 600
 """Seconds for which a browser keeps what it was told before a request."""

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-
-from starlette.types import ASGIApp, Receive, Scope, Send
+from typing import TYPE_CHECKING
 
 from app.errors import CohortError, Forbidden, InvalidInput, quoted
-from app.rest.cors import ANY
 from app.rest.errors import log_http_refusal, response_to
 from app.rest.limits import no_more_input
 from app.rest.log_lines import ADMIN_PATHS
 from app.rest.request_ids import id_of_refused
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+ANY = "*"
+"""Stands for all origins."""
 
 VERSIONS = frozenset({"1.0", "1.1", "2", "3"})
 """As ASGI names them; "2.0" is what a client writes into a request line of HTTP/1."""

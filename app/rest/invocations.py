@@ -11,22 +11,17 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from fastapi import Request, Response
-
 from app.codec import V1Request, encode_predictions, parse_json
 from app.codec.csv_table import CSV_WORK, read_csv
 from app.codec.files import File
 from app.codec.json_tensors import shown
 from app.codec.long_json import LongList
 from app.codec.tables import CELL_WORK, table_of
-from app.control_plane import ControlPlane
-from app.data_plane import DataPlane, Lease, Outputs
+from app.data_plane import Lease, Outputs
 from app.errors import InvalidInput, available, quoted
-from app.rest.calls import JSON, Encoded, Headers, Route, respond_to_call
-from app.rest.credentials import visible_to
+from app.rest.calls import JSON, Encoded, Headers, Route
 from app.rest.media import is_json, media_type
-from app.rest.methods import Routes
-from app.rest.predict import ERRORS, FilesCall, PredictCall, file_parser, predict_route
+from app.rest.predict import FilesCall, PredictCall, file_parser, predict_route
 from app.tensors import Arrays, TensorSpec
 
 KEYS = ("dataframe_split", "dataframe_records", "inputs", "instances")
@@ -174,67 +169,3 @@ def invocation_parser(headers: Headers) -> Callable[[bytes], PredictCall]:
 def match_invocations(path: str) -> Route | None:
     """The route of /invocations; None for any other path."""
     return predict_route(parser=invocation_parser) if path == "/invocations" else None
-
-
-def invocations_router(data: DataPlane, control: ControlPlane) -> Routes:
-    """The routes, served from the planes."""
-    routes = Routes(tags=["MLflow and SageMaker"])
-
-    @routes.post(
-        "/invocations",
-        summary="Predict, as MLflow and SageMaker ask",
-        responses={200: {"description": "The response", "content": PREDICTIONS}, **ERRORS},
-        openapi_extra={"requestBody": {"required": True, "content": BODY}},
-    )
-    async def invoke(request: Request) -> Response:
-        """The only model answers, or the default, or the one of `?model=`. CSV is taken, too, as
-        `Content-Type: text/csv`, and files as by /predict.
-        """
-        route = predict_route(query=request.query_params, parser=invocation_parser)
-        return await respond_to_call(data, request, route)
-
-    @routes.get("/ping", summary="Readiness, as SageMaker asks")
-    async def ping(request: Request) -> dict[str, str]:
-        """As /health/ready."""
-        control.seen_by(visible_to(request.scope)).readiness().check()
-        return {"status": "ready"}
-
-    return routes
-
-
-PREDICTIONS: dict[str, Any] = {
-    "application/json": {
-        "schema": {
-            "type": "object",
-            "properties": {"predictions": {}},
-            "required": ["predictions"],
-            "additionalProperties": False,
-        }
-    }
-}
-BODY: dict[str, Any] = {
-    "application/json": {
-        "schema": {
-            "type": "object",
-            "properties": {
-                "dataframe_split": {
-                    "type": "object",
-                    "properties": {
-                        "columns": {"type": "array", "items": {"type": "string"}},
-                        "data": {"type": "array", "items": {"type": "array"}, "minItems": 1},
-                    },
-                    "required": ["data"],
-                },
-                "dataframe_records": {
-                    "type": "array",
-                    "items": {"type": "object"},
-                    "minItems": 1,
-                },
-                "inputs": {},
-                "instances": {"type": "array", "minItems": 1},
-                "params": {"type": "object"},
-            },
-            "oneOf": [{"required": [key]} for key in KEYS],
-        },
-    },
-}

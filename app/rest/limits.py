@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from typing import TYPE_CHECKING
 
 from app.data_plane import SMALL_BYTES, MemoryBudget
 from app.errors import CohortError, InvalidInput, Overloaded, TooLarge
 from app.rest.errors import log_http_refusal, response_to
 from app.rest.request_ids import id_of_refused
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BEHIND = "cohort.behind"
 """Where a scope has the requests behind it on its connection, if the server knows them."""

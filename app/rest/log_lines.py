@@ -5,13 +5,15 @@ from __future__ import annotations
 from asyncio import CancelledError
 from http import HTTPStatus
 from time import monotonic
-
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from typing import TYPE_CHECKING
 
 from app.access_log import CALLER_LEFT, LONGEST_PATH, AccessLog, Facts, shown_path
 from app.audit import AdminResult, log_admin_request
 from app.rest.credentials import CALLER
 from app.rest.request_ids import PLACE, id_of_refused
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LEASE = "cohort.lease"
 """Where a scope keeps the lease of its request."""

@@ -242,7 +242,7 @@ async def test_grpc_opens_when_all_else_is_ready_and_stops_without_http(recorder
 
     server = make(recorder)
     with (
-        mock.patch.object(server_module, "start_rpc", start),
+        mock.patch.object(server_module, "_start_rpc", start),
         mock.patch.object(uvicorn.Server, "serve", fail),
         pytest.raises(OSError, match="cannot listen"),
     ):

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from app.auth import Authority
 from app.callers import KeyRing
 from app.control_plane import ControlPlane
-from app.rest.errors import install_error_handlers
+from app.rest.error_handlers import install_error_handlers
 from app.rest.health import health_router
 from app.rest.models import models_router
 from app.rest.v2.models import metadata_router

@@ -3,27 +3,3 @@
 https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol
 https://github.com/triton-inference-server/server/tree/main/docs/protocol
 """
-
-from __future__ import annotations
-
-from fastapi import APIRouter
-
-from app.auth import Authority
-from app.control_plane import ControlPlane
-from app.data_plane import DataPlane
-from app.rest.v2.infer import infer_router
-from app.rest.v2.models import metadata_router
-from app.rest.v2.repository import repository_router
-
-__all__ = ["v2_router"]
-
-
-def v2_router(
-    data_plane: DataPlane, control_plane: ControlPlane, *, authority: Authority
-) -> APIRouter:
-    """The routes under /v2."""
-    routes = APIRouter(tags=["v2"])
-    routes.include_router(infer_router(data_plane), prefix="/v2")
-    routes.include_router(metadata_router(control_plane), prefix="/v2")
-    routes.include_router(repository_router(control_plane, authority=authority), prefix="/v2")
-    return routes

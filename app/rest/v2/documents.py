@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.rest.predict import ErrorBody
+from app.rest.predict_routes import ErrorBody
 
 
 class InferInputBody(BaseModel):

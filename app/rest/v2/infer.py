@@ -6,14 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
-
 from app.codec import encode_tensor, to_bytes
 from app.codec.json_outputs import LongParts
-from app.data_plane import DataPlane, Lease, Outputs
+from app.data_plane import Lease, Outputs
 from app.open_inference import Inference, InferRequest, OutputTensor, make_request
-from app.rest.calls import HEADER_LENGTH, JSON, Encoded, Headers, Read, Route, respond_to_call
-from app.rest.v2.documents import INFER
+from app.rest.calls import HEADER_LENGTH, JSON, Encoded, Headers, Read, Route
 from app.rest.v2.message import parse_header_length, parse_infer, raw_request
 from app.tensors import BY_NAME, Arrays
 
@@ -128,21 +125,3 @@ def match_infer(path: str) -> Route | None:
 INFER_PATH = re.compile(
     r"/v2/models/(?P<model>[\w.-]+)(?:/versions/(?P<version>\w+))?/infer", re.ASCII
 )
-
-
-def infer_router(plane: DataPlane) -> APIRouter:
-    """The routes, served from `plane`."""
-    routes = APIRouter()
-
-    @routes.post("/models/{model}/infer", summary="Infer", **INFER)
-    async def infer(request: Request, model: str) -> Response:
-        return await respond_to_call(plane, request, infer_route(model))
-
-    @routes.post(
-        "/models/{model}/versions/{version}/infer", summary="Infer, with a version", **INFER
-    )
-    async def infer_version(request: Request, model: str, version: str) -> Response:
-        """A pinned version bypasses any rollout."""
-        return await respond_to_call(plane, request, infer_route(model, version))
-
-    return routes
