@@ -23,7 +23,7 @@ import tempfile
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from benchmarks.client import Heard, arrivals
 from tests import onnx_models
@@ -64,7 +64,9 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
     chosen = parser.parse_args()
-    table = Table("read", "bytes", "took ms", "p50 ms", "p99 ms", "worst ms", "CPU ms/s")
+    table = Table(
+        Column("read", no_wrap=True), "bytes", "took ms", "p50 ms", "p99 ms", "worst ms", "CPU ms/s"
+    )
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         model = onnx_models.mlp()
