@@ -32,7 +32,9 @@ class PublishedCatalog:
     def __init__(self) -> None:
         self.catalog: Catalog = {}
         self.settled = False
-        self._once_ready: set[str] = set()  # models that have had a READY version
+        self._once_ready: frozenset[str] = frozenset()  # models that have had a READY version
+        self._looked_at: tuple[Catalog, frozenset[str]] | None = None
+        self._unavailable: list[str] = []  # of what was looked at
         self._unloaded: dict[str, str] = {}  # models that are not to be loaded, and why
         self._signatures: dict[str, Signatures] = {}  # on disk, by model
 
@@ -84,11 +86,15 @@ class PublishedCatalog:
     @property
     def unavailable(self) -> list[str]:
         """Models that had a READY version and have none now, except those an operator unloaded."""
-        return sorted(
-            name
-            for name in self._once_ready
-            if name in self.catalog and self.catalog[name].default is None
-        )
+        catalog, once_ready = self.catalog, self._once_ready
+        seen = self._looked_at
+        if seen is None or seen[0] is not catalog or seen[1] is not once_ready:
+            # Readiness is asked for four times a second and more, and both change rarely.
+            self._looked_at = catalog, once_ready
+            self._unavailable = sorted(
+                name for name in once_ready if name in catalog and catalog[name].default is None
+            )
+        return self._unavailable
 
     @property
     def serving(self) -> dict[str, bool]:

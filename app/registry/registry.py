@@ -21,7 +21,7 @@ from app.batching import (
 from app.errors import LoadFailed, check_model_name
 from app.inspection import Inspector
 from app.profiling import MEASURING
-from app.registry.actions import NO_VERSIONS, Load, Unload, plan_model
+from app.registry.actions import NO_VERSIONS, Load, PlannedModels, Unload
 from app.registry.batched_session import BatchedSession
 from app.registry.catalog import NOT_FAILED, UNLOADED, State, VersionEntry
 from app.registry.engine import close_when_idle
@@ -83,6 +83,7 @@ class Registry(PublishedCatalog):
     ) -> None:
         super().__init__()
         self._wanted: tuple[Snapshot, Mapping[str, AbstractSet[int]]] | None = None
+        self._plans = PlannedModels()
         self._threads = LoadThreads()
         self._loads = Loads(self._load, self._on_load_over)
         self._retries = Retries(self._retry)
@@ -136,7 +137,7 @@ class Registry(PublishedCatalog):
 
     def _put_aside(self, model: str, reason: str) -> None:
         self._unloaded[model] = reason
-        self._once_ready.discard(model)
+        self._once_ready -= {model}
         for number, version in self.catalog[model].versions.items():
             if version.state is State.READY:
                 self._unload(Unload(model, number))
@@ -209,7 +210,7 @@ class Registry(PublishedCatalog):
             return []
         snapshot, pinned = self._wanted
         due: list[Load | Unload] = []
-        for action in plan_model(model, snapshot, self.catalog, self._unloaded.keys(), pinned):
+        for action in self._plans.due(model, snapshot, self.catalog, self._unloaded.keys(), pinned):
             source = self._loads.source(model, action.number)
             if source is None or isinstance(action, Unload):
                 due.append(action)
@@ -288,7 +289,7 @@ class Registry(PublishedCatalog):
         )
         self._put(model, entry)
         self._retries.forget(model, number)
-        self._once_ready.add(model)
+        self._once_ready |= {model}
         if before is not None and before.engine is not None and before.state is State.READY:
             close_when_idle(before.engine)
         self._observe(VersionReady(model, entry, seconds))

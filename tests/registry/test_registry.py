@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,10 +25,13 @@ from app.registry import (
     VersionFailed,
     VersionReady,
     VersionUnloaded,
+    actions,
     plan,
     select_versions,
 )
+from app.registry.actions import PlannedModels, plan_model
 from app.registry.batched_session import BatchedSession
+from app.registry.published import PublishedCatalog
 from app.repository import Found, FoundModel, ModelConfig, Snapshot, VersionPolicy
 from tests import onnx_models
 from tests.registry.on_disk import RegistryOnDisk, infer
@@ -280,3 +284,78 @@ async def test_closing_lets_everything_go(disk: RegistryOnDisk) -> None:
     assert disk.registry.catalog == {}
     with pytest.raises(NotReady):
         engine.submit({"x": np.zeros((1, 4), np.float32)}, lambda outputs, error: None)
+
+
+async def test_a_model_is_no_longer_dark_once_it_is_ready_or_gone_or_unloaded() -> None:
+    """What was found of one catalog is not told of the next."""
+    published = PublishedCatalog()
+    published._put("m", VersionEntry(1, State.READY, source()))
+    published._once_ready = frozenset({"m"})
+    assert published.unavailable == []
+    published._put("m", VersionEntry(1, State.UNAVAILABLE, source()))
+    assert published.unavailable == ["m"]
+    assert published.unavailable == ["m"]
+    published._once_ready -= {"m"}  # an operator unloaded it: the catalog is what it was
+    assert published.unavailable == []
+    published._once_ready |= {"m"}
+    assert published.unavailable == ["m"]
+    published._put("m", VersionEntry(1, State.READY, source()))
+    assert published.unavailable == []
+
+
+def test_a_remembered_plan_is_made_again_when_anything_changes() -> None:
+    """Files, state, an operator's word, a rollout: each alone makes it due."""
+    found = Found(Path("model.onnx"), Path(), "a")
+    config = ModelConfig()
+    model = FoundModel("m", Path("m"), {1: found}, config)
+    ready = VersionEntry(1, State.READY, Source(found.path, "a", config))
+    snapshot, catalog = Snapshot({"m": model}), {"m": ModelEntry("m", {1: ready})}
+    plans = PlannedModels()
+
+    def due(
+        snapshot: Snapshot = snapshot, catalog: Catalog = catalog, **more: Any
+    ) -> list[Load | Unload]:
+        assert plans.due("m", snapshot, catalog, **more) == plan_model(
+            "m", snapshot, catalog, **more
+        )
+        return plan_model("m", snapshot, catalog, **more)
+
+    two = FoundModel("m", Path("m"), {1: found, 2: found}, config)
+    edited = FoundModel("m", Path("m"), {1: Found(found.path, found.folder, "b")}, config)
+    gone = {"m": ModelEntry("m", {1: VersionEntry(1, State.UNLOADING, ready.source)})}
+    assert due() == []
+    assert due(Snapshot({"m": two})) == [Load("m", 2, Source(found.path, "a", config))]
+    assert due() == []
+    assert due(Snapshot({"m": edited})) == [Load("m", 1, Source(found.path, "b", config))]
+    assert due() == []
+    assert due(catalog=gone) == [Load("m", 1, ready.source)]
+    assert due(catalog=gone, unloaded={"m"}) == []
+    assert due(catalog=gone) == [Load("m", 1, ready.source)]
+    assert due(Snapshot()) == [Unload("m", 1)]
+    assert due(Snapshot(), {}) == []
+    older = {
+        "m": ModelEntry("m", {2: VersionEntry(2, State.READY, Source(found.path, "a", config))})
+    }
+    assert due(Snapshot({"m": two}), older) == []
+    assert due(Snapshot({"m": two}), older, pinned={"m": {1}}) == [
+        Load("m", 1, Source(found.path, "a", config))
+    ]
+
+
+def test_what_is_as_it_was_is_not_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a scan found it anew; what was due is asked for until it is done."""
+    planned: list[str] = []
+
+    def counted(model: str, *rest: Any) -> list[Load | Unload]:
+        planned.append(model)
+        return plan_model(model, *rest)
+
+    monkeypatch.setattr(actions, "plan_model", counted)
+    config, plans = ModelConfig(), PlannedModels()
+    ready = VersionEntry(1, State.READY, Source(Path("x"), "a", config))
+    for number in range(3):
+        found = Found(Path("x"), Path(), "a")
+        snapshot = Snapshot({"m": FoundModel("m", Path("m"), {1: found}, config)})
+        catalog = {"m": ModelEntry("m", {1: ready})} if number else {}
+        assert bool(plans.due("m", snapshot, catalog)) is not bool(number)
+    assert planned == ["m", "m"]
