@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, cast
 
 import rich_click as click
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from app.cli import options
 from app.cli.prepare_commands.crashes import go_on_in_child
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from app.settings import Settings
 
 Given = ParamSpec("Given")
@@ -174,6 +175,14 @@ def report_of(command: click.Command, arguments: Sequence[str]) -> Report:
 @contextmanager
 def progress() -> Iterator[Progress]:
     """A bar on stderr, gone afterwards; where that is no terminal, a line now and then."""
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     stderr = Console(stderr=True)
     columns = (
         *(SpinnerColumn(), TextColumn("{task.description}", markup=False)),
