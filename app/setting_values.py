@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import SecretStr
 
 from app.errors import quoted
+from app.processor import cores
 from app.remote_address import check_remote, is_remote
 
 SHORTEST_WATCHDOG_SECONDS = 1.0
@@ -120,6 +121,15 @@ def read_models(value: object) -> object:
     if not isinstance(value, str | Path):
         raise ValueError(f"must be a path, got {quoted(str(value))}")  # noqa: TRY004 - pydantic's way
     return Path(value)
+
+
+def read_workers(value: object) -> object:
+    """Read how many workers there are; `auto` is one for each core. Raises ValueError."""
+    if isinstance(value, str) and value.strip().lower() == "auto":
+        value = cores() if sys.platform == "linux" else 1
+    if str(value) != "1" and sys.platform != "linux":
+        raise ValueError("more than 1 needs Linux")
+    return value
 
 
 def read_folders(value: object) -> object:

@@ -26,6 +26,7 @@ from app.setting_values import (
     read_models,
     read_origins,
     read_providers,
+    read_workers,
 )
 from app.webhooks import check_addresses
 
@@ -82,6 +83,12 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", min_length=1, description="The address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="The port for HTTP; 0 chooses a free one.")
     grpc_port: int = Field(8001, ge=0, le=65535, description="The port for gRPC; 0 disables gRPC.")
+    workers: Annotated[int, BeforeValidator(read_workers)] = Field(
+        1,
+        ge=1,
+        le=256,
+        description="The processes that serve on the port, at most 256; auto: one for each core.",
+    )
     hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_hosts)] = Field(
         (),
         description="The hosts that the server answers for, such as a.example,b.example:8000.",

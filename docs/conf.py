@@ -55,7 +55,8 @@ NAVIGATION = {
     "Learn": ["Tutorial <tutorial/first-model>", "Examples <../examples/README>"],
     "Guides": [
         *("guide/install", "guide/calling", "guide/inputs"),
-        *("Rollouts <guide/rollout>", "Deploy <deploy>", "guide/remote", "guide/load-balancer"),
+        *("Rollouts <guide/rollout>", "Deploy <deploy>", "guide/scale"),
+        *("guide/remote", "guide/load-balancer"),
         *("guide/prepare", "guide/monitoring", "runbook", "Keys, TLS and limits <guide/security>"),
     ],
     "Migration": ["migration/README", "migration/*"],

@@ -24,6 +24,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"__main__"}),  # `python -m app`
     frozenset({"cli"}),
     frozenset({"main"}),
+    frozenset({"addresses"}),
     frozenset({"settings"}),
     frozenset({"setting_values", "version_table"}),
     frozenset({"rest", "rpc", "prepare"}),
@@ -38,7 +39,8 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"comparing"}),
     frozenset({"codec"}),
     frozenset({"tensors"}),
-    frozenset({"children", "errors", "kept_files", "remote_address"}),
+    frozenset({"workers"}),
+    frozenset({"children", "errors", "kept_files", "processor", "remote_address"}),
 )
 ROW = {name: number for number, row in enumerate(ROWS) for name in row}
 

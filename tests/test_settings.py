@@ -50,6 +50,7 @@ def test_defaults_are_the_contract() -> None:
         "models": Path("models"),
         "host": "127.0.0.1",
         "port": 8000,
+        "workers": 1,
         "grpc_port": 8001,
         "default_model": None,
         "hosts": (),
@@ -307,3 +308,15 @@ def test_providers_are_read_as_in_a_config(environment: pytest.MonkeyPatch) -> N
         "providers": "'gpu' is not an execution provider; did you mean 'cuda'?"
     }
     assert "providers" in problems(providers="cuda,")
+
+
+def test_workers_are_a_number_or_one_for_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where this is not Linux, `auto` is one; more are refused there."""
+    monkeypatch.setattr("app.setting_values.cores", lambda: 6)
+    assert read_settings({"workers": "3"}).workers == 3
+    assert read_settings({"workers": " Auto "}).workers == 6
+    assert problems(workers="0") == {"workers": "must be >= 1, got '0'"}
+    assert "whole number" in problems(workers="many")["workers"]
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert read_settings({"workers": "auto"}).workers == 1
+    assert problems(workers="2") == {"workers": "more than 1 needs Linux"}

@@ -93,6 +93,7 @@ METAVARS: Mapping[str, str] = {
     "providers": "NAMES",
     "host": "ADDRESS",
     "port": "PORT",
+    "workers": "COUNT|auto",
     "model": "NAME",
     "seconds": "SECONDS",
     "mb": "MIB",

@@ -10,6 +10,7 @@ import rich_click as click
 
 from app.cli import options
 from app.cli.supervisor import supervise
+from app.workers.membership import Membership
 
 COLLECT_WHILE_IMPORTING = 50_000
 """Objects, while all is imported that the server needs: it stays, and looking for cycles among it
@@ -24,19 +25,27 @@ def serve_models(context: click.RichContext, /, **_: object) -> None:
 
     SIGTERM makes readiness answer 503, waits for balancers to notice, finishes what is in flight
     and exits with 0. Ctrl-C does not wait; a second signal ends it at once. SIGHUP, where it does
-    not come from a terminal that closes, has all files looked at now.
+    not come from a terminal that closes, has all files looked at now, and with --workers replaces
+    all workers, one after the other.
     """
     gc.set_threshold(COLLECT_WHILE_IMPORTING)
     _end_at_once()
     _open_standard_streams()
     if hasattr(signal, "SIGHUP") and not os.isatty(0):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server takes it
+    membership = Membership.take(os.environ)
+    if membership is not None:
+        membership.follow_parent()
     settings = options.settings_from(context)
+    if settings.workers > 1 and membership is None:
+        from app.cli.worker_parent import run_workers
+
+        run_workers(settings)
     if settings.watchdog_seconds and not os.environ.get("NOTIFY_SOCKET"):
         supervise(settings.watchdog_seconds, log_format=settings.log_format)
     from app.main import serve
 
-    serve(settings)
+    serve(settings, membership)
 
 
 def _end_at_once() -> None:

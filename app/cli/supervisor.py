@@ -6,20 +6,14 @@ that is unhealthy. What they restart is one that has ended.
 
 from __future__ import annotations
 
-import ctypes
-import json
 import os
 import select
 import signal
 import socket
-from contextlib import suppress
 from time import monotonic
 
-LATE_SECONDS = 1.0
-"""Who was itself held up for so long, by a paused container, cannot tell how the server did."""
-
-PR_SET_PDEATHSIG = 1
-STDERR = 2
+from app.workers.membership import LATE_SECONDS, end_with
+from app.workers.saying import say_line
 
 
 def supervise(seconds: float, *, log_format: str) -> None:
@@ -39,9 +33,7 @@ def supervise(seconds: float, *, log_format: str) -> None:
     os.environ["WATCHDOG_PID"] = str(os.getpid())
     listener.close()
     os.setpgid(0, 0)  # what a terminal, or kill, sends to the group comes once, by the parent
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it has ended meanwhile
-        raise SystemExit(1)
+    end_with(parent)
 
 
 class _Supervisor:
@@ -118,12 +110,4 @@ class _Supervisor:
         os.kill(self._child, signal.SIGKILL)
         self._due = float("inf")
         text = f"no sign of life for {self._seconds:g} s: killed the server"
-        line = json.dumps({"event": text, "level": "critical", "pid": self._child})
-        _say(line if self._log_format == "json" else text)
-
-
-def _say(line: str) -> None:
-    """Write a line to standard error, unless nobody reads it: then it is lost."""
-    with suppress(OSError):
-        if select.select([], [STDERR], [], 0)[1]:  # a pipe then takes PIPE_BUF bytes at once
-            os.write(STDERR, line.encode() + b"\n")
+        say_line(self._log_format, "critical", text, pid=self._child)

@@ -5,6 +5,7 @@ from app.control_plane.health import ProcessHealth
 from app.control_plane.plane import ControlPlane
 from app.control_plane.reading import ModelReader, Readiness
 from app.control_plane.shared_work import Shared, at_once, in_turns
+from app.control_plane.siblings import Siblings
 
 __all__ = [
     "ControlPlane",
@@ -14,6 +15,7 @@ __all__ = [
     "Readiness",
     "ServedModel",
     "Shared",
+    "Siblings",
     "at_once",
     "describe_profile",
     "in_turns",

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import asdict
 from importlib.metadata import version as distribution_version
+from itertools import zip_longest
 from time import monotonic
 
 from app.control_plane.description import Description, describe_failures, describe_held_back
+from app.control_plane.merged import merge_health, merge_models
 from app.control_plane.reading import NO_READY_VERSION, ModelReader, Readiness
 from app.control_plane.shared_work import Shared, in_turns
+from app.control_plane.siblings import Siblings
 from app.errors import MOST_LISTED, NotFound, NotReady, quoted, quoted_names
 from app.metrics import Metrics, negotiate
 from app.registry import Registry, SeenRegistry, seconds_until_ready
 from app.rollouts import Rollouts
 from app.scheduling import Trouble
 from app.session import DefaultChain
+from app.workers.merging import METRICS, merge_metrics
 
 MAX_SEEN = 1024
 """Views that are kept, one for each set of models that callers may see."""
@@ -40,6 +45,7 @@ class ControlPlane(ModelReader):
     troubles: Returns what is wrong with the process itself; default: nothing.
     allow_empty: Whether the process may be ready while no model serves.
     default_chain: What models run on whose config names no providers.
+    siblings: The other workers of this host; default: none.
     """
 
     def __init__(
@@ -56,6 +62,7 @@ class ControlPlane(ModelReader):
         troubles: Callable[[], Sequence[Trouble]] = tuple,
         allow_empty: bool,
         default_chain: DefaultChain,
+        siblings: Siblings | None = None,
     ) -> None:
         super().__init__(registry, metrics, rollouts)
         self._registry = registry
@@ -70,6 +77,8 @@ class ControlPlane(ModelReader):
         self._started = monotonic()
         self._views: dict[frozenset[str], SeenModels] = {}
         self._metrics_texts = Shared(self._write_metrics)
+        self._merged_texts = Shared(self._merge_metrics)
+        self.siblings = siblings or Siblings()
         self.draining = False
         self.opening = ""
 
@@ -89,6 +98,10 @@ class ControlPlane(ModelReader):
         return view
 
     def readiness(self) -> Readiness:
+        """Whether this process, and all other workers that connections are given to, are ready."""
+        return self.siblings.readiness(self.own_readiness())
+
+    def own_readiness(self) -> Readiness:
         """Ready means: the first load pass is over, a model serves, and none became unavailable.
 
         And the process does not drain, and nothing is wrong with a device, a thread or the loop.
@@ -110,6 +123,10 @@ class ControlPlane(ModelReader):
         return Readiness(not self.opening, self.opening)
 
     def liveness(self) -> Readiness:
+        """Whether this process and all other workers are live."""
+        return self.siblings.liveness(self.own_liveness())
+
+    def own_liveness(self) -> Readiness:
         """Live means: nothing is wrong that only a restart mends. The reason names no model."""
         lasting = [trouble.text for trouble in self.troubles() if trouble.lasting]
         return Readiness(not lasting, "; ".join(lasting))
@@ -145,6 +162,36 @@ class ControlPlane(ModelReader):
             "version": VERSION,
         }
 
+    async def health_of_all(self, view: ModelReader) -> Description:
+        """What `view` says of health, with what is different in other workers."""
+        own = view.health()
+        if not self.siblings.several:
+            return own
+        found = await self.siblings.ask("health")
+        said = [one.said for one in found.answers if not one.error]
+        return merge_health(own, said, found.silent, whole=view is self)
+
+    async def models_of_all(self, own: Description) -> Description:
+        """The models in `own`, with the states that they have in other workers."""
+        if not self.siblings.several:
+            return own
+        found = await self.siblings.ask("health")
+        return merge_models(own, [one.said for one in found.answers if not one.error])
+
+    async def model_of_all(self, view: ModelReader, name: str) -> Description:
+        """What `view` says of one model, with states and rollout as all workers have them.
+
+        Raises ModelNotFound.
+        """
+        own = view.model(name)
+        if not self.siblings.several:
+            return own
+        merged = await self.models_of_all({"models": [own]})
+        described: Description = merged["models"][0]
+        if "rollout" in own:
+            described["rollout"] = (await self.rollouts_of_all()).get(name, own["rollout"])
+        return described
+
     async def load(self, name: str) -> None:
         """Load a model that was unloaded, retry versions that failed, and wait until that is done.
 
@@ -158,6 +205,15 @@ class ControlPlane(ModelReader):
                 wait = seconds_until_ready([entry], monotonic())
                 raise NotReady(f"version {entry.number}: {entry.reason}", retry_after=wait)
 
+    async def load_in_all(self, name: str) -> None:
+        """As `load`, in all workers, also where it fails in this one."""
+        try:
+            await self.load(name)
+        except NotReady:
+            await self.siblings.have_done("load", {"model": name})
+            raise
+        await self.siblings.have_done("load", {"model": name})
+
     def unload(self, name: str) -> None:
         """Unload a model until `load` or a restart. Requests in flight finish.
 
@@ -165,11 +221,25 @@ class ControlPlane(ModelReader):
         """
         self._registry.unload_model(name)
 
+    async def unload_in_all(self, name: str) -> None:
+        """As `unload`, in all workers, and in those that replace them."""
+        self.unload(name)
+        await self.siblings.have_done("unload", {"model": name})
+
     # -- rollouts
 
     def rollouts(self) -> Description:
         """Every rollout by model."""
         return {name: self._rollouts.describe(name) for name in self._rollouts.live}
+
+    async def rollouts_of_all(self) -> Description:
+        """Every rollout by model, with the evidence of all workers."""
+        if not self.siblings.judges:
+            found = await self.siblings.ask("rollouts", to="judge")
+            for answer in found.answers:
+                if not answer.error:
+                    return dict(answer.said["rollouts"])
+        return self.rollouts()
 
     def rollout(self, name: str) -> Description:
         """A model's rollout. Raises NotFound."""
@@ -180,27 +250,47 @@ class ControlPlane(ModelReader):
 
     async def roll_back(self, name: str, variant: str) -> Description:
         """Route a variant's traffic to the baseline. Raises NotFound or InvalidInput."""
-        self._rollouts.roll_back(name, variant)
+        decision = self._rollouts.roll_back(name, variant)
         await self._save()
+        await self.siblings.have_done("decided", {"model": name, "decision": asdict(decision)})
         return self.rollout(name)
 
     async def clear(self, name: str, variant: str | None = None) -> Description:
         """Clear the decisions about a variant, or about all variants. Raises NotFound."""
         self._rollouts.clear(name, variant)
         await self._save()
+        await self.siblings.have_done("cleared", {"model": name, "variant": variant})
         return self.rollout(name)
 
     def shadow_examples(self, name: str) -> list[Description]:
         """The most recent requests on which the shadow disagreed. Raises NotFound."""
         return self._rollouts.examples(name)
 
+    async def examples_of_all(self, name: str) -> list[Description]:
+        """As `shadow_examples`, of all workers in turn."""
+        found = await self.siblings.ask("examples", {"model": name})
+        others = [list(one.said["examples"]) for one in found.answers if not one.error]
+        parts = zip_longest(self.shadow_examples(name), *others)
+        return [one for part in parts for one in part if one is not None]
+
     # -- metrics
 
     async def metrics_text(self, accept: str) -> tuple[Sequence[bytes], str]:
         """The metrics in the format that an Accept header prefers, in blocks; its content type.
 
-        Who asks while they are written gets the same text.
+        Who asks while they are written gets the same text. Those of several workers are added up,
+        and always in Prometheus's text format.
         """
+        if self.siblings.several:
+            return await self._merged_texts.get(None), negotiate("")
+        return await self._own_metrics_text(accept)
+
+    async def own_metrics_text(self) -> bytes:
+        """The metrics of this process alone, in Prometheus's text format."""
+        blocks, _ = await self._own_metrics_text("")
+        return b"".join(blocks)
+
+    async def _own_metrics_text(self, accept: str) -> tuple[Sequence[bytes], str]:
         content_type = negotiate(accept)
         openmetrics = content_type.startswith("application/openmetrics-text")
         return await self._metrics_texts.get(openmetrics, openmetrics=openmetrics), content_type
@@ -208,6 +298,12 @@ class ControlPlane(ModelReader):
     async def _write_metrics(self, *, openmetrics: bool) -> tuple[bytes, ...]:
         process = await asyncio.to_thread(self._metrics.process_families)
         return await in_turns(self._metrics.write(process, openmetrics=openmetrics))
+
+    async def _merge_metrics(self) -> tuple[bytes, ...]:
+        found = await self.siblings.ask(METRICS, to="all")
+        texts = [one.body.decode() for one in found.answers if not one.error]
+        ended, *others = [one.decode() for one in found.more]
+        return await in_turns(merge_metrics([*texts, *others], ended))
 
 
 def _why_nothing_serves(wanted: Collection[str]) -> str:

@@ -1,10 +1,14 @@
-"""How many files, and so connections, the process may have open."""
+"""What the process may have: connections, memory, its part of what is for all workers."""
 
 from __future__ import annotations
 
+import asyncio
 import resource
 from contextlib import suppress
 from typing import NamedTuple
+
+from app.data_plane import MemoryBudget
+from app.session import give_back_memory
 
 RESERVED_FILES = 256
 """Open files kept for models and logs; and a tenth of the limit where that is more."""
@@ -21,6 +25,24 @@ class Connections(NamedTuple):
 
     http: int
     grpc: int
+
+
+IDLE_SECONDS = 10.0
+MUCH_BYTES = 64 * 2**20
+"""Freed memory is returned once nothing is held and so much was, looked at so often."""
+
+
+async def return_memory(memory: MemoryBudget) -> None:
+    """Give memory back to the system, again and again, once requests that held much are over."""
+    while True:
+        await asyncio.sleep(IDLE_SECONDS)
+        if not memory.used and memory.take_peak() > MUCH_BYTES:
+            await asyncio.to_thread(give_back_memory)
+
+
+def part_of(limit: int, processes: int) -> int:
+    """What each of so many processes may have of a limit that is for all of them together."""
+    return -(-limit // processes)
 
 
 def share_connections(available: int, *, grpc: bool) -> Connections:

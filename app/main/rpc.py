@@ -5,7 +5,8 @@ from __future__ import annotations
 import grpc
 import structlog
 
-from app.main.addresses import refuse_rpc_address
+from app.addresses import refuse_rpc_address
+from app.main.resources import part_of
 from app.main.service import Service
 from app.rpc import RpcServer
 from app.tls import Tls, TlsWatcher
@@ -27,7 +28,8 @@ async def start_rpc(service: Service) -> RpcServer | None:
         service.control_plane,
         max_message_bytes=settings.max_body_mb * 2**20,
         max_connections=service.connections.grpc,
-        max_calls=settings.max_concurrency,
+        max_calls=part_of(settings.max_concurrency, settings.workers),
+        several=service.siblings.several,
         idle_seconds=settings.keep_alive_seconds,
         authority=service.authority,
         access_log=service.access_log,

@@ -18,15 +18,19 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import uvicorn
 
+from app.addresses import address_for_people, cannot_listen, check_rpc_address
 from app.main import logs
-from app.main.addresses import address_for_people, cannot_listen, check_rpc_address
+from app.main.answers import answers_of
 from app.main.lifespan import LaterApplication
 from app.main.service import Service
-from app.main.systemd import Systemd
+from app.main.worker import ConnectedWorker
 from app.repository import ConfigProblems
 from app.rest.hot import WatchedConnection, protocol_factory
 from app.rest.tls import TlsConnection
+from app.session import share_machine
 from app.settings import Settings
+from app.workers.membership import Membership
+from app.workers.systemd import Systemd
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -54,20 +58,32 @@ RUNTIME_THREADS = frozenset({"cohort-run", "cohort-load", "cohort-open", "cohort
 """Threads in which ONNX Runtime may be busy. It aborts a process that is taken down around them."""
 
 
-def serve(settings: Settings) -> None:
-    """Serve until a signal. Raises SystemExit where the address is not available."""
+def serve(settings: Settings, membership: Membership | None = None) -> None:
+    """Serve until a signal; as one of several workers where there is a `membership`.
+
+    Raises SystemExit where the address is not available.
+    """
     with logs.configured(settings.log_format, settings.log_level) as writer:
-        _serve(settings, writer)
+        _serve(settings, writer, membership)
 
 
-def _serve(settings: Settings, writer: logs.LogWriter) -> None:
+def _serve(settings: Settings, writer: logs.LogWriter, membership: Membership | None) -> None:
+    worker = None if membership is None else ConnectedWorker(membership)
+    if membership is not None:
+        share_machine(membership.count)
     access_log = logs.access_log(writer, settings.log_format) if settings.access_log else None
     try:
-        service = Service(settings, log_lines_dropped=lambda: writer.dropped, access_log=access_log)
+        service = Service(
+            settings,
+            log_lines_dropped=lambda: writer.dropped,
+            access_log=access_log,
+            siblings=None if worker is None else worker.siblings,
+        )
     except ConfigProblems as error:
         for problem in error.problems:
             log.error("cannot start", reason=str(problem))  # noqa: TRY400 - the reason suffices
         raise SystemExit(1) from None
+    service.siblings.handlers.update(answers_of(service))
     app = LaterApplication(service, _make_application)
     for number in (signal.SIGTERM, signal.SIGINT):  # before and after `Server` takes them
         signal.signal(number, lambda *_: _exit(int(service.failed)))
@@ -83,11 +99,12 @@ def _serve(settings: Settings, writer: logs.LogWriter) -> None:
         timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=settings.drain_seconds,
     )
-    listener = listen(settings.host, settings.port)
-    port = listener.getsockname()[1]
-    service.start_up.begin(address_for_people(settings.host, port, tls=service.tls is not None))
+    listeners = [] if worker is not None else [listen(settings.host, settings.port)]
+    if membership is None or membership.first:
+        port = listeners[0].getsockname()[1] if membership is None else membership.port
+        service.start_up.begin(address_for_people(settings.host, port, tls=service.tls is not None))
     systemd = Systemd.of(os.environ)
-    Server(config, service, then_exit=True, systemd=systemd).run([listener])
+    Server(config, service, then_exit=True, systemd=systemd, worker=worker).run(listeners)
     status = int(service.failed)
     if any(thread.name in RUNTIME_THREADS for thread in threading.enumerate()):
         _exit(status)
@@ -160,6 +177,7 @@ class Server(uvicorn.Server):
 
     then_exit: Whether the process ends with the server, EXIT_SECONDS later at most.
     systemd: What it tells of its start, its health and its stop; default: nobody.
+    worker: Gives it connections in place of listeners; default: it is no worker.
     """
 
     def __init__(
@@ -169,11 +187,13 @@ class Server(uvicorn.Server):
         *,
         then_exit: bool = False,
         systemd: Systemd | None = None,
+        worker: ConnectedWorker | None = None,
     ) -> None:
         super().__init__(config)
         self._service = service
         self._then_exit = then_exit
         self._systemd = systemd or Systemd()
+        self._worker = worker
         self._rpc: RpcServer | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -198,7 +218,8 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
             self._loop.add_signal_handler(signal.SIGHUP, self._service.look_at_files)
-        check_rpc_address(self._service.settings)
+        if self._worker is None:  # else its parent did
+            check_rpc_address(self._service.settings)
         signs = asyncio.create_task(self._give_signs_of_life())
         opening = asyncio.create_task(self._open_rpc())
         try:
@@ -215,9 +236,20 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept, and say so."""
+        if self._worker is not None:
+            await self._worker.introduce(self._service, self._retire)
         await super().startup(sockets)
         if not self.should_exit:
             self._systemd.tell("READY=1")
+            if self._worker is not None:
+                self.server_state.connections = self._worker.connections
+                self._worker.accept(self._service, self._serve_accepted)
+
+    def _retire(self) -> None:
+        """Shut down without notice: callers get no connection here any more."""
+        self._service.control_plane.begin_draining()
+        self._systemd.tell("STOPPING=1", "STATUS=retiring")
+        self.should_exit = True
 
     async def _open_rpc(self) -> None:
         """Listen for gRPC as soon as all else is ready.
@@ -228,7 +260,7 @@ class Server(uvicorn.Server):
         if not self._service.settings.grpc_port:
             return
         plane.opening = "the port for gRPC is not open yet"
-        while plane.readiness().reason != plane.opening:  # noqa: ASYNC110 - it has many causes
+        while plane.own_readiness().reason != plane.opening:  # noqa: ASYNC110 - it has many causes
             await asyncio.sleep(OPENING_SECONDS)
         try:
             self._rpc = await _start_rpc(self._service)
@@ -241,10 +273,10 @@ class Server(uvicorn.Server):
         """Say what `systemctl status` shows, and that the process needs no restart while so."""
         systemd, plane = self._systemd, self._service.control_plane
         while systemd.listens:
-            readiness = plane.readiness()
+            readiness = plane.own_readiness()
             status = "ready" if readiness.ready else f"not ready: {readiness.reason}"
             systemd.tell(f"STATUS={status}".replace("\n", " "))
-            if plane.liveness().ready:
+            if plane.own_liveness().ready:
                 systemd.tell("WATCHDOG=1")
             await asyncio.sleep(systemd.watchdog_seconds / 4 or SIGN_SECONDS)
 
@@ -255,6 +287,8 @@ class Server(uvicorn.Server):
         """Close the listeners and wait for requests in flight; see the class."""
         for listener in sockets or []:
             await self._accept_all(listener)
+        if self._worker is not None:
+            await self._worker.stop_accepting()
         for server in self.servers:
             server.close()
         for listener in sockets or []:
@@ -272,18 +306,23 @@ class Server(uvicorn.Server):
             await rpc  # before the lifespan ends, and with it the models
             self.config.timeout_graceful_shutdown = max(0, grace - int(monotonic() - began))
         await super().shutdown(sockets)
+        if self._worker is not None:
+            await self._worker.leave(self._service)
         log.info("stopped")
 
     async def _accept_all(self, listener: socket.socket) -> None:
         """Accept connections that the kernel has queued: closing the listener would reset them."""
-        loop = asyncio.get_running_loop()
         while True:
             try:
                 connection, _ = listener.accept()
             except OSError:  # the queue is empty
                 return
             connection.setblocking(False)
-            await loop.connect_accepted_socket(self._make_protocol, connection)
+            await self._serve_accepted(connection)
+
+    async def _serve_accepted(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(self._make_protocol, connection)
 
     def _make_protocol(self) -> asyncio.Protocol:
         return self.config.http_protocol_class(  # type: ignore[call-arg]

@@ -16,15 +16,16 @@ from app.access_log import AccessLog
 from app.auth import Authority
 from app.batching import Watchdog
 from app.callers import Caller, KeyRing
-from app.control_plane import ControlPlane, ProcessHealth
+from app.control_plane import ControlPlane, ProcessHealth, Siblings
 from app.data_plane import DataPlane, MemoryBudget
 from app.inspection import Inspected, InspectionLimits, Inspector
+from app.main.judging import Judging
 from app.main.key_files import issuer_of, watch_keys, watch_trust
 from app.main.model_loader import ModelLoader
 from app.main.notifications import make_webhooks, notification_of
 from app.main.registry_log import RegistryLog
 from app.main.remote_models import RemoteModels
-from app.main.resources import available_connections, share_connections
+from app.main.resources import available_connections, part_of, return_memory, share_connections
 from app.main.startup import StartUp
 from app.metrics import (
     KeyMetrics,
@@ -57,7 +58,6 @@ from app.session import (
     OrtRunControl,
     available_memory,
     cores,
-    give_back_memory,
     model_rules,
 )
 from app.settings import Settings
@@ -67,10 +67,6 @@ log = structlog.get_logger("cohort")
 
 GUARD_INTERVAL_SECONDS = 1.0
 """How often variants are judged, and decisions of other processes are read."""
-
-IDLE_SECONDS = 10.0
-MUCH_BYTES = 64 * 2**20
-"""Freed memory is returned once nothing is held and so much was, looked at so often."""
 
 LAG_INTERVAL_SECONDS = 0.25
 """How often the lag of the event loop is measured, and the process's health looked at."""
@@ -85,6 +81,7 @@ class Service:
     settings: The settings of the process.
     log_lines_dropped: Returns how many log lines were not written, for the metrics; default: 0.
     access_log: Takes a line for each request; default None: there is none.
+    siblings: The other workers of this host; default: none.
     """
 
     def __init__(
@@ -93,8 +90,10 @@ class Service:
         *,
         log_lines_dropped: Callable[[], int] = int,
         access_log: AccessLog | None = None,
+        siblings: Siblings | None = None,
     ) -> None:
         self.settings = settings
+        self.siblings = siblings or Siblings()
         self.access_log = access_log
         self.failed = self.ready = False
         self.keys = KeyRing(_secret(settings.admin_token), issuer=issuer_of(settings))
@@ -118,7 +117,8 @@ class Service:
         self.webhooks, self.webhook_secret = make_webhooks(settings)
         self.scheduler = Scheduler({"cpu": cores()})
         self.memory = MemoryBudget(
-            available_memory() // 4 if settings.memory_mb is None else settings.memory_mb * 2**20
+            (available_memory() // 4 if settings.memory_mb is None else settings.memory_mb * 2**20)
+            // settings.workers
         )
         self.remote = RemoteModels(settings) if settings.remote else None
         self.watchdog = Watchdog(OrtRunControl)
@@ -185,7 +185,7 @@ class Service:
             self.metrics,
             self.rollouts,
             default_model=settings.default_model,
-            max_concurrency=settings.max_concurrency,
+            max_concurrency=part_of(settings.max_concurrency, settings.workers),
             memory=self.memory,
             gather=self.scheduler.gather,
         )
@@ -206,6 +206,7 @@ class Service:
             troubles=self.health.troubles,
             allow_empty=settings.allow_empty,
             default_chain=rules.default_chain,
+            siblings=self.siblings,
         )
         self.head_rules = HeadRules(settings.hosts, settings.cors_origins)
         self.hot = Hot(
@@ -213,7 +214,8 @@ class Service:
             matches=(match_predict, match_infer, match_v1, match_invocations),
             max_body=settings.max_body_mb * 2**20,
             keep_alive=settings.keep_alive_seconds,
-            max_connections=settings.max_connections or self.connections.http,
+            max_connections=part_of(settings.max_connections or 0, settings.workers)
+            or self.connections.http,
             max_connections_per_address=settings.max_connections_per_address,
             lifecycle=self.control_plane,
             authority=self.authority if self.authority.asks_callers else None,
@@ -259,14 +261,15 @@ class Service:
                 self.remote.start(self.model_loader.again)
                 self._wake_watches.append(self.remote.wake)
                 stack.callback(self.remote.close)
+            judging = Judging(self.siblings, self.rollouts, self.rollout_watcher)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             background = [
-                tasks.create_task(self._repeat(self.rollout_watcher.step, GUARD_INTERVAL_SECONDS)),
+                tasks.create_task(self._repeat(judging.step, GUARD_INTERVAL_SECONDS)),
                 tasks.create_task(
                     self._repeat(self.registry.look_at_profiles, PACE_INTERVAL_SECONDS)
                 ),
                 tasks.create_task(self._watch_health()),
-                tasks.create_task(self._return_memory()),
+                tasks.create_task(return_memory(self.memory)),
                 tasks.create_task(self._try(self.model_loader.report_first)),
                 tasks.create_task(
                     self._watch(
@@ -334,19 +337,12 @@ class Service:
             if known and not troubles:
                 log.info("well again")
             known = {trouble.kind for trouble in troubles}
-            readiness = self.control_plane.readiness()
+            readiness = self.control_plane.own_readiness()
             if readiness.ready and not self.ready:
                 self.start_up.say_ready()
             elif not readiness.ready and self.ready:
                 log.warning("not ready", reason=readiness.reason)
             self.ready = readiness.ready
-
-    async def _return_memory(self) -> None:
-        """Give memory back to the system once requests that held much of it are over."""
-        while True:
-            await asyncio.sleep(IDLE_SECONDS)
-            if not self.memory.used and self.memory.take_peak() > MUCH_BYTES:
-                await asyncio.to_thread(give_back_memory)
 
     def _models(self) -> Iterable[ModelEntry]:
         return self.registry.catalog.values()

@@ -151,6 +151,10 @@ class PublishedCatalog:
         in_order = model in self.catalog or not versions
         self.catalog = catalog if in_order else dict(sorted(catalog.items()))
 
+    def _versions_of(self, model: str) -> list[tuple[int, VersionEntry]]:
+        """The versions of a model; none of one that is not known."""
+        return list(self.catalog[model].versions.items()) if model in self.catalog else []
+
     def _mark_unloaded(self, load: Load) -> None:
         """Record a version that is not loaded because its model is not to be."""
         model, number, source = load

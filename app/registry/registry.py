@@ -128,17 +128,18 @@ class Registry(PublishedCatalog):
         """Wait until `settled`."""
         await self._first_over.wait()
 
-    def unload_model(self, model: str) -> None:
+    def unload_model(self, model: str, *, unknown: bool = False) -> None:
         """Unload every version of a model, and load none until `reload_model`.
 
-        Requests in flight finish. The model does not count as `unavailable`. Raises as `model`.
+        Requests in flight finish. The model does not count as `unavailable`. Raises as `model`,
+        unless it may be `unknown` so far.
         """
-        self._put_aside(self.model(model).name, UNLOADED)
+        self._put_aside(model if unknown else self.model(model).name, UNLOADED)
 
     def _put_aside(self, model: str, reason: str) -> None:
         self._unloaded[model] = reason
         self._once_ready -= {model}
-        for number, version in self.catalog[model].versions.items():
+        for number, version in self._versions_of(model):
             if version.state is State.READY:
                 self._unload(Unload(model, number))
             else:

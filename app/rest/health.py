@@ -18,7 +18,8 @@ def health_router(plane: ControlPlane) -> Routes:
 
     @routes.get("/health", summary="A summary for people", response_model=dict[str, Any])
     async def health(request: Request) -> Response:
-        return json_response(plane.seen_by(visible_to(request.scope)).health())
+        view = plane.seen_by(visible_to(request.scope))
+        return json_response(await plane.health_of_all(view))
 
     @routes.get("/health/live", summary="Liveness")
     async def live() -> dict[str, str]:

@@ -23,16 +23,17 @@ def models_router(plane: ControlPlane, *, authority: Authority) -> Routes:
     def seen(request: Request) -> ModelReader:
         return plane.seen_by(visible_to(request.scope))
 
-    # Without `async`: on a thread, for there may be thousands of them.
+    # On a thread, for there may be thousands of them.
     @routes.get(
         "/models", summary="Every model and its versions' states", response_model=dict[str, Any]
     )
-    def models(request: Request) -> Response:
-        return json_response(seen(request).models())
+    async def models(request: Request) -> Response:
+        own = await asyncio.to_thread(seen(request).models)
+        return await asyncio.to_thread(json_response, await plane.models_of_all(own))
 
     @routes.get("/models/{model}", summary="One model in full")
     async def model(request: Request, model: str) -> dict[str, Any]:
-        return seen(request).model(model)
+        return await plane.model_of_all(seen(request), model)
 
     @routes.get("/models/{model}/versions/{version}", summary="One version in full")
     async def version(request: Request, model: str, version: str) -> dict[str, Any]:

@@ -166,9 +166,13 @@ class RolloutEvidence:
                 continue
             if (verdict := evidence.judge(self._guard)) is not None:
                 broken[version] = verdict
+        self.follow_latency()
+        return broken
+
+    def follow_latency(self) -> None:
+        """Say anew what is slow, by how long the baseline took so far."""
         if self._latency.total >= MIN_BASELINE_REQUESTS:
             p95, ratio = self._latency.quantile(0.95), self._guard.max_latency_ratio
             self.slow_from = None if ratio is None else p95 * ratio
             self.hung_from = max(HUNG_SECONDS, HUNG_RATIO * p95)
             self._latency.forget()
-        return broken

@@ -211,6 +211,11 @@ class LiveRollout:
             found.append((EvidenceLabels(shadow.version, "", "disagreement"), shadow.disagreement))
         return found
 
+    def give_streams(self) -> list[tuple[EvidenceLabels, OutcomeStream]]:
+        """The streams to be given to the worker that judges; slow is by this worker's baseline."""
+        self.evidence.follow_latency()
+        return self.streams()
+
     def judge(self) -> dict[int, Verdict]:
         """Judge all variants and the shadow; return a verdict for each version that broke a limit.
 

@@ -215,8 +215,11 @@ class Rollouts:
         else:
             self.follow(self._recorded)
 
-    def roll_back(self, model: str, variant: str) -> None:
-        """Roll a variant's version back for an operator. Raises NotFound or InvalidInput."""
+    def roll_back(self, model: str, variant: str) -> Decision:
+        """Roll a variant's version back for an operator; return the decision in force.
+
+        Raises NotFound or InvalidInput.
+        """
         live = self._find(model)
         version = self.version_of(model, variant)
         if version == live.rollout.baseline_version:
@@ -225,7 +228,16 @@ class Rollouts:
             )
         decided = live.decisions.get(version)
         if decided is None or decided.reason == UNKNOWN:
-            self._decide(live, Decision.now(version, OPERATOR, "by an operator"))
+            decided = Decision.now(version, OPERATOR, "by an operator")
+            self._decide(live, decided)
+        return decided
+
+    def adopt(self, model: str, decision: Decision) -> None:
+        """Follow what another worker of this host decided, before the state folder tells of it."""
+        live = self.live.get(model)
+        known = None if live is None else live.decisions.get(decision.version)
+        if live is not None and (known is None or known.reason == UNKNOWN):
+            self._replace(live, {**live.decisions, decision.version: decision})
 
     def clear(self, model: str, variant: str | None = None) -> None:
         """Clear the decisions about a variant, or about all variants and the shadow of a model.
@@ -240,16 +252,16 @@ class Rollouts:
 
     # -- what is decided
 
-    def judge(self) -> None:
+    def judge(self, *, decide: bool = True) -> None:
         """Judge every variant and shadow with the outcomes counted since the last call.
 
-        Ramps count the time since then.
+        Ramps count the time since then. Without `decide` that is all: another worker judges.
         """
         now = monotonic()
         seconds = 0.0 if self._judged is None else now - self._judged
         self._judged = now
         for live in self.live.values():
-            for version, verdict in live.judge().items():
+            for version, verdict in (live.judge() if decide else {}).items():
                 self._decide(live, Decision.now(version, verdict.reason, str(verdict)))
             self.ramps.tick(live, seconds)
 

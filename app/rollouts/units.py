@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from math import inf
+from typing import NamedTuple
 
 from app.rollouts.sequential_test import (
     Counts,
@@ -76,6 +77,18 @@ class Unit:
         self.total = self.bad = self.pending = 0
 
 
+class GivenCounts(NamedTuple):
+    """Outcomes of one side that were counted in one process, to be weighed in another.
+
+    units, bad_units: The units, as they are weighed; outcomes, bad: what they are made of.
+    """
+
+    units: float = 0
+    bad_units: float = 0
+    outcomes: float = 0
+    bad: float = 0
+
+
 class _Side:
     """The units of one variant that are not weighed yet, and the outcomes that counted so far."""
 
@@ -101,6 +114,16 @@ class _Side:
         pending, self._pending = self._pending, []
         for unit in pending:
             self._put(unit)
+
+    def give(self) -> GivenCounts:
+        self.gather()
+        units, counted = self.take(), self.counted
+        self.counted = Counts()
+        return GivenCounts(units.total, units.bad, counted.total, counted.bad)
+
+    def take_given(self, given: GivenCounts) -> None:
+        self.units += Counts(given.units, given.bad_units)
+        self.counted += Counts(given.outcomes, given.bad)
 
     def take(self) -> Counts:
         units, self.units = self.units, Counts()
@@ -158,6 +181,15 @@ class OutcomeStream:
         unit.pending -= 1
         unit.total += bad
         unit.bad += bad
+
+    def give(self) -> tuple[GivenCounts, GivenCounts]:
+        """What baseline and variant have that was not weighed yet; it is gone here."""
+        return self._baseline.give(), self._variant.give()
+
+    def take_given(self, baseline: GivenCounts, variant: GivenCounts) -> None:
+        """Count what another process counted, as units of its own."""
+        self._baseline.take_given(baseline)
+        self._variant.take_given(variant)
 
     def weigh(self, increase: float) -> None:
         """Add the new units to the evidence, once there are some of both sides.

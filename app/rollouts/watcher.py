@@ -140,9 +140,9 @@ class RolloutWatcher:
 
     # -- the guard and the state folder
 
-    async def step(self) -> None:
-        """Judge what came in, and exchange decisions with other processes."""
-        self._rollouts.judge()
+    async def step(self, *, decide: bool = True) -> None:
+        """Judge what came in, if this process judges, and exchange decisions with others."""
+        self._rollouts.judge(decide=decide)
         await self.sync()
 
     async def sync(self) -> None:

@@ -58,6 +58,7 @@ class RpcServer:
     idle_seconds: How long a connection may have no call.
     authority: Decides who may call, and who may load and unload models.
     access_log: Takes a line for each call; default None: there is none.
+    several: Whether other workers listen on the port, too; default: no.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class RpcServer:
         idle_seconds: float,
         authority: Authority,
         access_log: AccessLog | None = None,
+        several: bool = False,
     ) -> None:
         self._infer_calls = InferCalls(data, max_message_bytes)
         self._transfers = Transfers(
@@ -95,7 +97,10 @@ class RpcServer:
                 ("grpc.max_receive_message_length", max_message_bytes),
                 ("grpc.max_send_message_length", max_message_bytes),
                 ("grpc.per_message_decompression", 0),  # Transfers unpacks them
-                ("grpc.so_reuseport", 0),  # a second process on the port is an error
+                (
+                    "grpc.so_reuseport",
+                    int(several),
+                ),  # else a second process on the port is an error
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.keepalive_time_ms", PING_SECONDS * 1000),

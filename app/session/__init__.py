@@ -3,6 +3,7 @@
 An `Opener` opens a model file; a `Session` has specs, metadata, a truthful `placement`, and `run`.
 """
 
+from app.processor import available_memory, cores, cpu_limit, share_machine
 from app.session.assignment import AssignedNode
 from app.session.cancellation import CancellationToken, WorkCancelled
 from app.session.chains import DefaultChain, default_chain
@@ -15,7 +16,6 @@ from app.session.memory import give_back_memory
 from app.session.model_files import find_external
 from app.session.opening import Opener, SessionOptions, open_session
 from app.session.private_copy import PrivateCopy, clean_copies
-from app.session.processor import available_memory, cores, cpu_limit
 from app.session.protobuf import Metadata
 from app.session.providers import (
     SPELLINGS,
@@ -82,5 +82,6 @@ __all__ = [
     "read_signature",
     "runtime_build",
     "sentence",
+    "share_machine",
     "why_pointer",
 ]

@@ -6,8 +6,8 @@ import contextlib
 from functools import cache
 from pathlib import Path
 
+from app.processor import cores
 from app.session.optimized_graph import cpu
-from app.session.processor import cores
 from app.session.runtime import ORT_VERSION, ort
 
 DRIVER = Path("/proc/driver/nvidia")

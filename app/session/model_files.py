@@ -11,12 +11,12 @@ from pathlib import Path
 import structlog
 
 from app.errors import LoadFailed
+from app.processor import available_memory
 from app.session.class_maps import Classes, read_class_maps
 from app.session.digests import Digests, Stamp, stamp
 from app.session.file_kinds import recognize
 from app.session.graphs import read_graphs
 from app.session.private_copy import PrivateCopy, copy_privately, read_content
-from app.session.processor import available_memory
 from app.session.protobuf import ModelFile, read_model
 from app.session.rules import (
     ModelRules,

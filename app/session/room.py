@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from app.errors import LoadFailed
-from app.session.processor import CGROUP
+from app.processor import CGROUP
 
 PROC = Path("/proc")
 

@@ -46,7 +46,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """What `app.main.serve` was called with; a stand-in, so that nothing is served."""
     calls: list[Settings] = []
     stand_in = ModuleType("app.main")
-    stand_in.serve = calls.append  # type: ignore[attr-defined]
+    stand_in.serve = lambda settings, _: calls.append(settings)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "app.main", stand_in)
     return calls
 

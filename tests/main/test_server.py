@@ -54,7 +54,7 @@ class Recorder:
     def look_at_files(self) -> None:
         """Nothing."""
 
-    def readiness(self) -> SimpleNamespace:
+    def own_readiness(self) -> SimpleNamespace:
         return SimpleNamespace(reason=self.reason)
 
 

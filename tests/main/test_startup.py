@@ -10,8 +10,8 @@ import pytest
 import structlog
 from rich.table import Table
 
+from app.addresses import address_for_people
 from app.main import logs, startup
-from app.main.addresses import address_for_people
 from app.main.startup import StartUp
 from app.registry import Catalog
 from app.repository import Problem, Snapshot

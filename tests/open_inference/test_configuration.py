@@ -37,7 +37,7 @@ class Plane(ControlPlane):
         states = {"1": "READY", "2": "READY", "3": "LOADING"}
         return {"versions": [{"version": one, "state": states[one]} for one in states]}
 
-    async def load(self, name: str) -> None:
+    async def load_in_all(self, name: str) -> None:
         self.loaded.append(name)
 
 

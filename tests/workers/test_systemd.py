@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.main.systemd import Systemd
+from app.workers.systemd import Systemd
 from tests.e2e.processes import cohort
 from tests.waiting import PATIENCE
 

@@ -10,9 +10,19 @@ from pathlib import Path
 CGROUP = Path("/sys/fs/cgroup")
 
 
+_sharing = 1
+
+
+def share_machine(processes: int) -> None:
+    """Have `cores` count this process's part: so many processes do the same work side by side."""
+    global _sharing  # noqa: PLW0603 - what is shared is the machine, of which there is one
+    _sharing = processes
+
+
 def cores(cgroup: Path = CGROUP) -> int:
-    """The cores this process is allowed, in whole ones; at least 1."""
-    return max(1, math.ceil(cpu_limit(cgroup)))
+    """The cores for this process, in whole ones; at least 1."""
+    limit = cpu_limit(cgroup)
+    return max(1, math.ceil(limit) if _sharing == 1 else math.floor(limit / _sharing))
 
 
 def cpu_limit(cgroup: Path = CGROUP) -> float:

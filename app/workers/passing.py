@@ -1,0 +1,142 @@
+"""Accepted connections on their way from the parent to a worker, and how many it has."""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from struct import Struct
+from time import monotonic
+
+CONNECTION, END = b"c", b"e"
+"""A connection comes with the first; after the second comes none."""
+
+TAKEN_AT_ONCE = 64
+"""Connections that a worker takes in one iteration of its event loop, at most."""
+
+_REPORT = Struct("!QQ")  # connections taken so far, and open now
+
+
+class Channel:
+    """The parent's end of what one worker gets its connections by.
+
+    given: How many connections it was given.
+
+    own: A socket of `socketpair(AF_UNIX, SOCK_SEQPACKET)`; the worker has the other end.
+    """
+
+    def __init__(self, own: socket.socket) -> None:
+        own.setblocking(False)
+        self.socket = own
+        self.given = 0
+        self._taken = self._open = 0
+        self._untaken: deque[tuple[float, socket.socket]] = deque()
+
+    @property
+    def connections(self) -> int:
+        """How many connections the worker has, with those that it has not taken yet."""
+        return self._open + self.given - self._taken
+
+    def waiting(self, now: float) -> float:
+        """For how many seconds the first connection has waited that was not taken; else 0."""
+        return now - self._untaken[0][0] if self._untaken else 0.0
+
+    def give(self, connection: socket.socket) -> bool:
+        """Pass a connection on; False where the channel is full or broken.
+
+        It is kept open here until the worker has taken it, so that another one can have it if this
+        one ends before.
+        """
+        try:
+            socket.send_fds(self.socket, [CONNECTION], [connection.fileno()])
+        except OSError:
+            return False
+        self.given += 1
+        self._untaken.append((monotonic(), connection))
+        return True
+
+    def end(self) -> None:
+        """Say that no more connections come."""
+        with suppress(OSError):
+            self.socket.send(END)
+
+    def hear(self) -> bool:
+        """Read what the worker reports; False where it has closed its end."""
+        while True:
+            try:
+                report = self.socket.recv(_REPORT.size)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if len(report) != _REPORT.size:
+                return False
+            self._taken, self._open = _REPORT.unpack(report)
+            while len(self._untaken) > self.given - self._taken:
+                self._untaken.popleft()[1].close()
+
+    def close(self) -> list[socket.socket]:
+        """Close this end; the connections that the worker never took, for others."""
+        self.hear()  # of what it took before it ended
+        self.socket.close()
+        left = [connection for _, connection in self._untaken]
+        self._untaken.clear()
+        return left
+
+
+class Intake:
+    """The worker's end: takes connections and reports how many are open.
+
+    own: Its socket.
+    serve: Called with each connection that was taken.
+    count_open: Returns how many of them are open.
+    on_end: Called once no more connections come: the parent says so, or has ended.
+    """
+
+    def __init__(
+        self,
+        own: socket.socket,
+        serve: Callable[[socket.socket], None],
+        count_open: Callable[[], int],
+        on_end: Callable[[], None],
+    ) -> None:
+        own.setblocking(False)
+        self.socket = own
+        self._serve, self._count_open, self._on_end = serve, count_open, on_end
+        self._taken = 0
+        self._reported = (0, 0)
+        self.ended = False
+
+    def take(self) -> None:
+        """Take what has come. `serve` reads nothing yet: another worker could still have it."""
+        for connection in self._receive():
+            self._taken += 1
+            self._serve(connection)
+        self.report()
+
+    def _receive(self) -> Sequence[socket.socket]:
+        found: list[socket.socket] = []
+        while not self.ended and len(found) < TAKEN_AT_ONCE:
+            try:
+                kind, descriptors, _, _ = socket.recv_fds(self.socket, 1, 1)
+            except BlockingIOError:
+                break
+            except OSError:
+                kind, descriptors = b"", []
+            for descriptor in descriptors:
+                connection = socket.socket(fileno=descriptor)
+                connection.setblocking(False)
+                found.append(connection)
+            if kind != CONNECTION:
+                self.ended = True
+                self._on_end()
+        return found
+
+    def report(self) -> None:
+        """Tell the parent what has changed since it was told last."""
+        now = (self._taken, self._count_open())
+        if now != self._reported:
+            with suppress(OSError):  # it hears the next one
+                self.socket.send(_REPORT.pack(*now))
+                self._reported = now
