@@ -196,9 +196,11 @@ def _write_all(stream: TextIO, text: str) -> None:
 
 
 @contextmanager
-def configured(form: Literal["json", "console"], level: Level = "info") -> Iterator[LogWriter]:
+def configured(
+    form: Literal["json", "console"], level: Level = "info", worker: int | None = None
+) -> Iterator[LogWriter]:
     """Log by `configure`, and write what is queued at the end, for CLOSING_SECONDS at most."""
-    writer = configure(form, level)
+    writer = configure(form, level, worker)
     try:
         yield writer
     finally:
@@ -221,12 +223,16 @@ def _writers() -> list[LogWriter]:
     return [one for one in logging.getLogger().handlers if isinstance(one, LogWriter)]
 
 
-def configure(form: Literal["json", "console"], level: Level = "info") -> LogWriter:
+def configure(
+    form: Literal["json", "console"], level: Level = "info", worker: int | None = None
+) -> LogWriter:
     """Configure structlog and the standard library's logging alike, one line per record.
 
     form: "json" for machines, "console" for people.
     level: The least that is logged, except by the loggers in ALWAYS; default "info".
+    worker: Which of several workers this process is, for each line; default None: it is alone.
     """
+    whose = {} if worker is None else {"worker": worker}
     renderer: Processor = (
         structlog.processors.JSONRenderer()
         if form == "json"
@@ -236,7 +242,7 @@ def configure(form: Literal["json", "console"], level: Level = "info") -> LogWri
     )
 
     def render(event: EventDict) -> str:
-        return str(renderer(None, "", event))
+        return str(renderer(None, "", {**event, **whose}))
 
     structlog.configure(
         processors=[

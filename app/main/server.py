@@ -63,7 +63,8 @@ def serve(settings: Settings, membership: Membership | None = None) -> None:
 
     Raises SystemExit where the address is not available.
     """
-    with logs.configured(settings.log_format, settings.log_level) as writer:
+    place = None if membership is None else membership.place
+    with logs.configured(settings.log_format, settings.log_level, place) as writer:
         _serve(settings, writer, membership)
 
 

@@ -109,6 +109,8 @@ async def test_all_workers_are_counted(tmp_path: Path) -> None:
                     await one.ask()
             assert {inferences(server.url) for _ in range(4)} == {40}
             assert Scrape(server.url).value("server_workers_ready") == 2
+        said = [json.loads(line) for line in server.logged.splitlines()]
+        assert {one["worker"] for one in said if one["event"] == "version ready"} == {0, 1}
 
 
 @pytest.mark.parametrize("headers", [{}, {"connection": "close"}], ids=["kept alive", "closed"])
