@@ -44,3 +44,9 @@ def _fields(folder: Path) -> list[str]:
         return (folder / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []
+
+
+def busy_seconds() -> float:
+    """Processor time of the whole machine so far, without what it was idle."""
+    fields = [int(one) for one in (PROC / "stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return (sum(fields) - fields[3] - fields[4]) * TICK

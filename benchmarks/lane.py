@@ -1,0 +1,365 @@
+"""How wide the fast lane is: what requests of each kind cost beside the plain one.
+
+    python -m benchmarks.lane                          every kind, in turn
+    python -m benchmarks.lane --only 'headers|id' --rounds 8
+    python -m benchmarks.lane --checkout OTHER_CHECKOUT   the same of another checkout
+
+One server has the benchmark's MLP under four names, three of them with a rollout, and a hundred
+copies of it. Each round measures every kind once, the plain one at both ends, so that what else the
+machine does hits all of them. Rounds in which others used more than FOREIGN_CORES are dropped and
+counted. Reported are CPU per request and its ratio to the plain kind's in the same round.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+
+import json
+import re
+import shutil
+import statistics
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import rich_click as click
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from benchmarks import load, usage
+from benchmarks.measure import model_folder
+from benchmarks.servers import BUILD, ROOT, SERVERS, Running, Server, Start, launch
+from benchmarks.workloads import WORKLOADS, Workload
+
+FOREIGN_CORES = 0.25
+"""What others may use of the machine in a round that counts."""
+
+COPIES = 100
+
+ROLLOUTS = """
+sole: {variants: {a: {version: 1, weight: 100}, b: {version: 2, weight: 0}}, baseline: a}
+split: {variants: {a: {version: 1, weight: 90}, b: {version: 2, weight: 10}}, baseline: a}
+sticky:
+  variants: {a: {version: 1, weight: 90}, b: {version: 2, weight: 10}}
+  baseline: a
+  sticky: {header: x-user-id}
+shadowed:
+  variants: {a: {version: 1, weight: 100}}
+  baseline: a
+  shadow: {version: 2, sample: 1.0}
+"""
+
+SCRIPT = """
+local calls, turn = {}, 0
+function init(args)
+  math.randomseed(os.time())
+  local list = assert(io.open(args[1], "r"))
+  for line in list:lines() do
+    local file = assert(io.open(line, "rb"))
+    local text = file:read("*a")
+    file:close()
+    calls[#calls + 1] = {text, text:find("@", 1, true) ~= nil}
+  end
+  turn = math.random(#calls)
+end
+local function random_hex(run)
+  local text = ""
+  for _ = 1, #run, 4 do text = text .. string.format("%04x", math.random(0, 65535)) end
+  return text:sub(1, #run)
+end
+function request()
+  turn = turn % #calls + 1
+  local call = calls[turn]
+  if call[2] then return (call[1]:gsub("@+", random_hex)) end
+  return call[1]
+end
+function done(summary, latency, requests)
+  local e = summary.errors
+  io.write(string.format(
+    '\\nRESULT {"requests":%d,"seconds":%.6f,"p50":%.6f,"p99":%.6f,"refused":%d,"errors":%d}\\n',
+    summary.requests, summary.duration / 1e6,
+    latency:percentile(50) / 1e6, latency:percentile(99) / 1e6,
+    e.status, e.connect + e.read + e.write + e.timeout))
+end
+"""
+
+JSON = "Content-Type: application/json"
+HEX16, HEX32 = "@" * 16, "@" * 32
+TRACE = f"traceparent: 00-{HEX32}-{HEX16}-01"
+
+GO = ("User-Agent: Go-http-client/1.1", JSON, "Accept-Encoding: gzip")
+JAVA = (
+    "Connection: Upgrade, HTTP2-Settings", "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA",
+    "Upgrade: h2c", "User-Agent: Java-http-client/21.0.4", JSON,
+)  # fmt: skip
+OKHTTP = (JSON, "Connection: Keep-Alive", "Accept-Encoding: gzip", "User-Agent: okhttp/4.12.0")
+PYTHON = (
+    "Accept: */*", "Accept-Encoding: gzip, deflate", "Connection: keep-alive",
+    "User-Agent: python-httpx/0.28.1", JSON,
+)  # fmt: skip
+BROWSER = (
+    "Connection: keep-alive", "X-Real-IP: 10.1.2.3", "X-Forwarded-For: 10.1.2.3",
+    f"X-Request-ID: {HEX32}", 'sec-ch-ua: "Chromium";v="140", "Not=A?Brand";v="24"',
+    "sec-ch-ua-mobile: ?0", 'sec-ch-ua-platform: "Linux"',
+    "User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/140.0.0.0 Safari/537.36",
+    JSON, "Accept: */*", "Sec-Fetch-Site: same-origin", "Sec-Fetch-Mode: cors",
+    "Sec-Fetch-Dest: empty", "Referer: https://shop.example/", "Accept-Encoding: gzip, deflate, br",
+    "Accept-Language: de-DE,de;q=0.9,en;q=0.8", f"Cookie: session={HEX32}; seen={HEX16}", TRACE,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of request; `@`s in its head or body are random hexadecimal digits in each request."""
+
+    name: str
+    bodies: Sequence[bytes]
+    paths: Sequence[str] = ("/predict",)
+    headers: Sequence[str] = (JSON,)
+    connections: int = 64
+
+    def calls(self) -> Iterator[bytes]:
+        """The requests as they go over the wire, asked for in turn."""
+        for number in range(max(len(self.bodies), len(self.paths))):
+            body = self.bodies[number % len(self.bodies)]
+            path = self.paths[number % len(self.paths)]
+            lines = ("Host: 127.0.0.1", *self.headers, f"Content-Length: {len(body)}")
+            head = "".join(f"{line}\r\n" for line in lines)
+            yield f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + body
+
+
+def _rows(count: int) -> list[list[list[float]]]:
+    random = np.random.default_rng(1)
+    return [
+        random.standard_normal((count, 10), dtype=np.float32).astype(float).round(6).tolist()
+        for _ in range(16)
+    ]
+
+
+def _bodies(form: str, rows: int = 1) -> list[bytes]:
+    """`form` with the rows in place of ROWS, and their numbers alone in place of FLAT."""
+    made = []
+    for one in _rows(rows):
+        flat = json.dumps([value for row in one for value in row])
+        made.append(form.replace("ROWS", json.dumps(one)).replace("FLAT", flat).encode())
+    return made
+
+
+def _binary(rows: int = 1, *, output: bool = True) -> list[bytes]:
+    made = []
+    for one in _rows(rows):
+        data = np.array(one, np.float32).tobytes()
+        tensor = {"name": "x", "datatype": "FP32", "shape": [rows, 10],
+                  "parameters": {"binary_data_size": len(data)}}  # fmt: skip
+        head = {"inputs": [tensor], "parameters": {"binary_data_output": output}}
+        made.append(json.dumps(head).encode() + data)
+    return made
+
+
+V2 = '"inputs": [{"name": "x", "datatype": "FP32", "shape": [%d, 10], "data": FLAT}]'
+PLAIN = _bodies('{"input": ROWS}')
+
+
+def _v2_binary() -> Kind:
+    bodies = _binary()
+    length = len(bodies[0]) - 40
+    header = f"Inference-Header-Content-Length: {length}"
+    return Kind("V2 binary", bodies, ("/v2/models/mlp/infer",), (JSON, header))
+
+
+def kinds() -> list[Kind]:
+    """All kinds, the plain one first."""
+    many = [f"/models/copy-{number:03}/predict" for number in range(COPIES)]
+    mlp, v2 = ("/models/mlp/predict",), ("/v2/models/mlp/infer",)
+    return [
+        Kind("plain", PLAIN),
+        Kind("plain, model in the path", PLAIN, mlp),
+        Kind("headers: gzip alone", PLAIN, headers=(JSON, "Accept-Encoding: gzip")),
+        Kind("headers: traceparent", PLAIN, headers=(JSON, TRACE)),
+        Kind("headers: request id", PLAIN, headers=(JSON, f"X-Request-ID: {HEX32}")),
+        Kind("headers: cookie", PLAIN, headers=(JSON, f"Cookie: session={HEX32}")),
+        Kind("headers: Go, traced", PLAIN, headers=(*GO, TRACE)),
+        Kind("headers: OkHttp", PLAIN, headers=OKHTTP),
+        Kind("headers: Java", PLAIN, headers=JAVA),
+        Kind("headers: Python httpx", PLAIN, headers=PYTHON),
+        Kind("headers: browser, proxy, traced", PLAIN, headers=BROWSER),
+        Kind("body: inputs by name", _bodies('{"inputs": {"x": ROWS}}')),
+        Kind("body: id", _bodies('{"inputs": {"x": ROWS}, "id": "%s"}' % HEX16)),
+        Kind("body: outputs", _bodies('{"inputs": {"x": ROWS}, "outputs": ["y"]}')),
+        Kind("body: 2 rows", _bodies('{"input": ROWS}', 2)),
+        Kind("body: 8 rows", _bodies('{"input": ROWS}', 8)),
+        Kind("V2 JSON", _bodies("{%s}" % V2 % 1), v2),
+        Kind("V2 JSON, id and outputs",
+             _bodies('{"id": "%s", %s, "outputs": [{"name": "y"}]}' % (HEX16, V2 % 1)), v2),
+        Kind("V2 JSON, 8 rows", _bodies("{%s}" % V2 % 8, 8), v2),
+        _v2_binary(),
+        Kind("V1", _bodies('{"instances": ROWS}'), ("/v1/models/mlp:predict",)),
+        Kind("rollout 100/0", PLAIN, ("/models/sole/predict",)),
+        Kind("rollout 90/10", PLAIN, ("/models/split/predict",)),
+        Kind("rollout 90/10, sticky", PLAIN, ("/models/sticky/predict",), (JSON, f"X-User-Id: {HEX16}")),
+        Kind("shadow of all", PLAIN, ("/models/shadowed/predict",)),
+        Kind("10 models", PLAIN, many[:10]),
+        Kind("30 models", PLAIN, many[:30]),
+        Kind("100 models", PLAIN, many),
+        Kind("one connection", PLAIN, connections=1),
+        Kind("one connection, 100 models", PLAIN, many, connections=1),
+    ]  # fmt: skip
+
+
+@dataclass
+class Figures:
+    """What was measured of a kind."""
+
+    cpu_us: list[float] = field(default_factory=list)
+    ratios: list[float] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+    hot: list[float] = field(default_factory=list)
+
+
+def models(workload: Workload) -> Path:
+    """The folder of models, made if need be."""
+    folder = BUILD / "lane"
+    source = model_folder(workload) / workload.model / "1" / "model.onnx"
+    names = ["sole", "split", "sticky", "shadowed"]
+    wanted = [("mlp", "1"), *((name, version) for name in names for version in "12")]
+    wanted += [(f"copy-{number:03}", "1") for number in range(COPIES)]
+    for name, version in wanted:
+        target = folder / "models" / name / version / "model.onnx"
+        if not target.exists():
+            target.parent.mkdir(parents=True)
+            shutil.copy(source, target)
+    (folder / "rollouts.yaml").write_text(ROLLOUTS)
+    return folder
+
+
+def start(checkout: Path, settings: Mapping[str, str]) -> Running:
+    """Start the server; it is warm when this returns."""
+    workload = next(one for one in WORKLOADS if one.name == "mlp")
+    folder = models(workload)
+    cohort = SERVERS["cohort"]
+
+    def begin(workload: Workload, models: Path, port: int, run: Path) -> Start:
+        began = cohort.start(workload, models, port, run)
+        own = {"COHORT_ROLLOUTS": str(folder / "rollouts.yaml"), "COHORT_DEFAULT_MODEL": "mlp"}
+        return replace(began, folder=checkout, environment={**began.environment, **own, **settings})
+
+    name = f"cohort-lane-{checkout.name}"
+    running = launch(replace(cohort, name=name, start=begin), workload, folder / "models")
+    running.wait()
+    return running
+
+
+def one_round(running: Running, kind: Kind, seconds: float) -> tuple[dict[str, float], float]:
+    """Ask for some seconds; what came of it, and how many cores others used meanwhile."""
+    folder = running.log.parent / re.sub(r"\W+", "-", kind.name)
+    if not folder.exists():
+        folder.mkdir()
+        (folder / "load.lua").write_text(SCRIPT)
+        paths = []
+        for number, call in enumerate(kind.calls()):
+            paths.append(folder / f"{number}.http")
+            paths[-1].write_bytes(call)
+        (folder / "calls.txt").write_text("".join(f"{path}\n" for path in paths))
+    hot = running.metric("http_hot_requests_total") or 0
+    session = running.process.pid
+    before, busy = usage.cpu_seconds(session), usage.busy_seconds()
+    children = sum(os.times()[2:4])
+    done = subprocess.run(
+        ["wrk", "-t1", f"-c{kind.connections}", f"-d{max(1, round(seconds))}s", "--timeout", "60s",
+         "-s", str(folder / "load.lua"), running.url, "--", str(folder / "calls.txt")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    used = usage.cpu_seconds(session) - before
+    asking = sum(os.times()[2:4]) - children
+    result = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
+    heard = json.loads(result.removeprefix("RESULT "))
+    if heard["refused"] or heard["errors"] or not heard["requests"]:
+        raise RuntimeError(f"{kind.name}: {heard}")
+    foreign = (usage.busy_seconds() - busy - used - asking) / heard["seconds"]
+    heard["cpu_us"] = used / heard["requests"] * 1e6
+    heard["hot"] = ((running.metric("http_hot_requests_total") or 0) - hot) / heard["requests"]
+    return heard, foreign
+
+
+def measure(
+    running: Running, chosen: Sequence[Kind], *, rounds: int, seconds: float, keep_all: bool
+) -> tuple[dict[str, Figures], int]:
+    """Every kind in turn; what was found, and how many rounds were dropped."""
+    plain = chosen[0]
+    found = {kind.name: Figures() for kind in chosen}
+    dropped = 0
+    for kind in chosen:
+        one_round(running, kind, 1)  # warm
+    for number in track(range(rounds), "rounds"):
+        order = chosen[1:] if number % 2 else chosen[:0:-1]
+        for kind in order:
+            base, busy_before = one_round(running, plain, seconds)
+            heard, busy = one_round(running, kind, seconds)
+            if max(busy, busy_before) > FOREIGN_CORES and not keep_all:
+                dropped += 1
+                continue
+            found[plain.name].cpu_us.append(base["cpu_us"])
+            found[plain.name].rates.append(base["requests"] / base["seconds"])
+            found[plain.name].hot.append(base["hot"])
+            figures = found[kind.name]
+            figures.cpu_us.append(heard["cpu_us"])
+            figures.rates.append(heard["requests"] / heard["seconds"])
+            figures.hot.append(heard["hot"])
+            figures.ratios.append(heard["cpu_us"] / base["cpu_us"])
+    return found, dropped
+
+
+def table(found: Mapping[str, Figures], title: str) -> Table:
+    """What was found, for people."""
+    made = Table("kind", "CPU, us", "range", "of plain", "range", "requests/s", "fast", title=title)
+    for name, figures in found.items():
+        if not figures.cpu_us:
+            made.add_row(name, "-", "every round was dropped")
+            continue
+        ratios = figures.ratios or [1.0]
+        made.add_row(
+            name,
+            f"{statistics.median(figures.cpu_us):.1f}",
+            f"{min(figures.cpu_us):.1f} to {max(figures.cpu_us):.1f}",
+            f"{statistics.median(ratios):.2f}",
+            f"{min(ratios):.2f} to {max(ratios):.2f}",
+            f"{statistics.median(figures.rates):,.0f}",
+            f"{min(statistics.median(figures.hot), 1):.0%}",
+        )
+    return made
+
+
+@click.command()
+@click.option("--checkout", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              default=ROOT, help="Whose server; default: this one's.")  # fmt: skip
+@click.option("--only", default="", help="Kinds whose names this expression finds.")
+@click.option("--rounds", default=5, show_default=True, help="How often each kind is measured.")
+@click.option("--seconds", default=2.0, show_default=True, help="Length of a round.")
+@click.option("--keep-all", is_flag=True, help="Keep rounds in which others used the machine.")
+@click.option("--setting", "settings", multiple=True, help="NAME=VALUE for the server.")
+def main(
+    checkout: Path, only: str, rounds: int, seconds: float, keep_all: bool, settings: Sequence[str]
+) -> None:
+    """Measure what each kind of request costs."""
+    if problem := load.missing():
+        raise click.ClickException(problem)
+    every = kinds()
+    chosen = [every[0], *(kind for kind in every[1:] if re.search(only, kind.name))]
+    running = start(checkout.resolve(), dict(one.split("=", 1) for one in settings))
+    try:
+        found, dropped = measure(
+            running, chosen, rounds=rounds, seconds=seconds, keep_all=keep_all
+        )
+    finally:
+        running.stop()
+    title = f"{rounds} rounds of {seconds:g} s; {dropped} measurements dropped: others were busy"
+    Console(width=120).print(table(found, title))
+
+
+if __name__ == "__main__":
+    main()
