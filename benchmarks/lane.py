@@ -33,7 +33,7 @@ from rich.table import Table
 
 from benchmarks import load, usage
 from benchmarks.measure import model_folder
-from benchmarks.servers import BUILD, ROOT, SERVERS, Running, Server, Start, launch
+from benchmarks.servers import BUILD, ROOT, SERVERS, Running, Start, launch
 from benchmarks.workloads import WORKLOADS, Workload
 
 FOREIGN_CORES = 0.25
@@ -94,8 +94,9 @@ TRACE = f"traceparent: 00-{HEX32}-{HEX16}-01"
 
 GO = ("User-Agent: Go-http-client/1.1", JSON, "Accept-Encoding: gzip")
 JAVA = (
-    "Connection: Upgrade, HTTP2-Settings", "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA",
-    "Upgrade: h2c", "User-Agent: Java-http-client/21.0.4", JSON,
+    "Connection: Upgrade, HTTP2-Settings",
+    "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA", "Upgrade: h2c",
+    "User-Agent: Java-http-client/21.0.4", JSON,
 )  # fmt: skip
 OKHTTP = (JSON, "Connection: Keep-Alive", "Accept-Encoding: gzip", "User-Agent: okhttp/4.12.0")
 PYTHON = (
@@ -142,11 +143,13 @@ def _rows(count: int) -> list[list[list[float]]]:
 
 
 def _bodies(form: str, rows: int = 1) -> list[bytes]:
-    """`form` with the rows in place of ROWS, and their numbers alone in place of FLAT."""
+    """`form` with the rows in place of ROWS, as an input of V2 in place of V2."""
     made = []
     for one in _rows(rows):
-        flat = json.dumps([value for row in one for value in row])
-        made.append(form.replace("ROWS", json.dumps(one)).replace("FLAT", flat).encode())
+        flat = [value for row in one for value in row]
+        tensor = {"name": "x", "datatype": "FP32", "shape": [rows, 10], "data": flat}
+        text = form.replace("ROWS", json.dumps(one)).replace("V2", json.dumps(tensor))
+        made.append(text.replace("HEX", HEX16).encode())
     return made
 
 
@@ -161,7 +164,6 @@ def _binary(rows: int = 1, *, output: bool = True) -> list[bytes]:
     return made
 
 
-V2 = '"inputs": [{"name": "x", "datatype": "FP32", "shape": [%d, 10], "data": FLAT}]'
 PLAIN = _bodies('{"input": ROWS}')
 
 
@@ -189,19 +191,20 @@ def kinds() -> list[Kind]:
         Kind("headers: Python httpx", PLAIN, headers=PYTHON),
         Kind("headers: browser, proxy, traced", PLAIN, headers=BROWSER),
         Kind("body: inputs by name", _bodies('{"inputs": {"x": ROWS}}')),
-        Kind("body: id", _bodies('{"inputs": {"x": ROWS}, "id": "%s"}' % HEX16)),
+        Kind("body: id", _bodies('{"inputs": {"x": ROWS}, "id": "HEX"}')),
         Kind("body: outputs", _bodies('{"inputs": {"x": ROWS}, "outputs": ["y"]}')),
         Kind("body: 2 rows", _bodies('{"input": ROWS}', 2)),
         Kind("body: 8 rows", _bodies('{"input": ROWS}', 8)),
-        Kind("V2 JSON", _bodies("{%s}" % V2 % 1), v2),
+        Kind("V2 JSON", _bodies('{"inputs": [V2]}'), v2),
         Kind("V2 JSON, id and outputs",
-             _bodies('{"id": "%s", %s, "outputs": [{"name": "y"}]}' % (HEX16, V2 % 1)), v2),
-        Kind("V2 JSON, 8 rows", _bodies("{%s}" % V2 % 8, 8), v2),
+             _bodies('{"id": "HEX", "inputs": [V2], "outputs": [{"name": "y"}]}'), v2),
+        Kind("V2 JSON, 8 rows", _bodies('{"inputs": [V2]}', 8), v2),
         _v2_binary(),
         Kind("V1", _bodies('{"instances": ROWS}'), ("/v1/models/mlp:predict",)),
         Kind("rollout 100/0", PLAIN, ("/models/sole/predict",)),
         Kind("rollout 90/10", PLAIN, ("/models/split/predict",)),
-        Kind("rollout 90/10, sticky", PLAIN, ("/models/sticky/predict",), (JSON, f"X-User-Id: {HEX16}")),
+        Kind("rollout 90/10, sticky", PLAIN, ("/models/sticky/predict",),
+             (JSON, f"X-User-Id: {HEX16}")),
         Kind("shadow of all", PLAIN, ("/models/shadowed/predict",)),
         Kind("10 models", PLAIN, many[:10]),
         Kind("30 models", PLAIN, many[:30]),
@@ -352,9 +355,7 @@ def main(
     chosen = [every[0], *(kind for kind in every[1:] if re.search(only, kind.name))]
     running = start(checkout.resolve(), dict(one.split("=", 1) for one in settings))
     try:
-        found, dropped = measure(
-            running, chosen, rounds=rounds, seconds=seconds, keep_all=keep_all
-        )
+        found, dropped = measure(running, chosen, rounds=rounds, seconds=seconds, keep_all=keep_all)
     finally:
         running.stop()
     title = f"{rounds} rounds of {seconds:g} s; {dropped} measurements dropped: others were busy"

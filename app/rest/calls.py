@@ -18,7 +18,7 @@ from app.codec.codec_thread import codec_thread, decoding
 from app.codec.compression import decompress
 from app.data_plane import DataPlane, Lease, MemoryHold, Outputs, Sticky, count_bytes, sticky_key
 from app.errors import Cancelled, CohortError, NotLoaded
-from app.rest.compression import compress
+from app.rest.compression import compress, packed_headers
 from app.rest.credentials import priority_of, visible_to
 from app.rest.log_lines import LEASE
 from app.tensors import Arrays
@@ -196,7 +196,7 @@ async def respond_to_call(plane: DataPlane, request: Request, route: Route) -> R
     headers = dict(encoded.headers)
     body, packed = await compress(request.headers.get("accept-encoding"), encoded.body)
     if packed is not None:
-        headers |= {"content-encoding": packed, "vary": "accept-encoding"}
+        headers |= packed_headers(packed)
     return Response(body, headers=headers)
 
 

@@ -24,10 +24,19 @@ async def compress(accept: str | None, body: bytes) -> tuple[bytes, str | None]:
     name = choose_coding(accept) if accept and len(body) >= SHORTEST_COMPRESSED else None
     if name is None:
         return body, None
-    wbits = GZIP if name == "gzip" else ZLIB
     if len(body) <= COMPRESS_AT_ONCE:
-        return zlib.compress(body, LEVEL, wbits), name
-    return await asyncio.to_thread(zlib.compress, body, LEVEL, wbits), name
+        return pack_body(name, body), name
+    return await asyncio.to_thread(pack_body, name, body), name
+
+
+def pack_body(coding: str, body: bytes) -> bytes:
+    """Compress by what `choose_coding` gave."""
+    return zlib.compress(body, LEVEL, GZIP if coding == "gzip" else ZLIB)
+
+
+def packed_headers(coding: str) -> dict[str, str]:
+    """The headers that a compressed response has besides its own."""
+    return {"content-encoding": coding, "vary": "accept-encoding"}
 
 
 def choose_coding(accept: str) -> str | None:

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import h11
 from structlog.testing import capture_logs
 
-from app.rest.hot.heads import Head
+from app.rest.hot.head_cache import HeadCache
 from tests.rest.fakes import FakeServer
-from tests.rest.hot.test_heads import GENERATED_ID, REQUESTS, Forgetful, known_heads
+from tests.rest.hot.test_heads import GENERATED_ID, REQUESTS, forgetful, know, known_heads
 from tests.rest.wire import answers
 from tests.waiting import iterations
 
@@ -82,9 +82,9 @@ def check(data: bytes) -> None:
     pieces = [*cut(sent, random.Random(data[:2]))]
     known_heads()  # which needs an event loop of its own, once
     with asyncio.Runner() as loop:
-        seen = loop.run(observe(pieces, Forgetful()))
-        known = loop.run(observe(pieces, dict(known_heads())))
-        whole = loop.run(observe([sent], Forgetful()))
+        seen = loop.run(observe(pieces, forgetful()))
+        known = loop.run(observe(pieces, known_heads()))
+        whole = loop.run(observe([sent], forgetful()))
     assert known.compared == seen.compared, "known heads change it"
     assert whole.compared == seen.compared, "pieces change it"
     check_answers(seen.written, [*read(sent)])
@@ -99,12 +99,10 @@ def cut(data: bytes, chance: random.Random) -> Iterator[bytes]:
             yield data[begin:end]
 
 
-async def observe(pieces: list[bytes], heads: dict[bytes, Head]) -> Seen:
+async def observe(pieces: list[bytes], heads: HeadCache) -> Seen:
     """Send them on a connection, answer what is asked, and hang up; nothing may remain."""
     server = FakeServer(max_body=100)
-    server.hot.heads.known = heads
-    for head in heads.values():
-        head.plane = server.hot.plane  # not that of the server that parsed it
+    know(server, heads)
     with capture_logs():  # what the fakes raise would be written with a traceback
         for piece in pieces:
             server.send(piece)

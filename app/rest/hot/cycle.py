@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Executor
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from app.codec import LARGE_BYTES
-from app.codec.codec_thread import codec_thread, decoding
+from app.codec.codec_thread import decoding
 from app.data_plane import SMALL_BYTES, Lease, MemoryHold, Outputs, Sticky, count_bytes
 from app.data_plane.lease import ServedVersion
 from app.errors import Cancelled, CohortError, InferenceFailed, NotLoaded, Overloaded
 from app.refusals import known_error
 from app.request_ids import REQUEST_ID, new_request_id
 from app.rest.calls import JOINED_AT_ONCE, JSON, Call, Encoded, find_key, join_parts
+from app.rest.compression import COMPRESS_AT_ONCE, SHORTEST_COMPRESSED, pack_body, packed_headers
 from app.rest.errors import encoded_error, http_status, log_http_refusal
-from app.rest.hot.heads import Head
+from app.rest.hot.heads import Head, RawHeaders
 from app.rest.hot.shared import Hot
+from app.rest.hot.work import WorkElsewhere
 from app.rest.limits import too_large
 from app.tensors import Arrays
 
@@ -60,30 +60,30 @@ class _NoEvent:
 _NO_EVENT = _NoEvent()
 
 
-class HotCycle:
+class HotCycle(WorkElsewhere):
     """One request, from the end of its headers to its response.
 
     It takes the place of uvicorn's RequestResponseCycle, and is a SmallRequest of the data plane's
     coalescer.
 
+    raw: Its head as it was received, where it shares `head` with others that differ; else empty.
     request_id: The request id that the caller or a load balancer sent; empty where none was.
     keep_alive: Whether the connection stays open after the response.
     at_front: Whether all earlier requests on its connection are answered.
     more_body: Whether parts of the body are still to come.
     response_complete: Whether it was answered, or needs no response any more.
-    disconnected: Whether the connection was lost.
     refusal: Why it is not answered otherwise, where that is known by its head.
     lease: Its hold on a version, until it is answered; None where it has none of its own.
     served: The version that answered it together with others; None where it was answered alone.
     began: When its head was read, in seconds on the monotonic clock; 0.0 where nobody asks.
     """
 
+    raw = b""
     request_id = b""
     keep_alive = True
     at_front = False
     more_body = True
     response_complete = False
-    disconnected = False
     refusal: CohortError | None = None
     served: ServedVersion | None = None
     began = 0.0
@@ -95,9 +95,10 @@ class HotCycle:
     _call: Call | None = None
     lease: Lease | None = None
     _early: tuple[int, Encoded] | None = None  # a response that waits for earlier ones
-    _work: asyncio.Future[Any] | None = None  # its work on the codec thread
     _left: float | None = None  # of the caller's time, once a model loaded on demand
     _memory: MemoryHold | None = None  # its part of the budget; None where that is little
+
+    protocol: Connection
 
     def __init__(self, protocol: Connection, head: Head) -> None:
         self.protocol = protocol
@@ -263,7 +264,8 @@ class HotCycle:
             return str(id(self.protocol))
         if self.request_id and sticky.header == REQUEST_ID:
             return self.request_id.decode()  # it is not among the headers
-        return None if self._call is None else find_key(self.head.headers, self._call, sticky)
+        headers = RawHeaders(self.raw) if self.raw else self.head.headers
+        return None if self._call is None else find_key(headers, self._call, sticky)
 
     def _decode_on_thread(self, body: bytes) -> None:
         """Read a large body on the codec thread; choosing the version stays on the loop."""
@@ -285,56 +287,6 @@ class HotCycle:
 
         self._on_thread(self.head.read, body, then=decode, failed=failed, ends=plane.end_reading)
 
-    def _on_thread(
-        self,
-        work: Callable[..., T],
-        *arguments: object,
-        then: Callable[[T], None],
-        failed: Callable[[Exception], None] | None = None,
-        ends: Callable[[], None] | None = None,
-    ) -> None:
-        thread = codec_thread.later_stage if ends is None else codec_thread.first_stage
-        self._run_in(thread, work, *arguments, then=then, failed=failed, ends=ends)
-
-    def _run_in(
-        self,
-        executor: Executor | None,
-        work: Callable[..., T],
-        *arguments: object,
-        then: Callable[[T], None],
-        failed: Callable[[Exception], None] | None = None,
-        ends: Callable[[], None] | None = None,
-    ) -> None:
-        running = self.protocol.loop.run_in_executor(executor, work, *arguments)
-        self._after(running, then, failed, ends)
-
-    def _after(
-        self,
-        work: asyncio.Future[T],
-        then: Callable[[T], None],
-        failed: Callable[[Exception], None] | None = None,
-        ends: Callable[[], None] | None = None,
-    ) -> None:
-        """Go on with the result of `work`, unless the connection is lost by then."""
-
-        def done(future: asyncio.Future[T]) -> None:
-            if ends is not None:
-                ends()
-            self._work = None
-            if self.disconnected:
-                return
-            error = future.exception()
-            if isinstance(error, Exception):
-                (failed or self.fail)(error)
-                return
-            try:
-                then(future.result())
-            except Exception as bug:  # noqa: BLE001 - whatever it is, the caller gets a response
-                self.fail(bug)
-
-        work.add_done_callback(done)
-        self._work = work
-
     def _reply(self, outputs: Outputs | None, error: CohortError | None) -> None:
         call, lease = self._call, self.lease
         if outputs is None or call is None or lease is None:
@@ -355,12 +307,27 @@ class HotCycle:
         """Answer with the body of a successful response, whose request has been counted."""
         if not self.protocol.try_send_success(self, body, served):
             self.served = served
-            self.end(200, Encoded(body, JSON))
+            self._end_well(Encoded(body, JSON))
 
     def _succeed(self, encoded: Encoded) -> None:
         if self.lease is not None:
             self.lease.close()
-        self.end(200, encoded)
+        self._end_well(encoded)
+
+    def _end_well(self, encoded: Encoded) -> None:
+        """Answer with a successful response, compressed where it is long and that was asked for."""
+        coding, body = self.head.coding, encoded.body
+        if coding is None or len(body) < SHORTEST_COMPRESSED:
+            self.end(200, encoded)
+            return
+
+        def send(packed: bytes) -> None:
+            self.end(200, Encoded(packed, {**encoded.headers, **packed_headers(coding)}))
+
+        if len(body) <= COMPRESS_AT_ONCE:
+            send(pack_body(coding, body))
+        else:
+            self._run_in(None, pack_body, coding, body, then=send)
 
     def fail(self, error: Exception) -> None:
         """Answer with an error, once it stays."""

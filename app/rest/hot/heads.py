@@ -1,11 +1,8 @@
-"""Request heads, which are the request line and the headers, cached by their bytes.
-
-A client sends the same head with each request, and a lookup takes a tenth of the time of parsing.
-"""
+"""Request heads: the request line and the headers, parsed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container
 
 from app.auth import Caller
 from app.codec import LONGEST_BODY
@@ -13,17 +10,9 @@ from app.data_plane import DataPlane
 from app.errors import InvalidInput
 from app.request_ids import readable
 from app.rest.calls import Call, Read, Route
+from app.rest.compression import choose_coding
 from app.rest.media import is_plain
 from app.rest.request_ids import REQUEST_ID_HEADER
-
-MAX_HEADS = 1024
-"""Cached heads at most: a few MiB, parsed form included. A full cache is cleared."""
-
-MAX_HEAD_BYTES = 2048
-"""The size of a cached head at most; larger ones are parsed each time."""
-
-ID_LINES = tuple(b"\r\n%b: " % name for name in (b"x-request-id", b"X-Request-ID", b"X-Request-Id"))
-"""The start of the request id's line, in the spellings of clients and load balancers."""
 
 
 class SentHeaders:
@@ -48,9 +37,47 @@ class SentHeaders:
             self._read[key] = value = None if found is None else found.decode("latin-1")
             return value
 
+    def without(self, names: Container[bytes]) -> SentHeaders:
+        """All but those of these names."""
+        return SentHeaders([one for one in self._pairs if one[0] not in names])
+
+
+def take_request_id(headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Take the request id out of the headers, since other requests may share them; b"" for none.
+
+    One that cannot be passed on stays.
+    """
+    for place, (name, value) in enumerate(headers):
+        if name == REQUEST_ID_HEADER:
+            if request_id := readable(value):
+                del headers[place]
+            return request_id
+    return b""
+
+
+class RawHeaders:
+    """The headers of one request as they were received, looked through for one or two of them.
+
+    raw: The head's bytes, which a parser has accepted.
+    """
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+
+    def get(self, key: str, /) -> str | None:
+        """The first value of a header, by its name in lower case; None where it was not sent."""
+        raw, line = self._raw, b"\r\n%b:" % key.encode()
+        at = raw.lower().find(line)
+        if at < 0:
+            return None
+        at += len(line)
+        return raw[at : raw.find(b"\r\n", at)].strip(b" \t").decode("latin-1")
+
 
 class Head:
-    """A parsed request line and headers, shared by all requests that begin with the same bytes.
+    """A parsed request line and headers, shared by all requests whose lines that matter are alike.
 
     route: How requests to its path are read.
     url: The request target as it was sent.
@@ -60,11 +87,14 @@ class Head:
     plane: Answers its requests, as far as their caller may see it.
     caller: Whose requests they are; None where callers need no key.
     until: When the token that they carry expires, in seconds since the epoch; None: it is a key.
+    coding: The Content-Encoding that long responses are to have; None: none.
+    shared: Whether headers that its requests differ in are left out: each has its own.
     coalescible: Whether its requests may be coalesced; False until `read` was called once.
     """
 
     __slots__ = (
-        "_read", "caller", "coalescible", "headers", "length", "plane", "route", "until", "url",
+        "_read", "caller", "coalescible", "coding", "headers", "length", "plane", "route", "shared",
+        "until", "url",
     )  # fmt: skip
 
     def __init__(
@@ -85,8 +115,20 @@ class Head:
         self.plane = plane
         self.caller = caller
         self.until = until
-        self.coalescible = False
+        accepts = headers.get("accept-encoding")
+        self.coding = None if accepts is None else choose_coding(accepts)
+        self.shared = self.coalescible = False
         self._read: Read | None = None
+
+    def without(self, names: Container[bytes]) -> Head:
+        """The same head without the headers of these names, to be shared."""
+        headers = self.headers.without(names)
+        head = Head(
+            self.route, self.url, headers, self.length,
+            plane=self.plane, caller=self.caller, until=self.until,
+        )  # fmt: skip
+        head.shared = True
+        return head
 
     def read(self, body: bytes) -> Call:
         """Read a body. Raises what the route raises about the headers, or about the body."""
@@ -105,49 +147,3 @@ def _read_nothing(_: object) -> Read:
 
 NOWHERE = Route(None, _read_nothing)
 """The route of what never became a request."""
-
-
-class HeadCache:
-    """Parsed heads by their bytes, in `known`; a request id is left out of the bytes.
-
-    Only heads whose caller may send them are cached, until the callers' keys change.
-    """
-
-    def __init__(self) -> None:
-        self.known: dict[bytes, Head] = {}
-
-    @staticmethod
-    def without_id(raw: bytes) -> tuple[bytes, bytes]:
-        """Split a head into the head without its request id, and the id.
-
-        Both are empty where it has no id, or one with characters that an id must not have.
-        """
-        for line in ID_LINES:
-            start = raw.find(line)
-            if start >= 0:
-                end = raw.find(b"\r\n", start + 2)
-                value = raw[start + len(line) : end]
-                return (raw[:start] + raw[end:], value) if readable(value) else (b"", b"")
-        return b"", b""
-
-    def remember(self, raw: bytes, head: Head, names: Sequence[bytes]) -> None:
-        """Cache a head, unless its bytes alone might not determine how a request is parsed.
-
-        raw: Its bytes, with the empty line at the end.
-        head: What they were parsed to.
-        names: The names of its headers, in lower case.
-        """
-        lines = len(names) + 2  # with the request line and the empty one
-        if (
-            len(raw) <= MAX_HEAD_BYTES
-            and raw.startswith(b"POST ")  # and no blank lines, which the parser skips
-            and raw.count(b"\r\n") == raw.count(b"\n") == lines
-            and b"transfer-encoding" not in names
-        ):
-            if REQUEST_ID_HEADER in names:
-                raw, _ = self.without_id(raw)
-                if not raw or names.count(REQUEST_ID_HEADER) > 1:
-                    return
-            if len(self.known) >= MAX_HEADS:
-                self.known.clear()
-            self.known[raw] = head

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import httptools
 
-from app.data_plane import ServedVersion
 from app.errors import CohortError, InvalidInput, TooLarge
-from app.request_ids import readable
-from app.rest.calls import JSON, Encoded
 from app.rest.credentials import CERTIFICATE
 from app.rest.hot import reading
+from app.rest.hot.answering import AnsweringConnection
 from app.rest.hot.callers import begin, refuse_by_head, resume
 from app.rest.hot.cycle import HotCycle
-from app.rest.hot.heads import NOWHERE, Head, SentHeaders
+from app.rest.hot.heads import NOWHERE, Head, SentHeaders, take_request_id
 from app.rest.hot.request_lines import RequestLines, not_http
-from app.rest.hot.shared import MAX_READ_AHEAD_BYTES, Hot
+from app.rest.hot.shared import Hot
 from app.rest.hot.turns import PIECE_BYTES, SMALLEST_PART_BYTES
-from app.rest.hot.watched import WatchedConnection
 from app.rest.limits import BEHIND, too_large
-from app.rest.request_ids import REQUEST_ID_HEADER
 
 
-class HotProtocol(WatchedConnection):
+class HotProtocol(AnsweringConnection):
     """One connection. Requests to the infer paths become a HotCycle, all others uvicorn's own."""
-
-    pipeline: deque[tuple[Any, Any]]  # the requests behind the front, the next one last
 
     def __init__(self, hot: Hot, *args: Any, **kwargs: Any) -> None:
         super().__init__(hot, *args, **kwargs)
@@ -41,8 +34,7 @@ class HotProtocol(WatchedConnection):
         self._line_ended = False  # whether more than the request line has come of a head
         self._fast_path = True  # whether the headers so far allow the fast path
         self._upgrade = False
-        self._broken = False  # whether all further input is ignored
-        self._ended = False  # whether the last response was written
+        self._declined = 0  # headers that asked for an upgrade, and are not among those parsed
 
     # -- the connection
 
@@ -73,15 +65,15 @@ class HotProtocol(WatchedConnection):
             end = data.find(b"\r\n\r\n") + 4
             raw = data[:end]
             heads = self.heads
-            head, request_id = heads.known.get(raw), b""
-            if head is None:
-                raw, request_id = heads.without_id(raw)
-                head = heads.known.get(raw)
+            head, key, request_id = heads.known.get(raw), raw, b""
+            if head is None and heads.varying:
+                key, request_id = heads.reduce(raw)
+                head = heads.known.get(key)
             if head is not None and size - end == head.length:
                 caller = head.caller
                 cycle = HotCycle(self, head) if caller is None else resume(self, caller, head)
-                if request_id:
-                    cycle.request_id = request_id
+                if head.shared or key is not raw:
+                    cycle.raw, cycle.request_id = raw, request_id
                 self._queue(cycle)
                 if head.coalescible and cycle.at_front and cycle.refusal is None:
                     cycle.more_body = False
@@ -149,11 +141,6 @@ class HotProtocol(WatchedConnection):
             return
         self._decline(rest)  # not in the handler: it would be the context of all further errors
 
-    def _read_ahead(self, size: int) -> None:
-        self.flow.ahead += size
-        if self.flow.ahead > MAX_READ_AHEAD_BYTES:
-            self.flow.pause_reading()
-
     def _decline(self, rest: memoryview) -> None:
         """Read a request that asks for an upgrade as if it did not.
 
@@ -163,6 +150,7 @@ class HotProtocol(WatchedConnection):
         """
         while self._upgrade and not self._broken:
             self._upgrade = False
+            self._declined = [name for name, _ in self.headers].count(b"upgrade")
             head = reading.without_upgrade(self.parser, self.url, self.headers)
             self.parser = httptools.HttpRequestParser(self)
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -196,7 +184,7 @@ class HotProtocol(WatchedConnection):
         if name in self.hot.relevant_headers:
             if name == b"content-length":
                 self._length = int(value) if self._in_headers else 0  # no trailer
-            elif name != b"accept-encoding" or reading.asks_for_compression(value):
+            else:
                 self._fast_path = False
                 self.expect_100_continue |= name == b"expect" and value.lower() == b"100-continue"
         self.headers.append((name, value))
@@ -204,7 +192,6 @@ class HotProtocol(WatchedConnection):
     def on_headers_complete(self) -> None:
         """Make a HotCycle, or leave the request to the ASGI application. Raises CohortError."""
         parser, headers = self.parser, self.headers
-        unread, self._unread = self._unread, b""
         if self._large or self._idle_bytes > reading.MAX_HEADER_BYTES - reading.LARGE_SEGMENT_BYTES:
             reading.check_size(self.url, headers)
         method, version = parser.get_method(), parser.get_http_version()
@@ -215,16 +202,14 @@ class HotProtocol(WatchedConnection):
         elif parser.should_upgrade() and method != b"CONNECT":
             self._upgrade = True
             return
+        unread, self._unread = self._unread, b""
         self._in_headers = False
+        declined, self._declined = self._declined, 0
         if route is None or method != b"POST" or version != "1.1":
             self._leave_to_asgi()
         else:
             names = [name for name, _ in headers]
-            request_id = b""
-            if REQUEST_ID_HEADER in names:
-                place = names.index(REQUEST_ID_HEADER)
-                if request_id := readable(headers[place][1]):
-                    del headers[place]  # other requests may share the head
+            request_id = take_request_id(headers)
             cycle = begin(self, route, self.url, headers, self._length)
             cycle.keep_alive = parser.should_keep_alive()
             if request_id:
@@ -235,7 +220,7 @@ class HotProtocol(WatchedConnection):
             elif self._length > self.hot.max_body:
                 cycle.break_off(too_large(self.hot.max_body))
             elif unread and cycle.keep_alive:
-                self.heads.remember(unread, cycle.head, names)
+                self.heads.remember(unread, cycle.head, names, declined)
         self.headers = []  # for the trailers, which are ignored
 
     def _leave_to_asgi(self) -> None:
@@ -292,108 +277,3 @@ class HotProtocol(WatchedConnection):
         refusal = HotCycle(self, Head(NOWHERE, self.url, SentHeaders([]), 0, plane=self.hot.plane))
         self._queue(refusal)
         refusal.break_off(error)
-
-    # -- responses in order
-
-    def _queue(self, cycle: HotCycle) -> None:
-        existing = self.cycle
-        self.cycle = cycle
-        if existing is None or existing.response_complete:
-            cycle.at_front = True
-            self._front = cycle
-        else:
-            self.pipeline.appendleft((cycle, None))
-
-    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        """Start the request at the front; uvicorn calls this for its own requests."""
-        self._front = cycle
-        if isinstance(cycle, HotCycle):
-            cycle.reach_front()
-        else:
-            super()._start_asgi_task(cycle, app)
-
-    def try_send_success(self, cycle: HotCycle, body: bytes, served: ServedVersion) -> bool:
-        """Write a successful JSON response with a cached head; False where only `send` can."""
-        if cycle.request_id or self.pipeline or self._ended or not cycle.keep_alive:
-            return False
-        hot, transport = self.hot, self.transport
-        if hot.lifecycle.draining or transport.is_closing():
-            return False
-        cycle.response_complete = True
-        hot.answered += 1
-        state = self.server_state
-        state.total_requests += 1
-        transport.write(hot.success_head(state.default_headers, len(body)) + body)
-        self._front = None
-        if self.flow.read_paused:
-            self._read_on()
-        return True
-
-    def send(self, cycle: HotCycle, status: int, encoded: Encoded) -> None:
-        """Write a response and continue with the next request."""
-        hot, transport = self.hot, self.transport
-        if self._ended or transport.is_closing():
-            return
-        hot.answered += 1
-        body = encoded.body
-        defaults = self.server_state.default_headers
-        closing = not cycle.keep_alive or (not self.pipeline and hot.lifecycle.draining)
-        request_id = cycle.request_id
-        if status == 200 and encoded.headers is JSON and not closing and not request_id:
-            head = hot.success_head(defaults, len(body))
-        else:
-            headers = {**encoded.headers, "content-length": str(len(body))}
-            if request_id:
-                headers["x-request-id"] = request_id.decode()
-            if closing:
-                headers["connection"] = "close"
-            head = hot.head(status, headers, defaults)
-        if len(body) < 65536:
-            transport.write(head + body)
-        else:
-            transport.writelines((head, body))
-        if closing:
-            self._end(linger=cycle.more_body)
-        self.on_response_complete()
-
-    def _end(self, *, linger: bool) -> None:
-        """Close the connection; with `linger`, once the caller had time to read the response.
-
-        Where bytes arrive after the close, the kernel answers them with a reset, and a caller that
-        is still sending never reads its response: https://www.rfc-editor.org/rfc/rfc9112#section-9.6
-        """
-        self._broken = self._ended = True
-        if linger:
-            self.transport.write_eof()
-            self.flow.resume_reading()
-            self.loop.call_later(reading.REFUSED_LINGER_SECONDS, self.transport.close)
-        else:
-            self.transport.close()
-
-    def on_response_complete(self) -> None:
-        """Continue with the next request; the idle sweep replaces uvicorn's timer per response."""
-        self.server_state.total_requests += 1
-        self._front = None
-        if self._ended or self.transport.is_closing():
-            return
-        self._since = self.loop.time()
-        if self.pipeline:
-            self.loop.call_soon(self.read_next)  # here, a thousand would overflow the stack
-        elif self.flow.read_paused:
-            self._read_on()
-
-    def read_next(self) -> None:
-        if (
-            self._front is None
-            and self.pipeline
-            and not self.flow.write_paused
-            and not self._ended
-            and not self.transport.is_closing()
-        ):
-            self._start_asgi_task(*self.pipeline.pop())
-            if not self.pipeline:
-                self._read_on()
-
-    def _read_on(self) -> None:
-        self.flow.ahead = 0
-        self.flow.resume_reading()

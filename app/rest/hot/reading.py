@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import httptools
 import structlog
 
 from app.errors import CohortError, InferenceFailed, InvalidInput, TooLarge
-from app.rest.compression import choose_coding
 
 log = structlog.get_logger("cohort.rest")
 
@@ -26,9 +24,7 @@ REFUSED_LINGER_SECONDS = 2.0
 """How long the rest of a refused request is read and discarded."""
 
 HEADERS_TOO_LARGE = f"headers have at most {MAX_HEADER_BYTES} bytes"
-RELEVANT_HEADERS = frozenset(
-    {b"content-length", b"content-encoding", b"accept-encoding", b"expect", b"upgrade"}
-)
+RELEVANT_HEADERS = frozenset({b"content-length", b"content-encoding", b"expect", b"upgrade"})
 """The headers that decide whether the fast path answers; all others are only kept."""
 
 
@@ -46,12 +42,6 @@ def without_upgrade(
     head = [b"%b %b HTTP/%b\r\n" % (parser.get_method(), url, version)]
     head += [b"%b: %b\r\n" % one for one in headers if one[0] != b"upgrade"]
     return b"".join([*head, b"\r\n"])
-
-
-@lru_cache(256)
-def asks_for_compression(accept_encoding: bytes) -> bool:
-    """Whether a response may be compressed, by its request's `Accept-Encoding`."""
-    return choose_coding(accept_encoding.decode("latin-1")) is not None
 
 
 def to_cohort_error(error: httptools.HttpParserError | CohortError) -> CohortError:

@@ -16,7 +16,7 @@ from app.data_plane import DataPlane
 from app.rest.calls import Route
 from app.rest.heads import HeadRules
 from app.rest.hot.addresses import Addresses
-from app.rest.hot.heads import HeadCache
+from app.rest.hot.head_cache import HeadCache
 from app.rest.hot.reading import RELEVANT_HEADERS
 from app.rest.hot.turns import Turns
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable
+from copy import copy
 from functools import cache
 from typing import cast
 
@@ -15,7 +16,15 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from app.data_plane import Sticky
-from app.rest.hot.heads import MAX_HEAD_BYTES, MAX_HEADS, Head
+from app.rest.hot.head_cache import (
+    MATTER,
+    MAX_HEAD_BYTES,
+    MAX_HEADS,
+    MAX_SENT_BYTES,
+    MAX_VARYING,
+    HeadCache,
+)
+from app.rest.hot.heads import Head
 from tests.rest.fakes import FakeServer, asgi, hot
 from tests.rest.wire import chunked, request
 
@@ -39,6 +48,24 @@ REQUESTS = (
     hot(b"26", f"x-request-id: {'long' * 50}"),
     hot(b"5", "expect: 100-continue"),
     hot(b"6", "accept-encoding: gzip"),
+    hot(b"30", "trace: one", "x: y"),
+    hot(b"31", "trace: two", "x: y"),
+    hot(b"32", "x: y"),
+    hot(b"33", "trace: three", "trace: four", "x: y"),
+    hot(b"34", "Trace: five", "x: y"),
+    hot(b"35", "trace:six", "x: y"),
+    hot(b"36", "trace:", "x: y"),
+    hot(b"37", "trace: seven", " continued", "x: y"),
+    hot(b"38", "trace: \x00", "x: y"),
+    hot(b"39", "trace: a\tb", "x: y"),
+    hot(b"40", "trace: \xe4", "x: y"),
+    hot(b"41", "trace: a\nhost: b", "x: y"),
+    hot(b"42", "trace: a\rb", "x: y"),
+    hot(b"43", "trace : eight", "x: y"),
+    hot(b"44", "trace: nine", "x-request-id: six", "x: y"),
+    hot(b"45", "trace: ten", "x-request-id: not readable", "x: y"),
+    hot(b"46", "trace: eleven", "host: other", "x: y"),
+    hot(b"47", "trace: twelve", "connection: close", "x: y"),
     hot(b"7", "connection: upgrade", "upgrade: h2c"),
     hot(b"8", "content-length: 3"),  # more is to come
     hot(b"9\r\n\r\n", "content-length: 1"),  # and too much
@@ -68,6 +95,9 @@ class Forgetful(dict[bytes, Head]):
 
     def __setitem__(self, key: bytes, value: Head) -> None: ...
 
+    def copy(self) -> Forgetful:
+        return self
+
 
 async def talk(server: FakeServer, segments: Iterable[bytes]) -> None:
     """Send segment by segment, and answer what is asked."""
@@ -77,33 +107,48 @@ async def talk(server: FakeServer, segments: Iterable[bytes]) -> None:
 
 
 @cache
-def known_heads() -> dict[bytes, Head]:
-    """What a server has kept after each request came on a connection of its own."""
+def known_heads() -> HeadCache:
+    """What a server has kept and learned after each request came twice, on own connections."""
 
-    async def run() -> dict[bytes, Head]:
+    async def run() -> HeadCache:
         server = FakeServer(max_body=100)
-        for one in REQUESTS:
+        for one in (*REQUESTS, *REQUESTS):
             server.connect()
             await talk(server, [one])
-        return server.hot.heads.known
+        return server.hot.heads
 
     return asyncio.run(run())
 
 
-async def observe(segments: list[bytes], heads: dict[bytes, Head]) -> tuple[object, ...]:
+def forgetful() -> HeadCache:
+    """A cache that keeps nothing."""
+    heads = HeadCache()
+    heads.known = Forgetful()
+    return heads
+
+
+def know(server: FakeServer, heads: HeadCache) -> None:
+    """Give a server a copy of what another one has learned."""
+    known = server.hot.heads = server.protocol.heads = copy(heads)
+    known.known = heads.known.copy()
+    for head in known.known.values():
+        head.plane = server.hot.plane  # not that of the server that parsed it
+
+
+async def observe(segments: list[bytes], heads: HeadCache) -> tuple[object, ...]:
     """What becomes of a connection's segments, where `heads` are known."""
     server = FakeServer(max_body=100)
-    server.hot.heads.known = heads
-    for head in heads.values():
-        head.plane = server.hot.plane  # not that of the server that parsed it
+    server.plane.sticky = Sticky(header="trace")
+    know(server, heads)
     with capture_logs():  # a traceback of each bug would take most of the time
         await talk(server, segments)
     asked = [lease.inputs for lease in server.plane.waiting]
     written = GENERATED_ID.sub(b"", bytes(server.transport.written))
-    return written, server.transport.closes(), asked, server.plane.refusals
+    keys = server.plane.keys
+    return written, server.transport.closes(), asked, server.plane.refusals, keys
 
 
-def seen(segments: list[bytes], heads: dict[bytes, Head]) -> tuple[object, ...]:
+def seen(segments: list[bytes], heads: HeadCache) -> tuple[object, ...]:
     return asyncio.run(observe(segments, heads))
 
 
@@ -114,10 +159,11 @@ def test_a_cached_head_is_read_like_a_parsed_one(sent: bytes) -> None:
     async def run() -> None:
         for cut in range(len(sent)):
             segments = [part for part in (sent[:cut], sent[cut:]) if part] * 2
-            got = await observe(segments, dict(known))
-            assert got == await observe(segments, Forgetful()), segments
+            got = await observe(segments, known)
+            assert got == await observe(segments, forgetful()), segments
 
     known = known_heads()
+    assert b"\r\ntrace:" in known.varying
     asyncio.run(run())
 
 
@@ -138,7 +184,7 @@ def conversations(draw: st.DrawFn) -> list[bytes]:
 @example(segments=[hot(b"x" * 20)[:-10], b"x" * 10, REQUESTS[0]])
 def test_segments_do_not_change_how_heads_are_read(segments: list[bytes]) -> None:
     """Several requests on a connection, split and joined anywhere."""
-    assert seen(segments, dict(known_heads())) == seen(segments, Forgetful())
+    assert seen(segments, known_heads()) == seen(segments, forgetful())
 
 
 async def test_a_head_is_parsed_once() -> None:
@@ -151,6 +197,53 @@ async def test_a_head_is_parsed_once() -> None:
     server.send(hot(b"2"))
     await server.answer_all()
     assert [one.body for one in server.transport.answers] == [b"2"]
+
+
+async def test_heads_that_differ_in_a_line_nobody_reads_are_parsed_twice() -> None:
+    """The second time shows what differs; those after it are looked up, on any connection."""
+    server = FakeServer()
+    for number in range(2):
+        server.send(hot(b"1", f"traceparent: {number}", "x: y", f"cookie: {number}"))
+        await server.answer_all()
+    for number in range(2, 9):
+        server.connect()
+        server.protocol.parser = cast("HttpRequestParser", None)
+        server.send(hot(b"2", f"traceparent: {number}", "x: y", f"cookie: {number}"))
+        await server.answer_all()
+        assert [one.body for one in server.transport.answers] == [b"2"]
+    assert len(server.hot.heads.known) == 2  # the first as it was sent
+
+
+async def test_a_client_that_offers_http2_is_parsed_once() -> None:
+    """Java's sends its offer with each request, and each is declined."""
+    server = FakeServer()
+    offer = ("connection: Upgrade, HTTP2-Settings", "http2-settings: AAEAAEAA", "upgrade: h2c")
+    server.send(hot(b"1", *offer))
+    await server.answer_all()
+    server.connect()
+    server.protocol.parser = cast("HttpRequestParser", None)
+    server.send(hot(b"2", *offer))
+    await server.answer_all()
+    assert [one.body for one in server.transport.answers] == [b"2"]
+
+
+@pytest.mark.parametrize("name", sorted(MATTER))
+def test_what_matters_is_never_left_out(name: bytes) -> None:
+    """However often its value changes, and however its name is written."""
+    heads = HeadCache()
+    for number in range(4):
+        for spelled in (name, name.title()):
+            heads._learn(b"POST / HTTP/1.1\r\n%b: %d\r\n\r\n" % (spelled, number))
+    assert heads.varying == ()
+
+
+def test_lines_that_vary_are_learned_up_to_a_number() -> None:
+    """The last learned stay: a client that makes up names has no say in what others' cost."""
+    heads = HeadCache()
+    for number in range(40):
+        for value in "ab":
+            heads._learn(b"POST / HTTP/1.1\r\nx-%d: %b\r\n\r\n" % (number, value.encode()))
+    assert heads.varying == tuple(b"\r\nx-%d:" % number for number in range(40 - MAX_VARYING, 40))
 
 
 async def test_heads_that_differ_in_their_request_id_share_an_entry() -> None:
@@ -176,12 +269,25 @@ async def test_a_sticky_key_is_the_requests_own(header: str) -> None:
 
 
 async def test_the_head_cache_is_bounded() -> None:
-    """In number, and by the size of each head."""
+    """In number, and by the size of each head, with and without what varies."""
     server = FakeServer()
-    server.send(hot(b"1", f"x: {'a' * MAX_HEAD_BYTES}"))
+    server.send(hot(b"1", f"accept: {'a' * MAX_HEAD_BYTES}"))
     await server.answer_all()
     assert not server.hot.heads.known
     for number in range(MAX_HEADS + 10):
-        server.send(hot(b"1", f"x-user: {number}"))
+        server.send(hot(b"1", f"accept: {number}"))
         await server.answer_all()
     assert len(server.hot.heads.known) == 10
+
+
+async def test_a_long_cookie_is_no_obstacle_up_to_a_size() -> None:
+    """What varies counts neither in the cache nor in what is kept."""
+    server = FakeServer()
+    for number in range(3):
+        server.send(hot(b"1", f"cookie: {number}{'a' * (MAX_HEAD_BYTES + 10)}"))
+        await server.answer_all()
+    assert [len(key) < 200 for key in server.hot.heads.known] == [True]
+    server.hot.heads.known.clear()
+    server.send(hot(b"1", f"cookie: {'a' * MAX_SENT_BYTES}"))
+    await server.answer_all()
+    assert not server.hot.heads.known
