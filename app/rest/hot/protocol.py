@@ -85,6 +85,7 @@ class HotProtocol(AnsweringConnection):
                 return
             self._unread = data[:end]
         self._parse_in_pieces(data, len(self._unread) or PIECE_BYTES)
+        self.flow.give_way(size, self.loop)
         if self.pipeline:
             self._read_ahead(size)
 

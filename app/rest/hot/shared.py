@@ -44,6 +44,10 @@ JSON_LINE = b"content-type: application/json\r\n"
 Match = Callable[[str], Route | None]
 
 
+GIVE_WAY_BYTES = 64 * 1024
+"""The segment from which a connection gives way: libuv would read up to 32 of 250 KB in a row."""
+
+
 class Flow(FlowControl):
     """uvicorn's flow control, which also limits how many bytes are read ahead.
 
@@ -52,11 +56,28 @@ class Flow(FlowControl):
 
     ahead = 0
     _rest = b""  # what was read and waits its turn to be parsed
+    _giving_way = False  # whether it reads on as soon as all others have been looked at
+
+    def pause_reading(self) -> None:
+        """Read no more, until told to."""
+        self._giving_way = False
+        super().pause_reading()
 
     def resume_reading(self) -> None:
         """Resume, unless the caller does not read its responses or sent too much ahead of them."""
         if not self.write_paused and not self._rest and self.ahead <= MAX_READ_AHEAD_BYTES:
             super().resume_reading()
+
+    def give_way(self, size: int, loop: asyncio.AbstractEventLoop) -> None:
+        """After a segment of `size`, which may be large: read on once others had their turn."""
+        if size >= GIVE_WAY_BYTES and not self.read_paused:
+            self.pause_reading()
+            self._giving_way = True
+            loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self._giving_way and not self._transport.is_closing():
+            self.resume_reading()
 
     def wait(self, rest: bytes) -> None:
         """Read no more until the connection goes on with the `rest` of what was read."""
