@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from app.batching import BatchPolicy, Outputs, PadPlan, Reply
+from app.batching import BatchPolicy, Outputs, PadPlan, Reply, RunResult
 from app.errors import CohortError, NotReady, Overloaded
 from app.profiling import Profile, ProfileResult
 from app.registry import (
@@ -175,22 +175,17 @@ class ControlledEngine(ControlledQueue):
         self.policy = BatchPolicy()
         self.profile = ProfileResult(Profile({1: 0.0001, 32: 0.001}, 32), PadPlan())
 
-    def run_now(
-        self, inputs: Arrays, reply: Reply, *, arrived: float, rows: int, requests: int
-    ) -> bool:
-        """Answer by the model before returning; False where others wait. Raises NotReady."""
+    def run_now(self, inputs: Arrays, arrived: float, rows: int, requests: int) -> RunResult | None:
+        """Run the model before returning; None where others wait. Raises NotReady."""
         if self.closed:
             raise NotReady("this version is being unloaded")
         if self.waiting:
-            return False
+            return None
         self.inline_runs.append(inputs)
         try:
-            outputs = self.model(inputs)
+            return self.model(inputs), None
         except CohortError as error:
-            reply(None, error)
-        else:
-            reply(outputs, None)
-        return True
+            return None, error
 
     def check_room(self, priority: int) -> None:
         """Raise what `refusal` says."""

@@ -23,6 +23,7 @@ from app.batching.events import (
     RequestCancelled,
     ignore,
 )
+from app.batching.inline import RunResult
 from app.batching.output_limit import OutputLimit, limit_outputs
 from app.batching.padding import PadPlan, plan_padding
 from app.batching.policy import (
@@ -63,6 +64,7 @@ __all__ = [
     "RowsDoNotFollow",
     "Run",
     "RunControl",
+    "RunResult",
     "Ticket",
     "Watchdog",
     "count_elements",

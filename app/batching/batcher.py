@@ -17,7 +17,7 @@ from app.batching.events import (
     emit,
     report,
 )
-from app.batching.inline import InlineRuns
+from app.batching.inline import InlineRuns, RunResult
 from app.batching.output_limit import NO_LIMIT, OutputLimit
 from app.batching.padding import PadPlan
 from app.batching.policy import (
@@ -63,6 +63,8 @@ class Batcher:
     output_limit: The most bytes of outputs that a request may get; default: no limit.
     inline_run: Where runs on the event loop are written down for the watchdog; default: nowhere.
     name: What it runs, for operators; default "".
+
+    estimate: What its runs should take.
     """
 
     def __init__(
@@ -108,8 +110,8 @@ class Batcher:
             self._elements = count_elements if plan is None else plan.elements
         self._wake = wake
         self._observe = observe
-        self._estimate = Estimate(seconds_for, policy)
-        self.seconds_for = self._estimate.seconds_for
+        self.estimate = Estimate(seconds_for, policy)
+        self.seconds_for = self.estimate.seconds_for
         self._queues: dict[Key, deque[Ticket]] = {}
         self._prioritized = False  # whether requests had different priorities
         self._closed = False
@@ -141,7 +143,7 @@ class Batcher:
         """
         if self._closed:
             raise NotReady("this version is being unloaded")
-        estimate = self._estimate
+        estimate = self.estimate
         most, capacity = self.policy.max_queue_size, estimate.capacity
         place = arrived = monotonic()
         if priority:
@@ -192,10 +194,8 @@ class Batcher:
         self._wake(self)
         return ticket
 
-    def run_now(
-        self, inputs: Arrays, reply: Reply, *, arrived: float, rows: int, requests: int
-    ) -> bool:
-        """Run on the event loop and call `reply`; False where it must be submitted instead.
+    def run_now(self, inputs: Arrays, arrived: float, rows: int, requests: int) -> RunResult | None:
+        """Run on the event loop: the outputs or the error; None where it must be submitted instead.
 
         For short runs only: it bypasses the scheduler and cannot be cancelled. `inputs` hold `rows`
         rows of `requests` requests, the first of which `arrived` then, in seconds on the monotonic
@@ -204,16 +204,15 @@ class Batcher:
         if self._closed:
             raise NotReady("this version is being unloaded")
         if self.waiting or not self.inline.allowed:
-            return False
+            return None
         started = monotonic()
         if (result := self.inline.run(inputs, started)) is None:
-            return False
+            return None
         outputs, error, seconds = result
         emit(self._observe, ran := Ran(rows, requests, seconds, [(started - arrived, requests)]))
         if error is None:
-            self._estimate.follow(ran, 1.0)
-        reply(outputs, error)
-        return True
+            self.estimate.follow(ran, 1.0)
+        return outputs, error
 
     def _on_cancel(self, ticket: Ticket) -> None:
         emit(self._observe, RequestCancelled("queued" if ticket.batch is None else "running"))
@@ -247,9 +246,9 @@ class Batcher:
             self._work -= ticket.rows * ticket.length
         if not self.waiting:
             self._work = 0.0  # without what rounding left
-            self._estimate.run_empty()
+            self.estimate.run_empty()
         else:
-            self._estimate.take(decision.work, now)
+            self.estimate.take(decision.work, now)
         self.running.add(batch)
         return batch
 
@@ -284,7 +283,7 @@ class Batcher:
         ran_as_profiled = not batch.exclusive or runner.run_exclusively == runner.run
         success = batch.first_success
         if ran_as_profiled and success is not None and success.rows:
-            self._estimate.follow(success, batch.work / batch.rows)
+            self.estimate.follow(success, batch.work / batch.rows)
         for ticket, result in zip(batch.tickets, batch.results, strict=True):
             reply = ticket.reply
             ticket.reply = ticket.batch = None
@@ -361,7 +360,7 @@ class Batcher:
 
     def _disable_batching(self, reason: str) -> None:
         self.policy = self.policy.unbatched()
-        self._estimate.bound(self.policy)
+        self.estimate.bound(self.policy)
         self._rows_and_key, self._elements = rows_and_single_key, count_elements
         emit(self._observe, BatchingDisabled(reason))
 
@@ -370,7 +369,7 @@ class Batcher:
     def room_for(self, priority: int) -> int:
         """How many more requests of one row of the profiled length may be queued."""
         share = share_for(priority)
-        by_work = int(self._estimate.capacity * share / self._estimate.pace - self._work)
+        by_work = int(self.estimate.capacity * share / self.estimate.pace - self._work)
         return max(min(int(self.policy.max_queue_size * share) - self.waiting, by_work), 0)
 
     def check_room(self, priority: int) -> None:
@@ -381,12 +380,12 @@ class Batcher:
     @property
     def seconds_to_clear(self) -> float:
         """How long the queued requests take, as far as is known."""
-        return self._estimate.queue_seconds(self._work)
+        return self.estimate.queue_seconds(self._work)
 
     def _check_in_time(self, left: float, timeout: float) -> None:
         """Raise Overloaded for a request whose time, so long, will be over when its turn comes."""
         wait = self.seconds_to_clear
-        if self._estimate.rate() and wait > SURE_SHARE * left:
+        if self.estimate.rate() and wait > SURE_SHARE * left:
             late = f"the model's queue takes {wait:.3g} s, too long for a limit of {timeout:.3g} s"
             raise Overloaded(late, retry_after=wait)
 

@@ -29,6 +29,10 @@ CHECK_RUNS = 3
 """How often, where it was slow again: a virtual machine counts time that others took as its own."""
 
 
+RunResult = tuple[Outputs | None, CohortError | None]
+"""The outputs of a run in the model's order and None, or None and the error."""
+
+
 class InlineRuns:
     """The runs of one version on the event loop.
 

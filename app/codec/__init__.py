@@ -19,7 +19,20 @@ from app.codec.predict_response import (
     encode_prediction,
     encode_simple,
 )
-from app.codec.rows import LONGEST_BODY, is_coalescible, pack_rows, read_row, write_rows
+from app.codec.rows import (
+    LONGEST_BODY,
+    RowAnswer,
+    RowRequest,
+    RunOutputs,
+    Values,
+    escaped,
+    flat_rows,
+    flat_texts,
+    is_coalescible,
+    nested_texts,
+    pack_rows,
+    raw_parts,
+)
 from app.codec.v1 import SIGNATURE, V1Request, encode_predictions, parse_v1
 from app.codec.varints import pack_values, unpack_values
 
@@ -30,7 +43,11 @@ __all__ = [
     "LONGEST_ID",
     "SIGNATURE",
     "PredictRequest",
+    "RowAnswer",
+    "RowRequest",
+    "RunOutputs",
     "V1Request",
+    "Values",
     "are_large",
     "check_id",
     "decode_inputs",
@@ -39,16 +56,19 @@ __all__ = [
     "encode_predictions",
     "encode_simple",
     "encode_tensor",
+    "escaped",
+    "flat_rows",
+    "flat_texts",
     "from_bytes",
     "is_coalescible",
+    "nested_texts",
     "pack_rows",
     "pack_values",
     "parse_json",
     "parse_v1",
-    "read_row",
+    "raw_parts",
     "read_seconds",
     "to_bytes",
     "too_long_id",
     "unpack_values",
-    "write_rows",
 ]

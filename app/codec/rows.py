@@ -1,70 +1,99 @@
-"""Requests of one row each: read into one array, and answered from one array.
+"""Small requests of rows: packed into one array, and answered from one array.
 
 A small request costs more to take apart than its numbers cost to pack, and a response more to write
-than its row. So the usual kind, one row of numbers for a model with one input, has a way that does
-per request only what differs between requests. Whatever is not of that kind gives None here, and
-goes the way of `PredictRequest`, whose arrays and responses these equal to the last byte.
+than its rows. So the usual kind, a few rows of numbers for a model with one input, has a way that
+does per request only what differs between requests. Whatever is not of that kind gives None here,
+and goes the long way, whose arrays and responses these equal to the last byte.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
-from itertools import chain
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain, pairwise
 from struct import error as PackError  # noqa: N812 - it is an exception, whatever its name says
-from typing import Any
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import orjson
 
-from app.codec.json_body import parse_json
 from app.codec.json_outputs import BY_ITSELF
 from app.codec.json_tensors import PACKERS
 from app.tensors import Array, TensorSpec
 
-LONGEST_BODY = 1024
+LONGEST_BODY = 4096
 """Bytes; a longer one is no longer mostly overhead."""
 
-Row = list[float]
+Values = list[float] | bytes
+"""The numbers of some rows one after the other: as JSON has them, or as the model does."""
 
 
-Asked = tuple[str | None, str | None, Row]
-"""The model, the input's name (None in the tutorials' form, which has none) and the row."""
+class RunOutputs(NamedTuple):
+    """The outputs of a run that was shared, as far as they were asked for.
 
-
-def read_row(body: bytes) -> tuple[Any, Asked | None]:
-    """Parse a body that may hold one row for one input, and at most a model's name beside it.
-
-    Gives the document, and what it asks for; None in the place of that for any other body. Raises
-    InvalidInput where the body is not JSON.
+    model, version, variant: What answered; the variant is "" without a rollout.
+    names, datatypes, arrays: Those of each output. Axis 0 is the rows of all requests.
+    seconds: The inference time.
     """
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return parse_json(body), None  # which says what is wrong
-    if document.__class__ is not dict:
-        return document, None
-    model = name = None
-    if len(document) != 1:
-        model = document.get("model")
-        if len(document) != 2 or model.__class__ is not str:
-            return document, None
-    rows = document.get("input")
-    if rows is None:
-        inputs = document.get("inputs")
-        if inputs.__class__ is not dict or len(inputs) != 1:
-            return document, None
-        ((name, rows),) = inputs.items()
-    if rows.__class__ is not list or len(rows) != 1:
-        return document, None
-    row = rows[0]
-    if row.__class__ is not list or not row:
-        return document, None
-    return document, (model, name, row)
+
+    model: str
+    version: str
+    variant: str
+    names: tuple[str, ...]
+    datatypes: tuple[str, ...]
+    arrays: Sequence[Array]
+    seconds: float
+
+
+class RowAnswer(Protocol):
+    """How one form of an API answers; requests that share it are answered together.
+
+    outputs: The names of the outputs that are asked for; None: all.
+    """
+
+    @property
+    def outputs(self) -> tuple[str, ...] | None:
+        """The names."""
+
+    def write(
+        self, run: RunOutputs, counts: Sequence[int], ids: Sequence[str | None]
+    ) -> Iterable[tuple[bytes, object]] | None:
+        """Write a response for each request: its body and its headers.
+
+        counts: How many rows each request has, one after the other.
+        ids: What its caller calls each.
+
+        None where outputs have not one row for each of the inputs, NaN or infinity.
+        """
+
+
+RowRequest = tuple[str | None, str | None, str | None, Values, int, RowAnswer, str | None]
+"""What a body asks for; a plain tuple, because one is made per request.
+
+The model's name, None where the body names none; the input's name and its datatype, None where the
+body does not say; the numbers and how many rows they are; how it is answered; what its caller calls
+it, None for nothing.
+"""
+
+
+def flat_rows(rows: object) -> tuple[list[float], int] | None:
+    """The numbers of a list of equally long lists, and how many lists; None for anything else."""
+    if rows.__class__ is not list or not rows:
+        return None
+    nested: list[list[float]] = rows
+    first = nested[0]
+    if first.__class__ is not list or not first:
+        return None
+    if len(nested) == 1:
+        return first, 1
+    width = len(first)
+    for row in nested:
+        if row.__class__ is not list or len(row) != width:
+            return None
+    return [*chain.from_iterable(nested)], len(nested)
 
 
 def is_coalescible(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> bool:
-    """Whether a model takes one row of so many numbers and gives arrays that JSON writes as is."""
+    """Whether a model takes rows of so many numbers and gives arrays that JSON writes as is."""
     if len(inputs) != 1 or not outputs:
         return False
     (spec,) = inputs
@@ -77,67 +106,97 @@ def is_coalescible(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) 
     )
 
 
-def pack_rows(bodies: Sequence[bytes], rows: Sequence[Row], datatype: str) -> Array | None:
-    """Make an array [rows, width] of rows of one width; None where any value is in doubt."""
-    text = b"".join(bodies)
-    if b"true" in text or b"false" in text:  # they pack as 1 and 0
-        return None
-    flat = [*chain.from_iterable(rows)]
-    packers, dtype = PACKERS[datatype]
+def pack_rows(
+    bodies: Sequence[bytes], values: Sequence[Values], spec: TensorSpec, rows: int
+) -> Array | None:
+    """Make the array of all rows; None where any value is in doubt.
+
+    bodies: What the values were read from.
+    values: Those of each request, whose number is right.
+    spec: The input's, of which `is_coalescible` is true.
+    rows: How many rows they are.
+    """
+    packers, dtype = PACKERS[spec.datatype]
+    lists: Sequence[list[float]] = [one for one in values if one.__class__ is list]
+    if lists:
+        text = bodies[0] if len(bodies) == 1 else b"".join(bodies)
+        if (b"true" in text or b"false" in text) and bool in map(type, chain.from_iterable(lists)):
+            return None  # they pack as 1 and 0
+    shape = (rows, spec.shape[1])  # type: ignore[index]
     try:
-        return np.ndarray((len(rows), len(rows[0])), dtype, packers[len(flat)](*flat))
+        if len(lists) < len(values):
+            raw = b"".join(
+                [packers[len(one)](*one) if one.__class__ is list else one for one in values]  # type: ignore[misc]
+            )
+        elif len(lists) == 1:
+            raw = packers[len(lists[0])](*lists[0])
+        else:
+            flat = [*chain.from_iterable(lists)]
+            raw = packers[len(flat)](*flat)
+        return np.ndarray(shape, dtype, raw)  # type: ignore[arg-type]
     except (PackError, OverflowError, TypeError):
         return None
 
 
-def write_rows(
-    outputs: Sequence[tuple[str, Array]], *, model: str, version: str, single: bool, seconds: float
-) -> list[bytes] | None:
-    """Write one response per row; None where outputs have not one row each, NaN or infinity.
-
-    outputs: The names and arrays of the outputs; axis 0 is the request.
-    model, version: The names of the version that answered.
-    single: Whether to write what `encode_simple` would, rather than `encode_prediction`.
-    seconds: The inference time.
-    """
-    pieces = []
-    for _, array in outputs:
-        cut = _cut(array)
-        if cut is None:
-            return None
-        pieces.append(cut)
-    if len({len(cut) for cut in pieces}) > 1:
-        return None
-    before, after = _form(tuple([name for name, _ in outputs]), model, version, single)
-    form = before + orjson.dumps(int(seconds * 1e6) / 1000) + after
-    return [form % one for one in zip(*pieces, strict=True)]
-
-
-@lru_cache(1024)
-def _form(names: tuple[str, ...], model: str, version: str, single: bool) -> tuple[bytes, bytes]:
-    """The response before and after its inference time, with a `%b` for each output."""
-    who = _escaped(orjson.dumps({"model": model, "version": version})[1:-1])
-    values = b",".join([_escaped(orjson.dumps(name)) + b":%b" for name in names])
-    if not single:
-        return b"{" + who + b',"outputs":{' + values + b'},"inference_time_ms":', b"}"
-    prediction = b"%b" if len(names) == 1 else b"{" + values + b"}"
-    return b'{"prediction":' + prediction + b',"inference_time_ms":', b"," + who + b"}"
-
-
-def _cut(array: Array) -> list[bytes] | None:
-    """Write each row of `array` as an array of one row."""
+def nested_texts(array: Array, counts: Sequence[int]) -> list[bytes] | None:
+    """Write the rows of each request as an array in JSON; None as `RowAnswer.write`."""
     rank = array.ndim
-    if not array.size or not rank or array.dtype not in BY_ITSELF:
+    if (text := _text(array)) is None:
         return None
-    text = orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
-    if b"null" in text:
-        return None
+    if len(counts) == 1:
+        return [text] if counts[0] == len(array) else None
     opened, closed = b"[" * rank, b"]" * rank
-    rows = text[rank:-rank].split(closed[1:] + b"," + opened[1:])
-    if len(rows) != len(array):
+    between = closed[1:] + b"," + opened[1:]
+    if (rows := _rows_of(text, array, between, counts)) is None:
         return None
     return [b"%b%b%b" % (opened, row, closed) for row in rows]
 
 
-def _escaped(text: bytes) -> bytes:
+def flat_texts(array: Array, counts: Sequence[int]) -> list[bytes] | None:
+    """Write the elements of each request as a list in JSON; None as `RowAnswer.write`."""
+    if array.ndim > 1 and array.size:
+        array = array.reshape(len(array), -1)
+    texts = nested_texts(array, counts)
+    if texts is None or array.ndim == 1:
+        return texts
+    if len(counts) == len(array):
+        return [text[1:-1] for text in texts]
+    return [text[1:-1].replace(b"],[", b",") for text in texts]
+
+
+def raw_parts(array: Array, counts: Sequence[int]) -> list[bytes] | None:
+    """The rows of each request as bytes; None where there are not as many."""
+    if not array.ndim or sum(counts) != len(array):
+        return None
+    ends = [*accumulate(counts, initial=0)]
+    raw = array.tobytes()
+    size = len(raw) // len(array)
+    return [raw[begin * size : end * size] for begin, end in pairwise(ends)]
+
+
+def _text(array: Array) -> bytes | None:
+    if not array.size or not array.ndim or array.dtype not in BY_ITSELF:
+        return None
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    text = orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)
+    return None if b"null" in text else text
+
+
+def _rows_of(
+    text: bytes, array: Array, between: bytes, counts: Sequence[int]
+) -> Sequence[bytes] | None:
+    """The text of each request's rows, without brackets at its ends."""
+    rank = array.ndim
+    rows = text[rank:-rank].split(between)
+    if len(rows) == len(counts):
+        return rows if len(rows) == len(array) and sum(counts) == len(rows) else None
+    ends = [*accumulate(counts, initial=0)]
+    if len(rows) != len(array) or ends[-1] != len(rows):
+        return None
+    return [between.join(rows[begin:end]) for begin, end in pairwise(ends)]
+
+
+def escaped(text: bytes) -> bytes:
+    """Text that stands for itself in a form of `%b`s."""
     return text.replace(b"%", b"%%")

@@ -94,7 +94,11 @@ def encode_predictions(
 
 def parse_v1(body: bytes) -> V1Request:
     """Read the body of `…:predict`. Raises InvalidInput."""
-    document = parse_json(body)
+    return v1_of_document(parse_json(body))
+
+
+def v1_of_document(document: object) -> V1Request:
+    """Read a body that has been parsed to `document`. Raises InvalidInput."""
     if not isinstance(document, dict):
         raise InvalidInput(f"the body must be a JSON object, got {shown(document)}")
     _check_signature(document.get("signature_name"))

@@ -7,16 +7,18 @@ Adapters see plain specs and arrays; the engine is hidden.
 """
 
 from app.batching import Outputs, Reply
-from app.data_plane.coalescing import SmallRequest
-from app.data_plane.lease import Lease, ServedVersion
+from app.data_plane.coalescing import Group, SmallRequest
+from app.data_plane.lease import Lease
 from app.data_plane.memory import SMALL_BYTES, MemoryBudget, MemoryHold, count_bytes
 from app.data_plane.plane import DataPlane, KeyOf
+from app.data_plane.served import ServedVersion
 from app.data_plane.sticky import sticky_key
 from app.rollouts import Sticky
 
 __all__ = [
     "SMALL_BYTES",
     "DataPlane",
+    "Group",
     "KeyOf",
     "Lease",
     "MemoryBudget",

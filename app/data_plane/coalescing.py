@@ -2,32 +2,53 @@
 
 Most of the cost of a small request is not its model but the objects and calls made for each
 request. Where a model runs a row in less time than that, this cost limits requests per second. So
-requests of one row for the same model, read in one iteration, share one array, one lease, one run
-and one text that their responses are cut from (docs/decisions/0008).
+requests of a few rows for the same version, read in one iteration and answered in the same form,
+share one array, one lease, one run and one text that their responses are cut from
+(docs/decisions/0008, 0043).
 
 Requests that cannot be coalesced are answered one by one, as all other requests, with the same
-response. What is known before a body is parsed decides first: a model that has a rollout, or whose
-runs are too long, coalesces nothing. No body is parsed twice: a single request continues with the
-document that was parsed here.
+response. What is known before a body is parsed decides first: a model whose runs are too long
+coalesces nothing. No body is parsed twice: a single request continues with the document that was
+parsed here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
-from app.batching import Outputs
-from app.codec import are_large, pack_rows, read_row, write_rows
-from app.data_plane.lease import GroupLease, ServedVersion
-from app.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput, Overloaded
-from app.scheduling import INLINE_SECONDS, MAX_READING_SECONDS
+from app.batching import Outputs, RunResult
+from app.codec import RowAnswer, RowRequest, RunOutputs, Values, are_large, pack_rows
+from app.data_plane.lease import GroupLease, count_requests
+from app.data_plane.served import ServedVersion
+from app.data_plane.targets import Target
+from app.errors import (
+    Cancelled,
+    CohortError,
+    DeadlineExceeded,
+    InferenceFailed,
+    InvalidInput,
+    Overloaded,
+)
+from app.rollouts import Sticky
+from app.scheduling import MAX_READING_SECONDS
+from app.tensors import Array
 
-COALESCED_RUN_SECONDS = INLINE_SECONDS
+COALESCED_RUN_SECONDS = 0.004
 """How long coalesced runs may occupy the event loop in one iteration: sockets wait meanwhile.
 
-Longer where reading the requests took longer, as `app.scheduling` says.
+Longer where reading the requests took longer, as `app.scheduling` says. Groups that are left over
+are queued, which takes more than twice as long for each: a hundred models have a group each.
 """
+
+
+class RowReader(Protocol):
+    """How the bodies of an API are read."""
+
+    @property
+    def read(self) -> Callable[[bytes], tuple[Any, RowRequest | None]]:
+        """Parses a body, as `app.rest.calls.RowForm` has it. Raises InvalidInput."""
 
 
 class SmallRequest(Protocol):
@@ -36,6 +57,9 @@ class SmallRequest(Protocol):
     @property
     def response_complete(self) -> bool:
         """Whether it needs no response any more: its caller left."""
+
+    def key_of(self, sticky: Sticky | None) -> str | None:
+        """Its value of what keeps its caller on a variant; for None, what tells its connection."""
 
     def proceed(self, body: bytes) -> None:
         """Continue as a single request, with a body that is not parsed yet."""
@@ -46,35 +70,75 @@ class SmallRequest(Protocol):
     def refuse(self, error: CohortError) -> None:
         """Answer with an error that was found before a version was chosen."""
 
-    def succeed(self, body: bytes, served: ServedVersion) -> None:
-        """Answer with the body of a successful response, which this version gave."""
+    def succeed(self, body: bytes, headers: Any, group: Group) -> None:
+        """Answer with the body and headers of a successful response, which its `group` got."""
 
     def fail(self, error: Exception) -> None:
         """Answer with an error."""
 
 
-Waiting = tuple[SmallRequest, str | None, bytes]
-"""A request, the model that its path names (None where the body may), and its body."""
+Waiting = tuple[SmallRequest, RowReader, str | None, bytes]
+"""A request, how it is read, the model that its path names (None: its body may), and its body."""
 
-Member = tuple[SmallRequest, bytes, object, list[float]]
-"""A request that may be coalesced, its body, the parsed document, and the row in it."""
+Member = tuple[SmallRequest, bytes, object, Values, int, str | None, int | None]
+"""A request that is coalesced: its body as it came and parsed, its numbers and how many rows they
+are, what its caller calls it, and what tells its caller from others.
 
-Form = tuple[str | None, str | None, int]
-"""What requests must have in common to be coalesced.
-
-The model, the input's name (None in the `{"input": ...}` form) and the width of the row. These
-three types are plain tuples because one of each is made per request.
+Plain tuples, as one of each is made per request.
 """
+
+
+class Group:
+    """Requests that the same version answers in the same form.
+
+    target: Where the version came from.
+    served: The version.
+    variant: The rollout's variant that chose it; "": none did.
+    answer: The form.
+    selection: The outputs that are asked for; None: not all of them are the version's.
+    limit: The rows of a run.
+    members: The requests.
+    rows: How many rows they have.
+    """
+
+    __slots__ = ("answer", "limit", "members", "rows", "selection", "served", "target", "variant")
+
+    def __init__(
+        self, target: Target, served: ServedVersion, variant: str, answer: RowAnswer, limit: int
+    ) -> None:
+        self.target = target
+        self.served = served
+        self.variant = variant
+        self.answer = answer
+        self.selection = served.selection(answer.outputs)
+        self.limit = limit
+        self.members: list[Member] = []
+        self.rows = 0
+
+    def runs(self) -> Iterator[Sequence[Member]]:
+        """Its members, run by run."""
+        if self.rows <= self.limit:
+            yield self.members
+            return
+        run: list[Member] = []
+        rows = 0
+        for member in self.members:
+            if rows + member[4] > self.limit:
+                yield run
+                run, rows = [], 0
+            run.append(member)
+            rows += member[4]
+        yield run
 
 
 class Coalescer:
     """Gathers the requests of an event-loop iteration and runs those that fit as groups.
 
-    target: Returns the version that answers a model's coalesced requests; None where they are not
-        coalesced.
-    lease: Takes a GroupLease, from the version, the arrival of the first request in seconds on the
-        monotonic clock, and the number of requests. Raises NotReady or Overloaded.
-    room: Gives how many more requests may be in progress.
+    target: Returns what answers a model's coalesced requests; None where they are not coalesced.
+    admit: Raises NotReady or Overloaded where so many requests may not be answered.
+    lease: Takes a GroupLease, from the version, the variant, the arrival of the first request in
+        seconds on the monotonic clock, and the number of requests. Raises as `admit`.
+    room: Gives how many more requests a version may take.
     refused: Counts refused requests, from the model, the error, and the number of requests.
     gather: Calls a function once all sockets of this event-loop iteration have been read, before
         the scheduler looks for the next batch.
@@ -83,13 +147,15 @@ class Coalescer:
     def __init__(
         self,
         *,
-        target: Callable[[str | None], ServedVersion | None],
-        lease: Callable[[ServedVersion, float, int], GroupLease],
-        room: Callable[[], int],
+        target: Callable[[str | None], Target | None],
+        admit: Callable[[int], None],
+        lease: Callable[[ServedVersion, str, float, int], GroupLease],
+        room: Callable[[ServedVersion], int],
         refused: Callable[[str, CohortError, int], None],
         gather: Callable[[Callable[[], None]], None],
     ) -> None:
         self._target = target
+        self._admit = admit
         self._lease = lease
         self._room = room
         self._refused = refused
@@ -98,17 +164,18 @@ class Coalescer:
         self._since = 0.0  # when the first of them was read
         self._until = 0.0  # until when groups may run in this iteration
 
-    def add(self, request: SmallRequest, model: str | None, body: bytes) -> None:
+    def add(self, request: SmallRequest, form: RowReader, model: str | None, body: bytes) -> None:
         """Keep a request until the end of the iteration. Its headers have been checked.
 
         request: The request.
+        form: How its body is read.
         model: The model that its path names; None where the body may name one.
         body: The whole body, not parsed yet.
         """
         if not self._waiting:
             self._since = monotonic()
             self._gather(self._answer_all)
-        self._waiting.append((request, model, body))
+        self._waiting.append((request, form, model, body))
 
     def _answer_all(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -116,152 +183,186 @@ class Coalescer:
         reading = min(now - self._since, MAX_READING_SECONDS)
         self._until = now + max(COALESCED_RUN_SECONDS, reading)
         try:
-            for (model, name, _), members in self._group(waiting).items():
-                self._run(model, name, members)
+            for group in self._group(waiting):
+                if group.selection is None:
+                    _proceed(group.members)
+                    continue
+                for members in group.runs():
+                    self._run(group, members)
         except Exception as bug:  # noqa: BLE001 - whatever it is, the callers get a response
-            _fail([request for request, _, _ in waiting], bug)
+            _fail([request for request, *_ in waiting], bug)
 
-    def _group(self, waiting: Sequence[Waiting]) -> dict[Form, list[Member]]:
+    def _group(self, waiting: Sequence[Waiting]) -> list[Group]:
         """Parse each body once; requests that cannot be coalesced continue as single ones."""
-        groups: dict[Form, list[Member]] = {}
-        last: Form | None = None
-        members: list[Member] = []
-        checked: str | None = None  # the path's model that was looked up last
-        single = False
-        for request, path_model, body in waiting:
+        groups: dict[tuple[ServedVersion, str, RowAnswer], Group] = {}
+        last: Group | None = None
+        target: Target | None = None
+        asked_for: str | None = ""  # the model whose target it is; no model has this name
+        for request, form, path_model, body in waiting:
             if path_model is not None:
-                if path_model != checked:
-                    checked, single = path_model, self._limit_of(path_model)[0] is None
-                if single:
+                if path_model != asked_for:
+                    asked_for, target = path_model, self._target(path_model)
+                if target is None:
                     request.proceed(body)
                     continue
             try:
-                document, asked = read_row(body)
+                document, asked = form.read(body)
             except InvalidInput as error:
                 request.refuse(error)
                 continue
             if asked is None:
-                request.proceed_parsed(document, body)
+                _continue(request, document, body)
                 continue
-            model, name, row = asked
-            if path_model is not None:
-                if model is not None and model != path_model:
-                    request.proceed_parsed(document, body)
+            model, name, datatype, values, rows, answer, id_ = asked
+            if model != asked_for and (model is not None or path_model is None):
+                if path_model is not None:
+                    _continue(request, document, body)  # which says that the two differ
                     continue
-                model = path_model
-            form = (model, name, len(row))
-            if form != last:
-                last = form
-                members = groups.setdefault(form, [])
-            members.append((request, body, document, row))
-        return groups
+                asked_for, target = model, self._target(model)
+            chosen = None if target is None else target.fixed or target.choose(request)
+            if target is None or chosen is None:
+                _continue(request, document, body)
+                continue
+            served, variant, limit, caller = chosen
+            spec = served.inputs[0]
+            size = served.width if values.__class__ is list else served.row_bytes
+            if (
+                rows > limit
+                or len(values) != rows * size
+                or (name is not None and name != spec.name)
+                or (datatype is not None and datatype != spec.datatype)
+            ):
+                _continue(request, document, body)
+                continue
+            if (
+                last is None
+                or answer is not last.answer
+                or served is not last.served
+                or variant != last.variant
+            ):
+                key = (served, variant, answer)
+                last = groups.get(key)
+                if last is None:
+                    last = groups[key] = Group(target, served, variant, answer, limit)
+            last.members.append((request, body, document, values, rows, id_, caller))
+            last.rows += rows
+        return list(groups.values())
 
-    def _run(self, model: str | None, name: str | None, members: list[Member]) -> None:
-        served, limit = self._limit_of(model)
-        if served is None or (name is not None and name != served.inputs[0].name):
-            _proceed(members)
-            return
-        for first in range(0, len(members), limit):
-            self._run_group(served, members[first : first + limit], single=name is None)
-
-    def _limit_of(self, model: str | None) -> tuple[ServedVersion | None, int]:
-        """The version that answers coalesced requests, None if none, and the rows of one run."""
-        served = self._target(model)
-        if served is None or not served.coalescible:
-            return None, 1
-        limit = served.engine.inline_rows
-        return (served, limit) if limit > 1 else (None, 1)
-
-    def _run_group(self, served: ServedVersion, members: Sequence[Member], *, single: bool) -> None:
-        spec = served.inputs[0]
-        bodies, rows = [body for _, body, _, _ in members], [row for _, _, _, row in members]
-        array = pack_rows(bodies, rows, spec.datatype)
+    def _run(self, group: Group, members: Sequence[Member]) -> None:
+        """Run members of a group, at once where that is possible; else their run is queued."""
+        spec = group.served.inputs[0]
+        if len(members) == 1:
+            _, body, _, values, rows, _, _ = members[0]
+            array = pack_rows((body,), (values,), spec, rows)
+        else:
+            rows = sum([one[4] for one in members])
+            bodies, values_of = [one[1] for one in members], [one[3] for one in members]
+            array = pack_rows(bodies, values_of, spec, rows)
         if array is None:
             _proceed(members)
             return
+        try:
+            if monotonic() < self._until:
+                self._admit(len(members))
+                result = group.served.engine.run_now(
+                    {spec.name: array}, self._since, rows, len(members)
+                )
+                if result is not None:
+                    _answer(group, members, array, result, self._since, None)
+                    return
+            self._submit(group, members, array)
+        except Overloaded as error:
+            self._run_some(group, members, error)
+        except CohortError:
+            _proceed(members)
+
+    def _submit(self, group: Group, members: Sequence[Member], array: Array) -> None:
+        """Queue a run. Raises as the lease and the engine do."""
+        since = self._since
+        lease = self._lease(group.served, group.variant, since, len(members))
 
         def reply(outputs: Outputs | None, error: CohortError | None) -> None:
-            try:
-                _reply(lease, members, outputs, error, single=single)
-            except Exception as bug:  # noqa: BLE001 - whatever it is, the callers get a response
-                lease.close(bug)
-                _fail([request for request, *_ in members], bug)
+            _answer(group, members, array, (outputs, error), since, lease)
 
         try:
-            lease = self._lease(served, self._since, len(members))
-        except Overloaded as error:
-            self._run_some(served, members, error, room=self._room(), single=single)
-            return
-        except CohortError:
-            _proceed(members)
-            return
-        try:
-            lease.submit({spec.name: array}, reply, now=monotonic() < self._until)
-        except Overloaded as error:
-            lease.release()
-            self._run_some(served, members, error, room=lease.room, single=single)
-        except CohortError:
-            lease.release()
-            _proceed(members)
+            lease.submit(array, reply)
         except Exception:
             lease.release()
             raise
 
-    def _run_some(
-        self,
-        served: ServedVersion,
-        members: Sequence[Member],
-        error: Overloaded,
-        *,
-        room: int,
-        single: bool,
-    ) -> None:
+    def _run_some(self, group: Group, members: Sequence[Member], error: Overloaded) -> None:
         """Run as many as there is room for, and refuse the others together, which is cheap."""
-        room = min(room, len(members) - 1)
-        if room > 0:
-            self._run_group(served, members[:room], single=single)
-        refused = [one for one, *_ in members[max(room, 0) :] if not one.response_complete]
-        self._refused(served.model, error, len(refused))
+        room = max(min(self._room(group.served), len(members) - 1), 0)
+        if room:
+            self._run(group, members[:room])
+        refused = [one[0] for one in members[room:] if not one[0].response_complete]
+        self._refused(group.served.model, error, len(refused))
         _fail(refused, error)
 
 
-def _reply(
-    lease: GroupLease,
+def _answer(
+    group: Group,
     members: Sequence[Member],
-    outputs: Outputs | None,
-    error: CohortError | None,
-    *,
-    single: bool,
+    array: Array,
+    result: RunResult,
+    since: float,
+    lease: GroupLease | None,
 ) -> None:
-    """Answer a group after its run; where one row may have failed it, retry them one by one."""
-    if error is not None and not _may_be_one_rows_fault(error):
-        lease.close(error)
-        _fail([request for request, *_ in members], error)
-        return
-    bodies = None if outputs is None else _write(lease, outputs, single=single)
-    if bodies is None or len(bodies) != len(members):
+    """Answer members after their run; where one row may have failed it, retry them one by one.
+
+    since: When the first of them was read, in seconds on the monotonic clock.
+    lease: What held the version meanwhile; None where the run was made at once.
+    """
+    outputs, error = result
+    served, variant = group.served, group.variant
+    now = monotonic()
+    seconds = now - since
+    if lease is not None:
         lease.release()
-        _proceed(members)
-        return
-    lease.close(left=sum([request.response_complete for request, _, _, _ in members]))
-    served = lease.served
-    for (request, _, _, _), body in zip(members, bodies, strict=True):
-        if not request.response_complete:
-            request.succeed(body, served)
+    counted = False
+    try:
+        if outputs is None:
+            if error is None or _may_be_one_rows_fault(error):
+                _proceed(members)
+                return
+            count_requests(served, variant, len(members), seconds, error)
+            counted = True
+            _fail([one[0] for one in members], error)
+            group.target.failed(group, members, array, error, seconds, now)
+            return
+        written = _write(group, members, outputs, seconds)
+        if written is None:
+            _proceed(members)
+            return
+        gone = [place for place, one in enumerate(members) if one[0].response_complete]
+        if gone:
+            cancelled = Cancelled("the caller left")
+            count_requests(served, variant, len(gone), seconds, cancelled)
+        if answered := len(members) - len(gone):
+            served.counts.request(variant, "OK", seconds, answered)
+        counted = True
+        for one, (body, headers) in zip(members, written, strict=False):
+            request = one[0]
+            if not request.response_complete:
+                request.succeed(body, headers, group)
+        group.target.answered(group, members, gone, array, outputs, seconds, now)
+    except Exception as bug:  # noqa: BLE001 - whatever it is, the callers get a response
+        if not counted:
+            count_requests(served, variant, len(members), seconds, InferenceFailed(str(bug)))
+        _fail([one[0] for one in members], bug)
 
 
-def _write(lease: GroupLease, outputs: Outputs, *, single: bool) -> list[bytes] | None:
-    served = lease.served
-    if are_large(outputs):
+def _write(
+    group: Group, members: Sequence[Member], outputs: Outputs, seconds: float
+) -> Iterable[tuple[bytes, Any]] | None:
+    served, selection = group.served, group.selection
+    if selection is None or are_large(outputs):
         served.coalescible = False  # such responses are written on the codec thread, one by one
         return None
-    return write_rows(
-        [(served.outputs[position].name, outputs[position]) for position in served.sent],
-        model=served.model,
-        version=served.version,
-        single=single,
-        seconds=lease.seconds,
-    )
+    positions, names, datatypes = selection
+    arrays = [outputs[position] for position in positions]
+    run = RunOutputs(served.model, served.version, group.variant, names, datatypes, arrays, seconds)
+    return group.answer.write(run, [one[4] for one in members], [one[5] for one in members])
 
 
 def _may_be_one_rows_fault(error: CohortError) -> bool:
@@ -277,7 +378,14 @@ def _fail(requests: Sequence[SmallRequest], error: Exception) -> None:
             request.fail(error)
 
 
+def _continue(request: SmallRequest, document: object, body: bytes) -> None:
+    if document is None:
+        request.proceed(body)
+    else:
+        request.proceed_parsed(document, body)
+
+
 def _proceed(members: Sequence[Member]) -> None:
-    for request, body, document, _ in members:
+    for request, body, document, *_ in members:
         if not request.response_complete:
-            request.proceed_parsed(document, body)
+            _continue(request, document, body)

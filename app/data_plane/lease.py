@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Self
 
 from app.batching import Outputs, Reply
-from app.codec import is_coalescible
 from app.data_plane.limit import ConcurrencyLimit
+from app.data_plane.served import ServedVersion
 from app.errors import (
     Cancelled,
     CohortError,
@@ -22,39 +22,9 @@ from app.errors import (
     did_you_mean,
     quoted,
 )
-from app.metrics import VersionMetrics
 from app.registry import Cancellable, Engine
 from app.rollouts import ObservedRequest
-from app.tensors import Arrays, TensorSpec, check_inputs, sent_specs
-
-
-class ServedVersion:
-    """One version as requests see it, built once per catalog.
-
-    model, version: Its names.
-    engine: Runs its requests.
-    counts: Where its requests are counted.
-    inputs, outputs: The specs, in the model's order.
-    optional_inputs: The specs of inputs that a request may leave out.
-    sent: The positions of the outputs that are sent where a request names none.
-    coalescible: Whether the specs allow requests of one row to be coalesced.
-    """
-
-    __slots__ = (
-        "coalescible", "counts", "engine", "inputs", "model", "optional_inputs", "outputs", "sent",
-        "version",
-    )  # fmt: skip
-
-    def __init__(self, model: str, version: str, engine: Engine, counts: VersionMetrics) -> None:
-        self.model = model
-        self.version = version
-        self.engine = engine
-        self.counts = counts
-        self.inputs: Sequence[TensorSpec] = engine.inputs
-        self.optional_inputs: Sequence[TensorSpec] = engine.optional_inputs
-        self.outputs: Sequence[TensorSpec] = engine.outputs
-        self.sent = [place for place, spec in enumerate(self.outputs) if spec.transportable]
-        self.coalescible = is_coalescible(self.inputs, self.outputs)
+from app.tensors import Array, Arrays, TensorSpec, check_inputs, sent_specs
 
 
 class Lease:
@@ -272,18 +242,19 @@ class GroupLease:
     started: When the first of them was read, in seconds on the monotonic clock.
     count: The number of requests.
     priority: That of each of them; default 0.
+    variant: The rollout's variant that was chosen for all of them; default "": none.
     """
 
-    __slots__ = ("_limit", "_open", "_priority", "count", "served", "started")
+    __slots__ = ("_limit", "_open", "_priority", "count", "served", "started", "variant")
 
     def __init__(
         self,
         served: ServedVersion,
         limit: ConcurrencyLimit,
-        *,
         started: float,
         count: int,
         priority: int = 0,
+        variant: str = "",
     ) -> None:
         self._limit = limit
         self._priority = priority
@@ -291,67 +262,45 @@ class GroupLease:
         self.served = served
         self.started = started
         self.count = count
+        self.variant = variant
         limit.leases += count
         served.engine.leases.count += count
 
-    @property
-    def seconds(self) -> float:
-        """How long ago the first request arrived."""
-        return monotonic() - self.started
+    def submit(self, array: Array, reply: Reply) -> None:
+        """Queue the group as one request.
 
-    def submit(self, arrays: Arrays, reply: Reply, *, now: bool) -> None:
-        """Run the group as one request.
-
-        arrays: The inputs by name, with one row for each request.
+        array: The input, [rows, width] in its datatype.
         reply: Called once on the event loop, with the outputs in the model's order or the error.
-        now: Whether to run before returning, unless other requests are queued.
 
         Raises as `Lease.submit`.
         """
-        engine, count = self.served.engine, self.count
-        check_inputs(self.served.inputs, arrays)
-        if now and engine.run_now(arrays, reply, arrived=self.started, rows=count, requests=count):
-            return
+        engine = self.served.engine
         timeout = engine.timeout
         engine.submit(
-            arrays,
+            {self.served.inputs[0].name: array},
             reply,
             deadline=self.started + timeout,
             timeout=timeout,
-            requests=count,
+            requests=self.count,
             priority=self._priority,
         )
 
-    @property
-    def room(self) -> int:
-        """How many requests like these may be queued."""
-        return self.served.engine.room_for(self._priority)
-
     def release(self) -> None:
-        """Release the version and count nothing: the requests continue as single ones."""
+        """Release the version. Further calls do nothing."""
         if self._open:
             self._open = False
             self._limit.leases -= self.count
             self.served.engine.leases.release(self.count)
 
-    def close(self, error: BaseException | None = None, *, left: int = 0) -> None:
-        """Count each request by its outcome, and release the version. Further calls do nothing.
 
-        error: The error that the callers received; default None: the requests succeeded.
-        left: How many callers left before the run was over; default 0.
-        """
-        if not self._open:
-            return
-        seconds, counts = self.seconds, self.served.counts
-        self.release()
-        if error is not None:
-            left = 0  # counted with the others, by the error
-        if isinstance(error, CohortError):
-            error.log_context = {"model": self.served.model, "version": self.served.version}
-        if left:
-            counts.request("", Cancelled.__name__, seconds, left)
-        if answered := self.count - left:
-            counts.request("", "OK" if error is None else code_of(error), seconds, answered)
+def count_requests(
+    served: ServedVersion, variant: str, count: int, seconds: float, error: CohortError
+) -> None:
+    """Count requests that ended with the same error, which says from then on whose it is."""
+    served.counts.request(variant, error.code, seconds, count)
+    error.log_context = {"model": served.model, "version": served.version}
+    if variant:
+        error.log_context = {**error.log_context, "variant": variant}
 
 
 def _smaller(timeout: float | None, limit: float) -> float:

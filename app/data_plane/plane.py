@@ -9,9 +9,11 @@ from time import monotonic
 from typing import NoReturn
 
 from app.data_plane.coalescing import Coalescer
-from app.data_plane.lease import GroupLease, Lease, ServedVersion
+from app.data_plane.lease import GroupLease, Lease
 from app.data_plane.limit import ConcurrencyLimit
 from app.data_plane.memory import MemoryBudget
+from app.data_plane.served import ServedVersion
+from app.data_plane.targets import Chosen, RolloutTarget, Target
 from app.errors import (
     Cancelled,
     CohortError,
@@ -83,8 +85,11 @@ class DataPlane:
         self.memory = memory
         self.coalescer = Coalescer(
             target=self._find_coalescing_target,
+            admit=self._admit,
             lease=self._lease_group,
-            room=lambda: self._limit.room_for(priority),
+            room=lambda served: min(
+                self._limit.room_for(priority), served.engine.room_for(priority)
+            ),
             refused=self.refused,
             gather=gather,
         )
@@ -230,21 +235,46 @@ class DataPlane:
         if self._limit.closed:
             raise NotReady("the server is shutting down")
 
-    def _find_coalescing_target(self, model: str | None) -> ServedVersion | None:
-        """The version that answers coalesced requests; None where there is none, or a rollout."""
+    def _find_coalescing_target(self, model: str | None) -> Target | None:
+        """What answers a model's coalesced requests; None where they are not coalesced."""
         if self._served_from is not self._registry.catalog:
             self._forget()
         name = self._unnamed_model if model is None else model
-        if name is None or name in self._live:
+        if name is None:
             return None
-        return self._served.get((name, None))  # None until a first single request was served
+        live = self._live.get(name)
+        if live is None:
+            served, limit = self._coalesced(name, None)
+            return None if served is None else self._fixed(served, limit)
+        if live.shadow is not None or name not in self._registry.catalog:
+            return None
+        ready = self._registry.model(name).ready
+        return RolloutTarget(live, ready, lambda number: self._coalesced(name, str(number)))
 
-    def _lease_group(self, served: ServedVersion, started: float, count: int) -> GroupLease:
+    @staticmethod
+    def _fixed(served: ServedVersion, limit: int) -> Target:
+        target: Target | None = served.target
+        if target is None or target.fixed is None or target.fixed.limit != limit:
+            target = served.target = Target(Chosen(served, "", limit, None))
+        return target
+
+    def _coalesced(self, name: str, version: str | None) -> tuple[ServedVersion | None, int]:
+        """The version that answers coalesced requests, and the rows of a run; None for none."""
+        served = self._served.get((name, version))  # None until a first single request was served
+        if served is None or not served.coalescible:
+            return None, 1
+        limit = served.engine.inline_rows
+        return (served, limit) if limit > 1 else (None, 1)
+
+    def _admit(self, count: int) -> None:
         self._check_open()
         self._limit.check(count, self._priority)
-        return GroupLease(
-            served, self._limit, started=started, count=count, priority=self._priority
-        )
+
+    def _lease_group(
+        self, served: ServedVersion, variant: str, started: float, count: int
+    ) -> GroupLease:
+        self._admit(count)
+        return GroupLease(served, self._limit, started, count, self._priority, variant)
 
     def _forget(self) -> None:
         """Forget what was remembered of an earlier catalog."""

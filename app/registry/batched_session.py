@@ -46,9 +46,9 @@ class BatchedSession:
     """
 
     __slots__ = (
-        "_batcher", "_doubt", "_former", "_inline_run", "_name", "_observe", "_prepared", "_single",
-        "_wake", "closed", "example", "inputs", "labels", "leases", "optional_inputs", "outputs",
-        "timeout", "unbatched",
+        "_batcher", "_doubt", "_former", "_inline_pace", "_inline_run", "_name", "_observe",
+        "_prepared", "_single", "_wake", "closed", "example", "inputs", "labels", "leases",
+        "optional_inputs", "outputs", "run_now", "timeout", "unbatched",
     )  # fmt: skip
 
     def __init__(
@@ -84,9 +84,10 @@ class BatchedSession:
         session, exclusive = prepared.session, prepared.exclusive
         profile = prepared.profile_result.profile
         known = profile.complete or prepared.policy.batches
-        return Batcher(
+        policy = prepared.policy
+        batcher = Batcher(
             session.run,
-            prepared.policy,
+            policy,
             wake=self._wake,
             observe=self._observe,
             run_exclusively=None if exclusive is None else exclusive.run,
@@ -100,6 +101,12 @@ class BatchedSession:
             inline_run=self._inline_run,
             name=self._name,
         )
+        self.run_now = batcher.run_now
+        self._inline_pace = -1.0  # the pace up to which full batches may run on the loop
+        if policy.batches and not policy.max_queue_delay_ms and batcher.padding is None:
+            full = profile.seconds_for(policy.max_batch_size)
+            self._inline_pace = INLINE_SECONDS / max(full, 1e-9)
+        return batcher
 
     @property
     def waiting(self) -> int:
@@ -176,15 +183,9 @@ class BatchedSession:
     def inline_rows(self) -> int:
         """The rows that `run_now` may run in one run; see `Engine`."""
         batcher = self._batcher
-        policy = batcher.policy
-        inline = (
-            policy.batches
-            and not policy.max_queue_delay_ms
-            and batcher.padding is None
-            and batcher.inline.allowed
-            and batcher.seconds_for(policy.max_batch_size) <= INLINE_SECONDS
-        )
-        return policy.max_batch_size if inline else 1
+        if batcher.estimate.pace <= self._inline_pace and batcher.inline.allowed:
+            return batcher.policy.max_batch_size  # 1 where batching is off
+        return 1
 
     def submit(
         self,
@@ -224,12 +225,6 @@ class BatchedSession:
             output_limit=replace(prepared.output_limit, measured=True),
             name=self._name,
         )
-
-    def run_now(
-        self, inputs: Arrays, reply: Reply, *, arrived: float, rows: int, requests: int
-    ) -> bool:
-        """Run on the event loop before returning; see `Engine`."""
-        return self._batcher.run_now(inputs, reply, arrived=arrived, rows=rows, requests=requests)
 
     def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
         """Open another queue on the same session; see `Engine`."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from app.batching import BatchPolicy, Reply
+from app.batching import BatchPolicy, Reply, RunResult
 from app.profiling import ProfileResult
 from app.repository import Published
 from app.session import Metadata, Placement
@@ -101,6 +101,19 @@ class RequestQueue(Protocol):
         """Accept no more requests, and fail queued ones with NotReady."""
 
 
+class RunNow(Protocol):
+    """Runs inputs on the event loop, for short runs only."""
+
+    def __call__(
+        self, inputs: Arrays, arrived: float, rows: int, requests: int, /
+    ) -> RunResult | None:
+        """Give the outputs or the error; None where the request must be submitted instead.
+
+        `inputs` hold `rows` rows of `requests` requests, the first of which `arrived` then, in
+        seconds on the monotonic clock. Raises NotReady.
+        """
+
+
 class Engine(RequestQueue, Protocol):
     """Answers the requests of one version. Every method is called on the event loop.
 
@@ -139,15 +152,9 @@ class Engine(RequestQueue, Protocol):
         CPU.
         """
 
-    def run_now(
-        self, inputs: Arrays, reply: Reply, *, arrived: float, rows: int, requests: int
-    ) -> bool:
-        """Run on the event loop and call `reply` before returning.
-
-        False, without a reply, where the request must be submitted instead. `inputs` hold `rows`
-        rows of `requests` requests, the first of which `arrived` then, in seconds on the monotonic
-        clock. Raises NotReady.
-        """
+    @property
+    def run_now(self) -> RunNow:
+        """Runs on the event loop before returning."""
 
     def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
         """Open another queue on the same model, whose runs are not counted in metrics.

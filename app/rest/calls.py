@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from app.codec import LARGE_BYTES
+from app.codec import LARGE_BYTES, RowRequest
 from app.codec.codec_thread import codec_thread, decoding
 from app.codec.compression import decompress
 from app.data_plane import DataPlane, Lease, MemoryHold, Outputs, Sticky, count_bytes, sticky_key
@@ -49,7 +49,20 @@ class Encoded(NamedTuple):
     headers: Mapping[str, str]
 
 
-JSON: Mapping[str, str] = {"content-type": "application/json"}
+class FixedHeaders(dict[str, str]):
+    """Headers that many responses have, which do not change.
+
+    lines: They as they go over the wire.
+    """
+
+    __slots__ = ("lines",)
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        super().__init__(headers)
+        self.lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()]).encode()
+
+
+JSON = FixedHeaders({"content-type": "application/json"})
 
 
 class Call(Protocol):
@@ -89,6 +102,18 @@ Read = Callable[[bytes], Call]
 """Parses a body. Raises InvalidInput."""
 
 
+class RowForm(NamedTuple):
+    """How small requests of rows are read, to be answered together.
+
+    read: Parses a body: the document, None where it has to be parsed again, and the rows, None for
+        any other body. Raises InvalidInput where the body is not JSON.
+    call: Makes a call of a document and its body. Raises InvalidInput.
+    """
+
+    read: Callable[[bytes], tuple[Any, RowRequest | None]]
+    call: Callable[[Any, bytes], Call]
+
+
 def is_large(headers: Headers, body: bytes) -> bool:
     """Whether parsing `body` takes long: its JSON does, tensors in binary behind it do not."""
     if len(body) <= LARGE_BYTES:
@@ -104,15 +129,15 @@ class Route(NamedTuple):
 
     model: The model that the path names; None where it names none.
     reader: Checks the headers, and returns what reads any body that comes with the same headers.
-    from_document: Makes a call from a parsed body whose headers `reader` has accepted; None where
-        requests to this path are never coalesced.
+    rows: Gives how small requests with headers that `reader` has accepted are read; None for none.
+        Default: those to this path are never answered together.
     version: The version that the path names; None where it names none.
     takes_long: Whether parsing a body takes long, by its headers.
     """
 
     model: str | None
     reader: Callable[[Headers], Read]
-    from_document: Callable[[object, bytes], Call] | None = None
+    rows: Callable[[Headers], RowForm | None] = lambda headers: None
     version: str | None = None
     takes_long: Callable[[Headers, bytes], bool] = is_large
 

@@ -20,8 +20,10 @@ from app.codec.multipart import split_parts
 from app.codec.npy import NPY, write_npy
 from app.data_plane import Lease, Outputs
 from app.errors import InvalidInput, UnsupportedMedia, quoted, quoted_names
-from app.rest.calls import JSON, Encoded, Headers, Read, Route, is_large
-from app.rest.media import FORM, asks_for_npy, is_json, media_type
+from app.rest.calls import JSON, Encoded, Headers, Read, Route, RowForm, is_large
+from app.rest.media import FORM, asks_for_npy, is_json, is_plain, media_type
+from app.rest.predict_rows import read_predict_rows
+from app.rest.version_headers import version_headers
 from app.tensors import BY_NAME, Array, Arrays, TensorSpec
 
 FORM_AT_ONCE = 8192
@@ -62,7 +64,10 @@ class PredictCall(PredictRequest):
     def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
         """Write the response. Raises where an output cannot be written as it was asked for."""
         if self.as_npy:
-            return Encoded(write_npy(outputs[self._positions[0]]), version_headers(lease, NPY))
+            return Encoded(
+                write_npy(outputs[self._positions[0]]),
+                version_headers(lease.version, lease.variant, NPY),
+            )
         return self.write(lease, outputs)
 
     def by_name(self, lease: Lease, outputs: Outputs) -> Mapping[str, Array]:
@@ -103,12 +108,6 @@ class FilesCall(PredictCall):
     def read_inputs(self, specs: Sequence[TensorSpec]) -> Arrays:
         """Make arrays of the files. Raises InvalidInput."""
         return read_files(self._files, specs)
-
-
-def version_headers(lease: Lease, media: str) -> Mapping[str, str]:
-    """The headers of a response whose body has no room for the version that answered."""
-    headers = {"content-type": media, "x-model-version": lease.version}
-    return {**headers, "x-variant": lease.variant} if lease.variant else headers
 
 
 def check_one_array(outputs: Sequence[TensorSpec]) -> None:
@@ -162,9 +161,14 @@ def predict_route(
 
         return read
 
-    document = from_document if version is None and not query and parser is None else None
+    small = RowForm(read_predict_rows, from_document)
+
+    def rows(headers: Headers) -> RowForm | None:
+        plain = version is None and not query and parser is None
+        return small if plain and is_plain(headers) else None
+
     known = query.get("model") if model is None else model
-    return Route(known, reader, document, version, takes_long)
+    return Route(known, reader, rows, version, takes_long)
 
 
 def body_parser(headers: Headers) -> Callable[[bytes], PredictCall]:

@@ -13,12 +13,14 @@ from types import MappingProxyType
 from typing import Any
 
 from app.codec import SIGNATURE, V1Request, are_large, parse_v1
+from app.codec.v1 import v1_of_document
 from app.control_plane import ModelReader
 from app.data_plane import Lease, Outputs
 from app.errors import CohortError, InvalidInput, NotFound, quoted
-from app.rest.calls import JSON, Encoded, Headers, Read, Route
+from app.rest.calls import JSON, Encoded, Headers, Read, Route, RowForm
 from app.rest.media import check_json
-from app.rest.predict import version_headers
+from app.rest.v1_rows import read_v1_rows
+from app.rest.version_headers import version_headers
 from app.tensors import Arrays
 
 VERBS = ("predict", "classify", "regress")
@@ -94,7 +96,7 @@ class V1Call:
         body = self._request.encode(
             {specs[position].name: outputs[position] for position in lease.select(None)}
         )
-        return Encoded(body, version_headers(lease, JSON["content-type"]))
+        return Encoded(body, version_headers(lease.version, lease.variant, JSON["content-type"]))
 
 
 def v1_route(address: Address) -> Route:
@@ -107,7 +109,13 @@ def v1_route(address: Address) -> Route:
         check_json(headers)
         return read
 
-    return Route(address.model, reader, version=address.version)
+    def rows(headers: Headers) -> RowForm | None:
+        del headers
+        if address.version is not None or address.label is not None:
+            return None
+        return RowForm(read_v1_rows, lambda document, _: V1Call(v1_of_document(document), address))
+
+    return Route(address.model, reader, rows, address.version)
 
 
 def match_v1(path: str) -> Route | None:

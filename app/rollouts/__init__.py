@@ -20,7 +20,7 @@ from app.rollouts.events import (
     RolloutObserver,
 )
 from app.rollouts.live import LiveRollout
-from app.rollouts.observed import ObservedRequest
+from app.rollouts.observed import CallerOutcome, ObservedRequest
 from app.rollouts.rollout import Rollout, Shadow, Sticky, Variant
 from app.rollouts.rollouts import OPERATOR, LimitEvidence, Rollouts
 from app.rollouts.sequential_test import Guard
@@ -29,6 +29,7 @@ from app.rollouts.watcher import RolloutWatcher, log_event
 
 __all__ = [
     "OPERATOR",
+    "CallerOutcome",
     "CatalogSource",
     "Compared",
     "Decision",

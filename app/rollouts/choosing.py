@@ -6,9 +6,11 @@ Schindelhauer & Schomaker, "Weighted distributed hash tables" (2005).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from math import inf, log
+from operator import itemgetter
+from random import random
 
 
 def choose(weights: Iterable[tuple[str, float]], key: str, *, seed: str) -> str:
@@ -27,6 +29,16 @@ def choose(weights: Iterable[tuple[str, float]], key: str, *, seed: str) -> str:
         return weight / -log(drawn) if drawn > 0 else 0.0
 
     return max(weights, key=score)[0]
+
+
+def choose_by_chance(weights: Sequence[tuple[str, float]]) -> str:
+    """Pick one of the names in `weights` by chance, with the same probabilities."""
+    left = random() * sum([weight for _, weight in weights])  # noqa: S311 - no secret
+    for name, weight in weights:
+        left -= weight
+        if left < 0:
+            return name
+    return max(weights, key=itemgetter(1))[0]  # what rounding left over
 
 
 def uniform(key: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -172,6 +172,21 @@ class LiveRollout:
             and self.rollout.samples_shadow()
         ):
             shadow.offer(outcome.arrays, outcome.specs, outcome.outputs)
+
+    def count_answers(
+        self, variant: str, callers: Iterable[int | None], *, seconds: float, now: float
+    ) -> None:
+        """Count requests of a variant that were answered together, as `count` does each of them.
+
+        callers: What tells the caller of each from others; None: not known.
+        seconds: How long they took, from the first arrival.
+        now: When they were answered, in seconds on the monotonic clock.
+        """
+        evidence = self.evidence
+        for caller in callers:
+            if evidence.admit(variant, caller, now, bad=False):
+                evidence.count_outcome(variant, bad=False, now=now)
+                evidence.count_latency(variant, seconds, now=now)
 
     def _count_given_up(self, outcome: CallerOutcome) -> None:
         """Count a request whose caller waited no longer, where it had waited for long."""

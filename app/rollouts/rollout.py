@@ -7,17 +7,15 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from random import SystemRandom
+from random import random
 
 from app.repository import Signatures
-from app.rollouts.choosing import choose
+from app.rollouts.choosing import choose, choose_by_chance
 from app.rollouts.decisions import Decision
 from app.rollouts.ramp import Ramp, RampKey
 
 SIMULATED_CALLERS = 10_000
 """How many callers `Rollout.moves` simulates: shares are exact to about half a percentage point."""
-
-_random = SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +128,9 @@ class Rollout:
         rolled back or not ready get the baseline, and all other callers keep their variant. So the
         baseline may be returned although it is not ready.
         """
-        if key is None:
-            key = _random.randbytes(8).hex()
         weights = [(name, variant.weight) for name, variant in self.variants.items()]
-        return self.variants[self._serving(choose(weights, key, seed=self.model), ready)]
+        name = choose_by_chance(weights) if key is None else choose(weights, key, seed=self.model)
+        return self.variants[self._serving(name, ready)]
 
     def shares(self, ready: Collection[int] | None = None) -> dict[str, float]:
         """The share of callers (0 to 1) that each variant serves; they sum to 1."""
@@ -165,7 +162,9 @@ class Rollout:
     def samples_shadow(self) -> bool:
         """Draw whether a request is copied to the shadow."""
         shadow = self.shadow
-        return shadow is not None and not self.shadow_stopped and _random.random() < shadow.sample
+        if shadow is None or self.shadow_stopped:
+            return False
+        return random() < shadow.sample  # noqa: S311 - no secret
 
     def problems(self, missing: Collection[int]) -> list[str]:
         """A sentence for each version in `missing`, which cannot serve: what happens to callers."""

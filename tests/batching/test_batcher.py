@@ -395,7 +395,7 @@ async def test_each_run_moves_the_estimate_a_little(taken: float, then: float) -
         mock.patch("app.batching.batcher.monotonic", return_value=100.0),
         mock.patch("app.batching.inline.monotonic", return_value=100.0 + taken),
     ):
-        batcher.run_now({"x": np.ones((2, 2))}, RecordedReply(), arrived=99.0, rows=2, requests=2)
+        batcher.run_now({"x": np.ones((2, 2))}, 99.0, 2, 2)
     assert batcher.seconds_for(2) == pytest.approx(then)
 
 
@@ -420,12 +420,12 @@ async def test_a_run_now_lets_those_who_wait_go_first() -> None:
     """With a queue it says so and does nothing; without one it runs, replies and is counted."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
     batcher = Batcher(double, BatchPolicy(), wake=scheduler.wake, observe=seen)
-    waiting, answers = RecordedReply(), RecordedReply()
-    batcher.submit({"x": ONE}, waiting)
-    assert not batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
+    batcher.submit({"x": ONE}, RecordedReply())
+    assert batcher.run_now({"x": ONE}, 0.0, 1, 1) is None
     scheduler.run_all(batcher)
-    assert batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=3)
-    assert (await answers.outputs())[0].tolist() == double({"x": ONE})[0].tolist()
+    outputs, error = batcher.run_now({"x": ONE}, 0.0, 1, 3) or (None, None)
+    assert outputs is not None
+    assert (outputs[0].tolist(), error) == (double({"x": ONE})[0].tolist(), None)
     assert [(ran.rows, ran.requests) for ran in seen.runs] == [(1, 1), (1, 3)]
     assert_empty(batcher)
 
@@ -440,22 +440,21 @@ async def test_a_run_now_that_fails_is_told_and_teaches_nothing() -> None:
     batcher = Batcher(
         refuse, BatchPolicy(), wake=scheduler.wake, observe=seen, seconds_for=lambda work: 10.0
     )
-    answers = RecordedReply()
-    assert batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
-    assert isinstance(await answers.error(), InferenceFailed)
+    outputs, error = batcher.run_now({"x": ONE}, 0.0, 1, 1) or (None, None)
+    assert (outputs, type(error)) == (None, InferenceFailed)
     assert batcher.seconds_for(1) == 10.0
     batcher.close()
     with pytest.raises(NotReady):
-        batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
+        batcher.run_now({"x": ONE}, 0.0, 1, 1)
 
 
 async def test_a_bug_in_a_run_now_is_answered() -> None:
     """Whatever it raises, the callers hear that the server failed."""
-    scheduler, seen, answers = ManualScheduler(), RecordedEvents(), RecordedReply()
+    scheduler, seen = ManualScheduler(), RecordedEvents()
 
     def broken(inputs: Arrays, control: object) -> list[Array]:
         raise ZeroDivisionError
 
     batcher = Batcher(broken, BatchPolicy(), wake=scheduler.wake, observe=seen)
-    assert batcher.run_now({"x": ONE}, answers, arrived=0.0, rows=1, requests=1)
-    assert "the server failed" in str(await answers.error())
+    _, error = batcher.run_now({"x": ONE}, 0.0, 1, 1) or (None, None)
+    assert "the server failed" in str(error)

@@ -82,8 +82,8 @@ async def test_who_would_be_too_late_is_refused_at_once() -> None:
     for _ in range(49):
         submit(30)
     submit(0.5)  # nobody knows yet
-    batcher._estimate.take(1, 1000.0)
-    batcher._estimate.take(10, 1001.0)
+    batcher.estimate.take(1, 1000.0)
+    batcher.estimate.take(10, 1001.0)
     submit(5.2 / SURE_SHARE)
     with pytest.raises(Overloaded, match="too long for a limit of 5 s") as refused:
         submit(5.0)

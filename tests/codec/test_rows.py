@@ -1,55 +1,29 @@
-"""Bodies of one row: which are read so, and responses equal to those of the long way."""
+"""Rows of numbers: packed into one array, and cut out of one text."""
 
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
-from app.codec import is_coalescible, pack_rows, read_row, write_rows
-from app.errors import InvalidInput
+from app.codec import (
+    flat_rows,
+    flat_texts,
+    is_coalescible,
+    nested_texts,
+    pack_rows,
+    raw_parts,
+)
 from app.tensors import Array, TensorSpec
 
 X = TensorSpec("x", "FP32", ("N", 4))
 Y = TensorSpec("y", "FP32", ("N", 3))
-
-
-@pytest.mark.parametrize(
-    ("document", "asked"),
-    [
-        ({"inputs": {"x": [[1, 2]]}}, (None, "x", [1, 2])),
-        ({"input": [[1, 2]]}, (None, None, [1, 2])),
-        ({"model": "m", "inputs": {"x": [[1]]}}, ("m", "x", [1])),
-        ({"input": [[1]], "model": "m"}, ("m", None, [1])),
-        ({"inputs": {"x": [[1], [2]]}}, None),
-        ({"inputs": {"x": []}}, None),
-        ({"inputs": {"x": [[]]}}, None),
-        ({"inputs": {"x": [1]}}, None),
-        ({"inputs": {"x": 1}}, None),
-        ({"inputs": {"x": [[1]], "y": [[1]]}}, None),
-        ({"inputs": {}}, None),
-        ({"inputs": [[1]]}, None),
-        ({"inputs": {"x": [[1]]}, "id": "7"}, None),
-        ({"inputs": {"x": [[1]]}, "model": 1}, None),
-        ({"inputs": {"x": [[1]]}, "model": "m", "id": "7"}, None),
-        ({"model": "m"}, None),
-        ({}, None),
-        ([1], None),
-    ],
-)
-def test_one_row_for_one_input_is_read(document: Any, asked: object) -> None:
-    """With at most a model beside it; whatever else there is, the document comes along."""
-    assert read_row(orjson.dumps(document)) == (document, asked)
-
-
-@pytest.mark.parametrize("body", [b"", b"{", b"nonsense"])
-def test_a_body_that_is_not_json_is_refused(body: bytes) -> None:
-    """With the message of all other routes."""
-    with pytest.raises(InvalidInput):
-        read_row(body)
 
 
 @pytest.mark.parametrize(
@@ -71,19 +45,59 @@ def test_a_body_that_is_not_json_is_refused(body: bytes) -> None:
         ([X], [Y, TensorSpec("y", "BYTES", ("N", 3))], False),
     ],
 )
-def test_a_model_of_one_row_of_numbers_is_coalescible(
+def test_a_model_of_rows_of_numbers_is_coalescible(
     inputs: list[TensorSpec], outputs: list[TensorSpec], yes: bool
 ) -> None:
     """Nobody can say beforehand how long a run of longer rows holds the loop."""
     assert is_coalescible(inputs, outputs) is yes
 
 
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        ([[1, 2]], ([1, 2], 1)),
+        ([[1, 2], [3, 4]], ([1, 2, 3, 4], 2)),
+        ([[1], [2], [3]], ([1, 2, 3], 3)),
+        ([], None),
+        ([[]], None),
+        ([[], []], None),
+        ([1], None),
+        (1, None),
+        ({"a": 1}, None),
+        ([[1, 2], [3]], None),
+        ([[1, 2], 3], None),
+        ([[1, 2], {"a": 1, "b": 2}], None),
+        ([[1, 2], "ab"], None),
+    ],
+)
+def test_rows_of_one_width_are_read_flat(rows: Any, found: object) -> None:
+    """Anything else goes the long way."""
+    assert flat_rows(rows) == found
+
+
+def pack(*values: Any, datatype: str = "FP32", width: int = 2) -> Array | None:
+    spec = TensorSpec("x", datatype, ("N", width))
+    size = spec.dtype.itemsize
+    rows = sum(len(one) // (1 if isinstance(one, list) else size) for one in values) // width
+    bodies = [json.dumps(one).encode() if isinstance(one, list) else one for one in values]
+    return pack_rows(bodies, values, spec, rows)
+
+
 def test_rows_are_packed_into_one_array() -> None:
-    """In the datatype of the model."""
-    array = pack_rows([b"[[1,2]]", b"[[3,4.5]]"], [[1, 2], [3, 4.5]], "FP32")
-    assert array is not None
-    assert array.dtype == np.float32
-    assert array.tolist() == [[1, 2], [3, 4.5]]
+    """In the datatype of the model, in the order in which they came, and however they came."""
+    raw = np.array([[5, 6], [7, np.nan]], "f4").tobytes()
+    for values, expected in (
+        ([[1, 2]], [[1, 2]]),
+        ([[1, 2], [3, 4.5]], [[1, 2], [3, 4.5]]),
+        ([[1, 2, 3, 4]], [[1, 2], [3, 4]]),
+        ([[1, 2], raw, [3, 4]], [[1, 2], [5, 6], [7, np.nan], [3, 4]]),
+        ([raw], [[5, 6], [7, np.nan]]),
+        ([raw, raw], [[5, 6], [7, np.nan]] * 2),
+    ):
+        array = pack(*values)
+        assert array is not None
+        assert array.dtype == np.float32
+        np.testing.assert_array_equal(array, np.array(expected, "f4"))
 
 
 @pytest.mark.parametrize(
@@ -93,70 +107,80 @@ def test_rows_are_packed_into_one_array() -> None:
         ([1.5], "INT64"), ([2**70], "INT64"), ([300], "UINT8"), ([[1]], "FP32"),
     ],
 )  # fmt: skip
-def test_rows_with_an_invalid_value_are_not_packed(row: list[Any], datatype: str) -> None:
+@pytest.mark.parametrize("beside", [[], [[1]]], ids=["alone", "with others"])
+def test_rows_with_an_invalid_value_are_not_packed(
+    row: list[Any], datatype: str, beside: list[Any]
+) -> None:
     """True would be packed as 1."""
-    assert pack_rows([json.dumps([row]).encode()], [row], datatype) is None
+    assert pack(*beside, row, datatype=datatype, width=1) is None
 
 
-def write(outputs: list[tuple[str, Array]], *, single: bool = False) -> list[Any] | None:
-    bodies = write_rows(outputs, model="m", version="3", single=single, seconds=0.0123456)
-    return None if bodies is None else [json.loads(body) for body in bodies]
+def test_a_word_in_a_body_is_no_boolean() -> None:
+    """A model may be called true."""
+    spec = TensorSpec("x", "FP32", ("N", 1))
+    array = pack_rows([b'{"model": "true", "input": [[1]]}'], [[1.0]], spec, 1)
+    assert array is not None
 
 
-def test_each_row_is_written_as_a_response() -> None:
-    """With the model, its version and the time in milliseconds, to the microsecond."""
-    y, n = np.array([[1, 2], [3, 4]], "f4"), np.array([5, 6], "i8")
-    rest = {"model": "m", "version": "3", "inference_time_ms": 12.345}
-    assert write([("y", y), ("n", n)]) == [
-        {**rest, "outputs": {"y": [[1, 2]], "n": [5]}},
-        {**rest, "outputs": {"y": [[3, 4]], "n": [6]}},
-    ]
-    assert write([("y", y)], single=True) == [
-        {**rest, "prediction": [[1, 2]]},
-        {**rest, "prediction": [[3, 4]]},
-    ]
-    assert write([("y", y), ("n", n)], single=True) == [
-        {**rest, "prediction": {"y": [[1, 2]], "n": [5]}},
-        {**rest, "prediction": {"y": [[3, 4]], "n": [6]}},
-    ]
+@st.composite
+def outputs(draw: st.DrawFn) -> tuple[Array, list[int]]:
+    """An output of a run, and how many of its rows each request has."""
+    counts = draw(st.lists(st.integers(1, 3), min_size=1, max_size=5))
+    shape = (sum(counts), *draw(st.lists(st.integers(1, 3), max_size=3)))
+    dtype = draw(st.sampled_from(["f4", "f8", "i8", "u1", "?"]))
+    finite = hnp.from_dtype(np.dtype(dtype), allow_nan=False, allow_infinity=False)
+    array = draw(hnp.arrays(dtype, shape, elements=finite))
+    return draw(st.sampled_from([array, np.asfortranarray(array)])), counts
 
 
-def test_rows_of_any_rank_are_written() -> None:
-    """Also where they do not lie one after the other in memory."""
-    array = np.arange(16, dtype="f4").reshape(2, 2, 2, 2)
-    expected = [array[:1].tolist(), array[1:].tolist()]
-    for one in (array, np.asfortranarray(array)):
-        found = write([("y", one)])
-        assert found is not None
-        assert [body["outputs"]["y"] for body in found] == expected
-
-
-def test_names_are_escaped() -> None:
-    """An output may be called anything."""
-    outputs = [('a"%b', np.ones((2, 1), "f4")), ("%", np.ones(2, "i8"))]
-    for single in (True, False):
-        bodies = write_rows(outputs, model='m"%d', version="1", single=single, seconds=0.0)
-        assert bodies is not None
-        document = json.loads(bodies[1])
-        assert document["prediction" if single else "outputs"] == {'a"%b': [[1.0]], "%": [1]}
-        assert document["model"] == 'm"%d'
+@given(outputs())
+def test_each_request_gets_its_rows(found: tuple[Array, list[int]]) -> None:
+    """Nested, flat and as bytes."""
+    array, counts = found
+    ends = np.cumsum([0, *counts])
+    parts = [array[begin:end] for begin, end in pairwise(ends)]
+    nested, flat, raw = (
+        nested_texts(array, counts),
+        flat_texts(array, counts),
+        raw_parts(array, counts),
+    )
+    assert nested is not None
+    assert flat is not None
+    for part, text, line in zip(parts, nested, flat, strict=True):
+        for written, expected in ((text, part), (line, part.reshape(-1))):
+            read = np.array(json.loads(written), part.dtype)
+            assert read.shape == expected.shape
+            np.testing.assert_array_equal(read, expected)
+            assert b" " not in written
+    assert raw == [part.tobytes() for part in parts]
 
 
 @pytest.mark.parametrize(
-    "arrays",
+    "array",
     [
-        [np.ones((2, 1), "f4"), np.ones(3, "f4")],
-        [np.array([[1], [np.nan]], "f4")],
-        [np.array([[1], [np.inf]], "f4")],
-        [np.float32(1.0)],
-        [np.ones((0, 2), "f4")],
-        [np.ones((2, 0), "f4")],
-        [np.ones(2, "f2")],
-        [np.array(["a", "b"], object)],
+        np.ones(3, "f4"),
+        np.array([[1], [np.nan]], "f4"),
+        np.array([[1], [np.inf]], "f4"),
+        np.float32(1.0),
+        np.ones((0, 2), "f4"),
+        np.ones((2, 0), "f4"),
+        np.ones(2, "f2"),
+        np.array(["a", "b"], object),
     ],
-    ids=["rows differ", "NaN", "infinity", "no rows", "none", "empty", "halves", "text"],
+    ids=["too many rows", "NaN", "infinity", "no rows", "none", "empty", "halves", "text"],
 )
-def test_outputs_that_need_the_full_encoder_are_not_written(arrays: list[Array]) -> None:
+@pytest.mark.parametrize("counts", [[1, 1], [2]])
+def test_outputs_that_need_the_full_encoder_are_not_written(
+    array: Array, counts: list[int]
+) -> None:
     """Each request is then answered as a single one, which handles such outputs."""
-    outputs = [(str(place), np.asarray(one)) for place, one in enumerate(arrays)]
-    assert write(outputs) is None
+    assert nested_texts(np.asarray(array), counts) is None
+    assert flat_texts(np.asarray(array), counts) is None
+
+
+def test_bytes_are_cut_where_there_are_as_many_rows() -> None:
+    """NaN are bytes as any."""
+    array = np.array([[1, np.nan], [3, 4]], "f4")
+    assert raw_parts(array, [1, 1]) == [array[:1].tobytes(), array[1:].tobytes()]
+    assert raw_parts(array, [1]) is None
+    assert raw_parts(np.asarray(np.float32(1)), [1]) is None

@@ -12,10 +12,12 @@ import numpy as np
 import orjson
 import pytest
 
-from app.batching import Outputs, Reply
-from app.data_plane.coalescing import COALESCED_RUN_SECONDS, Coalescer, SmallRequest
-from app.data_plane.lease import GroupLease, ServedVersion
+from app.batching import Outputs, Reply, RunResult
+from app.data_plane.coalescing import COALESCED_RUN_SECONDS, Coalescer, Group, SmallRequest
+from app.data_plane.lease import GroupLease
 from app.data_plane.limit import ConcurrencyLimit
+from app.data_plane.served import ServedVersion
+from app.data_plane.targets import Chosen, Target
 from app.errors import (
     Cancelled,
     CohortError,
@@ -28,6 +30,10 @@ from app.errors import (
 from app.metrics import VersionMetrics
 from app.registry import Engine
 from app.registry.engine import LeaseCount
+from app.rest.calls import RowForm
+from app.rest.predict import PredictCall
+from app.rest.predict_rows import read_predict_rows
+from app.rollouts import Sticky
 from app.scheduling import MAX_READING_SECONDS
 from app.tensors import Arrays, TensorSpec
 
@@ -71,7 +77,10 @@ class Request:
     def fail(self, error: Exception) -> None:
         self._end(error)
 
-    def succeed(self, body: bytes, served: ServedVersion) -> None:
+    def key_of(self, sticky: Sticky | None) -> str | None:
+        return None
+
+    def succeed(self, body: bytes, headers: object, group: Group) -> None:
         self.writing()
         self._end(orjson.loads(body)["outputs"]["y"])
 
@@ -79,6 +88,9 @@ class Request:
         assert not self.response_complete
         self.response_complete = True
         self.became.append(became)
+
+
+FORM = RowForm(read_predict_rows, PredictCall.from_document)
 
 
 def double(inputs: Arrays) -> Outputs:
@@ -106,20 +118,23 @@ class FakeEngine:
         self.busy = False  # whether others wait already
         self.queued: list[Callable[[], None]] = []
         self.ran: list[int] = []  # rows
+        self.requests: list[int] = []
         self.refusal: Exception | None = None
         self.most_queued = 1 << 20  # requests of one group
         self.full = Overloaded("the queue is full")
 
-    def run_now(
-        self, inputs: Arrays, reply: Reply, *, arrived: float, rows: int, requests: int
-    ) -> bool:
+    def run_now(self, inputs: Arrays, arrived: float, rows: int, requests: int) -> RunResult | None:
         if self.refusal is not None:
             raise self.refusal
         if self.busy:
-            return False
-        assert len(inputs["x"]) == rows == requests
-        self._answer(inputs, reply)
-        return True
+            return None
+        assert len(inputs["x"]) == rows
+        self.requests.append(requests)
+        self.ran.append(rows)
+        try:
+            return self.run(inputs), None
+        except CohortError as error:
+            return None, error
 
     def room_for(self, priority: int) -> int:
         return self.room
@@ -136,7 +151,7 @@ class FakeEngine:
     ) -> None:
         if self.refusal is not None:
             raise self.refusal
-        assert len(inputs["x"]) == requests
+        self.requests.append(requests)
         if requests > self.most_queued:
             raise self.full
         self.queued.append(lambda: self._answer(inputs, reply))
@@ -171,25 +186,32 @@ class Plane:
         self.served = ServedVersion(
             "m", "1", cast("Engine", engine), cast("VersionMetrics", self.counts)
         )
-        self.targets: dict[str | None, ServedVersion | None] = {"m": self.served}
+        self.models: dict[str | None, ServedVersion] = {"m": self.served}
         self.collect: list[Callable[[], None]] = []
         self.refused: list[tuple[str, str, int]] = []
         self.coalescer = Coalescer(
-            target=self.targets.get,
+            target=self._target,
+            admit=self.limit.check,
             lease=self._lease,
-            room=lambda: self.limit.room_for(0),
+            room=lambda served: min(self.limit.room_for(0), self.engine.room),
             refused=lambda *one: self.refused.append((one[0], one[1].code, one[2])),
             gather=self.collect.append,
         )
 
-    def _lease(self, served: ServedVersion, started: float, count: int) -> GroupLease:
+    def _target(self, model: str | None) -> Target | None:
+        served = self.models.get(model)
+        if served is None or not served.coalescible or self.engine.inline_rows < 2:
+            return None
+        return Target(Chosen(served, "", self.engine.inline_rows, None))
+
+    def _lease(self, served: ServedVersion, variant: str, started: float, count: int) -> GroupLease:
         self.limit.check(count)
-        return GroupLease(served, self.limit, started=started, count=count)
+        return GroupLease(served, self.limit, started, count, variant=variant)
 
     def answer(self, *requests: Request) -> list[object]:
         """Send requests in one iteration; gives what became of each, as the last word."""
         for one in requests:
-            self.coalescer.add(cast("SmallRequest", one), one.model, one.body)
+            self.coalescer.add(cast("SmallRequest", one), FORM, one.model, one.body)
         (collect,) = self.collect
         self.collect.clear()
         collect()
@@ -426,11 +448,18 @@ def test_a_bug_while_one_is_answered_fails_the_requests_after_it() -> None:
     plane.assert_nothing_held()
 
 
-@pytest.mark.parametrize("broken", ["read_row", "pack_rows", "write_rows"])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "app.rest.predict_rows.flat_rows",
+        "app.data_plane.coalescing.pack_rows",
+        "app.rest.predict_rows.PredictAnswer.write",
+    ],
+)
 def test_a_bug_fails_the_whole_group_and_releases_its_lease(broken: str) -> None:
     """Before the run or after it; the next group is answered."""
     plane = Plane(FakeEngine())
-    with mock.patch(f"app.data_plane.coalescing.{broken}", side_effect=ZeroDivisionError):
+    with mock.patch(broken, side_effect=ZeroDivisionError):
         became = plane.answer(*requests(1, 2))
     assert [type(one) for one in became] == [ZeroDivisionError] * 2
     plane.assert_nothing_held()
@@ -477,7 +506,7 @@ def test_groups_are_by_model_input_and_width() -> None:
         [[16, 2]],
     ]  # fmt: skip
     assert plane.engine.ran == [4]
-    with mock.patch.object(form, "succeed", lambda body, _: form.became.append(body)):
+    with mock.patch.object(form, "succeed", lambda body, *_: form.became.append(body)):
         plane.answer(form)
     assert orjson.loads(form.became[0])["prediction"] == [[14, 2]]
 
@@ -493,7 +522,7 @@ def test_a_body_that_is_not_json_is_refused_before_grouping() -> None:
 def test_bodies_for_a_model_that_is_not_coalesced_are_not_parsed() -> None:
     """The request becomes a single one with its body as it came."""
     plane = Plane(FakeEngine())
-    with mock.patch("app.data_plane.coalescing.read_row", side_effect=AssertionError):
+    with mock.patch("app.rest.predict_rows.orjson.loads", side_effect=AssertionError):
         assert plane.answer(Request(b"{", model="unknown")) == ["single"]
 
 
@@ -503,7 +532,7 @@ def test_models_that_are_not_coalesced(limit: str) -> None:
     plane = Plane(FakeEngine(inline_rows=1 if limit == "too slow" else 8))
     plane.served.coalescible = limit != "not coalescible"
     if limit == "gone":
-        plane.targets.clear()
+        plane.models.clear()
     assert plane.answer(*requests(1, 2)) == ["single"] * 2
     assert plane.engine.ran == []
     plane.assert_nothing_held()

@@ -5,21 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 
+from app.batching import Outputs
 from app.data_plane import DataPlane, MemoryBudget
-from app.data_plane.coalescing import Coalescer
-from app.data_plane.lease import ServedVersion
-from app.errors import CohortError, NotReady
+from app.data_plane.coalescing import Coalescer, Group
+from app.data_plane.served import ServedVersion
+from app.data_plane.targets import RolloutTarget
+from app.errors import CohortError, InferenceFailed, NotReady
 from app.metrics import Metrics
-from app.rollouts import parse_rollouts
-from app.tensors import TensorSpec
+from app.rest.calls import RowForm
+from app.rest.predict import PredictCall
+from app.rest.predict_rows import read_predict_rows
+from app.rollouts import Sticky, parse_rollouts
+from app.tensors import Arrays, TensorSpec
 from tests.engines import ControlledEngine, make_entry, make_registry
 from tests.fakes import make_metrics
 from tests.planes import make_rollouts
+
+FORM = RowForm(read_predict_rows, PredictCall.from_document)
 
 
 class Request:
@@ -28,6 +34,7 @@ class Request:
     def __init__(self, body: object, model: str | None = None) -> None:
         self.body = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.model = model
+        self.key: str | None = None
         self.response_complete = False
         self.became: list[tuple[str, Any]] = []
 
@@ -46,7 +53,10 @@ class Request:
     def refuse(self, error: CohortError) -> None:
         self._note("refused", error.code)
 
-    def succeed(self, body: bytes, served: ServedVersion) -> None:
+    def key_of(self, sticky: Sticky | None) -> str | None:
+        return self.key if sticky is not None else str(id(self))
+
+    def succeed(self, body: bytes, headers: object, group: Group) -> None:
         self._note("succeeded", json.loads(body))
 
     def fail(self, error: Exception) -> None:
@@ -95,7 +105,7 @@ class Iteration:
 
     def read(self, *requests: Request) -> Sequence[Request]:
         for request in requests:
-            self.coalescer.add(request, request.model, request.body)
+            self.coalescer.add(request, FORM, request.model, request.body)
         return requests
 
     def end(self) -> None:
@@ -150,9 +160,10 @@ def test_requests_of_one_iteration_are_one_run(
 @pytest.mark.parametrize(
     "request_",
     [
-        pytest.param(row(1, 2, id="a"), id="an id"),
-        pytest.param(Request({"model": "m", "inputs": {"x": [[1, 2], [3, 4]]}}), id="two rows"),
-        pytest.param(row(1, 2, outputs=["y"]), id="selected outputs"),
+        pytest.param(row(1, 2, outputs=["z"]), id="an output that is not there"),
+        pytest.param(row(1, 2, outputs=["y", "y"]), id="an output twice"),
+        pytest.param(row(1, 2, timeout_ms=5), id="a time limit"),
+        pytest.param(Request({"model": "m", "inputs": {"x": [[1, 2]] * 9}}), id="too many rows"),
         pytest.param(Request({"inputs": {"x": [[1, 2]]}, "version": "1"}), id="a pinned version"),
         pytest.param(Request([1]), id="no object"),
         pytest.param(row(1, 2, 3), id="another width"),
@@ -176,16 +187,129 @@ def test_a_single_request_continues_with_the_parsed_document(
         assert [one.outcome for one in others] == ["succeeded"] * 2
 
 
-def test_bodies_for_a_model_with_a_rollout_are_not_parsed_by_the_coalescer(
-    iteration: Iteration,
-) -> None:
-    """Where the path names the model."""
-    text = "m: {variants: {stable: {version: 1, weight: 1}}}"
-    iteration.rollouts.apply(parse_rollouts(text, "rollouts.yaml"))
-    body = {"inputs": {"x": [[1, 2]]}}
-    with mock.patch("app.data_plane.coalescing.read_row", side_effect=AssertionError):
-        assert iteration.take(Request(body, model="m")) == ["proceeded unparsed"]
-    assert iteration.take(row(1, 2)) == ["proceeded"]
+def test_rows_ids_and_outputs_differ_within_a_group(iteration: Iteration) -> None:
+    """Requests with an id are a run of their own, and so are those that name outputs."""
+    two = Request({"model": "m", "inputs": {"x": [[1, 2], [3, 4]]}})
+    one, named = row(5, 6), row(7, 8, id="a")
+    other, chosen = row(9, 10, id="b"), row(11, 12, outputs=["y"])
+    assert iteration.take(two, named, one, other, chosen) == ["succeeded"] * 5
+    assert [request.output for request in (two, one, named, other, chosen)] == [
+        [[2, 4], [6, 8]], [[10, 12]], [[14, 16]], [[18, 20]], [[22, 24]],
+    ]  # fmt: skip
+    assert [request.became[0][1].get("id") for request in (two, named, other)] == [None, "a", "b"]
+    assert [len(inputs["x"]) for inputs in iteration.engine.inline_runs] == [3, 2, 1]
+    assert iteration.counts() == {"OK": 5}
+
+
+class Split(Iteration):
+    """Two versions behind a rollout; version 2 multiplies by three."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(ControlledEngine([X], [Y], inline_rows=8))
+        self.error: CohortError | None = None
+        self.second = ControlledEngine([X], [Y], model=self._triple, inline_rows=8)
+        registry = make_registry({"m": [make_entry(1, self.engine), make_entry(2, self.second)]})
+        self.rollouts = make_rollouts(registry)
+        self.plane = DataPlane(
+            registry,
+            self.metrics,
+            self.rollouts,
+            default_model=None,
+            max_concurrency=100,
+            memory=MemoryBudget(2**30),
+            gather=self._ends.append,
+        )
+        for version in "12":
+            self.plane.pick("m", version).close()
+        self.rollouts.apply(parse_rollouts(text, "rollouts.yaml"))
+        self.live = self.rollouts.live["m"]
+
+    def _triple(self, inputs: Arrays) -> Outputs:
+        if self.error is not None:
+            raise self.error
+        return [inputs["x"] * 3]
+
+
+HALVES = """
+m: {variants: {a: {version: 1, weight: 1}, b: {version: 2, weight: 1}}, baseline: a,
+    sticky: {header: x-user}}
+"""
+SECOND = """
+m: {variants: {a: {version: 1, weight: 0}, b: {version: 2, weight: 1}}, baseline: a}
+"""
+
+
+def test_requests_of_a_rollout_are_grouped_by_what_was_chosen_for_them() -> None:
+    """Each gets its own variant, as it would alone, and is counted with it."""
+    split = Split(HALVES)
+    requests = [row(number, 1) for number in range(16)]
+    for number, request in enumerate(requests):
+        request.key = f"user-{number}"
+    chosen = [split.live.rollout.choose(f"user-{number}") for number in range(16)]
+    assert split.take(*requests) == ["succeeded"] * 16
+    for number, (request, variant) in enumerate(zip(requests, chosen, strict=True)):
+        document, factor = request.became[0][1], variant.version + 1
+        assert (document["variant"], document["version"]) == (variant.name, str(variant.version))
+        assert document["outputs"]["y"] == [[factor * number, factor]]
+    names = [variant.name for variant in chosen]
+    evidence = split.live.evidence.candidates["b"]
+    evidence.errors.weigh(0.01)
+    for version, name, counted in (
+        ("1", "a", evidence.errors.baseline),
+        ("2", "b", evidence.errors.variant),
+    ):
+        outcomes = split.metrics.version("m", version).outcomes
+        assert outcomes[name, "OK"] == counted.total == names.count(name) > 0
+
+
+def test_a_caller_of_a_group_counts_once_in_a_while() -> None:
+    """As it does alone: the evidence is of callers, not of what they repeat."""
+    split = Split(SECOND)
+    request = row(1, 2)
+    for _ in range(3):
+        request.response_complete = False
+        request.became.clear()
+        split.take(request)
+    evidence = split.live.evidence.candidates["b"]
+    evidence.errors.weigh(0.01)
+    assert (evidence.answered, evidence.errors.variant.total) == (3, 1)
+
+
+def test_a_failure_of_a_group_is_evidence_for_each_request() -> None:
+    """The other side tries the rows of each."""
+    split = Split(SECOND)
+    split.error = InferenceFailed("out of memory", blames_input=False)
+    two = Request({"model": "m", "inputs": {"x": [[3, 4], [5, 6]]}})
+    assert split.take(row(1, 2), two) == ["failed"] * 2
+    assert split.live.evidence.candidates["b"].answered == 2
+    tried = [one.inputs["x"].tolist() for one in split.engine.side_queues[0].requests]
+    assert tried == [[[1, 2]], [[3, 4], [5, 6]]]
+
+
+def test_a_caller_that_left_is_no_evidence_of_an_answer() -> None:
+    """It is one of a caller that gave up, as alone."""
+    split = Split(SECOND)
+    left, stayed = row(1, 2), row(3, 4)
+    split.second.submit({}, lambda *_: None)  # so that the group is queued
+    split.read(left, stayed)
+    split.end()
+    left.response_complete = True
+    split.second.requests[-1].answer([np.ones((2, 2), "f4")])
+    assert (left.became, stayed.outcome) == ([], "succeeded")
+    evidence = split.live.evidence.candidates["b"]
+    evidence.errors.weigh(0.01)
+    assert evidence.errors.variant.total == 1
+
+
+def test_a_choice_that_is_not_ready_is_not_coalesced() -> None:
+    """The baseline answers for a variant that is not ready; without it a request says why."""
+    split = Split(SECOND)
+    served = ServedVersion("m", "1", split.engine, split.metrics.version("m", "1"))
+    target = RolloutTarget(split.live, {1}, lambda number: (served, 8))
+    chosen = target.choose(row(1, 2))
+    assert chosen is not None
+    assert (chosen.served, chosen.variant) == (served, "a")
+    assert RolloutTarget(split.live, (), lambda number: (served, 8)).choose(row(1, 2)) is None
 
 
 def test_a_group_without_room_is_admitted_as_far_as_there_is_room() -> None:
@@ -223,6 +347,6 @@ def test_each_priority_has_requests_of_its_own(iteration: Iteration) -> None:
     assert [one.priority for one in iteration.engine.requests[-2:]] == [1, 0]
     group = [row(1, 2), row(3, 4)]
     for request in group:
-        high.coalescer.add(request, request.model, request.body)
+        high.coalescer.add(request, FORM, request.model, request.body)
     iteration.end()
     assert iteration.engine.requests[-1].priority == 1

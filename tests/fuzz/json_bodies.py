@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import orjson
 
-from app.codec import PredictRequest, decode_inputs, pack_rows, parse_v1, read_row
+from app.codec import PredictRequest, decode_inputs, pack_rows, parse_v1
 from app.codec.json_tensors import FLOATS
 from app.codec.rows import LONGEST_BODY
 from app.errors import InvalidInput
+from app.rest.predict_rows import read_predict_rows
 from app.tensors import BY_NAME, Array, TensorSpec
 from tests.codec.bodies import ALWAYS, NEVER, same, simdjson_from
 
@@ -95,13 +96,16 @@ def check_values(array: Array, datatype: str, sent: Any) -> None:
 
 
 def check_row(body: bytes, spec: TensorSpec, array: Array) -> None:
-    """A body of one row is packed to the same array, or left to the long way."""
+    """A body of rows is packed to the same array, or left to the long way."""
     if len(body) > LONGEST_BODY or len(spec.shape or ()) != 2:
         return
-    _, asked = read_row(body)
+    _, asked = read_predict_rows(body)
     if asked is None or spec.datatype not in PACKED:
         return
-    packed = pack_rows([body], [asked[2]], spec.datatype)
+    _, name, _, values, rows, _, _ = asked
+    if name not in (None, spec.name) or len(values) != 2 * rows:
+        return
+    packed = pack_rows([body], [values], spec, rows)
     assert packed is None or same(packed, array)
 
 

@@ -67,8 +67,21 @@ def test_the_fast_path_leaves_other_paths(path: str) -> None:
 
 def test_only_requests_without_a_version_in_the_path_are_coalesced() -> None:
     """A version in the path pins one."""
-    assert predict_route("iris").from_document is not None
-    assert predict_route("iris", "1").from_document is None
+    assert predict_route("iris").rows({}) is not None
+    assert predict_route("iris", "1").rows({}) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "coalesced"),
+    [
+        ({"content-type": "application/json"}, True),
+        ({"content-type": "image/png"}, False),
+        ({"accept": "application/x-npy"}, False),
+    ],
+)
+def test_only_json_for_json_is_coalesced(headers: dict[str, str], coalesced: bool) -> None:
+    """Files are read otherwise, and answered otherwise."""
+    assert (predict_route("iris").rows(headers) is not None) is coalesced
 
 
 @pytest.mark.parametrize("key", ["model", "version"])

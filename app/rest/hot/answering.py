@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from app.data_plane import ServedVersion
-from app.rest.calls import JSON, Encoded
+from app.data_plane import Group
+from app.rest.calls import JSON, Encoded, FixedHeaders
 from app.rest.compression import SHORTEST_COMPRESSED
 from app.rest.hot import reading
 from app.rest.hot.cycle import HotCycle
@@ -46,8 +46,11 @@ class AnsweringConnection(WatchedConnection):
         else:
             super()._start_asgi_task(cycle, app)
 
-    def try_send_success(self, cycle: HotCycle, body: bytes, served: ServedVersion) -> bool:
-        """Write a successful JSON response with a cached head; False where only `send` can."""
+    def try_send_success(
+        self, cycle: HotCycle, body: bytes, headers: FixedHeaders, group: Group
+    ) -> bool:
+        """Write a successful response with a cached head; False where only `send` can."""
+        del group  # for who writes it down
         if self.pipeline or self._ended or not cycle.keep_alive:
             return False
         if len(body) >= SHORTEST_COMPRESSED and cycle.head.coding is not None:
@@ -59,7 +62,7 @@ class AnsweringConnection(WatchedConnection):
         hot.answered += 1
         state = self.server_state
         state.total_requests += 1
-        head = hot.success_head(state.default_headers, len(body))
+        head = hot.success_head(state.default_headers, headers.lines, len(body))
         if request_id := cycle.request_id:
             head = b"%bx-request-id: %b\r\n\r\n" % (head[:-2], request_id)
         transport.write(head + body)
@@ -79,7 +82,7 @@ class AnsweringConnection(WatchedConnection):
         closing = not cycle.keep_alive or (not self.pipeline and hot.lifecycle.draining)
         request_id = cycle.request_id
         if status == 200 and encoded.headers is JSON and not closing and not request_id:
-            head = hot.success_head(defaults, len(body))
+            head = hot.success_head(defaults, JSON.lines, len(body))
         else:
             headers = {**encoded.headers, "content-length": str(len(body))}
             if request_id:

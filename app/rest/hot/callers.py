@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from time import time
 
 from app.auth import Caller, Credentials
-from app.data_plane import ServedVersion
+from app.data_plane import Group
 from app.errors import CohortError, Overloaded, Unauthorized
 from app.rest.callers import ends_connection
-from app.rest.calls import Encoded, Route
+from app.rest.calls import Encoded, FixedHeaders, Route
 from app.rest.credentials import keys_in
 from app.rest.hot.cycle import Connection, HotCycle
 from app.rest.hot.heads import Head, SentHeaders
@@ -83,11 +83,11 @@ class CountedCycle(HotCycle):
 
     _counted = True
 
-    def succeed(self, body: bytes, served: ServedVersion) -> None:
-        """Answer with the body of a successful response, whose request has been counted."""
+    def succeed(self, body: bytes, headers: FixedHeaders, group: Group) -> None:
+        """Answer with a successful response, whose request has been counted with its group's."""
         if self._counted:
             self._end_counted()
-        HotCycle.succeed(self, body, served)  # as `super().succeed`, which takes 0.05 µs longer
+        HotCycle.succeed(self, body, headers, group)  # `super` takes 0.05 µs longer
 
     def end(self, status: int, encoded: Encoded) -> None:
         """Answer, now or when all earlier requests are answered."""

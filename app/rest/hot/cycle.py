@@ -8,12 +8,20 @@ from typing import Protocol, TypeVar
 
 from app.codec import LARGE_BYTES
 from app.codec.codec_thread import decoding
-from app.data_plane import SMALL_BYTES, Lease, MemoryHold, Outputs, Sticky, count_bytes
-from app.data_plane.lease import ServedVersion
+from app.data_plane import (
+    SMALL_BYTES,
+    Group,
+    Lease,
+    MemoryHold,
+    Outputs,
+    Sticky,
+    count_bytes,
+    sticky_key,
+)
 from app.errors import Cancelled, CohortError, InferenceFailed, NotLoaded, Overloaded
 from app.refusals import known_error
 from app.request_ids import REQUEST_ID, new_request_id
-from app.rest.calls import JOINED_AT_ONCE, JSON, Call, Encoded, find_key, join_parts
+from app.rest.calls import JOINED_AT_ONCE, Call, Encoded, FixedHeaders, join_parts
 from app.rest.compression import COMPRESS_AT_ONCE, SHORTEST_COMPRESSED, pack_body, packed_headers
 from app.rest.errors import encoded_error, http_status, log_http_refusal
 from app.rest.hot.heads import Head, RawHeaders
@@ -47,8 +55,10 @@ class Connection(Protocol):
     def send(self, cycle: HotCycle, status: int, encoded: Encoded) -> None:
         """Write a response and continue with the next request."""
 
-    def try_send_success(self, cycle: HotCycle, body: bytes, served: ServedVersion) -> bool:
-        """Write a successful JSON response with a cached head; False where only `send` can."""
+    def try_send_success(
+        self, cycle: HotCycle, body: bytes, headers: FixedHeaders, group: Group
+    ) -> bool:
+        """Write a successful response with a cached head; False where only `send` can."""
 
 
 class _NoEvent:
@@ -74,7 +84,7 @@ class HotCycle(WorkElsewhere):
     response_complete: Whether it was answered, or needs no response any more.
     refusal: Why it is not answered otherwise, where that is known by its head.
     lease: Its hold on a version, until it is answered; None where it has none of its own.
-    served: The version that answered it together with others; None where it was answered alone.
+    group: The requests that it was answered together with; None: it was answered alone.
     began: When its head was read, in seconds on the monotonic clock; 0.0 where nobody asks.
     """
 
@@ -85,7 +95,7 @@ class HotCycle(WorkElsewhere):
     more_body = True
     response_complete = False
     refusal: CohortError | None = None
-    served: ServedVersion | None = None
+    group: Group | None = None
     began = 0.0
     message_event = _NO_EVENT
     _parts: list[bytes | bytearray] | None = None
@@ -211,13 +221,13 @@ class HotCycle(WorkElsewhere):
         """Go on with a body that the coalescer has parsed to `document`."""
         if self.response_complete:
             return
-        from_document = self.head.route.from_document
-        if from_document is None:
+        form = self.head.rows
+        if form is None:
             self.proceed(body)
             return
         try:
             try:
-                call = from_document(document, body)
+                call = form.call(document, body)
             except CohortError as error:
                 self.refuse(error)
                 return
@@ -255,17 +265,18 @@ class HotCycle(WorkElsewhere):
     def _pick(self, call: Call) -> Lease:
         self._call = call
         lease = self.lease = self.head.plane.pick(
-            call.model, call.version, key_of=self._key_of, label=call.label
+            call.model, call.version, key_of=self.key_of, label=call.label
         )
         return lease
 
-    def _key_of(self, sticky: Sticky | None) -> str | None:
+    def key_of(self, sticky: Sticky | None) -> str | None:
+        """Its value of what keeps its caller on a variant; for None, what tells its connection."""
         if sticky is None:
             return str(id(self.protocol))
         if self.request_id and sticky.header == REQUEST_ID:
             return self.request_id.decode()  # it is not among the headers
         headers = RawHeaders(self.raw) if self.raw else self.head.headers
-        return None if self._call is None else find_key(headers, self._call, sticky)
+        return sticky_key(sticky, headers.get, self._call.parameters if self._call else {})
 
     def _decode_on_thread(self, body: bytes) -> None:
         """Read a large body on the codec thread; choosing the version stays on the loop."""
@@ -303,11 +314,11 @@ class HotCycle(WorkElsewhere):
         else:
             self._succeed(encoded)
 
-    def succeed(self, body: bytes, served: ServedVersion) -> None:
-        """Answer with the body of a successful response, whose request has been counted."""
-        if not self.protocol.try_send_success(self, body, served):
-            self.served = served
-            self._end_well(Encoded(body, JSON))
+    def succeed(self, body: bytes, headers: FixedHeaders, group: Group) -> None:
+        """Answer with a successful response, whose request has been counted with its group's."""
+        if not self.protocol.try_send_success(self, body, headers, group):
+            self.group = group
+            self._end_well(Encoded(body, headers))
 
     def _succeed(self, encoded: Encoded) -> None:
         if self.lease is not None:

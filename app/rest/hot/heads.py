@@ -9,9 +9,8 @@ from app.codec import LONGEST_BODY
 from app.data_plane import DataPlane
 from app.errors import InvalidInput
 from app.request_ids import readable
-from app.rest.calls import Call, Read, Route
+from app.rest.calls import Call, Read, Route, RowForm
 from app.rest.compression import choose_coding
-from app.rest.media import is_plain
 from app.rest.request_ids import REQUEST_ID_HEADER
 
 
@@ -89,11 +88,11 @@ class Head:
     until: When the token that they carry expires, in seconds since the epoch; None: it is a key.
     coding: The Content-Encoding that long responses are to have; None: none.
     shared: Whether headers that its requests differ in are left out: each has its own.
-    coalescible: Whether its requests may be coalesced; False until `read` was called once.
+    rows: How its requests are read where they may be coalesced; None until `read` was called once.
     """
 
     __slots__ = (
-        "_read", "caller", "coalescible", "coding", "headers", "length", "plane", "route", "shared",
+        "_read", "caller", "coding", "headers", "length", "plane", "route", "rows", "shared",
         "until", "url",
     )  # fmt: skip
 
@@ -117,7 +116,8 @@ class Head:
         self.until = until
         accepts = headers.get("accept-encoding")
         self.coding = None if accepts is None else choose_coding(accepts)
-        self.shared = self.coalescible = False
+        self.shared = False
+        self.rows: RowForm | None = None
         self._read: Read | None = None
 
     def without(self, names: Container[bytes]) -> Head:
@@ -135,9 +135,8 @@ class Head:
         read = self._read
         if read is None:
             read = self._read = self.route.reader(self.headers)
-            small = self.length <= LONGEST_BODY
-            coalescing = small and self.route.from_document is not None
-            self.coalescible = coalescing and is_plain(self.headers)
+            if self.length <= LONGEST_BODY:
+                self.rows = self.route.rows(self.headers)
         return read(body)
 
 

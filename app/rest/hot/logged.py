@@ -8,8 +8,8 @@ from time import monotonic
 from typing import Any
 
 from app.access_log import CALLER_LEFT, LONGEST_PATH, AccessLog, Facts
-from app.data_plane import ServedVersion
-from app.rest.calls import Encoded
+from app.data_plane import Group
+from app.rest.calls import Encoded, FixedHeaders
 from app.rest.hot.cycle import HotCycle
 from app.rest.hot.heads import NOWHERE
 from app.rest.hot.protocol import HotProtocol
@@ -42,11 +42,13 @@ class LoggedProtocol(HotProtocol):
                 self._log(cycle, CALLER_LEFT, 0)
         super().connection_lost(exc)
 
-    def try_send_success(self, cycle: HotCycle, body: bytes, served: ServedVersion) -> bool:
+    def try_send_success(
+        self, cycle: HotCycle, body: bytes, headers: FixedHeaders, group: Group
+    ) -> bool:
         """As without a log."""
-        if not HotProtocol.try_send_success(self, cycle, body, served):
+        if not HotProtocol.try_send_success(self, cycle, body, headers, group):
             return False
-        cycle.served = served
+        cycle.group = group
         self._log(cycle, 200, len(body))
         return True
 
@@ -61,9 +63,9 @@ class LoggedProtocol(HotProtocol):
         HotProtocol._queue(self, cycle)
 
     def _log(self, cycle: HotCycle, status: int, size: int) -> None:
-        head, lease, served, variant = cycle.head, cycle.lease, cycle.served, ""
-        if lease is not None:
-            served, variant = lease.served, lease.variant
+        head, version, served, variant = cycle.head, cycle.lease or cycle.group, None, ""
+        if version is not None:
+            served, variant = version.served, version.variant
         if (follow_from := (head, served, variant, status)) != self._follow_from:
             self._follow_from = follow_from
             self._facts = Facts(

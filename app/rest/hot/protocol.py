@@ -75,9 +75,10 @@ class HotProtocol(AnsweringConnection):
                 if head.shared or key is not raw:
                     cycle.raw, cycle.request_id = raw, request_id
                 self._queue(cycle)
-                if head.coalescible and cycle.at_front and cycle.refusal is None:
+                rows = head.rows
+                if rows is not None and cycle.at_front and cycle.refusal is None:
                     cycle.more_body = False
-                    head.plane.coalescer.add(cycle, head.route.model, data[end:])
+                    head.plane.coalescer.add(cycle, rows, head.route.model, data[end:])
                     return
                 cycle.arrive(data[end:])
                 if self.pipeline:

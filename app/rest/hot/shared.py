@@ -39,7 +39,6 @@ STATUS_LINE = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
 NOSNIFF = b"x-content-type-options: nosniff\r\n"
-JSON_LINE = b"content-type: application/json\r\n"
 
 Match = Callable[[str], Route | None]
 
@@ -162,7 +161,7 @@ class Hot:
         self._matches = matches
         self._routes: dict[bytes, Route] = {}
         self._defaults: tuple[object, bytes] = (None, b"")
-        self._success_heads: dict[int, bytes] = {}
+        self._success_heads: dict[tuple[int, bytes], bytes] = {}
         self._watching = False
 
     def heads_of(self, names: frozenset[str]) -> HeadCache:
@@ -207,17 +206,17 @@ class Hot:
             self._success_heads.clear()
         return self._defaults[1]
 
-    def success_head(self, headers: list[tuple[bytes, bytes]], length: int) -> bytes:
-        """The head of a successful JSON response with a body of `length` bytes."""
+    def success_head(self, headers: list[tuple[bytes, bytes]], lines: bytes, length: int) -> bytes:
+        """The head of a successful response with such `lines`, and a body of `length` bytes."""
         if self._defaults[0] is not headers:
             self.default_headers(headers)
-        head = self._success_heads.get(length)
+        head = self._success_heads.get((length, lines))
         if head is None:
             head = b"%b%b%bcontent-length: %d\r\n\r\n" % (
-                STATUS_LINE[200], self._defaults[1], JSON_LINE, length,
+                STATUS_LINE[200], self._defaults[1], lines, length,
             )  # fmt: skip
             if len(self._success_heads) < MAX_LENGTHS:
-                self._success_heads[length] = head
+                self._success_heads[length, lines] = head
         return head
 
     def make_room(self, connections: Collection[Watched]) -> bool:

@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from app.codec import encode_tensor, to_bytes
+from app.codec import LONGEST_BODY, encode_tensor, to_bytes
 from app.codec.json_outputs import LongParts
 from app.data_plane import Lease, Outputs
 from app.open_inference import Inference, InferRequest, OutputTensor, make_request
-from app.rest.calls import HEADER_LENGTH, JSON, Encoded, Headers, Read, Route
-from app.rest.v2.message import parse_header_length, parse_infer, raw_request
+from app.rest.calls import HEADER_LENGTH, JSON, Encoded, Headers, Read, Route, RowForm
+from app.rest.v2.message import infer_of_document, parse_header_length, parse_infer, raw_request
+from app.rest.v2.rows import read_binary_rows, read_infer_rows
 from app.tensors import BY_NAME, Arrays
 
 
@@ -113,7 +114,20 @@ def infer_route(model: str, version: str | None = None) -> Route:
 
         return read
 
-    return Route(model, reader, version=version)
+    def call(document: object, body: bytes) -> InferCall:
+        request = infer_of_document(document, memoryview(body)[len(body) :])
+        return InferCall(request, model, version)
+
+    def rows(headers: Headers) -> RowForm | None:
+        header = headers.get(HEADER_LENGTH)
+        if version is not None:
+            return None
+        if header is None:
+            return RowForm(read_infer_rows, call)
+        length = parse_header_length(header, LONGEST_BODY)
+        return RowForm(read_binary_rows(length), call) if length else None
+
+    return Route(model, reader, rows, version)
 
 
 def match_infer(path: str) -> Route | None:

@@ -28,14 +28,19 @@ def parse_infer(body: bytes, header_length: int | None = None) -> InferRequest:
     Raises InvalidInput with the field that is wrong.
     """
     length = len(body) if header_length is None else header_length
-    document = json_object("the body", parse_json(body[:length]))
+    return infer_of_document(parse_json(body[:length]), memoryview(body)[length:])
+
+
+def infer_of_document(parsed: object, rest: memoryview) -> InferRequest:
+    """Read a request of its JSON, parsed, and what follows that. Raises InvalidInput."""
+    document = json_object("the body", parsed)
     if not isinstance(document.get("inputs"), list | LongList) and (
         hint := other_form(document, V2)
     ):
         raise InvalidInput(f"inputs must be a list of objects with a name each{hint}")
     parameters = parameters_of("parameters", document)
     return make_request(
-        _inputs(document, memoryview(body)[length:]),
+        _inputs(document, rest),
         _outputs(document),
         id=_id(document.get("id")),
         parameters=parameters,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,6 +26,8 @@ from app.rest import predict
 from app.rest.hot import Hot, protocol_factory
 from app.rest.hot.cycle import HotCycle
 from app.rest.hot.protocol import HotProtocol
+from app.rest.v1 import match_v1
+from app.rest.v2.infer import match_infer
 from app.settings import read_settings
 from tests import onnx_models
 from tests.fakes import exposed
@@ -60,7 +65,7 @@ class Server:
         self.hot = Hot(
             service.data_plane,
             service.control_plane,
-            matches=[predict.match_predict],
+            matches=[predict.match_predict, match_v1, match_infer],
             max_body=2**20,
             keep_alive=75.0,
             max_connections=10_000,
@@ -133,7 +138,28 @@ def of(model: str, inputs: object, **rest: object) -> bytes:
     return ask({"model": model, "inputs": inputs, **rest})
 
 
-ROW = [0.5, -1.25, 3, 1e-3]
+def v2(model: str, data: object, shape: list[int], *, name: str = "x", **rest: Any) -> bytes:
+    tensor = {"name": name, "datatype": rest.pop("datatype", "FP32"), "shape": shape, "data": data}
+    return ask({"inputs": [tensor], **rest}, f"/v2/models/{model}/infer")
+
+
+def v2_binary(rows: list[list[float]], **rest: Any) -> bytes:
+    data = np.array(rows, "f4").tobytes()
+    size = rest.pop("size", len(data))
+    tensor = {"name": "x", "datatype": "FP32", "shape": [len(rows), len(rows[0])],
+              "parameters": {"binary_data_size": size}}  # fmt: skip
+    head = json.dumps({"inputs": [tensor], **rest}).encode()
+    header = f"inference-header-content-length: {len(head)}"
+    return ask(head + data, "/v2/models/mlp/infer", header)
+
+
+def v1(model: str, **document: object) -> bytes:
+    return ask(document, f"/v1/models/{model}:predict")
+
+
+ROW: list[float] = [0.5, -1.25, 3, 1e-3]
+ROWS: list[list[float]] = [ROW, [1, 2, 3, 4], [4, 3, 2, 1]]
+BINARY = {"binary_data_output": True}
 GOOD = (
     of("mlp", {"x": [ROW]}),
     of("table", {"index": [[1]]}),
@@ -142,17 +168,79 @@ GOOD = (
     ask({"input": [ROW]}, "/models/mlp/predict"),
     ask({"inputs": {"x": [[2, 4, 8, 16]]}}, "/models/mlp/predict"),
     ask({"model": "mlp", "input": [[9, 4, 8, 16]]}),
+    of("mlp", {"x": ROWS}),
+    of("mlp", {"x": [ROW]}, id="7"),
+    of("mlp", {"x": ROWS[:2]}, id='a"%\u00e9'),
+    of("mlp", {"x": [ROW]}, outputs=["y"]),
+    of("table", {"index": [[1], [2]]}, id="8"),
+    ask({"input": ROWS, "id": "9"}, "/models/mlp/predict"),
+    v1("mlp", instances=[ROW]),
+    v1("mlp", instances=ROWS),
+    v1("mlp", inputs=ROWS),
+    v1("table", instances=[[0], [1]]),
+    v2("mlp", ROW, [1, 4]),
+    v2("mlp", [ROW], [1, 4]),
+    v2("mlp", [*chain.from_iterable(ROWS)], [3, 4]),
+    v2("mlp", ROWS, [3, 4], id="10"),
+    v2("mlp", ROW, [1, 4], id=11, outputs=[{"name": "y"}]),
+    v2("table", [1, 0], [2, 1], name="index", datatype="INT64"),
+    v2("mlp", ROW, [1, 4], parameters=BINARY),
+    v2("mlp", ROW, [1, 4], outputs=[{"name": "y", "parameters": {"binary_data": True}}]),
+    v2_binary([ROW]),
+    v2_binary(ROWS, parameters=BINARY),
+    v2_binary([ROW], id="12", parameters=BINARY),
+    v2_binary([ROW], id="a longer one", parameters=BINARY),
+    v2_binary(ROWS, outputs=[{"name": "y", "parameters": {"binary_data": False}}]),
 )
 ODD = (
-    of("mlp", {"x": [ROW, ROW]}),
-    of("mlp", {"x": [ROW]}, id="7"),
-    of("mlp", {"x": [ROW]}, outputs=["y"]),
+    of("mlp", {"x": [ROW] * 40}),
+    of("mlp", {"x": [ROW]}, id=""),
+    v2("mlp", ROW, [1, 4], id=""),
+    v2("mlp", ROW, [1, 4], parameters={"timeout": 1_000_000}),
+    v2("mlp", ROW, [1, 4], outputs=[{"name": "y", "parameters": {"classification": 1}}]),
+    v2("mlp", ROW, [1, 4], outputs=[]),
+    v2("mlp", ROW, [1, 4], parameters={}),
+    v2_binary([[float("nan"), 1, 2, 3]]),
+    v1("mlp", instances=[{"x": ROW}]),
+    v1("mlp", instances=[ROW], signature_name="serving_default"),
+    v1("two", instances=[{"a": [1, 2], "b": [3, 4]}]),
     of("mlp", {"x": [ROW]}, timeout_ms=5000),
     of("mlp", {"x": [ROW]}, version="1"),
     ask({"inputs": {"x": [ROW]}}, "/models/mlp/versions/1/predict"),
     ask({"model": "mlp", "inputs": {"x": [ROW]}}, "/models/mlp/predict"),
 )
 BAD = (
+    of("mlp", {"x": [ROW, [1]]}),
+    of("mlp", {"x": [ROW]}, outputs=["z"]),
+    of("mlp", {"x": [ROW]}, outputs=["y", "y"]),
+    of("mlp", {"x": [ROW]}, outputs=[]),
+    of("mlp", {"x": [ROW]}, id=7),
+    of("mlp", {"x": [ROW]}, id="7" * 5000),
+    v1("mlp", instances=[[1, 2, 3]]),
+    v1("mlp", instances=[[1, 2, 3, True]]),
+    v1("mlp", instances=[]),
+    v1("nobody", instances=[ROW]),
+    v1("mlp", instances=[ROW], more=1),
+    v2("mlp", ROW, [1, 5]),
+    v2("mlp", ROW, [2, 2]),
+    v2("mlp", ROW, [4]),
+    v2("mlp", ROW, [1, 4], datatype="FP64"),
+    v2("mlp", ROW, [1, 4], datatype="FP31"),
+    v2("mlp", ROW, [1, 4], name="y"),
+    v2("mlp", [1, 2, 3, "4"], [1, 4]),
+    v2("mlp", [1, 2, 3, False], [1, 4]),
+    v2("mlp", ROW, [1, 4], outputs=[{"name": "z"}]),
+    v2("mlp", ROW, [1, 4], outputs=[{"name": "y"}, {"name": "y"}]),
+    v2("mlp", ROW, [1, 4], parameters={"binary_data_output": 1}),
+    v2("mlp", ROW, [1, 4], more=1),
+    v2("nobody", ROW, [1, 4]),
+    v2_binary([ROW], size=15),
+    v2_binary([ROW], size=17),
+    v2_binary([[1, 2, 3]]),
+    ask(b"{", "/v2/models/mlp/infer", "inference-header-content-length: 1"),
+    ask(b"{", "/v2/models/mlp/infer", "inference-header-content-length: 9"),
+    ask(b"null", "/v2/models/mlp/infer"),
+    ask(b"[", "/v1/models/mlp:predict"),
     of("mlp", {"x": [[1, 2, 3]]}),
     of("mlp", {"x": [[1, 2, 3, "4"]]}),
     of("mlp", {"x": [[1, 2, 3, True]]}),
@@ -282,10 +370,14 @@ async def test_a_full_queue_refuses_the_requests_above_its_limit(
 
 async def test_every_request_gets_a_response_despite_a_bug(models: Path) -> None:
     """Before the run and after it."""
-    coalescing = "app.data_plane.coalescing"
-    for broken in ("read_row", "write_rows", "pack_rows", "GroupLease.submit"):
+    for broken in (
+        "app.rest.predict_rows.flat_rows",
+        "app.rest.predict_rows.nested_texts",
+        "app.data_plane.coalescing.pack_rows",
+        "app.batching.inline.InlineRuns.run",
+    ):
         async with serving(models) as server:
-            with mock.patch(f"{coalescing}.{broken}", side_effect=ZeroDivisionError):
+            with mock.patch(broken, side_effect=ZeroDivisionError):
                 answers = await server.ask([GOOD[0]] * 3, at_once=True)
             assert [answer.status for answer in answers] == [500] * 3
             again = await server.ask([GOOD[0]] * 3, at_once=True)
