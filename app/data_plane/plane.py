@@ -246,7 +246,7 @@ class DataPlane:
         if live is None:
             served, limit = self._coalesced(name, None)
             return None if served is None else self._fixed(served, limit)
-        if live.shadow is not None or name not in self._registry.catalog:
+        if name not in self._registry.catalog:
             return None
         ready = self._registry.model(name).ready
         return RolloutTarget(live, ready, lambda number: self._coalesced(name, str(number)))

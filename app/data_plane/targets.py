@@ -133,7 +133,12 @@ class RolloutTarget(Target):
         seconds: float,
         now: float,
     ) -> None:
-        """Count the answers as evidence."""
+        """Count the answers as evidence, and copy the requests to the shadow."""
+        served, live = group.served, self._live
+        if live.shadow is not None and not gone:
+            counts = [one[4] for one in members]
+            arrays = {served.inputs[0].name: array}
+            live.copy_rows(int(served.version), arrays, served.outputs, outputs, counts)
         callers = [one[6] for one in members]
         if gone:
             left = Cancelled("the caller left")

@@ -78,8 +78,8 @@ class RolloutMetrics:
                     of = (*labels, one.output)
                     _observe(self._differences, of, one.largest)
                     _observe(self._relative, of, one.relative)
-            case Dropped(model, version):
-                self._dropped[model, str(version)] += 1
+            case Dropped(model, version, copies):
+                self._dropped[model, str(version)] += copies
                 self._compared[model, str(version)] += 0
             case RolledBack(model, version, variants, _, reason, _, decided_here) if decided_here:
                 for variant in variants or ("",):

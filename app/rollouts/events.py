@@ -80,10 +80,15 @@ class Compared(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """A copied request was dropped: its queue was full, or no slot was idle in time."""
+    """Copied requests were dropped: their queue was full, or no slot was idle in time.
+
+    model, version: The shadow's.
+    copies: How many; default 1.
+    """
 
     model: str
     version: int
+    copies: int = 1
 
 
 RolloutEvent = RolledBack | Restored | RampMoved | Compared | Dropped

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import compress
 from typing import NamedTuple
 
+import numpy as np
+
+from app.batching import Outputs
 from app.errors import (
     DeadlineExceeded,
     InferenceFailed,
@@ -25,6 +29,7 @@ from app.rollouts.sequential_test import Reason, Verdict
 from app.rollouts.shadow import ShadowRunner
 from app.rollouts.side_queue import CatalogSource
 from app.rollouts.units import OutcomeStream, Unit
+from app.tensors import Arrays, TensorSpec
 
 
 class EvidenceLabels(NamedTuple):
@@ -187,6 +192,31 @@ class LiveRollout:
             if evidence.admit(variant, caller, now, bad=False):
                 evidence.count_outcome(variant, bad=False, now=now)
                 evidence.count_latency(variant, seconds, now=now)
+
+    def copy_rows(
+        self,
+        version: int,
+        arrays: Arrays,
+        specs: Sequence[TensorSpec],
+        outputs: Outputs,
+        counts: Sequence[int],
+    ) -> None:
+        """Copy requests that a version answered together, where that is wanted.
+
+        counts: How many rows of `arrays` and `outputs` are each request's, one after the other.
+        """
+        shadow = self.shadow
+        if shadow is None or shadow.version == version:
+            return
+        wanted = [self.rollout.samples_shadow() for _ in counts]
+        if not any(wanted):
+            return
+        if not all(wanted):
+            rows = np.repeat(wanted, counts)
+            arrays = {name: array[rows] for name, array in arrays.items()}
+            outputs = [output[rows] for output in outputs]
+            counts = [*compress(counts, wanted)]
+        shadow.offer_rows(arrays, specs, outputs, counts)
 
     def _count_given_up(self, outcome: CallerOutcome) -> None:
         """Count a request whose caller waited no longer, where it had waited for long."""

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from time import monotonic
 from typing import Any
 
@@ -32,6 +33,10 @@ COMPARE_DELAY_SECONDS = 0.02
 
 THREAD_FROM_BYTES = 1_000_000
 """Bytes of outputs from which a thread compares them; fewer are compared sooner than handed on."""
+
+
+GAVE_NO_ANSWER = (Overloaded, NotReady, DeadlineExceeded)
+"""How a copy ends that is no evidence: it was never run."""
 
 
 @dataclass
@@ -95,17 +100,52 @@ class ShadowRunner:
         def replied(answer: Arrays | None, error: CohortError | None) -> None:
             if answer is None:
                 self._no_answer(arrays, answered, error)
-            elif len(self._waiting) + self._comparing >= 2 * QUEUE_SIZE:
+            elif self._are_many(1):
                 self._drop()
             else:
-                self._waiting.append((arrays, Pair(answered, answer)))
-                if len(self._waiting) == 1:
-                    asyncio.get_running_loop().call_later(COMPARE_DELAY_SECONDS, self._compare)
+                self._wait(arrays, Pair(answered, answer))
 
         try:
             self._side_queue.submit(arrays, replied)
         except CohortError as error:
             self._no_answer(arrays, answered, error)
+
+    def offer_rows(
+        self,
+        arrays: Arrays,
+        specs: Sequence[TensorSpec],
+        outputs: Outputs,
+        counts: Sequence[int],
+    ) -> None:
+        """As `offer`, of requests that were answered together; never raises.
+
+        counts: How many rows of `arrays` and `outputs` are each request's, one after the other.
+        """
+        taken = min(len(counts), self._side_queue.room)
+        if taken < len(counts):
+            self._drop(len(counts) - taken)
+        ends = [*accumulate(counts[:taken], initial=0)]
+        parts = [slice(*ends) for ends in pairwise(ends)]
+        rows = ends[-1]
+
+        def replied(answer: Arrays | None, error: CohortError | None) -> None:
+            if isinstance(error, GAVE_NO_ANSWER) or self._are_many(taken):
+                self._drop(taken)
+            elif answer is None or any(one.shape[:1] != (rows,) for one in answer.values()):
+                for part in parts:  # it may be the fault of one, or rows depend on each other
+                    self.offer(_cut(arrays, part), specs, [output[part] for output in outputs])
+            else:
+                answered = by_name(specs, outputs)
+                for part in parts:
+                    pair = Pair(_cut(answered, part), _cut(answer, part))
+                    self._wait(_cut(arrays, part), pair)
+
+        if not taken:
+            return
+        try:
+            self._side_queue.submit(_cut(arrays, slice(rows)), replied, copies=taken)
+        except CohortError as error:
+            replied(None, error)
 
     def judge(self, guard: Guard) -> Verdict | None:
         """Weigh what was compared since the last call; return a verdict if the limit is broken."""
@@ -126,17 +166,27 @@ class ShadowRunner:
         """Give up the copies that wait."""
         self._side_queue.close()
 
+    def _are_many(self, copies: int) -> bool:
+        """Whether so many more would be too many that wait to be compared."""
+        return len(self._waiting) + self._comparing + copies > 2 * QUEUE_SIZE
+
+    def _wait(self, arrays: Arrays, pair: Pair) -> None:
+        """Compare the pair soon, with others."""
+        self._waiting.append((arrays, pair))
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_later(COMPARE_DELAY_SECONDS, self._compare)
+
     def _no_answer(self, arrays: Arrays, answered: Arrays, error: CohortError | None) -> None:
         """Count a copy without outputs: dropped, or failed where the caller's version did not."""
-        if isinstance(error, Overloaded | NotReady | DeadlineExceeded):
+        if isinstance(error, GAVE_NO_ANSWER):
             self._drop()
             return
         self.failed += 1
         self._count(arrays, answered, None, [], str(error))
 
-    def _drop(self) -> None:
-        self.dropped += 1
-        self._observe(Dropped(self.model, self.shadow.version))
+    def _drop(self, copies: int = 1) -> None:
+        self.dropped += copies
+        self._observe(Dropped(self.model, self.shadow.version, copies))
 
     def _compare(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -185,3 +235,7 @@ class ShadowRunner:
         if disagrees and self.shadow.keep_examples:
             self._examples.append(ShadowExample.capture(arrays, answered, shadow, outputs, failure))
         self._observe(Compared(self.model, self.shadow.version, disagrees, outputs))
+
+
+def _cut(arrays: Mapping[str, Array], part: slice) -> Arrays:
+    return {name: array[part] for name, array in arrays.items()}

@@ -42,10 +42,15 @@ class SideQueue:
         self._shadow = shadow
         self._engine: Engine | None = None
         self._queue: RequestQueue | None = None
-        self._bytes = 0
+        self._bytes = self._copies = 0
 
-    def submit(self, arrays: Arrays, reply: CopyReply) -> None:
-        """Queue a copy; `reply` is called once, on the event loop.
+    @property
+    def room(self) -> int:
+        """How many more copies there may be, those that run included."""
+        return max(self._max_requests - self._copies, 0)
+
+    def submit(self, arrays: Arrays, reply: CopyReply, *, copies: int = 1) -> None:
+        """Queue a copy, or several in one; `reply` is called once, on the event loop.
 
         Raises NotReady, Overloaded or InvalidInput.
         """
@@ -59,11 +64,14 @@ class SideQueue:
 
         def answered(outputs: Outputs | None, error: CohortError | None) -> None:
             self._bytes -= size
+            self._copies -= copies
             engine.leases.release()
             reply(None if outputs is None else by_name(specs, outputs), error)
 
-        queue.submit(arrays, answered, deadline=monotonic() + COPY_TIMEOUT_SECONDS)
+        deadline = monotonic() + COPY_TIMEOUT_SECONDS
+        queue.submit(arrays, answered, deadline=deadline, requests=copies)
         self._bytes += size
+        self._copies += copies
         engine.leases.count += 1
 
     def close(self) -> None:
