@@ -117,9 +117,6 @@ class Group:
 
     def runs(self) -> Iterator[Sequence[Member]]:
         """Its members, run by run."""
-        if self.rows <= self.limit:
-            yield self.members
-            return
         run: list[Member] = []
         rows = 0
         for member in self.members:
@@ -186,9 +183,11 @@ class Coalescer:
             for group in self._group(waiting):
                 if group.selection is None:
                     _proceed(group.members)
-                    continue
-                for members in group.runs():
-                    self._run(group, members)
+                elif group.rows <= group.limit:
+                    self._run(group, group.members)
+                else:
+                    for members in group.runs():
+                        self._run(group, members)
         except Exception as bug:  # noqa: BLE001 - whatever it is, the callers get a response
             _fail([request for request, *_ in waiting], bug)
 
