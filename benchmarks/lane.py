@@ -3,6 +3,7 @@
     python -m benchmarks.lane                          every kind, in turn
     python -m benchmarks.lane --only 'headers|id' --rounds 8
     python -m benchmarks.lane --checkout OTHER_CHECKOUT   the same of another checkout
+    python -m benchmarks.lane --runs 3 --write         three servers in turn; writes results/lane.md
 
 One server has the benchmark's MLP under four names, three of them with a rollout, and a hundred
 copies of it. Each round measures every kind once, the plain one at both ends, so that what else the
@@ -21,6 +22,7 @@ import re
 import shutil
 import statistics
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,7 +33,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks import load, usage
+from benchmarks import load, machine, report, usage
 from benchmarks.measure import model_folder
 from benchmarks.servers import BUILD, ROOT, SERVERS, Running, Start, launch
 from benchmarks.workloads import WORKLOADS, Workload
@@ -40,6 +42,8 @@ FOREIGN_CORES = 0.25
 """What others may use of the machine in a round that counts."""
 
 COPIES = 100
+
+RESULT = Path(__file__).parent / "results" / "lane.md"
 
 ROLLOUTS = """
 sole: {variants: {a: {version: 1, weight: 100}, b: {version: 2, weight: 0}}, baseline: a}
@@ -290,11 +294,11 @@ def one_round(running: Running, kind: Kind, seconds: float) -> tuple[dict[str, f
 
 
 def measure(
-    running: Running, chosen: Sequence[Kind], *, rounds: int, seconds: float, keep_all: bool
-) -> tuple[dict[str, Figures], int]:
-    """Every kind in turn; what was found, and how many rounds were dropped."""
+    running: Running, chosen: Sequence[Kind], found: Mapping[str, Figures], *,
+    rounds: int, seconds: float, keep_all: bool,
+) -> int:  # fmt: skip
+    """Measure every kind in turn, and add it to `found`; how many measurements were dropped."""
     plain = chosen[0]
-    found = {kind.name: Figures() for kind in chosen}
     dropped = 0
     for kind in chosen:
         one_round(running, kind, 1)  # warm
@@ -314,18 +318,20 @@ def measure(
             figures.rates.append(heard["requests"] / heard["seconds"])
             figures.hot.append(heard["hot"])
             figures.ratios.append(heard["cpu_us"] / base["cpu_us"])
-    return found, dropped
+    return dropped
 
 
-def table(found: Mapping[str, Figures], title: str) -> Table:
-    """What was found, for people."""
-    made = Table("kind", "CPU, us", "range", "of plain", "range", "requests/s", "fast", title=title)
+COLUMNS = ("kind", "CPU, µs", "range", "of plain", "range", "requests/s", "fast")
+
+
+def cells(found: Mapping[str, Figures]) -> Iterator[list[str]]:
+    """The rows of the table, as COLUMNS names them."""
     for name, figures in found.items():
         if not figures.cpu_us:
-            made.add_row(name, "-", "every round was dropped")
+            yield [name, "every round was dropped", *[""] * (len(COLUMNS) - 2)]
             continue
         ratios = figures.ratios or [1.0]
-        made.add_row(
+        yield [
             name,
             f"{statistics.median(figures.cpu_us):.1f}",
             f"{min(figures.cpu_us):.1f} to {max(figures.cpu_us):.1f}",
@@ -333,8 +339,23 @@ def table(found: Mapping[str, Figures], title: str) -> Table:
             f"{min(ratios):.2f} to {max(ratios):.2f}",
             f"{statistics.median(figures.rates):,.0f}",
             f"{min(statistics.median(figures.hot), 1):.0%}",
-        )
-    return made
+        ]
+
+
+def write(found: Mapping[str, Figures], title: str) -> None:
+    """Write results/lane.md."""
+    about = machine.describe()
+    lines = [
+        "# What each kind of request costs\n",
+        f"Written by `python -m benchmarks.lane --write`, {time.strftime('%Y-%m-%d %H:%M %Z')}. "
+        "Processor time of the server per request, and its ratio to the plain kind's in the same "
+        "round; `fast` is the share that the fast HTTP protocol answered.\n",
+        *(f"- {name}: {about[name]}" for name in ("machine", "python", "versions", "cohort")),
+        f"- {title}\n",
+        *report.markdown(COLUMNS, list(cells(found))),
+    ]
+    RESULT.parent.mkdir(exist_ok=True)
+    RESULT.write_text("\n".join(lines) + "\n")
 
 
 @click.command()
@@ -344,22 +365,38 @@ def table(found: Mapping[str, Figures], title: str) -> Table:
 @click.option("--rounds", default=5, show_default=True, help="How often each kind is measured.")
 @click.option("--seconds", default=2.0, show_default=True, help="Length of a round.")
 @click.option("--keep-all", is_flag=True, help="Keep rounds in which others used the machine.")
+@click.option("--runs", default=1, show_default=True, help="Servers, one after the other.")
+@click.option("--write", "writes", is_flag=True, help="Write results/lane.md.")
 @click.option("--setting", "settings", multiple=True, help="NAME=VALUE for the server.")
 def main(
-    checkout: Path, only: str, rounds: int, seconds: float, keep_all: bool, settings: Sequence[str]
-) -> None:
+    checkout: Path, only: str, rounds: int, seconds: float, keep_all: bool, runs: int,
+    writes: bool, settings: Sequence[str],
+) -> None:  # fmt: skip
     """Measure what each kind of request costs."""
     if problem := load.missing():
         raise click.ClickException(problem)
     every = kinds()
     chosen = [every[0], *(kind for kind in every[1:] if re.search(only, kind.name))]
-    running = start(checkout.resolve(), dict(one.split("=", 1) for one in settings))
-    try:
-        found, dropped = measure(running, chosen, rounds=rounds, seconds=seconds, keep_all=keep_all)
-    finally:
-        running.stop()
-    title = f"{rounds} rounds of {seconds:g} s; {dropped} measurements dropped: others were busy"
-    Console(width=120).print(table(found, title))
+    found = {kind.name: Figures() for kind in chosen}
+    dropped = 0
+    for _ in range(runs):
+        running = start(checkout.resolve(), dict(one.split("=", 1) for one in settings))
+        try:
+            dropped += measure(
+                running, chosen, found, rounds=rounds, seconds=seconds, keep_all=keep_all
+            )
+        finally:
+            running.stop()
+    title = (
+        f"{runs} runs of {rounds} rounds of {seconds:g} s each; "
+        f"{dropped} measurements dropped, because others used the machine"
+    )
+    table = Table(*COLUMNS, title=title)
+    for row in cells(found):
+        table.add_row(*row)
+    Console(width=120).print(table)
+    if writes:
+        write(found, title)
 
 
 if __name__ == "__main__":

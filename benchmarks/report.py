@@ -95,15 +95,16 @@ def text(found: Found, drawn: list[str]) -> Iterator[str]:
     yield f"- load average (1/5/15 min) before {shown[0]}, after {shown[1]}"
     yield f"- {about.get('rounds', '?')} rounds of {about.get('seconds', '?')} s or more\n"
     yield "## Targets\n"
-    yield from _markdown(
+    yield from markdown(
         ("work", "at least", "measured", ""),
         [[one.work, one.aim, one.value, MARK[one.reached]] for one in summary.targets(found)],
     )
+    yield "\nWhat each kind of request costs: [results/lane.md](results/lane.md).\n"
     yield "\n## Closed loop\n"
-    yield from _markdown(HEADS, [[*row, *[""] * (len(HEADS) - len(row))] for row in rows(found)])
+    yield from markdown(HEADS, [[*row, *[""] * (len(HEADS) - len(row))] for row in rows(found)])
     if found.open:
         yield "\n## Open loop, MLP\n"
-        yield from _markdown(
+        yield from markdown(
             ("server", "of capacity", "asked/s", "sent/s", "p50 ms", "p99 ms", "p99.9 ms",
              "worst ms", "generator's lag p99 ms", "CPU µs/req", "failures"),
             [
@@ -119,7 +120,7 @@ def text(found: Found, drawn: list[str]) -> Iterator[str]:
         yield f"{of['many']:,.0f}: {of['ratio']:.3f}x."
     if of := found.neighbour:
         yield "\n## A fast model beside a saturated ResNet-50\n"
-        yield from _markdown(("MLP, 300 requests/s", "p50 ms", "p99 ms", "lag p99 ms"), [
+        yield from markdown(("MLP, 300 requests/s", "p50 ms", "p99 ms", "lag p99 ms"), [
             [name, *(_ms(of[f"{name}_{one}"]) for one in ("p50", "p99", "lag_p99"))]
             for name in ("alone", "beside")
         ])  # fmt: skip
@@ -127,7 +128,7 @@ def text(found: Found, drawn: list[str]) -> Iterator[str]:
     if sites := found.copies.get("sites"):
         yield "\n## Copies of a 600 KB binary body\n\nBytes allocated over bytes sent, by line; the"
         yield "read from the socket (asyncio/runners.py) is the arrival, each other a copy.\n"
-        yield from _markdown(("line", "copies"), [[of, str(many)] for of, many in sites.items()])
+        yield from markdown(("line", "copies"), [[of, str(many)] for of, many in sites.items()])
     yield "\n## Plots\n"
     yield from (f"![{name}](plots/{name}.svg)" for name in drawn)
     yield ""
@@ -151,7 +152,8 @@ def drawings(found: Found) -> Iterator[tuple[str, str]]:
         yield "open-loop", plots.bars("MLP, open loop: p99", shares, "ms")
 
 
-def _markdown(heads: tuple[str, ...], lines: list[list[str]]) -> Iterator[str]:
+def markdown(heads: tuple[str, ...], lines: list[list[str]]) -> Iterator[str]:
+    """The lines of a table."""
     yield f"| {' | '.join(heads)} |"
     yield f"|{'---|' * len(heads)}"
     yield from (f"| {' | '.join(one.replace('|', '/') for one in line)} |" for line in lines)
