@@ -194,13 +194,17 @@ class Coalescer:
     def _group(self, waiting: Sequence[Waiting]) -> list[Group]:
         """Parse each body once; requests that cannot be coalesced continue as single ones."""
         groups: dict[tuple[ServedVersion, str, RowAnswer], Group] = {}
+        targets: dict[str | None, Target | None] = {}
         last: Group | None = None
         target: Target | None = None
         asked_for: str | None = ""  # the model whose target it is; no model has this name
         for request, form, path_model, body in waiting:
             if path_model is not None:
                 if path_model != asked_for:
-                    asked_for, target = path_model, self._target(path_model)
+                    asked_for = path_model
+                    if asked_for not in targets:
+                        targets[asked_for] = self._target(asked_for)
+                    target = targets[asked_for]
                 if target is None:
                     request.proceed(body)
                     continue
@@ -217,7 +221,10 @@ class Coalescer:
                 if path_model is not None:
                     _continue(request, document, body)  # which says that the two differ
                     continue
-                asked_for, target = model, self._target(model)
+                asked_for = model
+                if asked_for not in targets:
+                    targets[asked_for] = self._target(asked_for)
+                target = targets[asked_for]
             chosen = None if target is None else target.fixed or target.choose(request)
             if target is None or chosen is None:
                 _continue(request, document, body)
