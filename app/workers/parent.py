@@ -6,6 +6,7 @@ stays the same while workers of another release take over.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import selectors
@@ -33,6 +34,11 @@ IDLE_WAIT_SECONDS = 1.0
 
 PASS_AGAIN_SECONDS = 0.05
 """When connections are passed on again that no worker took."""
+
+ACCEPT_AGAIN_SECONDS = 0.1
+"""When connections are accepted again, where there was nothing left for one."""
+
+NOTHING_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 ACCEPTED_AT_ONCE = 64
 
@@ -66,6 +72,8 @@ class Parent:
         self._warm_at = inf  # when the first start is over at the latest
         self._started = False  # whether a worker was ever started
         self._served = False  # whether one ever took connections
+        self._accept_at = inf  # when connections are accepted again, where nothing is left for them
+        self._resting = False  # whether none was accepted since
         self._stop_at = inf  # when the listener closes
         self._stopping = False
         self._sign_at = 0.0  # when systemd is to hear of this process
@@ -98,7 +106,7 @@ class Parent:
 
     def _wait(self) -> None:
         now = monotonic()
-        dues = [self._switchboard.next_due, self._stop_at, now + IDLE_WAIT_SECONDS]
+        dues = [self._switchboard.next_due, self._stop_at, self._accept_at, now + IDLE_WAIT_SECONDS]
         dues += [one.due for one in self._workers.values()]
         if self._waiting:
             dues.append(now + PASS_AGAIN_SECONDS)
@@ -123,6 +131,9 @@ class Parent:
                 )
                 self._causes[worker.pid] = "hung"
                 worker.kill()
+        if now >= self._accept_at:
+            self._accept_at = inf
+            self._watch(self._listener, self._accept)
         if not self._stopping and now >= self._sign_at:
             self._sign_at = now + IDLE_WAIT_SECONDS / 2
             self._systemd.tell("WATCHDOG=1")
@@ -142,10 +153,25 @@ class Parent:
     def _accept_one(self) -> bool:
         try:
             connection, _ = self._listener.accept()
-        except OSError:  # the queue is empty, or there is no descriptor left
+        except OSError as error:  # the queue is empty, or its first has gone again
+            if error.errno in NOTHING_LEFT:
+                self._rest(error)
             return False
+        if self._resting:
+            self._resting = False
+            self._tell("info", "connections are accepted again")
         self._pass(connection)
         return True
+
+    def _rest(self, error: OSError) -> None:
+        """Accept nothing for a moment: the listener stays readable, and asking it has no end."""
+        with suppress(KeyError):
+            self._selector.unregister(self._listener)
+            self._accept_at = monotonic() + ACCEPT_AGAIN_SECONDS
+        if not self._resting:
+            self._resting = True
+            facts = {"reason": str(error), "waiting": "connections wait in the kernel's queue"}
+            self._tell("error", "cannot accept connections", **facts)
 
     def _pass(self, connection: socket.socket) -> None:
         """Give a connection to the worker that has the fewest; keep it where none takes it."""
@@ -160,7 +186,7 @@ class Parent:
         self._waiting.append(connection)
 
     def _stop_accepting(self) -> None:
-        self._stop_at = inf
+        self._stop_at = self._accept_at = inf
         with suppress(KeyError):
             self._selector.unregister(self._listener)
         if self._served:
@@ -199,7 +225,7 @@ class Parent:
             wait = retry_seconds(self._failures[place])
             self._not_before[place] = monotonic() + wait
             facts = {"worker": place, "reason": str(error), "again_in_seconds": wait}
-            say_line(self._options.log_format, "error", "cannot start a worker", **facts)
+            self._tell("error", "cannot start a worker", **facts)
             return
         if not self._started:
             self._warm_at = monotonic() + FIRST_ALONE_SECONDS
@@ -317,7 +343,9 @@ class Parent:
                 worker.await_sign()
 
     def _say(self, level: LineLevel, event: str, worker: WorkerProcess, **facts: object) -> None:
-        facts = {"worker": worker.place, "pid": worker.pid, **facts}
+        self._tell(level, event, **{"worker": worker.place, "pid": worker.pid, **facts})
+
+    def _tell(self, level: LineLevel, event: str, **facts: object) -> None:
         say_line(self._options.log_format, level, event, **facts)
 
 
