@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from time import monotonic
+from time import monotonic, thread_time
 from typing import Any, Protocol
 
 from app.batching.events import Ran
@@ -62,6 +62,7 @@ class Ticket:
     rows: The length of axis 0.
     key: What must be equal for requests to share a run.
     length: The length of each row, as a multiple of the row that was profiled.
+    weight: What it adds to the work of the queue, in rows of that length.
     arrived, deadline: Seconds on the monotonic clock.
     place: When it counts as having arrived by its priority, on the same clock.
     timeout: The limit behind the deadline in seconds, for the message.
@@ -71,7 +72,7 @@ class Ticket:
 
     __slots__ = (
         "_on_cancel", "arrived", "batch", "deadline", "inputs", "key", "length", "place",
-        "reply", "requests", "rows", "timeout",
+        "reply", "requests", "rows", "timeout", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +83,7 @@ class Ticket:
         rows: int,
         key: Key,
         length: float,
+        weight: float,
         arrived: float,
         place: float,
         deadline: float,
@@ -94,6 +96,7 @@ class Ticket:
         self.rows = rows
         self.key = key
         self.length = length
+        self.weight = weight
         self.arrived = arrived
         self.place = place
         self.deadline = deadline
@@ -132,6 +135,7 @@ class Batch:
     feeds: After `execute`, the inputs of its last run.
     runs: After `execute`, every run of the model that the batch took.
     first_success: The first of `runs` that succeeded; None where none did.
+    on_processor: How long that run had the processor, in seconds.
     unwanted: When its last caller left or its time was over and it was told to stop, in seconds on
         the monotonic clock; 0 while somebody waits for it.
     device_lost: After `execute`, what the device's driver said when it failed for good; else "".
@@ -140,8 +144,8 @@ class Batch:
 
     __slots__ = (
         "_runner", "cannot_batch", "control", "device_lost", "exclusive", "expected", "feeds",
-        "first_success", "pending", "results", "rows", "runs", "started", "tickets", "unwanted",
-        "waits", "work",
+        "first_success", "on_processor", "pending", "results", "rows", "runs", "started", "tickets",
+        "unwanted", "waits", "work",
     )  # fmt: skip
 
     def __init__(
@@ -166,6 +170,7 @@ class Batch:
         self.results: list[Outputs | CohortError] = []
         self.runs: list[Ran] = []
         self.first_success: Ran | None = None
+        self.on_processor = 0.0
         self.unwanted = 0.0
         self.device_lost = self.cannot_batch = ""
 
@@ -231,7 +236,7 @@ class Batch:
                 feeds = join(requests)
         self.feeds = feeds
         succeeded = False
-        started = monotonic()
+        on_processor, started = thread_time(), monotonic()
         try:
             run = self._runner.run_exclusively if self.exclusive else self._runner.run
             outputs = run(feeds, self.control)
@@ -243,6 +248,7 @@ class Batch:
             self.runs.append(ran)
             if succeeded and self.first_success is None:
                 self.first_success = ran
+                self.on_processor = thread_time() - on_processor
         parts = [outputs] if len(tickets) == 1 else split(outputs, tickets, rows)
         if plan is not None and lengths:
             plan.trim(parts, lengths)

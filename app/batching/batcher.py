@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from time import monotonic
+from time import monotonic, thread_time
 
 from app.batching.batch import Batch, Reply, Run, RunControl, Runner, Ticket, insert_by_place
 from app.batching.deadlines import DeadlineTimer
-from app.batching.estimate import SURE_SHARE, Estimate
+from app.batching.estimate import Estimate
 from app.batching.events import (
     BatchingDisabled,
     BatchObserver,
@@ -51,6 +51,7 @@ class Batcher:
     make_control: Makes the RunControl that stops a batch's runs; by default runs are not stopped.
     seconds_for: Estimates the duration of a run in seconds, from its number of rows of the length
         that was profiled; default 0.001.
+    known_work: The largest number for which that was profiled; default: there is none that was not.
     row_cost: The cost of one row as it was profiled, for a model whose rows differ in length;
         default None: all rows have the same length.
     device: The device that runs use, such as "cpu" or "cuda:0"; default "cpu".
@@ -77,6 +78,7 @@ class Batcher:
         run_exclusively: Run | None = None,
         make_control: Callable[[], RunControl | None] = lambda: None,
         seconds_for: Callable[[float], float] = lambda work: 0.001,
+        known_work: float = float("inf"),
         row_cost: RowCost | None = None,
         device: str = "cpu",
         shadow: bool = False,
@@ -110,7 +112,7 @@ class Batcher:
             self._elements = count_elements if plan is None else plan.elements
         self._wake = wake
         self._observe = observe
-        self.estimate = Estimate(seconds_for, policy)
+        self.estimate = Estimate(seconds_for, policy, known_work)
         self.seconds_for = self.estimate.seconds_for
         self._queues: dict[Key, deque[Ticket]] = {}
         self._prioritized = False  # whether requests had different priorities
@@ -161,18 +163,20 @@ class Batcher:
         length = 1.0
         if self.row_cost is not None and rows:
             length = self._elements(inputs) / (self.row_cost.elements * rows)
-        work = self._work + rows * length
+        weight = estimate.weight(rows * length)
+        work = self._work + weight
         if self.waiting:
             if work * estimate.pace > capacity:
                 raise self._full()
-            if work > estimate.work_within(SURE_SHARE * (deadline - arrived)) and priority <= 0:
-                self._check_in_time(deadline - arrived, timeout)
+            if priority <= 0:
+                estimate.check_in_time(self._work, weight, deadline - arrived, timeout)
         ticket = Ticket(
             inputs,
             reply,
             rows=rows,
             key=key,
             length=length,
+            weight=weight,
             arrived=arrived,
             place=place,
             deadline=deadline,
@@ -205,13 +209,15 @@ class Batcher:
             raise NotReady("this version is being unloaded")
         if self.waiting or not self.inline.allowed:
             return None
+        on_processor = thread_time() if self.estimate.delayed else None
         started = monotonic()
         if (result := self.inline.run(inputs, started)) is None:
             return None
         outputs, error, seconds = result
-        emit(self._observe, ran := Ran(rows, requests, seconds, [(started - arrived, requests)]))
         if error is None:
-            self.estimate.follow(ran, 1.0)
+            own = None if on_processor is None else thread_time() - on_processor
+            self.estimate.follow(rows, seconds, own)
+        emit(self._observe, Ran(rows, requests, seconds, [(started - arrived, requests)]))
         return outputs, error
 
     def _on_cancel(self, ticket: Ticket) -> None:
@@ -243,12 +249,12 @@ class Batcher:
         for ticket in tickets:
             ticket.batch = batch
             self.waiting -= ticket.requests
-            self._work -= ticket.rows * ticket.length
+            self._work -= ticket.weight
         if not self.waiting:
             self._work = 0.0  # without what rounding left
             self.estimate.run_empty()
         else:
-            self.estimate.take(decision.work, now)
+            self.estimate.take(sum([ticket.weight for ticket in tickets]), now)
         self.running.add(batch)
         return batch
 
@@ -283,7 +289,8 @@ class Batcher:
         ran_as_profiled = not batch.exclusive or runner.run_exclusively == runner.run
         success = batch.first_success
         if ran_as_profiled and success is not None and success.rows:
-            self.estimate.follow(success, batch.work / batch.rows)
+            own = batch.on_processor if self.device == "cpu" else None
+            self.estimate.follow(success.rows * batch.work / batch.rows, success.seconds, own)
         for ticket, result in zip(batch.tickets, batch.results, strict=True):
             reply = ticket.reply
             ticket.reply = ticket.batch = None
@@ -353,7 +360,7 @@ class Batcher:
         queue = self._queues[ticket.key]
         queue.remove(ticket)
         self.waiting -= ticket.requests
-        self._work = self._work - ticket.rows * ticket.length if self.waiting else 0.0
+        self._work = self._work - ticket.weight if self.waiting else 0.0
         if not queue:
             del self._queues[ticket.key]
         ticket.inputs = NO_INPUTS
@@ -381,13 +388,6 @@ class Batcher:
     def seconds_to_clear(self) -> float:
         """How long the queued requests take, as far as is known."""
         return self.estimate.queue_seconds(self._work)
-
-    def _check_in_time(self, left: float, timeout: float) -> None:
-        """Raise Overloaded for a request whose time, so long, will be over when its turn comes."""
-        wait = self.seconds_to_clear
-        if self.estimate.rate() and wait > SURE_SHARE * left:
-            late = f"the model's queue takes {wait:.3g} s, too long for a limit of {timeout:.3g} s"
-            raise Overloaded(late, retry_after=wait)
 
     def _full(self, contents: str = "", limit: str = "seconds") -> Overloaded:
         wait = self.seconds_to_clear

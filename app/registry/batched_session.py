@@ -93,6 +93,7 @@ class BatchedSession:
             run_exclusively=None if exclusive is None else exclusive.run,
             make_control=session.control,
             seconds_for=lru_cache(1024)(profile.seconds_for),
+            known_work=max(profile.seconds, default=float("inf")),
             row_cost=profile.row_cost(prepared.policy),
             device=session.device,
             padding=prepared.profile_result.padding,
@@ -183,7 +184,7 @@ class BatchedSession:
     def inline_rows(self) -> int:
         """The rows that `run_now` may run in one run; see `Engine`."""
         batcher = self._batcher
-        if batcher.estimate.pace <= self._inline_pace and batcher.inline.allowed:
+        if batcher.estimate.own_pace <= self._inline_pace and batcher.inline.allowed:
             return batcher.policy.max_batch_size  # 1 where batching is off
         return 1
 
@@ -233,6 +234,7 @@ class BatchedSession:
 
     def _make_side_batcher(self, max_requests: int, shadow: bool, *, single: bool) -> Batcher:
         session, exclusive, own = self._prepared.session, self._prepared.exclusive, self._batcher
+        profile = self._prepared.profile_result.profile
         policy = replace(own.policy, max_queue_size=max_requests, max_queue_delay_ms=0)
         if shadow:
             # A batch is full at half the queue: while it runs, the other half takes new requests.
@@ -247,7 +249,8 @@ class BatchedSession:
             observe=ignore,  # metrics count the runs of callers' own requests only
             run_exclusively=None if shadow or exclusive is None else exclusive.run,
             make_control=session.control,
-            seconds_for=self._prepared.profile_result.profile.seconds_for,
+            seconds_for=profile.seconds_for,
+            known_work=max(profile.seconds, default=float("inf")),
             row_cost=own.row_cost,
             device=session.device,
             shadow=shadow,

@@ -12,7 +12,7 @@ import pytest
 
 from app.batching import Batcher, BatchPolicy
 from app.batching.estimate import MEASURED_SECONDS, REMEMBERED_SECONDS, SURE_SHARE, Estimate
-from app.batching.policy import BatchDecision, cut_batch
+from app.batching.policy import BatchDecision, RowCost, cut_batch
 from app.errors import Overloaded
 from tests.fakes import RecordedEvents, RecordedReply, double
 
@@ -59,6 +59,92 @@ def test_a_rate_follows_what_changes() -> None:
             estimate.rate()
         seen.append(estimate.rate())
     assert seen == [pytest.approx(10, rel=0.01), pytest.approx(2.5, rel=0.05)]
+
+
+def test_runs_that_waited_are_as_short_as_they_were() -> None:
+    """Other threads had the interpreter's lock or the processor: a run's own work is no longer."""
+    estimate = make()
+    for _ in range(100):
+        estimate.follow(1, 50.0, own=0.1)
+    assert estimate.delayed
+    assert estimate.pace > 100
+    assert estimate.seconds_for(4) == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(("seconds", "own", "expected"), [(0.3, 0.2, 2.0), (0.05, 0.04, 0.5)])
+def test_runs_are_as_long_as_their_own_work(seconds: float, own: float, expected: float) -> None:
+    """What is slower or faster by itself than it was profiled is known after some runs."""
+    estimate = make()
+    for _ in range(100):
+        estimate.follow(1, seconds, own)
+    assert estimate.seconds_for(1) == pytest.approx(0.1 * expected, rel=0.01)
+    assert estimate.pace == pytest.approx(10 * seconds, rel=0.01)
+
+
+def test_a_run_that_has_others_work_for_it_is_not_short() -> None:
+    """On several threads or a device, it has the processor for less time than it takes."""
+    estimate = make()
+    for _ in range(100):
+        estimate.follow(1, 0.2, own=0.001)
+    assert estimate.seconds_for(1) == pytest.approx(0.1)
+
+
+HUGE = 300_000
+"""Work like that of 20 MB of numbers, where a row of 16 was profiled."""
+
+
+def flat() -> Estimate:
+    """Of a model that hardly has work: one row seems to take as long as 32."""
+    return Estimate(lambda work: 5e-6, BatchPolicy(max_batch_size=32), known=32)
+
+
+def test_large_runs_say_nothing_of_short_ones() -> None:
+    """They take a thousand times what a line through what was profiled says."""
+    estimate = flat()
+    estimate.follow(HUGE, 0.003)
+    assert estimate.seconds_for(HUGE) == pytest.approx(0.003)
+    assert estimate.pace == 1.0
+    assert estimate.seconds_for(1) == pytest.approx(5e-6)
+    for _ in range(100):
+        estimate.follow(HUGE, 0.006)
+    assert estimate.seconds_for(HUGE) == pytest.approx(0.006, rel=0.01)
+
+
+def test_what_is_known_of_large_runs_is_taken_for_those_most_like_them() -> None:
+    """Before any was seen they are taken for as long as so many batches."""
+    estimate = flat()
+    assert estimate.seconds_for(64) == pytest.approx(1e-5)
+    estimate.follow(2**10, 2e-5)
+    estimate.follow(2**20, 0.004)
+    assert estimate.seconds_for(2**9) == pytest.approx(1e-5)
+    assert estimate.seconds_for(2**21) == pytest.approx(0.008)
+
+
+async def test_large_requests_are_queued_by_what_they_take() -> None:
+    """Not as if each were as many requests as it has the elements of."""
+    batcher = Batcher(
+        double,
+        BatchPolicy(max_batch_size=32, max_queue_seconds=0.02),
+        wake=lambda batcher: None,
+        observe=RecordedEvents(),
+        seconds_for=lambda work: 5e-6,
+        known_work=32,
+        row_cost=RowCost(16, 32),
+    )
+    batcher.estimate.follow(HUGE, 0.003)
+    row = np.ones((1, 16 * HUGE), np.int8)
+    for _ in range(6):
+        batcher.submit({"x": row}, RecordedReply())
+    assert batcher.seconds_to_clear == pytest.approx(0.018)
+    with pytest.raises(Overloaded, match=r"its requests take 0\.018 s"):
+        batcher.submit({"x": row}, RecordedReply())
+    decision = batcher.next_batch(monotonic())
+    assert isinstance(decision, BatchDecision)
+    batcher.take(decision, monotonic())
+    assert batcher.seconds_to_clear == pytest.approx(0.003 * (6 - decision.requests))
+    batcher.submit({"x": row}, RecordedReply()).cancel()
+    assert batcher.seconds_to_clear == pytest.approx(0.003 * (6 - decision.requests))
+    batcher.close()
 
 
 async def test_who_would_be_too_late_is_refused_at_once() -> None:
