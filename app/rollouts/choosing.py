@@ -31,9 +31,9 @@ def choose(weights: Iterable[tuple[str, float]], key: str, *, seed: str) -> str:
     return max(weights, key=score)[0]
 
 
-def choose_by_chance(weights: Sequence[tuple[str, float]]) -> str:
-    """Pick one of the names in `weights` by chance, with the same probabilities."""
-    left = random() * sum([weight for _, weight in weights])  # noqa: S311 - no secret
+def choose_by_chance(weights: Sequence[tuple[str, float]], total: float) -> str:
+    """Pick one of the names in `weights`, of so much in all, by chance with these probabilities."""
+    left = random() * total  # noqa: S311 - no secret
     for name, weight in weights:
         left -= weight
         if left < 0:

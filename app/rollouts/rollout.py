@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from random import random
 
@@ -89,6 +89,14 @@ class Rollout:
     shadow_stopped: bool = False
     ramp: Ramp | None = None
     step: int = 0
+    _weights: tuple[tuple[str, float], ...] = field(init=False, repr=False, compare=False)
+    _total: float = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Put together what each choice needs."""
+        weights = tuple((name, variant.weight) for name, variant in self.variants.items())
+        object.__setattr__(self, "_weights", weights)
+        object.__setattr__(self, "_total", sum([weight for _, weight in weights]))
 
     @property
     def ramp_key(self) -> RampKey:
@@ -128,9 +136,14 @@ class Rollout:
         rolled back or not ready get the baseline, and all other callers keep their variant. So the
         baseline may be returned although it is not ready.
         """
-        weights = [(name, variant.weight) for name, variant in self.variants.items()]
-        name = choose_by_chance(weights) if key is None else choose(weights, key, seed=self.model)
-        return self.variants[self._serving(name, ready)]
+        if key is None:
+            name = choose_by_chance(self._weights, self._total)
+        else:
+            name = choose(self._weights, key, seed=self.model)
+        variant = self.variants[name]
+        if variant.rolled_back or (ready is not None and variant.version not in ready):
+            return self.variants[self.baseline]
+        return variant
 
     def shares(self, ready: Collection[int] | None = None) -> dict[str, float]:
         """The share of callers (0 to 1) that each variant serves; they sum to 1."""
