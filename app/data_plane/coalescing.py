@@ -32,14 +32,13 @@ from app.errors import (
     Overloaded,
 )
 from app.rollouts import Sticky
-from app.scheduling import MAX_READING_SECONDS
 from app.tensors import Array
 
-COALESCED_RUN_SECONDS = 0.004
+COALESCED_RUN_SECONDS = 0.01
 """How long coalesced runs may occupy the event loop in one iteration: sockets wait meanwhile.
 
-Longer where reading the requests took longer, as `app.scheduling` says. Groups that are left over
-are queued, which takes more than twice as long for each: a hundred models have a group each.
+Groups that are left over are queued, and run on the loop all the same, at more than twice the cost
+of each: a hundred models have a group each.
 """
 
 
@@ -176,9 +175,7 @@ class Coalescer:
 
     def _answer_all(self) -> None:
         waiting, self._waiting = self._waiting, []
-        now = monotonic()
-        reading = min(now - self._since, MAX_READING_SECONDS)
-        self._until = now + max(COALESCED_RUN_SECONDS, reading)
+        self._until = monotonic() + COALESCED_RUN_SECONDS
         try:
             for group in self._group(waiting):
                 if group.selection is None:

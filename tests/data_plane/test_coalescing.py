@@ -34,7 +34,6 @@ from app.rest.calls import RowForm
 from app.rest.predict import PredictCall
 from app.rest.predict_rows import read_predict_rows
 from app.rollouts import Sticky
-from app.scheduling import MAX_READING_SECONDS
 from app.tensors import Arrays, TensorSpec
 
 BAD = -1.0
@@ -355,28 +354,6 @@ def test_a_group_whose_version_is_unloaded_becomes_single_requests(busy: bool) -
     assert plane.answer(*requests(1, 2, 3)) == ["single"] * 3
     assert not plane.counts.codes
     plane.assert_nothing_held()
-
-
-@pytest.mark.parametrize(
-    ("reading", "running", "at_once"),
-    [
-        (0.0, COALESCED_RUN_SECONDS * 0.9, True),
-        (0.0, COALESCED_RUN_SECONDS * 1.1, False),
-        (0.009, 0.008, True),
-        (0.009, 0.0091, False),
-        (9.0, MAX_READING_SECONDS * 0.9, True),
-        (9.0, MAX_READING_SECONDS * 1.1, False),
-    ],
-)
-def test_groups_run_at_once_for_as_long_as_reading_took(
-    clock: mock.Mock, reading: float, running: float, at_once: bool
-) -> None:
-    """Within limits: with a crowd of callers the loop would else mostly read."""
-    clock.side_effect = [100.0, 100.0 + reading, 100.0 + reading + running]
-    plane = Plane(FakeEngine())
-    plane.answer(*requests(1, 2))
-    assert plane.engine.ran == ([2] if at_once else [])
-    assert len(plane.engine.queued) == (not at_once)
 
 
 def test_a_group_has_at_most_the_rows_that_may_run_on_the_event_loop() -> None:

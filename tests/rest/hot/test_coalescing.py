@@ -359,10 +359,7 @@ async def test_a_full_queue_refuses_the_requests_above_its_limit(
         (tmp_path / "models" / name).symlink_to(models / "models" / name)
     async with serving(tmp_path) as server:
         answers = await server.ask([GOOD[0]] * 8, at_once=True)
-        with (
-            mock.patch("app.data_plane.coalescing.COALESCED_RUN_SECONDS", -1.0),
-            mock.patch("app.data_plane.coalescing.MAX_READING_SECONDS", -1.0),
-        ):
+        with mock.patch("app.data_plane.coalescing.COALESCED_RUN_SECONDS", -1.0):
             queued = await server.ask([GOOD[0]] * 8, at_once=True)
     assert Counter(answer.status for answer in answers) == {200: 8}
     assert Counter(answer.status for answer in queued) == {200: 5, 429: 3}
