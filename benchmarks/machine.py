@@ -8,7 +8,7 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.servers import LITSERVE, MLSERVER, ROOT
+from benchmarks.servers import ROOT, SERVERS
 
 
 def describe() -> dict[str, str]:
@@ -37,8 +37,8 @@ def describe() -> dict[str, str]:
         "versions": ", ".join(found),
         "others": ", ".join(
             package.replace("==", " ")
-            for one in (LITSERVE, MLSERVER)
-            for package in one.packages[:1]
+            for one in SERVERS.values()
+            for package in (one.packages or one.node_packages)[:1]
         ),
         "wrk": (wrk.stdout.split("[")[0]).strip(),
         "cohort": commit,

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +20,17 @@ import httpx
 import numpy as np
 
 from benchmarks import usage
-from benchmarks.workloads import Ask, Workload, ask_cohort, ask_simply, ask_v2, read_answer
+from benchmarks.workloads import (
+    Ask,
+    Call,
+    Inputs,
+    Workload,
+    ask_binary,
+    ask_cohort,
+    ask_simply,
+    ask_v2,
+    read_answer,
+)
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "bench"
@@ -44,6 +55,7 @@ class Server:
     ask: Ask
     ready: str = "/health"
     packages: tuple[str, ...] = ()
+    node_packages: tuple[str, ...] = ()
     binary: bool = False
 
     def python(self) -> str:
@@ -51,18 +63,41 @@ class Server:
         if not self.packages:
             return sys.executable
         python = BUILD / f"env-{self.name}" / "bin" / "python"
-        stamp, wanted = python.parent / "installed", " ".join(self.packages)
-        if not stamp.exists() or stamp.read_text() != wanted:
-            uv = shutil.which("uv") or str(ROOT / ".tools/bin/uv")
-            for command in (
-                [uv, "venv", "-q", "--clear", "--python", sys.executable, str(python.parents[1])],
-                [uv, "pip", "install", "-q", "--python", str(python), *self.packages],
-            ):
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-                if done.returncode:
-                    raise RuntimeError(f"not installed: {done.stderr.strip()[-300:]}")
-            stamp.write_text(wanted)
+        uv = shutil.which("uv") or str(ROOT / ".tools/bin/uv")
+        _install(python.parent / "installed", self.packages, [
+            [uv, "venv", "-q", "--clear", "--python", sys.executable, str(python.parents[1])],
+            [uv, "pip", "install", "-q", "--python", str(python), *self.packages],
+        ])  # fmt: skip
         return str(python)
+
+    def node_folder(self) -> Path:
+        """The folder of its npm packages, made on demand. Raises RuntimeError if it cannot.
+
+        Without their install scripts: onnxruntime-node has the CPU libraries in its package, and
+        its script would fetch those for CUDA from elsewhere.
+        """
+        npm = shutil.which("npm")
+        if npm is None:
+            raise RuntimeError("not installed: there is no npm")
+        folder = BUILD / f"env-{self.name}"
+        folder.mkdir(parents=True, exist_ok=True)
+        _install(folder / "installed", self.node_packages, [
+            [npm, "install", "--prefix", str(folder), "--ignore-scripts", "--no-audit", "--no-fund",
+             *self.node_packages],
+        ])  # fmt: skip
+        return folder
+
+
+def _install(stamp: Path, packages: Sequence[str], commands: Sequence[Sequence[str]]) -> None:
+    """Run the commands, once for these packages. Raises RuntimeError where one fails."""
+    wanted = " ".join(packages)
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    for command in commands:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"not installed: {done.stderr.strip()[-300:]}")
+    stamp.write_text(wanted)
 
 
 @dataclass
@@ -199,6 +234,59 @@ def _tutorial(workload: Workload, models: Path, port: int, _: Path) -> Start:
     return Start(command, {"MODEL": str(model_file(models, workload))})
 
 
+def _raw(workload: Workload, models: Path, port: int, _: Path) -> Start:
+    command = [
+        RAW.python(), "-m", "uvicorn", "benchmarks.others.raw:app", "--port", str(port),
+        "--loop", "uvloop", "--http", "httptools", "--lifespan", "off", "--no-access-log",
+    ]  # fmt: skip
+    return Start(command, {"MODEL": str(model_file(models, workload))})
+
+
+def _bun(workload: Workload, models: Path, port: int, _: Path) -> Start:
+    bun = BUN.node_folder() / "node_modules" / "@oven" / "bun-linux-x64" / "bin" / "bun"
+    return _javascript(BUN, str(bun), workload, models, port)
+
+
+def _fastify(workload: Workload, models: Path, port: int, _: Path) -> Start:
+    return _javascript(FASTIFY, "node", workload, models, port)
+
+
+def _javascript(server: Server, runtime: str, workload: Workload, models: Path, port: int) -> Start:
+    script = shutil.copy(OTHERS / "javascript.mjs", server.node_folder())  # beside its packages
+    environment = {"MODEL": str(model_file(models, workload)), "PORT": str(port)}
+    return Start([runtime, str(script)], environment)
+
+
+def _ask_triton(workload: Workload, inputs: Inputs) -> Call:
+    return (ask_binary if workload.binary else ask_v2)(workload, inputs)
+
+
+def _triton(workload: Workload, models: Path, port: int, folder: Path) -> Start:
+    python = Path(TRITON.python())
+    packages = next((python.parents[1] / "lib").glob("python3*/site-packages"))
+    wheel = packages / "pytriton" / "tritonserver"
+    backends = folder / "backends"
+    shutil.copytree(wheel / "backends", backends)
+    stubs = wheel / "python_backend_stubs" / packages.parent.name.removeprefix("python")
+    shutil.copy(stubs / "triton_python_backend_stub", backends / "python")
+    model = folder / "models" / workload.model
+    (model / "1").mkdir(parents=True)
+    shutil.copy(OTHERS / "triton_model.py", model / "1" / "model.py")
+    (model / "config.pbtxt").write_text('backend: "python"\n')
+    libraries = [str(packages / "nvidia_pytriton.libs"), sysconfig.get_config_var("LIBDIR")]
+    environment = {
+        "MODEL": str(model_file(models, workload)),
+        "LD_LIBRARY_PATH": ":".join(libraries),
+        "PACKAGES": str(packages),
+    }
+    command = [
+        str(wheel / "bin" / "tritonserver"), "--model-repository", str(folder / "models"),
+        "--backend-directory", str(backends), "--http-port", str(port), "--http-address",
+        "127.0.0.1", "--allow-grpc", "false", "--allow-metrics", "false",
+    ]  # fmt: skip
+    return Start(command, environment)
+
+
 def _litserve(workload: Workload, models: Path, port: int, _: Path) -> Start:
     environment = {"MODEL": str(model_file(models, workload)), "PORT": str(port)}
     return Start([LITSERVE.python(), str(OTHERS / "lit.py")], environment)
@@ -230,4 +318,17 @@ MLSERVER = Server(
     "mlserver", _mlserver, ask_v2, ready="/v2/models/{model}/ready",
     packages=("mlserver==1.7.1", "onnxruntime==1.31.1", "uvloop<0.22"),  # 0.22 ends its workers
 )  # fmt: skip
-SERVERS = {one.name: one for one in (COHORT, TUTORIAL, LITSERVE, MLSERVER)}
+RAW = Server("raw-asgi", _raw, ask_simply)
+BUN = Server(
+    "bun", _bun, ask_simply, node_packages=("@oven/bun-linux-x64@1.4.5", "onnxruntime-node@1.30.0")
+)
+FASTIFY = Server(
+    "fastify", _fastify, ask_simply, node_packages=("fastify@5.12.8", "onnxruntime-node@1.30.0")
+)
+TRITON = Server(
+    "triton-python", _triton, _ask_triton, ready="/v2/models/{model}/ready", binary=True,
+    packages=("nvidia-pytriton==0.7.0", "onnxruntime==1.31.1"),
+)  # fmt: skip
+SERVERS = {
+    one.name: one for one in (COHORT, TUTORIAL, RAW, LITSERVE, MLSERVER, BUN, FASTIFY, TRITON)
+}
