@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from structlog.testing import capture_logs
@@ -25,7 +26,7 @@ from app.errors import Cancelled, Overloaded
 from app.rest.calls import Route
 from app.rest.hot.cycle import HotCycle
 from app.rest.hot.protocol import HotProtocol
-from app.rest.hot.shared import MAX_READ_AHEAD_BYTES
+from app.rest.hot.shared import LOOKED_AT, MAX_READ_AHEAD_BYTES, Hot
 from app.rest.hot.watched import bytes_in_kernel
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort
@@ -311,6 +312,52 @@ async def test_what_is_read_out_of_the_kernel_is_progress() -> None:
                 assert not server.transport.aborts()
             server.sweep(after=75)
             assert server.transport.aborts(), "nothing was read"
+
+
+def test_the_sweep_looks_at_some_connections_in_each_iteration() -> None:
+    """At each of them once, and not at one that has ended meanwhile; then it waits again."""
+    looked_at: list[mock.Mock] = []
+    connections = set()
+    for _ in range(2 * LOOKED_AT + 50):
+        one = mock.Mock()
+        one.close_if_idle = mock.Mock(side_effect=lambda _, one=one: looked_at.append(one))
+        connections.add(one)
+    loop = mock.Mock(time=lambda: 7.0)
+    hot = Hot(
+        mock.Mock(), mock.Mock(), matches=[], max_body=1, keep_alive=10, max_connections=10_000
+    )
+    hot.watch(connections, loop)
+    hot.watch(connections, loop)
+    ((_, sweep, *arguments),) = [one.args for one in loop.call_later.call_args_list]
+    sweep(*arguments)
+    assert len(looked_at) == LOOKED_AT
+    left = connections - set(looked_at)
+    gone = left.pop()
+    connections.remove(gone)
+    while loop.call_soon.call_args_list:
+        ((look, *arguments),) = [one.args for one in loop.call_soon.call_args_list]
+        loop.call_soon.reset_mock()
+        before = len(looked_at)
+        look(*arguments)
+        assert len(looked_at) - before <= LOOKED_AT
+    assert len(looked_at) == len(connections)
+    assert set(looked_at) == connections
+    looked_at[-1].close_if_idle.assert_called_once_with(7.0)
+    assert loop.call_later.call_count == 2
+
+
+def test_the_sweep_ends_with_the_last_connection() -> None:
+    """Where nobody is connected it does not wait again, until somebody is."""
+    loop = mock.Mock(time=lambda: 7.0)
+    hot = Hot(
+        mock.Mock(), mock.Mock(), matches=[], max_body=1, keep_alive=10, max_connections=10_000
+    )
+    hot.watch([], loop)
+    ((_, sweep, *arguments),) = [one.args for one in loop.call_later.call_args_list]
+    sweep(*arguments)
+    assert loop.call_later.call_count == 1
+    hot.watch([], loop)
+    assert loop.call_later.call_count == 2
 
 
 def test_the_sweep_runs_on_a_real_server(tmp_path: Path) -> None:
