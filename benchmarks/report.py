@@ -20,6 +20,7 @@ HEADS = (
     "workload", "conns", "server", "req/s", "min-max", "p50 ms", "p99 ms", "CPU µs",
     "MB", "refused", "errors", "hot", "x tutorial", "x bare", "x single",
 )  # fmt: skip
+APART = "\n## Measured apart\n"
 MARK = {True: "reached", False: "**not reached**", None: "not measured"}
 
 
@@ -81,7 +82,10 @@ def write(found: Found, folder: Path = FOLDER) -> None:
     for name, svg in drawings(found):
         (folder / "plots" / f"{name}.svg").write_text(svg)
         names.append(name)
-    (folder / "RESULTS.md").write_text("\n".join(text(found, names)))
+    results = folder / "RESULTS.md"
+    before = results.read_text() if results.exists() else ""
+    _, apart, kept = before.partition(APART)  # which other commands measured
+    results.write_text("\n".join(text(found, names)) + apart + kept)
 
 
 def text(found: Found, drawn: list[str]) -> Iterator[str]:

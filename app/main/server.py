@@ -42,8 +42,8 @@ log = structlog.get_logger("cohort")
 BACKLOG = 16_384
 """The number of connections that may wait to be accepted, if `net.core.somaxconn` allows as many.
 
-Those beyond are dropped, and their callers try again after one second, then three: of 5,000 callers
-who came at once, some waited 5 s with 2048.
+Those beyond are dropped, and their callers try again after one second, then three. 5,000 callers
+who come at once overflow a queue of 2048 (`ListenOverflows`), and not one of 4096.
 """
 
 LAST_REQUEST_SECONDS = 2.0
