@@ -276,10 +276,20 @@ class _Source:
         stop = at + BLOCK_BYTES
         for _ in range(3):
             stop -= self._body[stop] & 0xC0 == 0x80
-        if b"\\" not in self._body[stop - _LONGEST_ESCAPE : stop]:
+        last = self._body.rfind(b"\\", max(at, stop - _LONGEST_ESCAPE), stop)
+        if last < 0:
             return stop
-        found = _CHARACTERS.match(self._body, at, stop)
-        return stop if found is None or found.end() == at else found.end()
+        if not self._begins_escape(at, last):
+            return last + 1
+        pair = last - _LONGEST_ESCAPE // 2  # where the other half of a character may begin
+        if pair >= at and _FIRST_HALF.match(self._body, pair) and self._begins_escape(at, pair):
+            last = pair
+        return last if last > at else stop  # a block is longer than any escape
+
+    def _begins_escape(self, at: int, place: int) -> bool:
+        """Whether a backslash is no escaped one itself, in a string whose part begins `at`."""
+        before = self._body[at : place + 1]
+        return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
 
     def _place(self, piece: Section, values: Sequence[Value], text: bytes, position: int) -> int:
         """Where in the body that character of a piece's text is."""
@@ -292,9 +302,7 @@ class _Source:
 
 
 _LONGEST_ESCAPE = 12  # bytes, of two that are one character
-_CHARACTERS = re.compile(
-    rb"(?:[^\\]++|\\u[dD][89abAB]..\\u....|\\u(?![dD][89abAB])....|\\[^u])*+", re.DOTALL
-)
+_FIRST_HALF = re.compile(rb"\\u[dD][89abAB]")
 
 
 def _bytes_before(text: bytes, position: int) -> int:
