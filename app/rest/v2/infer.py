@@ -9,6 +9,7 @@ from typing import Any
 from app.codec import LONGEST_BODY, encode_tensor, to_bytes
 from app.codec.json_outputs import LongParts
 from app.data_plane import Lease, Outputs
+from app.errors import InvalidInput
 from app.open_inference import Inference, InferRequest, OutputTensor, make_request
 from app.rest.calls import HEADER_LENGTH, JSON, Encoded, Headers, Read, Route, RowForm
 from app.rest.v2.message import infer_of_document, parse_header_length, parse_infer, raw_request
@@ -124,7 +125,10 @@ def infer_route(model: str, version: str | None = None) -> Route:
             return None
         if header is None:
             return RowForm(read_infer_rows, call)
-        length = parse_header_length(header, LONGEST_BODY)
+        try:
+            length = parse_header_length(header, LONGEST_BODY)
+        except InvalidInput:
+            return None  # whose body is read to say what is wrong
         return RowForm(read_binary_rows(length), call) if length else None
 
     return Route(model, reader, rows, version)

@@ -239,6 +239,8 @@ BAD = (
     v2_binary([[1, 2, 3]]),
     ask(b"{", "/v2/models/mlp/infer", "inference-header-content-length: 1"),
     ask(b"{", "/v2/models/mlp/infer", "inference-header-content-length: 9"),
+    ask(b"{", "/v2/models/mlp/infer", "inference-header-content-length: 5000"),
+    ask(b"{", "/v2/models/mlp/infer", "inference-header-content-length: x"),
     ask(b"null", "/v2/models/mlp/infer"),
     ask(b"[", "/v1/models/mlp:predict"),
     of("mlp", {"x": [[1, 2, 3]]}),

@@ -15,7 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from app.data_plane import Sticky
+from app.data_plane import DataPlane, Sticky
+from app.errors import InvalidInput
 from app.rest.hot.head_cache import (
     MATTER,
     MAX_HEAD_BYTES,
@@ -24,7 +25,8 @@ from app.rest.hot.head_cache import (
     MAX_VARYING,
     HeadCache,
 )
-from app.rest.hot.heads import Head
+from app.rest.hot.heads import Head, SentHeaders
+from app.rest.v2.infer import match_infer
 from tests.rest.fakes import FakeServer, asgi, hot
 from tests.rest.wire import chunked, request
 
@@ -266,6 +268,22 @@ async def test_a_sticky_key_is_the_requests_own(header: str) -> None:
         server.send(hot(b"1", *sent))
         await server.answer_all()
     assert server.plane.keys == ["a", "a", "b", None]
+
+
+@pytest.mark.parametrize("length", ["5000", "x", "-1"])
+def test_a_length_that_is_wrong_is_told_of_the_body_that_came(length: str) -> None:
+    """Also by the first request of its head, which asks how small ones are read."""
+    route = match_infer("/v2/models/m/infer")
+    assert route is not None
+    headers = SentHeaders([(b"inference-header-content-length", length.encode())])
+    head = Head(route, b"", headers, 1, plane=cast("DataPlane", None))
+    said = []
+    for _ in range(2):
+        with pytest.raises(InvalidInput) as raised:
+            head.read(b"{")
+        said.append(str(raised.value))
+    assert said[0] == said[1]
+    assert "4096" not in said[0]
 
 
 async def test_the_head_cache_is_bounded() -> None:
