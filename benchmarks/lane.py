@@ -82,14 +82,6 @@ function request()
   if call[2] then return (call[1]:gsub("@+", random_hex)) end
   return call[1]
 end
-function done(summary, latency, requests)
-  local e = summary.errors
-  io.write(string.format(
-    '\\nRESULT {"requests":%d,"seconds":%.6f,"p50":%.6f,"p99":%.6f,"refused":%d,"errors":%d}\\n',
-    summary.requests, summary.duration / 1e6,
-    latency:percentile(50) / 1e6, latency:percentile(99) / 1e6,
-    e.status, e.connect + e.read + e.write + e.timeout))
-end
 """
 
 JSON = "Content-Type: application/json"
@@ -266,7 +258,7 @@ def one_round(running: Running, kind: Kind, seconds: float) -> tuple[dict[str, f
     folder = running.log.parent / re.sub(r"\W+", "-", kind.name)
     if not folder.exists():
         folder.mkdir()
-        (folder / "load.lua").write_text(SCRIPT)
+        (folder / "load.lua").write_text(SCRIPT + load.TOLD)
         paths = []
         for number, call in enumerate(kind.calls()):
             paths.append(folder / f"{number}.http")

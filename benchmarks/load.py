@@ -26,6 +26,9 @@ function request()
   turn = turn % #calls + 1
   return calls[turn]
 end
+"""
+
+TOLD = """
 function done(summary, latency, requests)
   local e = summary.errors
   io.write(string.format(
@@ -35,6 +38,7 @@ function done(summary, latency, requests)
     e.status, e.connect + e.read + e.write + e.timeout))
 end
 """
+"""What a script says of a round at its end."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ def missing() -> str:
 def write_calls(running: Running, folder: Path) -> Path:
     """Write the requests as they go over the wire, and a list of them for the script."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "load.lua").write_text(SCRIPT)
+    (folder / "load.lua").write_text(SCRIPT + TOLD)
     paths = []
     for number, inputs in enumerate(running.workload.requests()):
         call = running.server.ask(running.workload, inputs)
