@@ -23,7 +23,7 @@ source_suffix = {".md": "markdown"}
 include_patterns = [
     "*.md",
     "docs/**.md",
-    "benchmarks/*.md",
+    "benchmarks/**.md",
     "deploy/**.md",
     "examples/**.md",
     "models/*.md",
@@ -83,6 +83,7 @@ NAVIGATION = {
 
 # The pages that are listed below another one, not beside it.
 BELOW = {
+    "benchmarks/RESULTS": ["results/*"],
     "docs/decisions/README": ["0*"],
     "docs/deploy": ["../deploy/containers/README"],
     "docs/explanation/first-hour": ["../../tests/first_hour/*"],

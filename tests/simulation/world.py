@@ -119,7 +119,8 @@ class World:
 
         with (
             mock.patch("app.main.service.cores", return_value=slots),
-            mock.patch("app.rollouts.rollout._random", Random(self.random.random())),
+            mock.patch("app.rollouts.choosing.random", Random(self.random.random()).random),
+            mock.patch("app.rollouts.rollout.random", Random(self.random.random()).random),
             mock.patch("app.registry.retrying._random", Random(self.random.random())),
             mock.patch.object(Batcher, "submit", submit_noted),
             mock.patch.object(Batcher, "take", take_noted),
