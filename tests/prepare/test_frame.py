@@ -242,7 +242,9 @@ import os, pathlib, signal, sys
 import rich_click as click
 from app.cli.prepare_commands.frame import Report, reporting
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
+# These tests may run under nohup, or as a shell's background job.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @click.command()
 @reporting
