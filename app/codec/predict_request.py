@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from simdjson import Array as JsonArray
+from simdjson import Object as JsonObject
 
 from app.codec import simdjson_reader
 from app.codec.base64_json import (
@@ -223,7 +224,7 @@ def decode_inputs(request: PredictRequest, specs: Sequence[TensorSpec]) -> Array
                 "give them by name under 'inputs'"
             )
         value = inputs["input"]
-        if value.__class__ is dict and specs[0].name in value:
+        if isinstance(value, dict | JsonObject) and specs[0].name in value:
             raise InvalidInput("'input' takes an array; arrays by name go under 'inputs'")
         inputs = {specs[0].name: value}
     if (held := request._held) is not None:

@@ -33,6 +33,7 @@ BODIES = (
     b'{"instances": [{"x": [1, 2]}, {"x": [3, 4]}]}',
     b'{"instances": [[{"b64": "YQ=="}, "b"]], "signature_name": "serving_default"}',
     b'{"inputs": [[1, 2]]}',
+    b'{"input": {"x": [[1, 2]]}}',
     b'{"input": [[1e308, 65504, 65520, 3.5e38]], "version": 1, "parameters": {"a": true}}',
 )
 SEEDS = [
