@@ -246,7 +246,7 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 
 # What reads the OpenAPI document in JavaScript. Where it cannot be fetched, its tests are skipped.
 .npm/npm.stamp: tests/clients/typescript/package-lock.json .venv-clients/clients.stamp
-	@echo "cohort: installing Redocly and openapi-typescript into $(@D) (about 15 MB to fetch the first time)"
+	@echo "cohort: installing Redocly, openapi-typescript and grpc-js into $(@D) (about 15 MB to fetch the first time)"
 	@mkdir -p $(@D)
 	@cp tests/clients/typescript/package*.json $(@D)
 	@PATH="$(CURDIR)/.venv-clients/bin:$$PATH" npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --silent \

@@ -1,6 +1,6 @@
 """Arrays to and from what is sent: JSON text and raw bytes."""
 
-from app.codec.binary import from_bytes, to_bytes
+from app.codec.binary import from_bytes, is_own_view, to_bytes
 from app.codec.json_body import parse_json
 from app.codec.json_outputs import encode_tensor
 from app.codec.long_tensors import decode_tensor
@@ -61,6 +61,7 @@ __all__ = [
     "flat_texts",
     "from_bytes",
     "is_coalescible",
+    "is_own_view",
     "nested_texts",
     "pack_rows",
     "pack_values",

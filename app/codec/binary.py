@@ -144,6 +144,16 @@ def _cut_short(name: str, index: int, count: int) -> InvalidInput:
     )
 
 
+def is_own_view(array: Array) -> bool:
+    """Whether `to_bytes` copies nothing, and gives what keeps no more than these bytes: one row of
+    a batch's outputs keeps all of them.
+    """
+    if array.dtype.kind == "O" or array.dtype in _PACKED or not array.flags.c_contiguous:
+        return False
+    base = array.base
+    return not isinstance(base, np.ndarray) or base.nbytes <= 2 * array.nbytes
+
+
 def to_bytes(array: Array) -> bytes | memoryview:
     """Give an array's bytes: a view, not a copy, wherever they are stored as they are sent."""
     if array.dtype.kind == "O":

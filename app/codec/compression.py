@@ -20,7 +20,7 @@ RAW_DEFLATE = -zlib.MAX_WBITS  # what some senders call deflate
 
 
 async def decompress(
-    encoding: str | None, body: bytes, limit: int, hold: Callable[[int], None]
+    encoding: str | None, body: bytes | bytearray, limit: int, hold: Callable[[int], None]
 ) -> bytes:
     """Give a body as it was before its Content-Encoding.
 
@@ -32,7 +32,7 @@ async def decompress(
     """
     name = (encoding or "identity").strip().lower()
     if name == "identity":
-        return body
+        return bytes(body)
     if name not in {"gzip", "x-gzip", "deflate"}:
         raise UnsupportedMedia(f"this route takes gzip and deflate, not {quoted(name)}")
     stream = zlib.decompressobj(GZIP if name != "deflate" else _deflate(body))
@@ -56,20 +56,7 @@ async def decompress(
     return parts[0] if len(parts) == 1 else await asyncio.to_thread(b"".join, parts)
 
 
-def _deflate(body: bytes) -> int:
+def _deflate(body: bytes | bytearray) -> int:
     """Deflate means the zlib format; the first two bytes distinguish it from the raw one."""
     looks_zlib = len(body) > 1 and body[0] & 15 == 8 and int.from_bytes(body[:2]) % 31 == 0
     return ZLIB if looks_zlib else RAW_DEFLATE
-
-
-def detect_coding(message: bytes) -> str | None:
-    """The coding of a protobuf message that may be compressed; None where it is not.
-
-    No message begins as gzip does, with wire type 7. One that begins as zlib does has a varint as
-    field 15, which no request has.
-    """
-    if message[:2] == b"\x1f\x8b":
-        return "gzip"
-    if message[:1] == b"\x78" and _deflate(message) == ZLIB:
-        return "deflate"
-    return None

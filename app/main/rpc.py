@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import grpc
+import asyncio
+from collections.abc import Callable, Collection
+
 import structlog
 
 from app.addresses import refuse_rpc_address
 from app.main.resources import part_of
 from app.main.service import Service
+from app.rest.hot.addresses import Addresses
+from app.rest.hot.shared import Watched
+from app.rest.tls import TlsConnection
 from app.rpc import RpcServer
-from app.tls import Tls, TlsWatcher
+from app.rpc.server import Secure
 
 log = structlog.get_logger("cohort")
+
+HANDSHAKE_LOOK_SECONDS = 1.0
+"""How often TLS handshakes that are not over are looked at."""
 
 
 async def start_rpc(service: Service) -> RpcServer | None:
@@ -35,35 +43,57 @@ async def start_rpc(service: Service) -> RpcServer | None:
         access_log=service.access_log,
     )
     try:
-        await server.start(settings.host, settings.grpc_port, _credentials(service.tls))
+        await server.start(settings.host, settings.grpc_port, _secure(service))
     except OSError as error:
         refuse_rpc_address(error, settings)
     log.info("listening for gRPC", host=settings.host, port=settings.grpc_port)
     return server
 
 
-def _credentials(watcher: TlsWatcher | None) -> grpc.ServerCredentials | None:
-    """What gRPC uses for handshakes, read again with the files; None without TLS."""
-    if watcher is None:
+class HandshakeCrowd:
+    """The connections for gRPC whose TLS handshakes are not over.
+
+    max_connections: How many there may be; further ones are closed at once.
+    """
+
+    def __init__(self, max_connections: int) -> None:
+        self.max_connections = max_connections
+        self.addresses = Addresses()
+        self.connections: set[Watched] = set()
+        self._watching = False
+
+    def make_room(self, connections: Collection[Watched]) -> bool:
+        """Whether there is room for the newest of them."""
+        return len(connections) <= self.max_connections
+
+    def watch(self, connections: Collection[Watched], loop: asyncio.AbstractEventLoop) -> None:
+        """End those that take too long, while there are any."""
+        if not self._watching:
+            self._watching = True
+            loop.call_later(HANDSHAKE_LOOK_SECONDS, self._look, connections, loop)
+
+    def _look(self, connections: Collection[Watched], loop: asyncio.AbstractEventLoop) -> None:
+        self._watching = False
+        now = loop.time()
+        for connection in list(connections):
+            self.watch(connections, loop)
+            connection.close_if_idle(now)
+
+
+def _secure(service: Service) -> Secure | None:
+    """What puts TLS below gRPC's connections; None without TLS."""
+    tls = service.tls
+    if tls is None:
         return None
-    used = watcher.current
+    crowd = HandshakeCrowd(service.connections.grpc)
 
-    def changed() -> grpc.ServerCertificateConfiguration | None:
-        nonlocal used  # on any thread: at worst one is made twice
-        if watcher.current is used:
-            return None
-        used = watcher.current
-        return _configuration(used)
+    def secure(make_protocol: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
+        return TlsConnection(
+            crowd,
+            service.handshakes,
+            connections=crowd.connections,
+            context=lambda: tls.current.grpc,
+            make_protocol=make_protocol,
+        )
 
-    return grpc.dynamic_ssl_server_credentials(
-        _configuration(used),
-        changed,  # type: ignore[arg-type]  # None says that nothing has changed
-        require_client_authentication=used.client_ca is not None,
-    )
-
-
-def _configuration(tls: Tls) -> grpc.ServerCertificateConfiguration:
-    return grpc.ssl_server_certificate_configuration(
-        [(tls.key.encode(), tls.certificate.encode())],
-        None if tls.client_ca is None else tls.client_ca.encode(),
-    )
+    return secure

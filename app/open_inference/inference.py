@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import cast
@@ -77,9 +77,12 @@ class Inference:
         del lease
         return sum([one.work for one in self.request.inputs.values()])
 
-    def is_large(self, outputs: Outputs) -> bool:
-        """Whether `respond`, and writing what it gives, take long; `decode` was called."""
-        return are_large(outputs) or any(
+    def is_large(self, outputs: Outputs, copied: Callable[[Array], bool] = lambda _: True) -> bool:
+        """Whether `respond`, and writing what it gives, take long; `decode` was called.
+
+        copied: Whether writing an output copies it; default: that of each does.
+        """
+        return are_large([one for one in outputs if copied(one)]) or any(
             wanted.classes and _class_work(outputs[position], wanted.classes) > LARGE_BYTES
             for position, wanted in self._wanted
         )

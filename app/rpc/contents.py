@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from app.codec import pack_values, to_bytes
+from app.codec import is_own_view, pack_values, to_bytes
 from app.codec.binary import BytesLike, encode_texts
 from app.codec.varints import varint
 from app.errors import InvalidInput
@@ -19,6 +19,7 @@ from app.open_inference import (
     Parameters,
     make_request,
 )
+from app.rpc.http2.send_queue import Part
 from app.rpc.inference_pb2 import (
     InferParameter,
     InferTensorContents,
@@ -32,7 +33,6 @@ from app.rpc.wire import (
     SHORT_MESSAGE,
     Contents,
     InferMessage,
-    Part,
     delimited,
 )
 from app.tensors import BY_NAME
@@ -165,7 +165,7 @@ def write_response(
 ) -> tuple[ModelInferResponse, list[Part]]:
     """Give the message without its tensors, and those: raw, or `typed` where all have a field.
 
-    The tensors are in parts that follow the message's own bytes.
+    The tensors are in parts that follow the message's own bytes; large ones are not copied.
     """
     message = ModelInferResponse(
         model_name=response.model, model_version=response.version, id=response.id
@@ -186,7 +186,8 @@ def write_response(
         contents = delimited(_CONTENTS, *_typed(tensor)) if typed else []
         tail += delimited(_OUTPUTS, output.SerializeToString(), *contents)
         if not typed:
-            raw += delimited(_RAW_OUTPUTS, *_in_parts(to_bytes(array)))
+            data = to_bytes(array)
+            raw += delimited(_RAW_OUTPUTS, *([data] if is_own_view(array) else _in_parts(data)))
     return message, tail + raw
 
 

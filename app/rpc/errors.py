@@ -21,6 +21,7 @@ from app.errors import (
     Overloaded,
     TooLarge,
     Unauthorized,
+    UnsupportedMedia,
 )
 from app.refusals import log_refusal
 from app.request_ids import REQUEST_ID
@@ -44,6 +45,7 @@ GRPC_STATUS: Mapping[type[CohortError], StatusCode] = {
     Forbidden: StatusCode.PERMISSION_DENIED,
     NotFound: StatusCode.NOT_FOUND,
     MethodNotAllowed: StatusCode.UNIMPLEMENTED,
+    UnsupportedMedia: StatusCode.UNIMPLEMENTED,
     Overloaded: StatusCode.RESOURCE_EXHAUSTED,
     NotReady: StatusCode.UNAVAILABLE,
     Cancelled: StatusCode.CANCELLED,

@@ -10,12 +10,11 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-import grpc
 from grpc_health.v1 import health
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
-from app.errors import CohortError, NotFound, quoted
-from app.rpc.calls import RpcCall, begin_call, parse_message, refuse, unary
+from app.errors import CohortError, InvalidInput, NotFound, quoted
+from app.rpc.calls import Handler, RpcCall, begin_call, parse_message, refuse, unary
 from app.rpc.transfers import Context, Transfers
 
 POLL_SECONDS = 0.25
@@ -35,31 +34,22 @@ class Health:
         """End every watch."""
         self._closed.set()
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """For gRPC."""
-        return grpc.method_handlers_generic_handler(
-            health.SERVICE_NAME,
-            dict(
-                [
-                    unary(
-                        "Check",
-                        HealthCheckRequest,
-                        self._check,
-                        transfers=self._transfers,
-                        gate=None,
-                    ),
-                    ("Watch", grpc.stream_stream_rpc_method_handler(self._watch)),
-                ]
-            ),
+    def handlers(self) -> dict[str, Handler]:
+        """By their paths."""
+        name, check = unary(
+            "Check", HealthCheckRequest, self._check, transfers=self._transfers, gate=None
         )
+        return {
+            f"/{health.SERVICE_NAME}/{name}": check,
+            f"/{health.SERVICE_NAME}/Watch": self._watch,
+        }
 
     async def _check(self, request: HealthCheckRequest, call: RpcCall) -> HealthCheckResponse:
         if request.service not in self._services:
             raise NotFound(f"service {quoted(request.service)} not found")
         return self._now(request)
 
-    async def _watch(self, requests: object, context: Context) -> None:
-        del requests
+    async def _watch(self, context: Context) -> None:
         trace = begin_call(context, self._transfers, "Watch")
         try:
             with self._transfers.enter_open():
@@ -69,8 +59,10 @@ class Health:
 
     async def _tell(self, context: Context) -> None:
         with self._transfers.memory.hold() as hold:
-            data = await self._transfers.receive(context, due=True, anyone=True) or b""
-            data = await self._transfers.unpack(data, hold, anyone=True)
+            message = await self._transfers.receive(context, due=True, anyone=True)
+            if message is None:
+                raise InvalidInput("the call ended without a message")
+            data = await self._transfers.unpack(context, message, hold, anyone=True)
         request = parse_message(HealthCheckRequest, data)
         last = None
         while not self._closed.is_set():

@@ -8,17 +8,18 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TypeVar
 
-from app.codec import LARGE_BYTES
+from app.codec import LARGE_BYTES, is_own_view
 from app.codec.codec_thread import codec_thread
 from app.data_plane import DataPlane, MemoryHold, Outputs, Sticky, count_bytes, sticky_key
 from app.errors import Cancelled, CohortError, DeadlineExceeded, NotLoaded, TooLarge
 from app.open_inference import Inference
 from app.rpc.calls import find_metadata
 from app.rpc.contents import read_request, write_response
+from app.rpc.http2.send_queue import Part
 from app.rpc.inference_pb2 import ModelInferResponse, ModelStreamInferResponse
 from app.rpc.tracing import Trace
 from app.rpc.transfers import CallMetadata
-from app.rpc.wire import InferMessage, Part, delimited, read_at_once, read_whole
+from app.rpc.wire import InferMessage, delimited, read_at_once, read_whole
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -37,7 +38,7 @@ class InferCalls:
         self._plane = plane
         self._limit = max_message_bytes
 
-    async def read(self, data: bytes) -> InferMessage:
+    async def read(self, data: bytes | bytearray) -> InferMessage:
         """Read a message, on the codec thread where that may take long.
 
         Raises InvalidInput, NotReady or Overloaded.
@@ -63,7 +64,7 @@ class InferCalls:
         trace: Trace | None = None,
         priority: int = 0,
         streamed: bool = False,
-    ) -> bytes:
+    ) -> Sequence[Part]:
         """Serve one request. Where the task is cancelled, the request leaves its batch.
 
         read: The request.
@@ -91,7 +92,7 @@ class InferCalls:
                 return peer()
             return sticky_key(sticky, partial(find_metadata, metadata()), request.parameters)
 
-        def encode(outputs: Outputs) -> bytes:
+        def encode(outputs: Outputs) -> Sequence[Part]:
             response = inference.respond(lease, outputs)
             return self._serialize(*write_response(response, typed=typed), streamed=streamed)
 
@@ -114,7 +115,7 @@ class InferCalls:
             timeout = _smaller(wanted, remaining())
             outputs = await lease.infer(arrays, timeout=timeout)
             typed = request.parameters.get("binary_data_output") is False
-            large = inference.is_large(outputs)
+            large = inference.is_large(outputs, copied=lambda one: typed or not is_own_view(one))
             if hold.size or large:
                 hold.set(count_bytes(outputs))
             response = await _do(large, encode, outputs)
@@ -131,8 +132,8 @@ class InferCalls:
 
     def _serialize(
         self, message: ModelInferResponse, tail: Sequence[Part], *, streamed: bool
-    ) -> bytes:
-        """Join a response with its tensors. Raises TooLarge."""
+    ) -> Sequence[Part]:
+        """A response with its tensors. Raises TooLarge."""
         if streamed:  # Triton's mark of a request's last response; here each has one.
             message.parameters["triton_final_response"].bool_param = True
         head = message.SerializeToString()
@@ -143,8 +144,8 @@ class InferCalls:
                 "request fewer rows or outputs"
             )
         if streamed:
-            return b"".join(delimited(_INFER_RESPONSE, head, *tail))
-        return b"".join([head, *tail]) if tail else head
+            return delimited(_INFER_RESPONSE, head, *tail)
+        return [head, *tail]
 
 
 async def _do(large: bool, work: Callable[[A], T], argument: A) -> T:

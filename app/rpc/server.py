@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
+from time import monotonic
 
-import grpc
-from grpc import aio
+from grpc import StatusCode
 from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
@@ -15,36 +17,53 @@ from app.access_log import AccessLog
 from app.auth import Authority
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
+from app.errors import Overloaded, quoted
+from app.request_ids import new_request_id
 from app.rpc import inference_pb2 as messages
 from app.rpc.admin import AdminCalls
-from app.rpc.calls import CallerGate, RpcCall, unary, unary_bytes
+from app.rpc.calls import CallerGate, Handler, RpcCall, unary, unary_bytes
+from app.rpc.context import TaskCall
 from app.rpc.descriptor_pool import add
+from app.rpc.errors import details_of, grpc_status, metadata_of
 from app.rpc.health import Health
+from app.rpc.http2 import (
+    CallHeads,
+    ConnectionLimits,
+    ErrorCode,
+    Http2Connection,
+    ServedStream,
+    Stream,
+)
+from app.rpc.http2.send_queue import Part
 from app.rpc.infer import InferCalls
 from app.rpc.metadata import MetadataCalls
 from app.rpc.reflecting import reflection_handlers
-from app.rpc.streams import Streams
+from app.rpc.small_messages import SmallCall, SmallMessages
+from app.rpc.streams import InferStream, StreamService
 from app.rpc.transfers import CallMetadata, Transfers
 from app.rpc.wire import InferMessage
 
 SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
+_INFER_PATH, _STREAM_PATH = f"/{SERVICE}/ModelInfer", f"/{SERVICE}/ModelStreamInfer"
 
 add(
     health_pb2.DESCRIPTOR.serialized_pb, reflection_pb2.DESCRIPTOR.serialized_pb
 )  # where reflection looks
 
-
-STREAMS_PER_CONNECTION = 1024
-"""Calls in progress on one connection; clients keep further ones back."""
-
 OPEN_CALLS_SHARE = 16
 """Of so many calls, one may need no key: the others are for callers who have one."""
 
-HANDSHAKE_SECONDS = 20
-"""How long a connection may take to begin to speak HTTP/2."""
+LOOK_SECONDS = 1.0
+"""How often connections and calls are looked at: whether they are idle, slow or late."""
 
-PING_SECONDS, PING_TIMEOUT_SECONDS = 60, 20
-"""How often a connection is asked whether its peer is there, and how long it may take to answer."""
+END_SECONDS = 0.2
+"""How long connections may send what ended their calls."""
+
+MOST_UNACCEPTED = 1024
+"""The number of connections that may wait to be accepted."""
+
+Secure = Callable[[Callable[[], asyncio.Protocol]], asyncio.Protocol]
+"""Puts TLS below the protocol that a function makes."""
 
 
 class RpcServer:
@@ -82,78 +101,168 @@ class RpcServer:
             access_log,
         )
         self._gate = CallerGate(authority)
-        read = self._infer_calls.read
-        self._streams = Streams(
-            "ModelStreamInfer", read, self._answer, gate=self._gate, transfers=self._transfers
+        self._small = SmallMessages(data, self._gate, self._transfers)
+        self._streams = StreamService(
+            self._infer_calls.read, self._answer, self._gate, self._transfers, self._small
         )
         self._health = Health(lambda: control.readiness().ready, {SERVICE}, self._transfers)
-        self._watching: asyncio.Task[None] | None = None
-        self._server = aio.server(
-            handlers=(
-                self._calls(MetadataCalls(control), AdminCalls(control, authority)),
-                self._health.handlers(),
-            ),
-            options=(
-                ("grpc.max_receive_message_length", max_message_bytes),
-                ("grpc.max_send_message_length", max_message_bytes),
-                ("grpc.per_message_decompression", 0),  # Transfers unpacks them
-                (
-                    "grpc.so_reuseport",
-                    int(several),
-                ),  # else a second process on the port is an error
-                ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-                ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.keepalive_time_ms", PING_SECONDS * 1000),
-                ("grpc.keepalive_timeout_ms", PING_TIMEOUT_SECONDS * 1000),
-                ("grpc.max_allowed_incoming_connections", max_connections),
-                ("grpc.max_connection_idle_ms", int(idle_seconds * 1000)),
-                ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
-                ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION),
-            ),
-            maximum_concurrent_rpcs=max_calls,
-        )
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        self._server.add_generic_rpc_handlers((reflection_handlers(names, self._transfers),))
+        self._handlers: dict[str, Handler] = {
+            **self._calls(MetadataCalls(control), AdminCalls(control, authority)),
+            **self._health.handlers(),
+            **reflection_handlers(names, self._transfers),
+        }
+        open_calls = ("ServerLive", "ServerReady")
+        self._open = frozenset(
+            path
+            for path in self._handlers
+            if not path.startswith(f"/{SERVICE}/") or path.rpartition("/")[2] in open_calls
+        )
+        self._limits = ConnectionLimits(
+            memory=data.memory,
+            heads=CallHeads(),
+            begin=self._begin,
+            ended=self._ended,
+            opened=self._opened,
+            closed=self._closed,
+            idle_seconds=idle_seconds,
+        )
+        self._calls_open = 0
+        self._max_connections, self._max_calls = max_connections, max_calls
+        self._connections: set[Http2Connection] = set()
+        self._over = asyncio.Event()  # the last connection has gone
+        self._several = several
+        self._stopping = False
+        self._server: asyncio.Server | None = None
+        self._looking: asyncio.TimerHandle | None = None
 
-    async def start(
-        self, host: str, port: int, credentials: grpc.ServerCredentials | None = None
-    ) -> int:
-        """Listen, with TLS where there are credentials, and return the port.
+    async def start(self, host: str, port: int, secure: Secure | None = None) -> int:
+        """Listen, with TLS where `secure` puts it below, and return the port.
 
         Raises OSError where the address is not available.
         """
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        try:
-            if credentials is None:
-                bound = self._server.add_insecure_port(address)
-            else:
-                bound = self._server.add_secure_port(address, credentials)
-        except RuntimeError as error:
-            raise _why_not_bound(host, port) from error
-        await self._server.start()
-        self._watching = asyncio.create_task(self._transfers.watch(bound))
+        loop = asyncio.get_running_loop()
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server(
+            (host, port), family=family, backlog=MOST_UNACCEPTED, reuse_port=self._several
+        )
+
+        def connection() -> asyncio.Protocol:
+            return Http2Connection(self._limits)
+
+        make = connection if secure is None else partial(secure, connection)
+        self._server = await loop.create_server(make, sock=listener, backlog=MOST_UNACCEPTED)
+        self._looking = loop.call_later(LOOK_SECONDS, self._look)
+        bound: int = listener.getsockname()[1]
         return bound
 
     def end_reading(self) -> None:
         """Refuse calls whose message is not whole: the server stops, and waits for no more."""
-        self._transfers.end_receiving()
+        for call in self._open_calls():
+            call.end_reading()
 
     async def stop(self, grace: float) -> None:
         """Accept no more calls, and cancel those that do not finish within `grace` seconds."""
-        self._streams.close()
+        self._stopping = True
+        for call in self._open_calls():
+            call.close()
         self._health.close()
-        await self._server.stop(grace)
-        if self._watching is not None:
-            self._watching.cancel()
+        if self._server is None:
+            return
+        self._server.close()
+        for connection in list(self._connections):
+            connection.drain()
+        await self._wait_until_over(grace)
+        for connection in list(self._connections):
+            connection.fail(ErrorCode.NO_ERROR, "shutting down")
+        await self._wait_until_over(END_SECONDS)
+        for connection in list(self._connections):
+            connection.transport.abort()
+        if self._looking is not None:
+            self._looking.cancel()
 
-    async def _infer(self, data: bytes, call: RpcCall) -> bytes:
+    async def _wait_until_over(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._connections:
+                    self._over.clear()
+                    await self._over.wait()
+
+    # -- connections
+
+    def _opened(self, connection: Http2Connection) -> bool:
+        self._connections.add(connection)
+        return len(self._connections) <= self._max_connections and not self._stopping
+
+    def _closed(self, connection: Http2Connection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
+            self._over.set()
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._looking = loop.call_later(LOOK_SECONDS, self._look)
+        for connection in list(self._connections):
+            connection.look(loop.time())
+        now = monotonic()
+        for call in self._open_calls():
+            call.look(now)
+
+    def _open_calls(self) -> list[ServedStream]:
+        return [
+            stream.call
+            for connection in self._connections
+            for stream in connection.streams.values()
+            if stream.call is not None
+        ]
+
+    # -- calls
+
+    def _begin(self, stream: Stream) -> None:
+        path = stream.head.call.path
+        self._calls_open += 1
+        if stream.head.bad_timeout:
+            stream.finish(StatusCode.INVALID_ARGUMENT.value[0], "grpc-timeout cannot be read")
+        elif self._calls_open > self._max_calls:
+            self._refuse(stream)
+        elif path == _INFER_PATH:
+            stream.call = SmallCall(stream, self._small, self._serve)
+        elif path == _STREAM_PATH:
+            call = InferStream(stream, self._streams)
+            stream.call = call
+            call.start()
+            if self._stopping:
+                call.close()
+        elif path in self._handlers:
+            self._serve(stream)
+        else:
+            stream.finish(StatusCode.UNIMPLEMENTED.value[0], f"method {quoted(path)} not found")
+
+    def _serve(self, stream: Stream) -> TaskCall:
+        """Have a stream served by a task."""
+        path = stream.head.call.path
+        call = TaskCall(stream, self._handlers[path], self._transfers.most(path in self._open))
+        stream.call = call
+        return call
+
+    def _ended(self) -> None:
+        self._calls_open -= 1
+
+    def _refuse(self, stream: Stream) -> None:
+        error = Overloaded(f"the server already has {self._max_calls} calls in progress")
+        about = metadata_of(error, new_request_id().decode())
+        stream.finish(grpc_status(error).value[0], details_of(error), about)
+
+    async def _infer(self, data: bytes | bytearray, call: RpcCall) -> Sequence[Part]:
         return await self._answer(await self._infer_calls.read(data), call, streamed=False)
 
-    async def _answer(self, read: InferMessage, call: RpcCall, *, streamed: bool = True) -> bytes:
+    async def _answer(
+        self, read: InferMessage, call: RpcCall, *, streamed: bool = True
+    ) -> Sequence[Part]:
         context, trace, models, hold, priority = call
 
         def metadata() -> CallMetadata:
-            return context.invocation_metadata() or ()
+            return context.invocation_metadata()
 
         return await self._infer_calls.infer(
             read,
@@ -167,7 +276,7 @@ class RpcServer:
             streamed=streamed,
         )
 
-    def _calls(self, metadata: MetadataCalls, admin: AdminCalls) -> grpc.GenericRpcHandler:
+    def _calls(self, metadata: MetadataCalls, admin: AdminCalls) -> dict[str, Handler]:
         known = partial(unary, transfers=self._transfers, gate=self._gate)
         anyone = partial(unary, transfers=self._transfers, gate=None)
         handlers = [
@@ -179,19 +288,8 @@ class RpcServer:
             known("ModelConfig", messages.ModelConfigRequest, metadata.config),
             known("ModelStatistics", messages.ModelStatisticsRequest, metadata.statistics),
             unary_bytes("ModelInfer", self._infer, transfers=self._transfers, gate=self._gate),
-            self._streams.handler(),
             known("RepositoryIndex", messages.RepositoryIndexRequest, metadata.index),
             known("RepositoryModelLoad", messages.RepositoryModelLoadRequest, admin.load),
             known("RepositoryModelUnload", messages.RepositoryModelUnloadRequest, admin.unload),
         ]
-        return grpc.method_handlers_generic_handler(SERVICE, dict(handlers))
-
-
-def _why_not_bound(host: str, port: int) -> OSError:
-    """The system's reason why an address cannot be had: gRPC only logs it."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        socket.create_server((host, port), family=family).close()
-    except OSError as error:
-        return error
-    return OSError("gRPC cannot bind it")
+        return {f"/{SERVICE}/{name}": handler for name, handler in handlers}

@@ -4,129 +4,283 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
 
-import grpc
 from grpc import StatusCode
 
-from app.data_plane import SMALL_BYTES, MemoryHold
-from app.errors import NotReady
+from app.codec import LONGEST_BODY
+from app.data_plane import SMALL_BYTES, Group, MemoryHold
+from app.errors import CohortError, DeadlineExceeded, InvalidInput, NotReady
 from app.refusals import known_error
-from app.rpc.calls import CallerGate, Handler, RpcCall, begin_call, left, refuse
-from app.rpc.errors import details_of
-from app.rpc.inference_pb2 import ModelStreamInferResponse
+from app.rpc.calls import CallerGate, RpcCall, begin_call, forget_locals, left, parse_message
+from app.rpc.context import Arrival, StreamContext
+from app.rpc.errors import details_of, grpc_status, metadata_of
+from app.rpc.http2 import SentMessage, Stream
+from app.rpc.http2.send_queue import Part
+from app.rpc.inference_pb2 import ModelInferRequest, ModelStreamInferResponse
+from app.rpc.small_messages import SmallMessage, SmallMessages
 from app.rpc.tracing import Trace
-from app.rpc.transfers import Context, Transfers
+from app.rpc.transfers import Transfers, message_too_large
 from app.rpc.wire import InferMessage
 
 IN_FLIGHT = 64
 """Requests of one stream that may be in flight; the next is read when the oldest is answered."""
 
-ReadMessage = Callable[[bytes], Awaitable[InferMessage]]
-Infer = Callable[[InferMessage, RpcCall], Awaitable[bytes]]
+_METHOD = "ModelStreamInfer"
+
+ReadMessage = Callable[[bytes | bytearray], Awaitable[InferMessage]]
+Infer = Callable[[InferMessage, RpcCall], Awaitable[Sequence[Part]]]
 
 
-class Streams:
-    """Serves streams until `close`: then each finishes what it has read and ends.
+@dataclass(frozen=True, slots=True)
+class StreamService:
+    """What streams are served by.
 
-    method: The name of the call.
     read: Reads a request.
     infer: Gives the bytes of the ModelStreamInferResponse to a request.
     gate: Lets requests in.
-    transfers: Receives requests and writes responses.
+    transfers: Bounds what they hold.
+    small: Has small requests answered with others.
     """
 
-    def __init__(
-        self,
-        method: str,
-        read: ReadMessage,
-        infer: Infer,
-        *,
-        gate: CallerGate,
-        transfers: Transfers,
-    ) -> None:
-        self._method = method
-        self._read = read
-        self._infer = infer
-        self._gate = gate
-        self._transfers = transfers
-        self._closed = asyncio.Event()
+    read: ReadMessage
+    infer: Infer
+    gate: CallerGate
+    transfers: Transfers
+    small: SmallMessages
+
+
+class InferStream(StreamContext):
+    """A stream of requests, until its caller ends it or `close`: then it finishes what it has read.
+
+    stream: Its stream of HTTP/2.
+    service: What serves it.
+    """
+
+    def __init__(self, stream: Stream, service: StreamService) -> None:
+        super().__init__(stream, service.transfers.most(anyone=False))
+        self.service = service
+        self._pending: deque[StreamRequest] = deque()
+        self._arrival: Arrival | None = None
+        self._closed = self._flush_soon = False
+        self._loop = asyncio.get_running_loop()
+        self.trace = begin_call(self, service.transfers, _METHOD)
+        self._timer = None
+        if self.deadline is not None:
+            seconds = max(0.0, self.deadline - monotonic())
+            self._timer = self._loop.call_later(seconds, self._time_over, seconds)
+
+    def start(self) -> None:
+        """Begin, or refuse the call where its caller is not known."""
+        try:
+            self.service.gate.check(self)
+        except CohortError as error:
+            self.refuse(error)
 
     def close(self) -> None:
         """Read nothing more."""
-        self._closed.set()
+        self._closed = True
+        self._end_if_over()
 
-    def handler(self) -> tuple[str, Handler]:
-        """For gRPC, under its name."""
-        return self._method, grpc.stream_stream_rpc_method_handler(self._serve)
+    # -- for its stream
 
-    async def _serve(self, requests: object, context: Context) -> None:
-        del requests  # received by `transfers`
-        trace = begin_call(context, self._transfers, self._method)
+    def arrived(self) -> None:
+        """A message is whole, or the caller sends no more."""
+        stream = self.stream
+        while len(self._pending) < IN_FLIGHT and not (stream.waits or self._closed):
+            message = stream.take()
+            if message is None:
+                break
+            self._arrival = None
+            request = StreamRequest(self)
+            self._pending.append(request)
+            request.begin(message)
+        self._end_if_over()
+
+    def refuse(self, error: CohortError) -> None:
+        """End the call by this error, with all requests that are in flight."""
+        if self.stream.closed:
+            return
+        ours = known_error(error)
+        self.trace.refuse(ours)
+        self.end(grpc_status(ours), details_of(ours), metadata_of(ours, self.trace.request_id))
+        self._leave_all()
+
+    def too_large(self, size: int) -> None:
+        """The message that begins is too large."""
+        self.refuse(message_too_large(size, self.most_bytes))
+
+    def drained(self) -> None:
+        """All that was sent is on its way."""
+        self.flush_soon()
+
+    def gone(self) -> None:
+        """The caller has left."""
+        self._leave_all()
+
+    # -- for the server
+
+    def look(self, now: float) -> None:
+        """See whether the message that has begun comes in time."""
+        if len(self._pending) >= IN_FLIGHT or not self.stream.partial:
+            self._arrival = None
+            return
+        if self._arrival is None:
+            self._arrival = Arrival(self.stream.received, anyone=False)
+        late = self._arrival.late(now, self.stream.received)
+        if late is not None:
+            self.refuse(late)
+
+    def end_reading(self) -> None:
+        """Refuse the call where its message is not whole: the server stops."""
+        if self.stream.partial:
+            self.refuse(NotReady("the server is stopping, and the message was not whole in time"))
+
+    # -- for its requests
+
+    def flush_soon(self) -> None:
+        """Send what is answered, once all that is answered in this iteration is."""
+        if not self._flush_soon:
+            self._flush_soon = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_soon = False
+        pending, stream = self._pending, self.stream
+        if len(pending) > 1:
+            stream.connection.out.gather()
+        while pending and (answer := pending[0].answer) is not None and not stream.closed:
+            stream.send(answer)
+            pending.popleft().release()
+        if not stream.closed:
+            self.arrived()
+
+    def _end_if_over(self) -> None:
+        if self._pending or self.stream.closed:
+            return
+        if self._closed:
+            self.refuse(NotReady("the server is shutting down"))
+        elif self.stream.partial and self.stream.ended:
+            self.refuse(InvalidInput("the call ends within a message"))
+        elif self.stream.ended:
+            self.end(StatusCode.OK)
+            self._leave_all()
+
+    def _time_over(self, seconds: float) -> None:
+        self.refuse(DeadlineExceeded(seconds))
+
+    def _leave_all(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        pending, self._pending = self._pending, deque()
+        for request in pending:
+            request.leave_unanswered()
+
+
+class StreamRequest(SmallMessage):
+    """One request of a stream.
+
+    answer: Its response, in parts; None until there is one.
+    """
+
+    def __init__(self, call: InferStream) -> None:
+        self.call = call
+        self.answer: Sequence[Part] | None = None
+        self._data = b""
+        self._hold: MemoryHold | None = None
+        self._task: asyncio.Task[None] | None = None
+        if call.service.transfers.access_log is not None:
+            self.trace = call.trace.of_message()
+
+    @property
+    def context(self) -> StreamContext:
+        """Its call."""
+        return self.call
+
+    def begin(self, message: SentMessage) -> None:
+        """Have it answered."""
+        data, compressed = message
+        if compressed or len(data) > LONGEST_BODY:
+            self._serve(message)
+        else:
+            self._data = bytes(data)
+            self.call.service.small.add(self, self._data, streamed=True)
+
+    def release(self) -> None:
+        """Its answer was sent."""
+        if self._hold is not None:
+            self._hold.set(0)
+
+    def leave_unanswered(self) -> None:
+        """Its caller has left, or the call has ended."""
+        self.leave()
+        if self._task is not None:
+            self._task.cancel()
+        elif self.answer is None and self.trace is not None:
+            self.trace.end(StatusCode.CANCELLED)
+        self.release()
+
+    # -- with others
+
+    def proceed(self, body: bytes) -> None:
+        """Have it served as all others are."""
+        self._serve(SentMessage(body, compressed=False))
+
+    def succeed(self, body: bytes, headers: object, group: Group) -> None:
+        """Answer with the message of a successful response."""
+        del headers
+        self.leave()
+        if self.trace is not None:
+            self.trace.end_shared(group, len(body))
+        self._answer((body,))
+
+    def fail(self, error: Exception) -> None:
+        """Answer with an error; a request that fails ends no stream."""
+        self.leave()
+        trace = self.trace or self.call.trace.of_message()
+        self._answer((_failure(error, trace, parse_message(ModelInferRequest, self._data).id),))
+
+    def _answer(self, parts: Sequence[Part]) -> None:
+        self.answer = parts
+        self.call.flush_soon()
+
+    # -- alone
+
+    def _serve(self, message: SentMessage) -> None:
+        self.response_complete = True
+        self._hold = self.call.service.transfers.memory.hold()
+        trace = self.trace or self.call.trace.of_message()
+        work = self._serve_alone(message, trace, self._hold)
+        self._task = asyncio.get_running_loop().create_task(work)
+        self._task.add_done_callback(self.end_count)
+
+    async def _serve_alone(self, message: SentMessage, trace: Trace, hold: MemoryHold) -> None:
+        call, service, id_ = self.call, self.call.service, ""
         try:
-            self._gate.check(context)
-            with ExitStack() as holds:
-                await self._answer_all(context, trace, holds)
-        except Exception as error:  # noqa: BLE001 - told and logged
-            inner = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
-            await refuse(context, inner, trace)
-        if self._closed.is_set():
-            await refuse(context, NotReady("the server is shutting down"), trace)
-
-    async def _answer_all(self, context: Context, trace: Trace, holds: ExitStack) -> None:
-        responses: asyncio.Queue[tuple[asyncio.Task[bytes], MemoryHold] | None] = asyncio.Queue()
-        places: asyncio.Queue[MemoryHold] = asyncio.Queue()
-        for _ in range(IN_FLIGHT):
-            places.put_nowait(holds.enter_context(self._transfers.memory.hold()))
-        # The group ends with the call: a caller who leaves takes all its requests with it.
-        async with asyncio.TaskGroup() as tasks:
-
-            async def read() -> None:
-                hold = await places.get()
-                while (data := await self._transfers.receive(context)) is not None:
-                    task = tasks.create_task(self._one(data, context, trace.of_message(), hold))
-                    responses.put_nowait((task, hold))
-                    hold = await places.get()
-
-            reading = tasks.create_task(self._until_closed(read()))
-            reading.add_done_callback(lambda _: responses.put_nowait(None))
-            while (next_one := await responses.get()) is not None:
-                task, hold = next_one
-                await self._transfers.write(context, await task)
-                hold.set(0)
-                places.put_nowait(hold)
-
-    async def _until_closed(self, reading: Awaitable[None]) -> None:
-        read, closed = asyncio.ensure_future(reading), asyncio.ensure_future(self._closed.wait())
-        try:
-            await asyncio.wait({read, closed}, return_when=asyncio.FIRST_COMPLETED)
-            if read.done():
-                read.result()
-        finally:
-            for task in (read, closed):
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
-
-    async def _one(self, data: bytes, context: Context, trace: Trace, hold: MemoryHold) -> bytes:
-        """One response, which `hold` goes on holding; a request that fails ends no stream."""
-        response = ModelStreamInferResponse()
-        try:
-            request = await self._read(await self._transfers.unpack(data, hold))
-            response.infer_response.id = request.message.id
-            with self._gate.enter(context, trace, hold) as call:
-                answer = await self._infer(request, call)
-            trace.end(StatusCode.OK, len(answer))
+            request = await service.read(await service.transfers.unpack(call, message, hold))
+            id_ = request.message.id
+            with service.gate.enter(call, trace, hold, self.caller) as entered:
+                answer = await service.infer(request, entered)
+            trace.end(StatusCode.OK, sum(map(len, answer)))
         except CancelledError:
-            trace.end(left(context))
+            trace.end(left(call))
             raise
         except Exception as error:  # noqa: BLE001 - told and logged
-            ours = known_error(error)
-            trace.refuse(ours)
-            response.error_message = f"{ours.code}: {details_of(ours)}"
-            # It knows this frame, and would keep itself and the request until garbage is collected.
-            del ours
-            answer = response.SerializeToString()
-        hold.set(len(answer) if len(answer) > SMALL_BYTES else 0)
-        return answer
+            answer = (_failure(error, trace, id_),)
+            forget_locals(error)
+        if call.stream.closed:
+            return
+        size = sum(map(len, answer))
+        hold.set(size if size > SMALL_BYTES else 0)
+        self._answer(answer)
+
+
+def _failure(error: Exception, trace: Trace, id_: str) -> bytes:
+    ours = known_error(error)
+    trace.refuse(ours)
+    response = ModelStreamInferResponse(error_message=f"{ours.code}: {details_of(ours)}")
+    response.infer_response.id = id_
+    return response.SerializeToString()

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from time import monotonic
+from typing import NamedTuple
+from urllib.parse import unquote
 
 from grpc import StatusCode
 
-from app.access_log import AccessLog, Facts
+from app.access_log import AccessLog, Answering, Facts
 from app.audit import AdminResult, log_admin_request
-from app.data_plane import Lease
+from app.data_plane import Group
 from app.errors import CohortError
 from app.request_ids import new_request_id
 from app.rpc.errors import grpc_status, log_grpc_refusal
-from app.rpc.sockets import parse_peer
-from app.rpc.transfers import Context
+from app.rpc.transfers import CallFacts
+
+
+class SharedRun(NamedTuple):
+    """What answered a message with others."""
+
+    model: str
+    version: str
+    variant: str
+
 
 ADMIN_METHODS = frozenset({"RepositoryModelLoad", "RepositoryModelUnload"})
 """Calls that are an operator's."""
@@ -24,13 +34,13 @@ _FAILED = frozenset({StatusCode.INTERNAL, StatusCode.UNAVAILABLE, StatusCode.DEA
 class Trace:
     """One call, or one message of a stream.
 
-    lease: The lease that answered it; None where none did.
+    lease: What answered it; None where nothing did.
     caller: The name of its caller; "": callers need no key, or it was refused.
     action: What an operator asked for; default: the method.
     request_id: The id that was sent; "" until the call is refused where none was.
 
     method: The name of the method.
-    context: gRPC's own of the call.
+    context: The call itself.
     access_log: Takes its line; None: there is none.
     """
 
@@ -39,20 +49,26 @@ class Trace:
     )  # fmt: skip
 
     def __init__(
-        self, method: str, context: Context, request_id: str, access_log: AccessLog | None
+        self, method: str, context: CallFacts, request_id: str, access_log: AccessLog | None
     ) -> None:
         self._method = method
         self._context = context
         self._access_log = access_log
         self._began = monotonic()
         self.request_id = request_id
-        self.lease: Lease | None = None
+        self.lease: Answering | None = None
         self.caller = ""
         self.action = method
 
     def of_message(self) -> Trace:
         """For one message of this stream, which arrives now."""
         return Trace(self._method, self._context, self.request_id, self._access_log)
+
+    def end_shared(self, group: Group, size: int) -> None:
+        """Log that it was answered with others, by a response of `size` bytes."""
+        served = group.served
+        self.lease = SharedRun(served.model, served.version, group.variant)
+        self.end(StatusCode.OK, size)
 
     def refuse(self, error: CohortError) -> None:
         """Log that the call is refused or fails, and how it ends."""
@@ -66,7 +82,7 @@ class Trace:
             log_admin_request(
                 self.action,
                 caller=self.caller,
-                address=parse_peer(self._context.peer())[0],
+                address=_host(self._context.peer()),
                 request_id=self.request_id,
                 result=_result(code),
                 status=code.name,
@@ -75,6 +91,12 @@ class Trace:
             return
         facts = Facts.of(self._method, "", code.name, self.lease, self.caller)
         self._access_log.add((monotonic(), self._began, size, self.request_id, facts))
+
+
+def _host(peer: str) -> str:
+    """The host of an address as gRPC writes it: `ipv4:127.0.0.1:80`, `ipv6:%5B::1%5D:80`."""
+    host = unquote(peer.partition(":")[2]).rpartition(":")[0]
+    return host.strip("[]").partition("%")[0]
 
 
 def _result(code: StatusCode) -> AdminResult:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from app.codec import LARGE_BYTES
 from app.codec.varints import varint
 from app.rpc.calls import parse_message
+from app.rpc.http2.send_queue import Part
 from app.rpc.inference_pb2 import InferTensorContents, ModelInferRequest
 
 SHORT_MESSAGE = 4096
@@ -35,8 +36,6 @@ _CONTENTS = ModelInferRequest.InferInputTensor.CONTENTS_FIELD_NUMBER
 BYTES_CONTENTS = InferTensorContents.BYTES_CONTENTS_FIELD_NUMBER
 PACKED = frozenset(InferTensorContents.DESCRIPTOR.fields_by_number) - {BYTES_CONTENTS}
 _TEXT = BYTES_CONTENTS << 3 | DELIMITED
-
-Part = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class _TooMuchError(Exception):
     """More fields or bytes than may be read at once."""
 
 
-def read_at_once(data: bytes) -> InferMessage | None:
+def read_at_once(data: bytes | bytearray) -> InferMessage | None:
     """Read a message if that is quick, however long its tensors are; None where it may not be.
 
     Raises InvalidInput.
@@ -90,7 +89,7 @@ def read_at_once(data: bytes) -> InferMessage | None:
         return None
 
 
-def read_whole(data: bytes) -> InferMessage:
+def read_whole(data: bytes | bytearray) -> InferMessage:
     """Read a message, however long that takes. Raises InvalidInput."""
     try:
         return _Reader(data, quick=False).read()
@@ -115,7 +114,7 @@ def _repacked(contents: InferTensorContents) -> Contents:
 class _Reader:
     """Takes a message apart. Its methods raise _UnusualError and, where `quick`, _TooMuchError."""
 
-    def __init__(self, data: bytes, *, quick: bool) -> None:
+    def __init__(self, data: bytes | bytearray, *, quick: bool) -> None:
         self._data = data
         self._view = memoryview(data)
         self._quick = quick
@@ -163,7 +162,7 @@ class _Reader:
                     if start != end:
                         packed.setdefault(number, []).append(self._view[start:end])
                 elif number == BYTES_CONTENTS and wire_type == DELIMITED:
-                    texts.append(self._data[start:end])
+                    texts.append(bytes(self._data[start:end]))
         joined = {
             number: parts[0] if len(parts) == 1 else b"".join(parts)
             for number, parts in packed.items()
@@ -183,7 +182,7 @@ class _Reader:
                 at += size
                 if at > stop:
                     raise _UnusualError
-                texts.append(data[begin:at])
+                texts.append(bytes(data[begin:at]))
                 if len(texts) > self._most_texts:
                     raise _TooMuchError
         except IndexError:

@@ -48,14 +48,13 @@ class Tls:
     """What handshakes use.
 
     context: For HTTP.
-    certificate, key, client_ca: The files' text, for gRPC.
+    grpc: For gRPC, which speaks HTTP/2, and takes connections with a client certificate only where
+        clients have some.
     begins, expires: When the server's certificate becomes valid, and until when it is.
     """
 
     context: ssl.SSLContext
-    certificate: str
-    key: str
-    client_ca: str | None
+    grpc: ssl.SSLContext
     begins: datetime
     expires: datetime
 
@@ -74,25 +73,34 @@ def load_tls(files: TlsFiles) -> Tls:
     leaf = _certificates(certificate, files.certificate)[0]
     if leaf.public_key() != _private_key(key, files.key).public_key():
         raise _problem(files.key, f"is not the key of the certificate in {files.certificate.name}")
+    client_ca = None
+    if files.client_ca is not None:
+        client_ca = _read(files.client_ca)
+        _certificates(client_ca, files.client_ca)
+    # Over HTTP, who needs a certificate is decided for each request.
+    context = _context(files, client_ca, "http/1.1", ssl.CERT_OPTIONAL)
+    grpc = _context(files, client_ca, "h2", ssl.CERT_REQUIRED)
+    return Tls(context, grpc, leaf.not_valid_before_utc, leaf.not_valid_after_utc)
+
+
+def _context(
+    files: TlsFiles, client_ca: str | None, protocol: str, verify: ssl.VerifyMode
+) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
-    context.set_alpn_protocols(["http/1.1"])
-    client_ca, path = None, files.certificate
+    context.set_alpn_protocols([protocol])
+    path = files.certificate
     try:
         context.load_cert_chain(files.certificate, files.key, password="")
-        if files.client_ca is not None:
+        if files.client_ca is not None and client_ca is not None:
             path = files.client_ca
-            client_ca = _read(path)
-            _certificates(client_ca, path)
-            context.verify_mode = ssl.CERT_OPTIONAL  # who needs one is decided for each request
+            context.verify_mode = verify
             context.load_verify_locations(cadata=client_ca)
     except OSError as error:  # OpenSSL's own: too short a key, or a file being written
         reason = getattr(error, "reason", None) or error.strerror
         raise _problem(path, f"is refused by OpenSSL: {reason}") from None
-    return Tls(
-        context, certificate, key, client_ca, leaf.not_valid_before_utc, leaf.not_valid_after_utc
-    )
+    return context
 
 
 def _read(path: Path) -> str:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from app.codec import (
     from_bytes,
+    is_own_view,
     to_bytes,
 )
 from app.errors import InvalidInput
@@ -39,6 +40,18 @@ def test_bytes_are_read_and_written_without_a_copy() -> None:
     received[0:4] = np.float32(7).tobytes()
     assert array[0, 0] == 7
     assert np.shares_memory(np.frombuffer(to_bytes(array), np.uint8), array)
+
+
+def test_a_view_is_its_own_where_it_keeps_nothing_else() -> None:
+    """A row of a batch would keep all rows; texts, and rows that lie apart, are copied anyway."""
+    batch = np.zeros((8, 100), np.float32)
+    assert is_own_view(batch)
+    assert is_own_view(batch[:4])
+    assert is_own_view(np.copy(batch[:1]))
+    assert not is_own_view(batch[:1])
+    assert not is_own_view(np.asfortranarray(batch))
+    assert not is_own_view(np.array(["a"], object))
+    assert not is_own_view(np.zeros(4, BY_NAME["INT4"].dtype))
 
 
 def test_bytes_are_written_in_little_endian_order() -> None:

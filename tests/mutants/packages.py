@@ -14,6 +14,8 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "app/rollouts": ("tests/rollouts",),
     "app/data_plane/coalescing.py": ("tests/data_plane",),
     "app/rest/hot": ("tests/rest/hot",),
+    "app/rpc/http2": ("tests/rpc/http2", "tests/rpc"),
+    "app/rpc/message_rows.py": ("tests/rpc/test_message_rows.py",),
     "app/webhooks.py": ("tests/test_webhooks.py",),
     "app/webhook_secret.py": ("tests/test_webhooks.py",),
     "app/main/notifications.py": ("tests/main/test_notifications.py", "tests/test_webhooks.py"),

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from ssl import CERT_OPTIONAL, CERT_REQUIRED, PEM_cert_to_DER_cert
 
 import pytest
 import structlog
@@ -57,7 +58,10 @@ def locked(key: bytes) -> bytes:
 def test_what_is_read_says_until_when_it_is_valid(files: TlsFiles) -> None:
     """A certificate outside its time is served, and said to be refused."""
     tls = load_tls(files)
-    assert tls.client_ca == CA.cert_pem.bytes().decode()
+    authority = PEM_cert_to_DER_cert(CA.cert_pem.bytes().decode())
+    for context in (tls.context, tls.grpc):
+        assert context.get_ca_certs(binary_form=True) == [authority]
+    assert (tls.context.verify_mode, tls.grpc.verify_mode) == (CERT_OPTIONAL, CERT_REQUIRED)
     assert not tls.untimely(datetime.now(UTC))
     assert tls.untimely(tls.expires).startswith("expired at ")
     assert tls.untimely(datetime(2000, 1, 1, tzinfo=UTC)).startswith("is not valid before ")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import Protocol
 
 from app.errors import InvalidInput
 from app.rest.errors import body_of
-from app.rest.hot import Hot
-from app.rest.hot.addresses import address_of
+from app.rest.hot.addresses import Addresses, address_of
 from app.rest.hot.shared import Watched
 from app.rest.tls.handshakes import Handshakes
 from app.rest.tls.transport import TlsTransport
@@ -25,6 +25,19 @@ PLAINTEXT_RESPONSE = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
     b"content-length: %d\r\n\r\n%b" % (len(PLAINTEXT), PLAINTEXT)
 )
+
+
+class Crowd(Protocol):
+    """The limits of all connections of a port, as `Hot` has them."""
+
+    addresses: Addresses
+    max_connections: int
+
+    def make_room(self, connections: Collection[Watched]) -> bool:
+        """Whether there is room for the newest of them."""
+
+    def watch(self, connections: Collection[Watched], loop: asyncio.AbstractEventLoop) -> None:
+        """Look at them now and then, while there are any."""
 
 
 class TlsConnection(asyncio.Protocol):
@@ -53,7 +66,7 @@ class TlsConnection(asyncio.Protocol):
 
     def __init__(
         self,
-        hot: Hot,
+        hot: Crowd,
         handshakes: Handshakes,
         *,
         connections: set[Watched],

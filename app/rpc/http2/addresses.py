@@ -1,0 +1,12 @@
+"""How gRPC writes addresses: https://github.com/grpc/grpc/blob/master/doc/naming.md."""
+
+from __future__ import annotations
+
+
+def written_address(name: object) -> str:
+    """The address of a socket's peer; "" for one that has none."""
+    if not isinstance(name, tuple):
+        return ""
+    host, port = str(name[0]).removeprefix("::ffff:"), name[1]
+    kind, written = ("ipv6", f"%5B{host}%5D") if ":" in host else ("ipv4", host)
+    return f"{kind}:{written}:{port}"
