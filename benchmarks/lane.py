@@ -22,7 +22,6 @@ import re
 import shutil
 import statistics
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,7 +32,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks import load, machine, report, usage
+from benchmarks import load, report, usage
 from benchmarks.measure import model_folder
 from benchmarks.servers import BUILD, ROOT, SERVERS, Running, Start, launch
 from benchmarks.workloads import WORKLOADS, Workload
@@ -336,18 +335,14 @@ def cells(found: Mapping[str, Figures]) -> Iterator[list[str]]:
 
 def write(found: Mapping[str, Figures], title: str) -> None:
     """Write results/lane.md."""
-    about = machine.describe()
-    lines = [
-        "# What each kind of request costs\n",
-        f"Written by `python -m benchmarks.lane --write`, {time.strftime('%Y-%m-%d %H:%M %Z')}. "
+    says = (
         "Processor time of the server per request, and its ratio to the plain kind's in the same "
-        "round; `fast` is the share that the fast HTTP protocol answered.\n",
-        *(f"- {name}: {about[name]}" for name in ("machine", "python", "versions", "cohort")),
-        f"- {title}\n",
-        *report.markdown(COLUMNS, list(cells(found))),
-    ]
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text("\n".join(lines) + "\n")
+        "round; `fast` is the share that the fast HTTP protocol answered."
+    )
+    report.write_page(
+        RESULT, "What each kind of request costs", says, "python -m benchmarks.lane --write",
+        title, report.markdown(COLUMNS, list(cells(found))),
+    )  # fmt: skip
 
 
 @click.command()

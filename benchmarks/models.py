@@ -83,6 +83,14 @@ def mlp() -> onnx.ModelProto:
     return graph.finish([_real("x", ["N", 10])], {last: _real("y", ["N", 5])})
 
 
+def echo(width: int = 150_000) -> onnx.ModelProto:
+    """`x` FP32 [N, 150000] → `y`, the same: 600 KB that cost nothing to run."""
+    graph = Graph()
+    return graph.finish(
+        [_real("x", ["N", width])], {graph.add("Identity", "x"): _real("y", ["N", width])}
+    )
+
+
 def forest(trees: int = 100, *, features: int = 10, classes: int = 5) -> onnx.ModelProto:
     """`x` FP32 [N, 10] → `label` INT64 [N], `probabilities` FP32 [N, 5]: scikit-learn's trees."""
     from sklearn.datasets import make_classification  # noqa: PLC0415 - slow, and only here
@@ -218,7 +226,7 @@ def encoder() -> onnx.ModelProto:
 
 
 BUILDERS: Mapping[str, Callable[[], onnx.ModelProto]] = {
-    "mlp": mlp, "forest": forest, "resnet50": resnet50, "encoder": encoder,
+    "mlp": mlp, "echo": echo, "forest": forest, "resnet50": resnet50, "encoder": encoder,
 }  # fmt: skip
 
 CONFIGS: Mapping[str, str] = {

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rich.table import Table
 
-from benchmarks import plots, summary
+from benchmarks import machine, plots, summary
 from benchmarks.measure import Found
 from benchmarks.servers import BUILD
 
@@ -103,7 +104,8 @@ def text(found: Found, drawn: list[str]) -> Iterator[str]:
         ("work", "at least", "measured", ""),
         [[one.work, one.aim, one.value, MARK[one.reached]] for one in summary.targets(found)],
     )
-    yield "\nWhat each kind of request costs: [results/lane.md](results/lane.md).\n"
+    yield "\nWhat each kind of request costs: [results/lane.md](results/lane.md). "
+    yield "Calls over gRPC: [results/grpc.md](results/grpc.md).\n"
     yield "\n## Closed loop\n"
     yield from markdown(HEADS, [[*row, *[""] * (len(HEADS) - len(row))] for row in rows(found)])
     if found.open:
@@ -154,6 +156,22 @@ def drawings(found: Found) -> Iterator[tuple[str, str]]:
         shares.setdefault(f"{share:.0%} of capacity", {})[server] = one["p99"] * 1e3
     if shares:
         yield "open-loop", plots.bars("MLP, open loop: p99", shares, "ms")
+
+
+def write_page(
+    path: Path, title: str, says: str, command: str, run: str, table: Iterable[str]
+) -> None:
+    """Write a table of results of its own, with what it was measured on."""
+    about = machine.describe()
+    lines = [
+        f"# {title}\n",
+        f"Written by `{command}`, {time.strftime('%Y-%m-%d %H:%M %Z')}. {says}\n",
+        *(f"- {name}: {about[name]}" for name in ("machine", "python", "versions", "cohort")),
+        f"- {run}\n",
+        *table,
+    ]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
 
 
 def markdown(heads: tuple[str, ...], lines: list[list[str]]) -> Iterator[str]:

@@ -44,6 +44,7 @@ class Start:
     command: Sequence[str]
     environment: Mapping[str, str]
     folder: Path = ROOT
+    rpc_port: int = 0
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ class Running:
     process: subprocess.Popen[bytes]
     port: int
     log: Path
+    rpc_port: int = 0
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -200,7 +202,7 @@ def launch(server: Server, workload: Workload, models: Path) -> Running:
             start.command, env={**kept, "ORT_DISABLE_TELEMETRY": "1", **start.environment},
             cwd=start.folder, stdout=stream, stderr=stream, start_new_session=True,
         )  # fmt: skip
-    return Running(server, workload, process, port, log)
+    return Running(server, workload, process, port, log, start.rpc_port)
 
 
 def free_port() -> int:
@@ -215,15 +217,16 @@ def model_file(models: Path, workload: Workload) -> Path:
 
 
 def _cohort(_: Workload, models: Path, port: int, folder: Path) -> Start:
+    rpc_port = free_port()
     environment = {
         "COHORT_MODELS": str(models),
         "COHORT_PORT": str(port),
-        "COHORT_GRPC_PORT": str(free_port()),
+        "COHORT_GRPC_PORT": str(rpc_port),
         "COHORT_STATE": str(folder / "state"),
         "COHORT_CACHE": str(folder / "cache"),
         "COHORT_DRAIN_NOTICE_SECONDS": "0",
     }
-    return Start([COHORT.python(), "-m", "app", "serve"], environment)
+    return Start([COHORT.python(), "-m", "app", "serve"], environment, rpc_port=rpc_port)
 
 
 def _tutorial(workload: Workload, models: Path, port: int, _: Path) -> Start:
@@ -279,12 +282,14 @@ def _triton(workload: Workload, models: Path, port: int, folder: Path) -> Start:
         "LD_LIBRARY_PATH": ":".join(libraries),
         "PACKAGES": str(packages),
     }
+    rpc_port = free_port()
     command = [
         str(wheel / "bin" / "tritonserver"), "--model-repository", str(folder / "models"),
         "--backend-directory", str(backends), "--http-port", str(port), "--http-address",
-        "127.0.0.1", "--allow-grpc", "false", "--allow-metrics", "false",
+        "127.0.0.1", "--grpc-port", str(rpc_port), "--grpc-address", "127.0.0.1",
+        "--allow-metrics", "false",
     ]  # fmt: skip
-    return Start(command, environment)
+    return Start(command, environment, rpc_port=rpc_port)
 
 
 def _litserve(workload: Workload, models: Path, port: int, _: Path) -> Start:
