@@ -14,6 +14,7 @@ import h2.events
 from app.data_plane import MemoryBudget
 from app.errors import CohortError
 from app.rpc.http2 import CallHeads, ConnectionLimits, Http2Connection, Stream
+from app.rpc.http2.heads import trailers
 from tests.waiting import iterations
 
 HEADERS = [
@@ -118,10 +119,33 @@ class Echo:
         pass
 
 
-class Served:
-    """A connection that echoes, and what it has made of its limits."""
+class SmallEcho(Echo):
+    """Answers the only message of a call, which is small, with itself; anything else by 3.
 
-    def __init__(self, full: float = inf, room: int = 1) -> None:
+    early: Whether it answers before its caller has ended the call.
+    """
+
+    early = False
+
+    def arrived(self) -> None:
+        if self.early:
+            message = self.stream.take()
+            small = None if message is None else bytes(message.data)
+        else:
+            small = self.stream.take_small(1000)
+        if small is None:
+            self.stream.finish(3)
+        else:
+            self.stream.respond(small, trailers(0, "", [("size", str(len(small)))]))
+
+
+class Served:
+    """A connection that echoes, and what it has made of its limits; `serve` makes its calls."""
+
+    def __init__(
+        self, full: float = inf, room: int = 1, *, serve: Callable[[Stream], Echo] = Echo
+    ) -> None:
+        self._serve = serve
         self.memory = MemoryBudget(1 << 28)
         self.calls: list[Echo] = []
         self.open = self.connections = 0
@@ -141,7 +165,7 @@ class Served:
 
     def _begin(self, stream: Stream) -> None:
         self.open += 1
-        call = Echo(stream)
+        call = self._serve(stream)
         self.calls.append(call)
         stream.call = call
 

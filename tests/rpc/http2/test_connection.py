@@ -18,7 +18,7 @@ from app.rpc.http2.connection import PING_SECONDS, PING_TIMEOUT_SECONDS
 from app.rpc.http2.frames import PREFACE, ErrorCode
 from app.rpc.http2.incoming import MOST_ODD
 from app.rpc.http2.streams import STREAM_WINDOW
-from tests.rpc.http2.peers import HEADERS, Caller, Served, message
+from tests.rpc.http2.peers import HEADERS, Caller, Served, SmallEcho, message
 
 cuts = st.lists(st.integers(1, 40), max_size=60)
 sizes = st.one_of(st.integers(0, 30), st.sampled_from([16_379, 16_384, 70_000]))
@@ -237,6 +237,67 @@ async def test_long_header_blocks_give_way_to_others() -> None:
     await served.feed(b"")
     await served.feed(b"")
     assert len(served.calls) == 30
+
+
+@pytest.mark.parametrize("window", [65_535, 300, 9, 0])
+@pytest.mark.parametrize("shared", [65_535, 100])
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("full", [float("inf"), 1])
+async def test_small_calls_are_answered_as_far_as_windows_let_them(
+    window: int, shared: int, early: bool, full: float
+) -> None:
+    """Whole or in parts, each call its own; one that was not ended is told to stop."""
+    served = Served(full, serve=SmallEcho)
+    caller = Caller(served)
+    caller.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
+    await caller.exchange()
+    numbers = [1, 3, 5, 7]
+    for number in numbers:
+        caller.h2.send_headers(number, HEADERS)
+    await caller.exchange()
+    for call in served.calls:
+        assert isinstance(call, SmallEcho)
+        call.early = early
+    served.connection.out.window = shared
+    for number in numbers:
+        caller.h2.send_data(number, message(b"%d" % number * 200), end_stream=not early)
+    await caller.exchange()
+    came = {number: bytes(caller.answers.get(number, b"")) for number in numbers}
+    assert sum(map(len, came.values())) <= min(4 * window, shared)
+    for number in numbers:
+        assert message(b"%d" % number * 200).startswith(came[number])
+        assert len(came[number]) <= window
+        if number not in caller.ended:
+            caller.h2.increment_flow_control_window(1000, number)
+    served.connection.out.widen(10_000)
+    while await caller.exchange():
+        pass
+    assert caller.answers == {number: message(b"%d" % number * 200) for number in numbers}
+    assert caller.ended == dict.fromkeys(numbers, "0")
+    assert served.open == served.memory.used == 0
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\0\0\0\0\2x",
+        b"\0\1\0\0\1x",
+        b"\0\0\0\0\0x",
+        b"\1\0\0\0\1x",
+        b"\0\0\0\0\1xy",
+        b"\0\0",
+        b"",
+        message(bytes(1001)),
+    ],
+)
+async def test_what_is_not_one_small_message_is_not_taken_for_one(sent: bytes) -> None:
+    """Too few bytes, or too many, another length, one that is compressed, and a long one."""
+    served = Served(serve=SmallEcho)
+    caller = Caller(served)
+    caller.h2.send_headers(1, HEADERS)
+    caller.h2.send_data(1, sent, end_stream=True)
+    await caller.exchange()
+    assert caller.ended == {1: "3"}
 
 
 @pytest.mark.parametrize("size", [1, 5000, 70_000])
