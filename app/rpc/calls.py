@@ -12,7 +12,6 @@ from traceback import clear_frames
 from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
-from grpc import StatusCode
 
 from app.auth import Authority, Caller, Credentials, sent_keys
 from app.data_plane import MemoryHold
@@ -22,6 +21,7 @@ from app.request_ids import REQUEST_ID, new_request_id
 from app.rpc.certificates import names_in_pem
 from app.rpc.errors import details_of, grpc_status, metadata_of
 from app.rpc.http2.send_queue import Part
+from app.rpc.status import StatusCode
 from app.rpc.tracing import ADMIN_METHODS, Trace
 from app.rpc.transfers import Aborted, CallFacts, CallMetadata, Context, Transfers
 

@@ -9,7 +9,6 @@ from time import monotonic
 from typing import NoReturn
 
 import structlog
-from grpc import StatusCode
 
 from app.auth import Caller
 from app.data_plane.pace import BODY_TOO_SLOW, MIN_BYTES_PER_SECOND, WINDOW_SECONDS
@@ -19,6 +18,7 @@ from app.rpc.http2 import SentMessage, Stream
 from app.rpc.http2.frames import ErrorCode
 from app.rpc.http2.heads import trailers
 from app.rpc.http2.send_queue import Part
+from app.rpc.status import StatusCode
 from app.rpc.transfers import OPEN_SECONDS, Aborted, CallMetadata, message_too_large
 
 log = structlog.get_logger("cohort.rpc")
@@ -91,8 +91,7 @@ class StreamContext:
 
     def end(self, code: StatusCode, details: str = "", metadata: TrailingMetadata = ()) -> None:
         """End the call by this status, after what waits to be sent."""
-        number: int = code.value[0]
-        self.stream.finish(number, details, metadata or self.trailing)
+        self.stream.finish(code, details, metadata or self.trailing)
 
 
 class TaskCall(StreamContext):

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 
 import structlog
-from grpc import StatusCode
 
 from app.errors import (
     Cancelled,
@@ -25,6 +24,7 @@ from app.errors import (
 )
 from app.refusals import log_refusal
 from app.request_ids import REQUEST_ID
+from app.rpc.status import StatusCode
 
 log = structlog.get_logger("cohort.rpc")
 

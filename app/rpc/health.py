@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from grpc_health.v1 import health
-from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2 import DESCRIPTOR, HealthCheckRequest, HealthCheckResponse
 
 from app.errors import CohortError, InvalidInput, NotFound, quoted
 from app.rpc.calls import Handler, RpcCall, begin_call, parse_message, refuse, unary
 from app.rpc.transfers import Context, Transfers
+
+HEALTH: str = DESCRIPTOR.services_by_name["Health"].full_name
 
 POLL_SECONDS = 0.25
 """How often the state is looked at for watchers."""
@@ -40,8 +41,8 @@ class Health:
             "Check", HealthCheckRequest, self._check, transfers=self._transfers, gate=None
         )
         return {
-            f"/{health.SERVICE_NAME}/{name}": check,
-            f"/{health.SERVICE_NAME}/Watch": self._watch,
+            f"/{HEALTH}/{name}": check,
+            f"/{HEALTH}/Watch": self._watch,
         }
 
     async def _check(self, request: HealthCheckRequest, call: RpcCall) -> HealthCheckResponse:

@@ -9,9 +9,8 @@ from contextlib import suppress
 from functools import partial
 from time import monotonic
 
-from grpc import StatusCode
-from grpc_health.v1 import health, health_pb2
-from grpc_reflection.v1alpha import reflection, reflection_pb2
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
 
 from app.access_log import AccessLog
 from app.auth import Authority
@@ -25,7 +24,7 @@ from app.rpc.calls import CallerGate, Handler, RpcCall, unary, unary_bytes
 from app.rpc.context import TaskCall
 from app.rpc.descriptor_pool import add
 from app.rpc.errors import details_of, grpc_status, metadata_of
-from app.rpc.health import Health
+from app.rpc.health import HEALTH, Health
 from app.rpc.http2 import (
     CallHeads,
     ConnectionLimits,
@@ -37,8 +36,9 @@ from app.rpc.http2 import (
 from app.rpc.http2.send_queue import Part
 from app.rpc.infer import InferCalls
 from app.rpc.metadata import MetadataCalls
-from app.rpc.reflecting import reflection_handlers
+from app.rpc.reflecting import REFLECTION, reflection_handlers
 from app.rpc.small_messages import SmallCall, SmallMessages
+from app.rpc.status import StatusCode
 from app.rpc.streams import InferStream, StreamService
 from app.rpc.transfers import CallMetadata, Transfers
 from app.rpc.wire import InferMessage
@@ -106,7 +106,7 @@ class RpcServer:
             self._infer_calls.read, self._answer, self._gate, self._transfers, self._small
         )
         self._health = Health(lambda: control.readiness().ready, {SERVICE}, self._transfers)
-        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        names = (SERVICE, HEALTH, REFLECTION)
         self._handlers: dict[str, Handler] = {
             **self._calls(MetadataCalls(control), AdminCalls(control, authority)),
             **self._health.handlers(),
@@ -222,7 +222,7 @@ class RpcServer:
         path = stream.head.call.path
         self._calls_open += 1
         if stream.head.bad_timeout:
-            stream.finish(StatusCode.INVALID_ARGUMENT.value[0], "grpc-timeout cannot be read")
+            stream.finish(StatusCode.INVALID_ARGUMENT, "grpc-timeout cannot be read")
         elif self._calls_open > self._max_calls:
             self._refuse(stream)
         elif path == _INFER_PATH:
@@ -236,7 +236,7 @@ class RpcServer:
         elif path in self._handlers:
             self._serve(stream)
         else:
-            stream.finish(StatusCode.UNIMPLEMENTED.value[0], f"method {quoted(path)} not found")
+            stream.finish(StatusCode.UNIMPLEMENTED, f"method {quoted(path)} not found")
 
     def _serve(self, stream: Stream) -> TaskCall:
         """Have a stream served by a task."""
@@ -251,7 +251,7 @@ class RpcServer:
     def _refuse(self, stream: Stream) -> None:
         error = Overloaded(f"the server already has {self._max_calls} calls in progress")
         about = metadata_of(error, new_request_id().decode())
-        stream.finish(grpc_status(error).value[0], details_of(error), about)
+        stream.finish(grpc_status(error), details_of(error), about)
 
     async def _infer(self, data: bytes | bytearray, call: RpcCall) -> Sequence[Part]:
         return await self._answer(await self._infer_calls.read(data), call, streamed=False)

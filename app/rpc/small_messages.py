@@ -11,8 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from time import monotonic
 
-from grpc import StatusCode
-
 from app.auth import Caller
 from app.codec import LONGEST_BODY
 from app.data_plane import DataPlane, Group, Sticky, sticky_key
@@ -26,6 +24,7 @@ from app.rpc.errors import details_of, grpc_status, metadata_of
 from app.rpc.http2 import ServedStream, Stream
 from app.rpc.http2.heads import OK_TRAILERS, trailers
 from app.rpc.message_rows import MessageRows
+from app.rpc.status import StatusCode
 from app.rpc.tracing import Trace
 from app.rpc.transfers import Transfers
 

@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
-from grpc import StatusCode
-
 from app.codec import LONGEST_BODY
 from app.data_plane import SMALL_BYTES, Group, MemoryHold
 from app.errors import CohortError, DeadlineExceeded, InvalidInput, NotReady
@@ -22,6 +20,7 @@ from app.rpc.http2 import SentMessage, Stream
 from app.rpc.http2.send_queue import Part
 from app.rpc.inference_pb2 import ModelInferRequest, ModelStreamInferResponse
 from app.rpc.small_messages import SmallMessage, SmallMessages
+from app.rpc.status import StatusCode
 from app.rpc.tracing import Trace
 from app.rpc.transfers import Transfers, message_too_large
 from app.rpc.wire import InferMessage

@@ -6,14 +6,13 @@ from time import monotonic
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from grpc import StatusCode
-
 from app.access_log import AccessLog, Answering, Facts
 from app.audit import AdminResult, log_admin_request
 from app.data_plane import Group
 from app.errors import CohortError
 from app.request_ids import new_request_id
 from app.rpc.errors import grpc_status, log_grpc_refusal
+from app.rpc.status import StatusCode
 from app.rpc.transfers import CallFacts
 
 

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn, Protocol
 
-from grpc import StatusCode
-
 from app.access_log import AccessLog
 from app.auth import Caller
 from app.codec.compression import decompress
@@ -19,6 +17,7 @@ from app.data_plane import SMALL_BYTES, MemoryBudget, MemoryHold
 from app.errors import InvalidInput, Overloaded, TooLarge, UnsupportedMedia, quoted
 from app.rpc.errors import MessageTooLarge, TrailingMetadata
 from app.rpc.http2 import SentMessage
+from app.rpc.status import StatusCode
 
 OPEN_BYTES, OPEN_SECONDS = 4096, 10.0
 """A message of a call that needs no key: its size, and how long the first one may take."""

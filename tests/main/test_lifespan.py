@@ -175,3 +175,10 @@ def test_what_the_first_answer_does_not_need_is_imported_later() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_serving_grpc_does_not_need_its_library() -> None:
+    """It takes 20 MB; reflection alone uses it, when it is called."""
+    code = "import sys, app.main.rpc; print('grpc' in sys.modules, 'app.rpc.server' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False True\n"
