@@ -21,6 +21,7 @@ from app.codec.predict_response import (
 )
 from app.codec.rows import (
     LONGEST_BODY,
+    Asked,
     RowAnswer,
     RowRequest,
     RunOutputs,
@@ -42,6 +43,7 @@ __all__ = [
     "LONGEST_BODY",
     "LONGEST_ID",
     "SIGNATURE",
+    "Asked",
     "PredictRequest",
     "RowAnswer",
     "RowRequest",

@@ -66,10 +66,13 @@ class RowAnswer(Protocol):
         """
 
 
-RowRequest = tuple[str | None, str | None, str | None, Values, int, RowAnswer, str | None]
+Asked = str | tuple[str | None, str] | None
+"""What is to answer: a model, or a model and its version; None: no model is named."""
+
+RowRequest = tuple[Asked, str | None, str | None, Values, int, RowAnswer, str | None]
 """What a body asks for; a plain tuple, because one is made per request.
 
-The model's name, None where the body names none; the input's name and its datatype, None where the
+What is to answer; the input's name and its datatype, None where the
 body does not say; the numbers and how many rows they are; how it is answered; what its caller calls
 it, None for nothing.
 """

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 from app.batching import Outputs, RunResult
-from app.codec import RowAnswer, RowRequest, RunOutputs, Values, are_large, pack_rows
+from app.codec import Asked, RowAnswer, RowRequest, RunOutputs, Values, are_large, pack_rows
 from app.data_plane.lease import GroupLease, count_requests
 from app.data_plane.served import ServedVersion
 from app.data_plane.targets import Target
@@ -76,8 +76,8 @@ class SmallRequest(Protocol):
         """Answer with an error."""
 
 
-Waiting = tuple[SmallRequest, RowReader, str | None, bytes]
-"""A request, how it is read, the model that its path names (None: its body may), and its body."""
+Waiting = tuple[SmallRequest, RowReader, Asked, bytes]
+"""A request, how it is read, what its path says is to answer (None: its body may), and its body."""
 
 Member = tuple[SmallRequest, bytes, object, Values, int, str | None, int | None]
 """A request that is coalesced: its body as it came and parsed, its numbers and how many rows they
@@ -130,7 +130,8 @@ class Group:
 class Coalescer:
     """Gathers the requests of an event-loop iteration and runs those that fit as groups.
 
-    target: Returns what answers a model's coalesced requests; None where they are not coalesced.
+    target: Returns what answers the coalesced requests that ask for a model, or for a version of
+        it; None where they are not coalesced.
     admit: Raises NotReady or Overloaded where so many requests may not be answered.
     lease: Takes a GroupLease, from the version, the variant, the arrival of the first request in
         seconds on the monotonic clock, and the number of requests. Raises as `admit`.
@@ -143,7 +144,7 @@ class Coalescer:
     def __init__(
         self,
         *,
-        target: Callable[[str | None], Target | None],
+        target: Callable[[Asked], Target | None],
         admit: Callable[[int], None],
         lease: Callable[[ServedVersion, str, float, int], GroupLease],
         room: Callable[[ServedVersion], int],
@@ -160,18 +161,18 @@ class Coalescer:
         self._since = 0.0  # when the first of them was read
         self._until = 0.0  # until when groups may run in this iteration
 
-    def add(self, request: SmallRequest, form: RowReader, model: str | None, body: bytes) -> None:
+    def add(self, request: SmallRequest, form: RowReader, asked: Asked, body: bytes) -> None:
         """Keep a request until the end of the iteration. Its headers have been checked.
 
         request: The request.
         form: How its body is read.
-        model: The model that its path names; None where the body may name one.
+        asked: What its path says is to answer; None where the body may.
         body: The whole body, not parsed yet.
         """
         if not self._waiting:
             self._since = monotonic()
             self._gather(self._answer_all)
-        self._waiting.append((request, form, model, body))
+        self._waiting.append((request, form, asked, body))
 
     def _answer_all(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -191,14 +192,14 @@ class Coalescer:
     def _group(self, waiting: Sequence[Waiting]) -> list[Group]:
         """Parse each body once; requests that cannot be coalesced continue as single ones."""
         groups: dict[tuple[ServedVersion, str, RowAnswer], Group] = {}
-        targets: dict[str | None, Target | None] = {}
+        targets: dict[Asked, Target | None] = {}
         last: Group | None = None
         target: Target | None = None
-        asked_for: str | None = ""  # the model whose target it is; no model has this name
-        for request, form, path_model, body in waiting:
-            if path_model is not None:
-                if path_model != asked_for:
-                    asked_for = path_model
+        asked_for: Asked = ""  # whose target it is; no model has this name
+        for request, form, by_path, body in waiting:
+            if by_path is not None:
+                if by_path != asked_for:
+                    asked_for = by_path
                     if asked_for not in targets:
                         targets[asked_for] = self._target(asked_for)
                     target = targets[asked_for]
@@ -213,12 +214,12 @@ class Coalescer:
             if asked is None:
                 _continue(request, document, body)
                 continue
-            model, name, datatype, values, rows, answer, id_ = asked
-            if model != asked_for and (model is not None or path_model is None):
-                if path_model is not None:
-                    _continue(request, document, body)  # which says that the two differ
+            by_body, name, datatype, values, rows, answer, id_ = asked
+            if by_body != asked_for and (by_body is not None or by_path is None):
+                if by_path is not None:
+                    _continue(request, document, body)  # which sees whether the two agree
                     continue
-                asked_for = model
+                asked_for = by_body
                 if asked_for not in targets:
                     targets[asked_for] = self._target(asked_for)
                 target = targets[asked_for]

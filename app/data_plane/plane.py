@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import NoReturn
 
+from app.codec import Asked
 from app.data_plane.coalescing import Coalescer
 from app.data_plane.lease import GroupLease, Lease
 from app.data_plane.limit import ConcurrencyLimit
@@ -235,16 +236,17 @@ class DataPlane:
         if self._limit.closed:
             raise NotReady("the server is shutting down")
 
-    def _find_coalescing_target(self, model: str | None) -> Target | None:
-        """What answers a model's coalesced requests; None where they are not coalesced."""
+    def _find_coalescing_target(self, asked: Asked) -> Target | None:
+        """What answers the coalesced requests that ask for this; None where they are not."""
+        model, version = asked if isinstance(asked, tuple) else (asked, None)
         if self._served_from is not self._registry.catalog:
             self._forget()
         name = self._unnamed_model if model is None else model
         if name is None:
             return None
-        live = self._live.get(name)
+        live = self._live.get(name) if version is None else None
         if live is None:
-            served, limit = self._coalesced(name, None)
+            served, limit = self._coalesced(name, version)
             return None if served is None else self._fixed(served, limit)
         if name not in self._registry.catalog:
             return None

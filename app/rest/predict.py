@@ -164,7 +164,7 @@ def predict_route(
     small = RowForm(read_predict_rows, from_document)
 
     def rows(headers: Headers) -> RowForm | None:
-        plain = version is None and not query and parser is None
+        plain = not query and parser is None
         return small if plain and is_plain(headers) else None
 
     known = query.get("model") if model is None else model

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from app.codec import LONGEST_ID, RowRequest, RunOutputs, escaped, flat_rows, nested_texts
+from app.codec import LONGEST_ID, Asked, RowRequest, RunOutputs, escaped, flat_rows, nested_texts
 from app.codec.json_body import parse_json
 from app.rest.calls import JSON
 
@@ -75,7 +75,7 @@ def _answer(single: bool, outputs: tuple[str, ...] | None, identified: bool) -> 
 
 
 def read_predict_rows(body: bytes) -> tuple[Any, RowRequest | None]:
-    """Parse a body that may hold rows for one input, and at most a model, outputs and an id.
+    """Parse a body that may hold rows for one input, a model, its version, outputs and an id.
 
     Gives the document, and what it asks for; None in the place of that for any other body. Raises
     InvalidInput where the body is not JSON.
@@ -86,7 +86,8 @@ def read_predict_rows(body: bytes) -> tuple[Any, RowRequest | None]:
         return parse_json(body), None  # which says what is wrong
     if document.__class__ is not dict:
         return document, None
-    name = model = id_ = None
+    name = id_ = None
+    asked: Asked = None
     rows = document.get("input")
     single = rows is not None
     if not single:
@@ -98,20 +99,28 @@ def read_predict_rows(body: bytes) -> tuple[Any, RowRequest | None]:
         return document, None
     answer = SINGLE if single else NAMED
     if len(document) > 1:
-        model, id_, outputs = document.get("model"), document.get("id"), document.get("outputs")
+        get = document.get
+        model, version, id_, outputs = get("model"), get("version"), get("id"), get("outputs")
         if outputs is not None:
             outputs = _different_names(outputs)
         if (
             (model is not None and model.__class__ is not str)
             or (id_ is not None and (id_.__class__ is not str or len(id_) > LONGEST_ID))
             or outputs == ()
-            or 1 + sum(one is not None for one in (model, id_, outputs)) < len(document)
+            or 1 + sum(one is not None for one in (model, version, id_, outputs)) < len(document)
         ):
             return document, None
+        asked = model
+        if version is not None:
+            if version.__class__ is int and version > 0:
+                version = str(version)
+            elif version.__class__ is not str:
+                return document, None
+            asked = model, version
         if id_ is not None or outputs is not None:
             answer = _answer(single, outputs, id_ is not None)
     values, count = found
-    return document, (model, name, None, values, count, answer, id_)
+    return document, (asked, name, None, values, count, answer, id_)
 
 
 def _different_names(value: object) -> tuple[str, ...]:

@@ -111,7 +111,7 @@ def v1_route(address: Address) -> Route:
 
     def rows(headers: Headers) -> RowForm | None:
         del headers
-        if address.version is not None or address.label is not None:
+        if address.label is not None:
             return None
         return RowForm(read_v1_rows, lambda document, _: V1Call(v1_of_document(document), address))
 

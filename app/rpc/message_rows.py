@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from app.codec import LONGEST_ID, RowAnswer, RowRequest, RunOutputs, Values, raw_parts
+from app.codec import LONGEST_ID, Asked, RowAnswer, RowRequest, RunOutputs, Values, raw_parts
 from app.codec.varints import varint
 from app.rpc.contents import FIELDS
 from app.rpc.inference_pb2 import (
@@ -108,7 +108,7 @@ def _answer(outputs: tuple[str, ...] | None, *, identified: bool, streamed: bool
 class _Start(NamedTuple):
     """What a message says before the bytes of its only tensor, which end it."""
 
-    model: str | None
+    asked: Asked
     name: str | None
     datatype: str | None
     rows: int
@@ -138,20 +138,20 @@ class MessageRows:
         if at is not None:
             start = self._starts.get(body[:at])
             if start is not None and at + start.size == len(body):
-                model, name, datatype, rows, _, answer = start
-                return None, (model, name, datatype, body[at:], rows, answer, None)
+                asked, name, datatype, rows, _, answer = start
+                return None, (asked, name, datatype, body[at:], rows, answer, None)
         try:
             message = ModelInferRequest.FromString(body)
         except (DecodeError, UnicodeDecodeError):
             return None, None  # whoever reads it next says so
-        asked = _rows_of(message, streamed=self._streamed)
-        if asked is not None and not message.id and message.raw_input_contents:
-            self._learn(body, message, asked)
-        return None, asked
+        request = _rows_of(message, streamed=self._streamed)
+        if request is not None and not message.id and message.raw_input_contents:
+            self._learn(body, message, request)
+        return None, request
 
-    def _learn(self, body: bytes, message: ModelInferRequest, asked: RowRequest) -> None:
+    def _learn(self, body: bytes, message: ModelInferRequest, request: RowRequest) -> None:
         raw = message.raw_input_contents[0]
-        model, name, datatype, _, rows, answer, _ = asked
+        asked, name, datatype, _, rows, answer, _ = request
         at = len(body) - len(raw)
         begin = body[:at]
         if begin not in self._starts:
@@ -160,7 +160,7 @@ class MessageRows:
             if len(self._starts) >= MOST_KNOWN_MESSAGES:
                 self._starts.clear()
                 self._lengths.clear()
-            self._starts[begin] = _Start(model, name, datatype, rows, len(raw), answer)
+            self._starts[begin] = _Start(asked, name, datatype, rows, len(raw), answer)
         self._lengths[len(body)] = at
 
 
@@ -177,7 +177,7 @@ def _ends_with_tensor(begin: bytes, message: ModelInferRequest, raw: bytes) -> b
 
 
 def _rows_of(message: ModelInferRequest, *, streamed: bool) -> RowRequest | None:
-    if message.model_version or message.parameters or len(message.inputs) != 1:
+    if message.parameters or len(message.inputs) != 1:
         return None
     tensor = message.inputs[0]
     name, datatype, shape = tensor.name, tensor.datatype, tensor.shape
@@ -206,4 +206,5 @@ def _rows_of(message: ModelInferRequest, *, streamed: bool) -> RowRequest | None
             return None
     answer = _answer(names, identified=bool(message.id), streamed=streamed)
     model, id_ = message.model_name or None, message.id or None
-    return model, name, datatype, values, rows, answer, id_
+    asked = (model, message.model_version) if message.model_version else model
+    return asked, name, datatype, values, rows, answer, id_

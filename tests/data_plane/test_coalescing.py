@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from app.batching import Outputs, Reply, RunResult
+from app.codec import Asked
 from app.data_plane.coalescing import COALESCED_RUN_SECONDS, Coalescer, Group, SmallRequest
 from app.data_plane.lease import GroupLease
 from app.data_plane.limit import ConcurrencyLimit
@@ -185,7 +186,7 @@ class Plane:
         self.served = ServedVersion(
             "m", "1", cast("Engine", engine), cast("VersionMetrics", self.counts)
         )
-        self.models: dict[str | None, ServedVersion] = {"m": self.served}
+        self.models: dict[Asked, ServedVersion] = {"m": self.served}
         self.collect: list[Callable[[], None]] = []
         self.refused: list[tuple[str, str, int]] = []
         self.coalescer = Coalescer(
@@ -197,8 +198,8 @@ class Plane:
             gather=self.collect.append,
         )
 
-    def _target(self, model: str | None) -> Target | None:
-        served = self.models.get(model)
+    def _target(self, asked: Asked) -> Target | None:
+        served = self.models.get(asked)
         if served is None or not served.coalescible or self.engine.inline_rows < 2:
             return None
         return Target(Chosen(served, "", self.engine.inline_rows, None))

@@ -164,7 +164,9 @@ def test_requests_of_one_iteration_are_one_run(
         pytest.param(row(1, 2, outputs=["y", "y"]), id="an output twice"),
         pytest.param(row(1, 2, timeout_ms=5), id="a time limit"),
         pytest.param(Request({"model": "m", "inputs": {"x": [[1, 2]] * 9}}), id="too many rows"),
-        pytest.param(Request({"inputs": {"x": [[1, 2]]}, "version": "1"}), id="a pinned version"),
+        pytest.param(
+            Request({"inputs": {"x": [[1, 2]]}, "version": "1"}), id="a version nobody had yet"
+        ),
         pytest.param(Request([1]), id="no object"),
         pytest.param(row(1, 2, 3), id="another width"),
         pytest.param(Request({"model": "m", "inputs": {"z": [[1, 2]]}}), id="another input"),
@@ -260,6 +262,26 @@ def test_requests_of_a_rollout_are_grouped_by_what_was_chosen_for_them() -> None
     ):
         outcomes = split.metrics.version("m", version).outcomes
         assert outcomes[name, "OK"] == counted.total == names.count(name) > 0
+
+
+def test_requests_that_pin_a_version_share_runs_beside_the_rollout() -> None:
+    """They are no part of it: they have no variant, and are no evidence."""
+    split = Split(SECOND)
+    pinned = [
+        Request({"model": "m", "inputs": {"x": [[number, 1]]}, "version": version})
+        for number, version in enumerate(["1", 1, "1", "9"])
+    ]
+    with split.plane.pick("m", "1"):  # as a first one did
+        pass
+    chosen = row(7, 1)
+    assert split.take(*pinned, chosen) == [*["succeeded"] * 3, "proceeded", "succeeded"]
+    for number, request in enumerate(pinned[:3]):
+        document = request.became[0][1]
+        assert (document["version"], document.get("variant")) == ("1", None)
+        assert document["outputs"]["y"] == [[2 * number, 2]]
+    assert chosen.became[0][1]["variant"] == "b"
+    assert split.live.evidence.candidates["b"].answered == 1
+    assert len(split.engine.inline_runs) == 1
 
 
 def test_a_caller_of_a_group_counts_once_in_a_while() -> None:

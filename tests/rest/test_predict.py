@@ -65,12 +65,6 @@ def test_the_fast_path_leaves_other_paths(path: str) -> None:
     assert match_predict(path) is None
 
 
-def test_only_requests_without_a_version_in_the_path_are_coalesced() -> None:
-    """A version in the path pins one."""
-    assert predict_route("iris").rows({}) is not None
-    assert predict_route("iris", "1").rows({}) is None
-
-
 @pytest.mark.parametrize(
     ("headers", "coalesced"),
     [

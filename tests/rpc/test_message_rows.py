@@ -70,12 +70,13 @@ def test_rows_are_read_as_protobuf_reads_them(messages: list[Request]) -> None:
         assert document is None
         if asked is None:
             continue
-        model, name, datatype, values, count, answer, id_ = asked
+        named, name, datatype, values, count, answer, id_ = asked
+        model, version = named if isinstance(named, tuple) else (named, None)
         tensor = message.inputs[0]
         assert [model or "", id_ or ""] == [message.model_name, message.id]
+        assert (version or "") == message.model_version
         assert [name, datatype, count] == [tensor.name, tensor.datatype, tensor.shape[0]]
         assert answer.outputs == (tuple(one.name for one in message.outputs) or None)
-        assert not (message.model_version)
         assert not (message.parameters)
         assert not (tensor.parameters)
         assert len(message.inputs) == 1
@@ -220,9 +221,9 @@ def _changed(name: str) -> Request:
     ],
 )
 def test_what_is_more_than_rows_is_left_to_others(name: str) -> None:
-    """An output by name is not more."""
+    """An output by name, and a version, are not more."""
     asked = MessageRows(streamed=False).read(_changed(name).SerializeToString())[1]
-    assert (asked is not None) == (name == "an output")
+    assert (asked is not None) == (name in ("an output", "a version"))
 
 
 def test_a_message_that_ends_with_more_than_its_tensor_is_read_whole() -> None:

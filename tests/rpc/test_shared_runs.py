@@ -67,6 +67,8 @@ def mix() -> list[Request]:
         raw_request("mlp", x, outputs=named([out])),
         raw_request("mlp", x, outputs=named(["no"])),
         raw_request("mlp", x, model_version="1"),
+        raw_request("mlp", three, model_version="2", id="v"),
+        raw_request("split", x, model_version="1"),
         raw_request("mlp", x, model_version="9"),
         raw_request("mlp", bad),
         raw_request("mlp", {"y": row(1, 2, 3, 4)}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from app.auth import Caller
-from app.codec import LONGEST_BODY
+from app.codec import LONGEST_BODY, Asked
 from app.data_plane import DataPlane
 from app.errors import InvalidInput
 from app.request_ids import readable
@@ -88,12 +88,13 @@ class Head:
     until: When the token that they carry expires, in seconds since the epoch; None: it is a key.
     coding: The Content-Encoding that long responses are to have; None: none.
     shared: Whether headers that its requests differ in are left out: each has its own.
+    asked: What its path says is to answer.
     rows: How its requests are read where they may be coalesced; None until `read` was called once.
     """
 
     __slots__ = (
-        "_read", "caller", "coding", "headers", "length", "plane", "route", "rows", "shared",
-        "until", "url",
+        "_read", "asked", "caller", "coding", "headers", "length", "plane", "route", "rows",
+        "shared", "until", "url",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +118,9 @@ class Head:
         accepts = headers.get("accept-encoding")
         self.coding = None if accepts is None else choose_coding(accepts)
         self.shared = False
+        self.asked: Asked = route.model
+        if route.version is not None:
+            self.asked = route.model, route.version
         self.rows: RowForm | None = None
         self._read: Read | None = None
 

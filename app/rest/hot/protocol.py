@@ -78,7 +78,7 @@ class HotProtocol(AnsweringConnection):
                 rows = head.rows
                 if rows is not None and cycle.at_front and cycle.refusal is None:
                     cycle.more_body = False
-                    head.plane.coalescer.add(cycle, rows, head.route.model, data[end:])
+                    head.plane.coalescer.add(cycle, rows, head.asked, data[end:])
                     return
                 cycle.arrive(data[end:])
                 if self.pipeline:

@@ -121,8 +121,6 @@ def infer_route(model: str, version: str | None = None) -> Route:
 
     def rows(headers: Headers) -> RowForm | None:
         header = headers.get(HEADER_LENGTH)
-        if version is not None:
-            return None
         if header is None:
             return RowForm(read_infer_rows, call)
         try:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from itertools import chain
 from pathlib import Path
@@ -174,6 +174,11 @@ GOOD = (
     of("mlp", {"x": [ROW]}, outputs=["y"]),
     of("table", {"index": [[1], [2]]}, id="8"),
     ask({"input": ROWS, "id": "9"}, "/models/mlp/predict"),
+    of("mlp", {"x": [ROW]}, version="1"),
+    of("mlp", {"x": ROWS}, version=1, id="v"),
+    ask({"inputs": {"x": [ROW]}}, "/models/mlp/versions/1/predict"),
+    v2("mlp/versions/1", ROW, [1, 4]),
+    v1("mlp/versions/1", instances=[ROW]),
     v1("mlp", instances=[ROW]),
     v1("mlp", instances=ROWS),
     v1("mlp", inputs=ROWS),
@@ -205,8 +210,9 @@ ODD = (
     v1("mlp", instances=[ROW], signature_name="serving_default"),
     v1("two", instances=[{"a": [1, 2], "b": [3, 4]}]),
     of("mlp", {"x": [ROW]}, timeout_ms=5000),
-    of("mlp", {"x": [ROW]}, version="1"),
-    ask({"inputs": {"x": [ROW]}}, "/models/mlp/versions/1/predict"),
+    of("mlp", {"x": [ROW]}, version=True),
+    ask({"inputs": {"x": [ROW]}, "version": "1"}, "/models/mlp/versions/1/predict"),
+    ask({"inputs": {"x": [ROW]}, "version": "1"}, "/models/mlp/predict"),
     ask({"model": "mlp", "inputs": {"x": [ROW]}}, "/models/mlp/predict"),
 )
 BAD = (
@@ -257,6 +263,12 @@ BAD = (
     of("mlp", {"x": [ROW]}, inptus=1),
     of("nobody", {"x": [ROW]}),
     of("mlp", {"x": [ROW]}, version="9"),
+    of("mlp", {"x": [ROW]}, version=0),
+    of("mlp", {"x": [ROW]}, version="01"),
+    ask({"inputs": {"x": [ROW]}, "version": "9"}, "/models/mlp/versions/1/predict"),
+    ask({"inputs": {"x": [ROW]}}, "/models/mlp/versions/9/predict"),
+    v2("mlp/versions/9", ROW, [1, 4]),
+    v1("mlp/versions/9", instances=[ROW]),
     ask({"inputs": {"x": [ROW]}}),
     ask({"model": "table", "inputs": {"x": [ROW]}}, "/models/mlp/predict"),
     ask({"model": 1, "inputs": {"x": [ROW]}}),
@@ -303,12 +315,25 @@ def test_coalescing_changes_no_response(models: Path, budget: float, sent: list[
         asyncio.run(run())
 
 
-async def test_requests_of_one_iteration_share_a_run(models: Path) -> None:
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda row: ask({"input": [row]}, "/models/mlp/predict"),
+        lambda row: ask({"input": [row]}, "/models/mlp/versions/1/predict"),
+        lambda row: of("mlp", {"x": [row]}, version=1),
+        lambda row: v2("mlp/versions/1", row, [1, 4]),
+        lambda row: v1("mlp/versions/1", instances=[row]),
+    ],
+    ids=["a model", "a version", "a version in the body", "V2", "V1"],
+)
+async def test_requests_of_one_iteration_share_a_run(
+    models: Path, form: Callable[[list[float]], bytes]
+) -> None:
     """Each gets the response to its own row."""
     rows = [[float(number), 1, 2, 3] for number in range(20)]
     async with serving(models) as server:
         before = server.counted()
-        sent = [ask({"input": [row]}, "/models/mlp/predict") for row in rows]
+        sent = [form(row) for row in rows]
         await server.ask(sent, at_once=False)  # heads differ by the length they tell
         alone = compared(await server.ask(sent, at_once=False))
         with (
