@@ -207,6 +207,7 @@ def kinds() -> list[Kind]:
         Kind("10 models", PLAIN, many[:10]),
         Kind("30 models", PLAIN, many[:30]),
         Kind("100 models", PLAIN, many),
+        Kind("a connection for each request", PLAIN, headers=(JSON, "Connection: close")),
         Kind("one connection", PLAIN, connections=1),
         Kind("one connection, 100 models", PLAIN, many, connections=1),
     ]  # fmt: skip

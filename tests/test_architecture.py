@@ -40,7 +40,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"codec"}),
     frozenset({"tensors"}),
     frozenset({"workers"}),
-    frozenset({"children", "errors", "kept_files", "processor", "remote_address"}),
+    frozenset({"children", "errors", "kept_files", "listeners", "processor", "remote_address"}),
 )
 ROW = {name: number for number, row in enumerate(ROWS) for name in row}
 
@@ -49,7 +49,7 @@ ADAPTERS = frozenset({"rest", "rpc"})
 ADAPTERS_SEE = frozenset(
     {
         *("access_log", "audit", "open_inference", "auth", "refusals", "request_ids"),
-        *("data_plane", "control_plane", "codec", "tensors", "errors"),
+        *("data_plane", "control_plane", "codec", "tensors", "errors", "listeners"),
     }
 )
 

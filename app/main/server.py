@@ -19,6 +19,7 @@ import structlog
 import uvicorn
 
 from app.addresses import address_for_people, cannot_listen, check_rpc_address
+from app.listeners import handles_of
 from app.main import logs
 from app.main.answers import answers_of
 from app.main.lifespan import LaterApplication
@@ -110,7 +111,9 @@ def _serve(settings: Settings, writer: logs.LogWriter, membership: Membership | 
         port = listeners[0].getsockname()[1] if membership is None else membership.port
         service.start_up.begin(address_for_people(settings.host, port, tls=service.tls is not None))
     systemd = Systemd.of(os.environ)
-    Server(config, service, then_exit=True, systemd=systemd, worker=worker).run(listeners)
+    Server(config, service, then_exit=True, systemd=systemd, worker=worker).run(
+        [handle for listener in listeners for handle in handles_of(listener)]
+    )
     status = int(service.failed)
     if any(thread.name in RUNTIME_THREADS for thread in threading.enumerate()):
         _exit(status)
@@ -291,7 +294,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close the listeners and wait for requests in flight; see the class."""
-        for listener in sockets or []:
+        for listener in (sockets or [])[:1]:  # the others are the same
             await self._accept_all(listener)
         if self._worker is not None:
             await self._worker.stop_accepting()

@@ -17,6 +17,7 @@ from app.auth import Authority
 from app.control_plane import ControlPlane
 from app.data_plane import DataPlane
 from app.errors import Overloaded, quoted
+from app.listeners import handles_of
 from app.request_ids import new_request_id
 from app.rpc import inference_pb2 as messages
 from app.rpc.admin import AdminCalls
@@ -133,7 +134,7 @@ class RpcServer:
         self._over = asyncio.Event()  # the last connection has gone
         self._several = several
         self._stopping = False
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._looking: asyncio.TimerHandle | None = None
 
     async def start(self, host: str, port: int, secure: Secure | None = None) -> int:
@@ -151,7 +152,10 @@ class RpcServer:
             return Http2Connection(self._limits)
 
         make = connection if secure is None else partial(secure, connection)
-        self._server = await loop.create_server(make, sock=listener, backlog=MOST_UNACCEPTED)
+        for handle in handles_of(listener):
+            self._servers.append(
+                await loop.create_server(make, sock=handle, backlog=MOST_UNACCEPTED)
+            )
         self._looking = loop.call_later(LOOK_SECONDS, self._look)
         bound: int = listener.getsockname()[1]
         return bound
@@ -167,9 +171,10 @@ class RpcServer:
         for call in self._open_calls():
             call.close()
         self._health.close()
-        if self._server is None:
+        if not self._servers:
             return
-        self._server.close()
+        for server in self._servers:
+            server.close()
         for connection in list(self._connections):
             connection.drain()
         await self._wait_until_over(grace)
