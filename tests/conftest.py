@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,11 @@ collect_ignore = (
     if "OpenVINOExecutionProvider" in onnxruntime.get_available_providers()
     else ["session/test_providers_openvino.py"]
 )
+
+# A shell starts what runs in its background with SIGINT ignored, and every process after that
+# inherits it: tests that send Ctrl-C would wait for ever. A handler here is the default there.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A deadline for each example would fail on a machine that is busy with something else.
 settings.register_profile("cohort", deadline=None)
