@@ -192,6 +192,11 @@ class TaskCall(StreamContext):
 
     # -- for its stream
 
+    @property
+    def waits_for_caller(self) -> bool:
+        """Whether what serves it waits for a message."""
+        return self._reader is not None
+
     def arrived(self) -> None:
         """A message is whole, or the caller sends no more."""
         _wake(self._reader)

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from time import monotonic
 
 from grpc_health.v1 import health_pb2
@@ -62,6 +63,10 @@ END_SECONDS = 0.2
 
 MOST_UNACCEPTED = 1024
 """The number of connections that may wait to be accepted."""
+
+FULLEST_SECONDS, FIRST_CALLS = 0.1, 8
+"""How long the connection with most calls counts as that, and how many of its oldest are looked at
+for one that can make room."""
 
 Secure = Callable[[Callable[[], asyncio.Protocol]], asyncio.Protocol]
 """Puts TLS below the protocol that a function makes."""
@@ -131,6 +136,8 @@ class RpcServer:
         self._calls_open = 0
         self._max_connections, self._max_calls = max_connections, max_calls
         self._connections: set[Http2Connection] = set()
+        self._fullest: Http2Connection
+        self._fullest_until = 0.0
         self._over = asyncio.Event()  # the last connection has gone
         self._several = several
         self._stopping = False
@@ -228,7 +235,7 @@ class RpcServer:
         self._calls_open += 1
         if stream.head.bad_timeout:
             stream.finish(StatusCode.INVALID_ARGUMENT, "grpc-timeout cannot be read")
-        elif self._calls_open > self._max_calls:
+        elif self._calls_open > self._max_calls and not self._make_room():
             self._refuse(stream)
         elif path == _INFER_PATH:
             stream.call = SmallCall(stream, self._small, self._serve)
@@ -242,6 +249,21 @@ class RpcServer:
             self._serve(stream)
         else:
             stream.finish(StatusCode.UNIMPLEMENTED, f"method {quoted(path)} not found")
+
+    def _make_room(self) -> bool:
+        """End a call that waits for its caller, of the connection that has most; whether one did.
+
+        Calls that are opened and left so would keep all other callers out.
+        """
+        now = monotonic()
+        if now >= self._fullest_until or not self._fullest.streams:
+            self._fullest = max(self._connections, key=lambda one: len(one.streams))
+            self._fullest_until = now + FULLEST_SECONDS
+        for stream in islice(self._fullest.streams.values(), FIRST_CALLS):
+            if stream.call is not None and stream.call.waits_for_caller:
+                stream.call.refuse(Overloaded("the server has too many calls to wait for this one"))
+                return True
+        return False
 
     def _serve(self, stream: Stream) -> TaskCall:
         """Have a stream served by a task."""

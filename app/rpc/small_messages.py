@@ -158,6 +158,11 @@ class SmallCall(StreamContext, SmallMessage):
 
     # -- for its stream
 
+    @property
+    def waits_for_caller(self) -> bool:
+        """Whether its message is not whole."""
+        return not self.stream.ended
+
     def arrived(self) -> None:
         """Its message is whole, or its caller sends no more."""
         if self.response_complete:

@@ -86,6 +86,11 @@ class InferStream(StreamContext):
 
     # -- for its stream
 
+    @property
+    def waits_for_caller(self) -> bool:
+        """Whether no request of it is being answered."""
+        return not (self._pending or self.stream.waits)
+
     def arrived(self) -> None:
         """A message is whole, or the caller sends no more."""
         stream = self.stream

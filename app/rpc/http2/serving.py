@@ -23,6 +23,10 @@ class ServedStream(Protocol):
     most_bytes: int
     """The size of a message at most."""
 
+    @property
+    def waits_for_caller(self) -> bool:
+        """Whether nothing is being done but waiting for what its caller sends."""
+
     def arrived(self) -> None:
         """A message is whole, or the caller sends no more."""
 

@@ -89,6 +89,11 @@ class Echo:
         self.left = False
         self.refused: list[CohortError] = []
 
+    @property
+    def waits_for_caller(self) -> bool:
+        """Whether its message is not whole."""
+        return not self.stream.ended
+
     def arrived(self) -> None:
         while (message := self.stream.take()) is not None:
             self.stream.send((bytes(message.data),))
