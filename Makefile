@@ -143,8 +143,9 @@ lint: $(VENV)/dev.stamp  ## Check style and format
 	@git ls-files '*Dockerfile' | xargs $(VENV)/bin/hadolint
 	@$(VENV)/bin/shellcheck .ci/run $$(git ls-files '*.sh')
 
-types: $(VENV)/dev.stamp  ## Check types, strictly
+types: $(VENV)/dev.stamp .npm/npm.stamp  ## Check types, strictly; those of the page's modules, too
 	@$(VENV)/bin/mypy
+	@[ ! -f .npm/npm.stamp ] || .npm/node_modules/.bin/tsc -p tests/playground/tsconfig.json
 
 # What docker-compose.yml takes its values from.
 ENV_FILE ?= .env

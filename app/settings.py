@@ -255,6 +255,9 @@ class Settings(BaseSettings):
         description="The least that is logged; admin requests and the access log always are.",
     )
     access_log: bool = Field(False, description="Whether each request leaves a line in the log.")
+    playground: bool = Field(
+        True, description="Whether there is the page /playground, which `/` leads browsers to."
+    )
     drain_notice_seconds: float = Field(
         5,
         ge=0,

@@ -25,7 +25,8 @@ from app.rest.limits import BodyLimit, CloseWhenDraining
 from app.rest.log_lines import LogLines
 from app.rest.models import models_router
 from app.rest.openapi import install_openapi
-from app.rest.pages import STATIC, SafeInBrowsers, front_router, install_docs
+from app.rest.pages import DOCS, STATIC, SafeInBrowsers, front_router, install_docs
+from app.rest.playground import PLAYGROUND, install_playground
 from app.rest.predict_routes import predict_router
 from app.rest.request_ids import RequestIds
 from app.rest.v1_routes import v1_router
@@ -79,7 +80,10 @@ def make_application(
     )
     app.state.service = service
     install_docs(app, service.control_plane)
-    app.include_router(front_router(service.control_plane))
+    if settings.playground:
+        install_playground(app, service.control_plane)
+    first_page = PLAYGROUND if settings.playground else DOCS
+    app.include_router(front_router(service.control_plane, first_page))
     app.include_router(health_router(service.control_plane))  # first: routes are tried in order
     app.include_router(predict_router(service.data_plane))
     app.include_router(invocations_router(service.data_plane, service.control_plane))

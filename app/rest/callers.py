@@ -25,13 +25,16 @@ OPEN_PATHS = frozenset(
         "/ping",
         "/metrics",  # which may need a key of its own
         "/openapi.json",
+        "/playground",
+        "/playground/live",
         "/v2/health/live",
         "/v2/health/ready",
     }
 )
 """Paths that need no key. What they say of models is only what the caller may see."""
 
-OPEN_FILES = "/docs/static/"
+OPEN_FILES = ("/docs/static/", "/playground/files/", "/playground/models/")
+"""Where pages and their files are. They say nothing of models; what a page asks for needs a key."""
 
 SMALL_BODY_BYTES = 64 * 1024
 """The size of a body up to which it is read and discarded, so that its connection can go on."""

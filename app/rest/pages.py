@@ -94,8 +94,8 @@ def install_docs(app: FastAPI, plane: ControlPlane) -> None:
     app.router.routes.append(Route(DOCS, show))
 
 
-def front_router(plane: ControlPlane) -> Routes:
-    """`/`: for programs, whether the server is alive; for people, the way to the page."""
+def front_router(plane: ControlPlane, page: str) -> Routes:
+    """`/`: for programs, whether the server is alive; for people, the way to `page`."""
     routes = Routes(tags=["health"])
 
     @routes.get(
@@ -109,7 +109,7 @@ def front_router(plane: ControlPlane) -> Routes:
         vary = {"vary": "accept"}
         if accepts_html(request.headers.get("accept", "")):
             root = request.scope.get("root_path", "").rstrip("/")
-            return RedirectResponse(root + DOCS, headers=vary)
+            return RedirectResponse(root + page, headers=vary)
         plane.liveness().check()
         about = server_metadata()
         return json_response(

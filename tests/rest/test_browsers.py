@@ -204,7 +204,7 @@ def test_people_are_led_to_the_page(server: Cohort, method: str) -> None:
     """Whoever accepts HTML, as browsers say they do; no key is asked for."""
     accept = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
     response = httpx.request(method, f"{server.url}/", headers=accept)
-    assert (response.status_code, response.headers["location"]) == (307, "/docs")
+    assert (response.status_code, response.headers["location"]) == (307, "/playground")
     assert "accept" in response.headers["vary"]
 
 

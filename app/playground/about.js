@@ -1,0 +1,79 @@
+// What is known of a model and its versions.
+
+import { batchCurve, meter } from "./charts.js";
+import { h, readable } from "./dom.js";
+import { signature } from "./models.js";
+
+/** Its rollout. @param {any} model */
+export function aboutModel({ rollout }) {
+  if (!rollout) return [];
+  return [h("section", { class: "about", "aria-label": "Rollout" }, h("h2", {}, "Rollout"),
+    rollout.sticky && h("p", { class: "hint" }, `A caller stays with its variant by ${Object.entries(rollout.sticky).map(([kind, value]) => `the ${kind} ${value}`).join()}.`),
+    ...rollout.variants.map((/** @type {any} */ one) => variant(one, rollout.baseline)),
+    rollout.shadow && h("p", {}, `Shadow: version ${rollout.shadow.version}, ${readable(rollout.shadow.compared)} compared, ${readable(rollout.shadow.disagreed)} disagreed${rollout.shadow.stopped ? `; stopped: ${rollout.shadow.detail || rollout.shadow.reason}` : ""}.`))];
+}
+
+/** A variant's share and what speaks against it. @param {any} variant @param {string} baseline */
+function variant({ name, version, share, rolled_back, reason, detail, evidence }, baseline) {
+  return h("div", { class: "variant" },
+    meter(`${name} (version ${version})${name === baseline ? ", baseline" : ""}`, share, `${readable(share * 100)} %`),
+    rolled_back && h("p", { class: "warning" }, `Rolled back: ${detail || reason}`),
+    ...Object.entries(evidence).map(([kind, seen]) => {
+      const { requests, bad, log_e, threshold, baseline_rate } = /** @type {any} */ (seen);
+      return meter(`${kind}: evidence against it`, Math.max(0, log_e) / threshold,
+        `${readable(log_e)} of ${readable(threshold)} · ${bad} of ${requests} bad${baseline_rate === undefined ? "" : `, baseline ${readable(baseline_rate * 100)} %`}`);
+    }));
+}
+
+/** All that is known of a version. @param {string} name @param {any} version @param {boolean} open */
+export function aboutVersion(name, version, open) {
+  const { state, reason, held_back } = version;
+  return h("details", { class: "about", open }, h("summary", {}, h("h2", {}, `Version ${version.version}`), ` ${state}`),
+    reason && h("p", { class: "warning" }, reason),
+    held_back && h("p", { class: "warning" }, held_back),
+    version.inputs && loaded(version));
+}
+
+/** @param {any} version */
+function loaded({ inputs, optional_inputs, outputs, metadata, providers, batching, profile, files, published }) {
+  const { properties, opsets } = metadata;
+  return h("div", { class: "facts" },
+    facts("Inputs and outputs", [
+      ...inputs.map((/** @type {any} */ one) => ["input", signature(one)]),
+      ...optional_inputs.map((/** @type {any} */ one) => ["optional input", signature(one)]),
+      ...outputs.map((/** @type {any} */ one) => ["output", signature(one)]),
+    ]),
+    facts("Runs on", [
+      ["wanted", providers.wanted.join(", ")],
+      ["active", `${providers.active} (${providers.device})`],
+      ...providers.fallbacks.map((/** @type {any} */ one) => [`${one.provider} did not take it`, one.reason]),
+      ["nodes", Object.entries(providers.nodes).map(([provider, count]) => `${count} on ${provider}`).join(", ")],
+    ]),
+    profile && h("section", {}, h("h3", {}, "Batches"),
+      profile.doubt && h("p", { class: "warning" }, profile.doubt),
+      batching.reason && h("p", {}, batching.reason),
+      batchCurve(profile.seconds_by_rows, batching.max_batch_size)),
+    facts("Model", [
+      ["made by", [metadata.producer, metadata.producer_version].filter(Boolean).join(" ")],
+      ["opset", Object.entries(opsets).map(([domain, number]) => `${domain || "ai.onnx"} ${number}`).join(", ")],
+      ["IR", String(metadata.ir_version)],
+      ["graph", metadata.graph_name],
+      ...Object.entries(properties),
+    ]),
+    facts("Files", Object.entries(files).map(([file, { sha256 }]) => [file, `SHA-256 ${sha256}`])),
+    published && facts("Manifest", flattened(published)));
+}
+
+/** A list of names and values; all of them are text. @param {string} title @param {[string, string][]} pairs */
+function facts(title, pairs) {
+  const known = pairs.filter(([, value]) => value);
+  return known.length ? h("section", {}, h("h3", {}, title), h("dl", {}, ...known.flatMap(([term, text]) => [h("dt", {}, term), h("dd", {}, text)]))) : null;
+}
+
+/** @param {any} value @param {string} path @returns {[string, string][]} */
+function flattened(value, path = "") {
+  if (value === null || value === "") return [];
+  if (typeof value !== "object") return [[path, String(value)]];
+  if (Array.isArray(value) && value.every(one => typeof one !== "object")) return [[path, value.join(", ")]];
+  return Object.entries(value).flatMap(([name, inner]) => flattened(inner, path ? `${path} ${name}` : name));
+}

@@ -1,0 +1,83 @@
+// Elements. Nothing here reads HTML: whatever a model's file says is text.
+
+/**
+ * Make an element. Properties that begin with "on" are listeners, `class` is its class, and all
+ * others are attributes; those that are false, null or undefined are left out.
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Record<string, unknown>} [properties]
+ * @param {...(Node | string | number | null | undefined | false)} children
+ * @returns {HTMLElementTagNameMap[Tag]}
+ */
+export function h(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  assign(element, properties);
+  append(element, children);
+  return element;
+}
+
+/**
+ * The same for a drawing.
+ * @param {string} tag
+ * @param {Record<string, unknown>} [properties]
+ * @param {...(Node | string | number | null | undefined | false)} children
+ * @returns {SVGElement}
+ */
+export function svg(tag, properties = {}, ...children) {
+  const element = /** @type {SVGElement} */ (document.createElementNS("http://www.w3.org/2000/svg", tag));
+  assign(element, properties);
+  append(element, children);
+  return element;
+}
+
+/**
+ * Replace what is in an element.
+ * @param {Element} element
+ * @param {...(Node | string | number | null | undefined | false)} children
+ */
+export function fill(element, ...children) {
+  element.replaceChildren();
+  append(element, children);
+}
+
+/** @param {Element} element @param {Record<string, unknown>} properties */
+function assign(element, properties) {
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === false || value === null || value === undefined) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), /** @type {EventListener} */ (value));
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+}
+
+/** @param {Element} element @param {(Node | string | number | null | undefined | false)[]} children */
+function append(element, children) {
+  for (const child of children) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(typeof child === "number" ? String(child) : child);
+  }
+}
+
+/**
+ * Numbers as people read them: four digits that count.
+ * @param {number} value
+ */
+export function readable(value) {
+  if (!Number.isFinite(value)) return String(value);
+  if (Number.isInteger(value) && Math.abs(value) < 1e6) return String(value);
+  return String(Number(value.toPrecision(4)));
+}
+
+/**
+ * A duration.
+ * @param {number} seconds
+ */
+export function duration(seconds) {
+  if (seconds < 1e-3) return `${readable(seconds * 1e6)} µs`;
+  return seconds < 1 ? `${readable(seconds * 1e3)} ms` : `${readable(seconds)} s`;
+}
+
+/**
+ * What went wrong, as a sentence.
+ * @param {unknown} error
+ */
+export const sentence = error => (error instanceof Error ? error.message : String(error));

@@ -1,0 +1,121 @@
+// The form for a model's inputs: a canvas, fields, a text box, or JSON where nothing else fits.
+
+import { h, sentence } from "./dom.js";
+import { layoutOf, pictureForm } from "./images.js";
+import { columnsOf, tableForm } from "./tables.js";
+import { fromNested, isText, nested } from "./tensors.js";
+
+/** @typedef {import("./tensors.js").Spec} Spec */
+/** @typedef {import("./tensors.js").Tensor} Tensor */
+
+/**
+ * What inputs are filled in by. `read` raises an Error that tells what is missing.
+ * @typedef {{element: HTMLElement, clear: () => void, read: () => Tensor[]}} Form
+ */
+
+/**
+ * The form that fits a version's inputs, and JSON beside it.
+ * @param {Spec[]} specs
+ * @param {Record<string, unknown> | null} example Nested lists by input.
+ * @param {Record<string, string>} properties Of the model's metadata.
+ * @returns {Form}
+ */
+export function formFor(specs, example, properties) {
+  const fitting = fittingForm(specs, example, properties);
+  const json = jsonForm(specs, example);
+  if (!fitting) return json;
+  let current = fitting;
+  const choice = h("input", { type: "checkbox", id: "as-json", onchange: () => {
+    current = choice.checked ? json : fitting;
+    fitting.element.hidden = choice.checked;
+    json.element.hidden = !choice.checked;
+  } });
+  json.element.hidden = true;
+  return {
+    element: h("div", {}, fitting.element, json.element, h("p", {}, choice, " ", h("label", { for: "as-json" }, "as JSON"))),
+    clear: () => current.clear(),
+    read: () => current.read(),
+  };
+}
+
+/** @param {Spec[]} specs @param {Record<string, unknown> | null} example @param {Record<string, string>} properties @returns {Form | null} */
+function fittingForm(specs, example, properties) {
+  const [first] = specs;
+  const layout = specs.length === 1 ? layoutOf(first) : null;
+  if (layout) return pictureForm(first, layout);
+  if (specs.length === 1 && isText(first.datatype) && isListOfTexts(first)) return textForm(first);
+  const columns = columnsOf(specs, featureNames(properties));
+  return columns ? tableForm(columns, exampleRows(columns, example)) : null;
+}
+
+/** @param {Spec} spec */
+const isListOfTexts = ({ shape }) => shape !== null && shape.length <= 2 && shape.slice(1).every(size => size === 1);
+
+/** @param {Record<string, string>} properties */
+function featureNames(properties) {
+  try {
+    const read = JSON.parse(properties.feature_names ?? properties.features ?? "[]");
+    return Array.isArray(read) ? read.map(String) : [];
+  } catch {
+    return [];
+  }
+}
+
+/** @param {import("./tables.js").Column[]} columns @param {Record<string, unknown> | null} example @returns {string[][]} */
+function exampleRows(columns, example) {
+  if (!example) return [];
+  const row = columns.map(({ spec, place }) => {
+    const values = /** @type {any} */ (example)[spec.name]?.[0];
+    return Array.isArray(values) ? values[place] : values;
+  });
+  return row.some(value => value === undefined || value === null) ? [] : [row.map(String)];
+}
+
+/** A box for a text. @param {Spec} spec @returns {Form} */
+function textForm(spec) {
+  const box = h("textarea", { id: "text", rows: "4" });
+  return {
+    element: h("div", {}, h("label", { for: "text" }, spec.name), box),
+    clear: () => { box.value = ""; },
+    read: () => {
+      if (!box.value.trim()) throw new Error("Write a text first.");
+      return [{ name: spec.name, datatype: spec.datatype, shape: (spec.shape ?? [1]).map(() => 1), data: [box.value] }];
+    },
+  };
+}
+
+/** All inputs as JSON. @param {Spec[]} specs @param {Record<string, unknown> | null} example @returns {Form} */
+function jsonForm(specs, example) {
+  const start = compact(example ?? Object.fromEntries(specs.map(spec => [spec.name, filledIn(spec)])));
+  const box = h("textarea", { id: "json", rows: "10", spellcheck: "false", class: "code" });
+  box.value = start;
+  return {
+    element: h("div", {}, h("label", { for: "json" }, "Inputs, as JSON"), box),
+    clear: () => { box.value = start; },
+    read: () => {
+      let read;
+      try {
+        read = JSON.parse(box.value);
+      } catch (error) {
+        throw new Error(`This is not JSON: ${sentence(error)}`);
+      }
+      if (!read || typeof read !== "object" || Array.isArray(read)) throw new Error(`Write an object: {${specs.map(spec => `"${spec.name}": …`).join(", ")}}.`);
+      const missing = specs.find(spec => !(spec.name in read));
+      if (missing) throw new Error(`The input "${missing.name}" is missing.`);
+      const unknown = Object.keys(read).find(name => !specs.some(spec => spec.name === name));
+      if (unknown !== undefined) throw new Error(`The model has no input "${unknown}"; it takes ${specs.map(spec => `"${spec.name}"`).join(", ")}.`);
+      return specs.map(spec => fromNested(spec, read[spec.name]));
+    },
+  };
+}
+
+/** Zeros, where a model has no example. @param {Spec} spec */
+function filledIn({ name, datatype, shape }) {
+  const sizes = (shape ?? [1]).map(size => (typeof size === "number" ? size : 1));
+  if (sizes.reduce((product, size) => product * size, 1) > 4096) return [];
+  const data = new Array(sizes.reduce((product, size) => product * size, 1)).fill(isText(datatype) ? "" : 0);
+  return nested({ name, datatype, shape: sizes, data });
+}
+
+/** JSON with each innermost list on a line of its own. @param {unknown} value */
+const compact = value => JSON.stringify(value, null, 1).replace(/\[\s+([^[\]{}]*?)\s+\]/g, (_, inner) => `[${inner.replace(/\s*\n\s*/g, " ")}]`);

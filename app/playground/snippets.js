@@ -1,0 +1,80 @@
+// The request that was sent, for a terminal and for programs.
+
+import { h } from "./dom.js";
+import { ROOT, hasKey } from "./api.js";
+
+const MOST_SHOWN = 6000, FILE = "request.bin";
+
+/**
+ * How to send the same request from elsewhere.
+ * @param {{path: string, options: RequestInit, binary: boolean}} request
+ * @returns {HTMLElement}
+ */
+export function snippets({ path, options, binary }) {
+  const url = new URL(path, ROOT).href;
+  const headers = { .../** @type {Record<string, string>} */ (options.headers) };
+  const body = options.body;
+  const asFile = binary || typeof body !== "string" || body.length > MOST_SHOWN;
+  /** @type {[string, string][]} */
+  const texts = [
+    ["curl", curl(url, headers, asFile ? null : /** @type {string} */ (body))],
+    ["Python", python(url, headers, asFile ? null : /** @type {string} */ (body))],
+    ["JavaScript", javascript(url, headers, asFile ? null : /** @type {string} */ (body))],
+  ];
+  return h("div", {},
+    asFile && h("p", { class: "hint" }, `The body is too long to show. `, h("button", { type: "button", class: "quiet", onclick: () => save(/** @type {BlobPart} */ (body)) }, `Save ${FILE}`)),
+    ...texts.map(([title, text]) => h("div", { class: "snippet" }, h("h4", {}, title), h("button", { type: "button", class: "quiet copy", "aria-label": `Copy ${title}`, onclick: (/** @type {Event} */ event) => copy(text, /** @type {HTMLElement} */ (event.currentTarget)) }, "Copy"), h("pre", { tabindex: "0" }, text))));
+}
+
+/** @param {string} text In a shell. */
+const quoted = text => `'${text.replaceAll("'", `'\\''`)}'`;
+
+/** @param {string} url @param {Record<string, string>} headers @param {string | null} body */
+function curl(url, headers, body) {
+  const lines = [`curl -s ${quoted(url)}`, ...Object.entries(headers).map(([name, value]) => `-H ${quoted(`${name}: ${value}`)}`)];
+  if (hasKey()) lines.push('-H "authorization: Bearer $COHORT_API_KEY"');
+  lines.push(body === null ? `--data-binary @${FILE}` : `-d ${quoted(body)}`);
+  return lines.join(" \\\n  ");
+}
+
+/** @param {string} url @param {Record<string, string>} headers @param {string | null} body */
+function python(url, headers, body) {
+  const sent = Object.entries(headers).map(([name, value]) => `    ${JSON.stringify(name)}: ${JSON.stringify(value)},`);
+  if (hasKey()) sent.push('    "authorization": "Bearer " + os.environ["COHORT_API_KEY"],');
+  const content = body === null ? `open("${FILE}", "rb").read()` : `${JSON.stringify(body)}`;
+  return [
+    ...(hasKey() ? ["import os", ""] : []),
+    "import httpx",
+    "",
+    "headers = {",
+    ...sent,
+    "}",
+    `response = httpx.post(\n    ${JSON.stringify(url)},\n    headers=headers,\n    content=${content},\n)`,
+    "print(response.raise_for_status().json())",
+  ].join("\n");
+}
+
+/** @param {string} url @param {Record<string, string>} headers @param {string | null} body */
+function javascript(url, headers, body) {
+  const sent = Object.entries(headers).map(([name, value]) => `    ${JSON.stringify(name)}: ${JSON.stringify(value)},`);
+  if (hasKey()) sent.push('    "authorization": `Bearer ${process.env.COHORT_API_KEY}`,');
+  const content = body === null ? `await (await import("node:fs/promises")).readFile("${FILE}")` : JSON.stringify(body);
+  return [`const response = await fetch(${JSON.stringify(url)}, {`, '  method: "POST",', "  headers: {", ...sent, "  },", `  body: ${content},`, "});", "console.log(await response.json());"].join("\n");
+}
+
+/** @param {string} text @param {HTMLElement} button */
+async function copy(text, button) {
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    button.textContent = "Select it and copy"; // no clipboard without https
+  }
+}
+
+/** @param {BlobPart} body */
+function save(body) {
+  const url = URL.createObjectURL(new Blob([body], { type: "application/octet-stream" }));
+  h("a", { href: url, download: FILE }).click();
+  URL.revokeObjectURL(url);
+}

@@ -1,0 +1,163 @@
+// Arrays: from and to nested lists, and from and to what the server reads and writes.
+
+/**
+ * An array. `data` is flat, in row-major order; booleans are 0 and 1.
+ * @typedef {{name: string, datatype: string, shape: number[], data: ArrayLike<number | bigint | string>}} Tensor
+ */
+
+/**
+ * An input or output as the server describes it. A dimension may be a name or null: any size.
+ * @typedef {{name: string, datatype: string, shape: (number | string | null)[] | null, transportable: boolean}} Spec
+ */
+
+/** @type {Record<string, new (values: number[] | number) => ArrayLike<number>>} */
+const NUMBERS = {
+  FP64: Float64Array, FP32: Float32Array, FP16: Float32Array, BF16: Float32Array,
+  INT8: Int8Array, INT16: Int16Array, INT32: Int32Array,
+  UINT8: Uint8Array, UINT16: Uint16Array, UINT32: Uint32Array, BOOL: Uint8Array,
+};
+
+const MOST_JSON_VALUES = 4096; // more are sent as bytes, where bytes are what they are
+const BINARY = new Set(["FP64", "FP32", "INT8", "INT16", "INT32", "UINT8", "UINT16", "UINT32", "BOOL", "INT64", "UINT64"]);
+
+/** @param {readonly number[]} shape */
+export const sizeOf = shape => shape.reduce((product, size) => product * size, 1);
+
+/** @param {string} datatype */
+export const isText = datatype => datatype === "BYTES";
+
+/** @param {string} datatype */
+export const isFloat = datatype => /^B?FP?(16|32|64)$/.test(datatype) || datatype === "BF16";
+
+/**
+ * Make flat data of an input's datatype.
+ * @param {string} datatype
+ * @param {(number | bigint | string | boolean)[]} values
+ * @returns {ArrayLike<number | bigint | string>}
+ */
+export function typed(datatype, values) {
+  if (isText(datatype)) return values.map(String);
+  if (datatype === "INT64" || datatype === "UINT64") {
+    const whole = values.map(value => BigInt(typeof value === "number" ? Math.trunc(value) : value));
+    return datatype === "INT64" ? BigInt64Array.from(whole) : BigUint64Array.from(whole);
+  }
+  const Numbers = NUMBERS[datatype];
+  if (!Numbers) throw new Error(`Inputs of ${datatype} cannot be filled in here.`);
+  return new Numbers(values.map(Number));
+}
+
+/**
+ * An array from nested lists. Raises an Error that says where they do not fit.
+ * @param {Spec} spec
+ * @param {unknown} nested
+ * @returns {Tensor}
+ */
+export function fromNested(spec, nested) {
+  const shape = shapeOf(nested);
+  /** @type {any[]} */
+  const values = [];
+  const walk = (/** @type {unknown} */ part, /** @type {number} */ depth) => {
+    if (depth === shape.length) {
+      if (Array.isArray(part) || part === null || typeof part === "object")
+        throw new Error(`"${spec.name}" is to have a ${isText(spec.datatype) ? "text" : "number"} where it has ${JSON.stringify(part)?.slice(0, 40)}.`);
+      values.push(part);
+    } else if (!Array.isArray(part) || part.length !== shape[depth]) {
+      throw new Error(`The lists of "${spec.name}" are to have the same length at each level.`);
+    } else {
+      for (const one of part) walk(one, depth + 1);
+    }
+  };
+  walk(nested, 0);
+  if (!isText(spec.datatype) && values.some(one => typeof one === "string" && (one.trim() === "" || Number.isNaN(Number(one)))))
+    throw new Error(`"${spec.name}" takes numbers (${spec.datatype}), not text.`);
+  return { name: spec.name, datatype: spec.datatype, shape, data: typed(spec.datatype, values) };
+}
+
+/** The length of the first list at each level. @param {unknown} nested @returns {number[]} */
+function shapeOf(nested) {
+  const shape = [];
+  for (let part = nested; Array.isArray(part); part = part[0]) shape.push(part.length);
+  return shape;
+}
+
+/**
+ * Nested lists, which JSON can have.
+ * @param {Tensor} tensor
+ * @returns {unknown}
+ */
+export function nested({ datatype, shape, data }) {
+  const value = (/** @type {number} */ place) => {
+    const one = data[place];
+    if (datatype === "BOOL") return Boolean(one);
+    if (typeof one === "bigint") return Number(one);
+    return typeof one === "number" && datatype === "FP32" ? shortest(one) : one;
+  };
+  let place = 0;
+  const build = (/** @type {number} */ depth) => {
+    if (depth === shape.length) return value(place++);
+    /** @type {unknown[]} */
+    const list = [];
+    for (let index = 0; index < shape[depth]; index++) list.push(build(depth + 1));
+    return list;
+  };
+  return build(0);
+}
+
+/**
+ * The shortest number that is the same in single precision.
+ * @param {number} value
+ */
+export function shortest(value) {
+  for (let digits = 6; digits < 9; digits++) {
+    const short = Number(value.toPrecision(digits));
+    if (Math.fround(short) === Math.fround(value)) return short;
+  }
+  return value;
+}
+
+/**
+ * The request for a version, as fetch sends it: JSON of `/predict`, or the Open Inference Protocol
+ * with the values as bytes where they are many.
+ * @param {string} modelPath Of the version.
+ * @param {Tensor[]} tensors
+ * @returns {{path: string, options: RequestInit, binary: boolean}}
+ */
+export function request(modelPath, tensors) {
+  const values = tensors.reduce((sum, one) => sum + one.data.length, 0);
+  if (values <= MOST_JSON_VALUES || !tensors.every(one => BINARY.has(one.datatype))) {
+    const body = JSON.stringify({ inputs: Object.fromEntries(tensors.map(one => [one.name, nested(one)])) });
+    return { path: `${modelPath}/predict`, options: { method: "POST", headers: { "content-type": "application/json" }, body }, binary: false };
+  }
+  const parts = tensors.map(one => /** @type {ArrayBufferView<ArrayBuffer>} */ (/** @type {unknown} */ (one.data)));
+  const head = new TextEncoder().encode(JSON.stringify({
+    inputs: tensors.map(({ name, datatype, shape }, place) => ({ name, datatype, shape, parameters: { binary_data_size: parts[place].byteLength } })),
+  }));
+  return {
+    path: `v2/${modelPath}/infer`,
+    options: {
+      method: "POST",
+      headers: { "content-type": "application/octet-stream", "inference-header-content-length": String(head.length) },
+      body: new Blob([head, ...parts]),
+    },
+    binary: true,
+  };
+}
+
+/**
+ * The outputs in an answer of either API.
+ * @param {any} answer
+ * @param {Spec[]} specs The version's outputs.
+ * @returns {Tensor[]}
+ */
+export function outputsOf(answer, specs) {
+  const datatypes = new Map(specs.map(spec => [spec.name, spec.datatype]));
+  if (Array.isArray(answer.outputs))
+    return answer.outputs.map((/** @type {Tensor & {data: any[]}} */ one) => ({ ...one, data: one.data.map(plain) }));
+  return Object.entries(answer.outputs).map(([name, value]) => {
+    const data = /** @type {any[]} */ (Array.isArray(value) ? value.flat(Infinity) : [value]);
+    return { name, datatype: datatypes.get(name) ?? "", shape: shapeOf(value), data: data.map(plain) };
+  });
+}
+
+/** @param {any} value JSON has null for what is no finite number. */
+const plain = value => (value === null ? NaN : typeof value === "boolean" ? Number(value) : value);

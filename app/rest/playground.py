@@ -1,0 +1,118 @@
+"""`/playground`: the page for people, and what only it asks for.
+
+The page is modules that browsers load as they are in `app/playground`. They lie under an address
+that changes with them, so that browsers need not ask for them twice. Nothing of a model is written
+into the page: it asks the same API as every caller, with a key where callers need one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from app.control_plane import ControlPlane
+from app.errors import NotFound, quoted
+from app.rest.credentials import visible_to
+from app.rest.json_response import json_response
+from app.rest.openapi.examples import are_shortened, predict_examples
+
+PLAYGROUND = "/playground"
+
+_FOLDER = Path(__file__).parent.parent / "playground"
+
+MEDIA_TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
+
+PAGE_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-embedder-policy": "require-corp",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+"""Of the page. No script, style or connection but the server's own; in nobody's frame."""
+
+FOR_EVER = {"cache-control": "public, max-age=31536000, immutable"}
+NOT_KEPT = {"cache-control": "no-cache"}
+
+
+@dataclass(frozen=True, slots=True)
+class PageFiles:
+    """The files of the page.
+
+    index: The page itself, with marks for addresses.
+    files: The others by name: their bytes and media types.
+    digest: Of all of them.
+    """
+
+    index: str
+    files: Mapping[str, tuple[bytes, str]]
+    digest: str
+
+
+@lru_cache(1)
+def page_files() -> PageFiles:
+    """Read the files of the page: about 100 KB."""
+    files = {
+        path.name: (path.read_bytes(), MEDIA_TYPES[path.suffix])
+        for path in sorted(_FOLDER.iterdir())
+        if path.suffix in MEDIA_TYPES
+    }
+    digest = sha256()
+    for name, (content, _) in files.items():
+        digest.update(b"%b %d\n%b" % (name.encode(), len(content), content))
+    index = (_FOLDER / "index.html").read_text(encoding="utf-8")
+    return PageFiles(index, files, digest.hexdigest()[:16])
+
+
+def install_playground(app: FastAPI, plane: ControlPlane) -> None:
+    """Serve the page from `app`."""
+    page = page_files()
+
+    async def show(request: Request) -> Response:
+        # Relative, so that it does not matter below which path a proxy has the server.
+        root = "/".join([".."] * (request.url.path.count("/") - 1)) or "."
+        files = f"{root}{PLAYGROUND}/files/{page.digest}"
+        text = page.index.replace("{{files}}", files).replace("{{root}}", root)
+        return HTMLResponse(text, headers=PAGE_HEADERS)
+
+    async def file(request: Request) -> Response:
+        name, digest = request.path_params["name"], request.path_params["digest"]
+        if name not in page.files:
+            raise NotFound(f"{quoted(name)} is no file of the page")
+        content, media_type = page.files[name]
+        # A replica of another release may have sent the page: its files are not these for ever.
+        kept = FOR_EVER if digest == page.digest else NOT_KEPT
+        return Response(content, media_type=media_type, headers=kept)
+
+    async def example(request: Request) -> Response:
+        names = request.path_params
+        reader = plane.seen_by(visible_to(request.scope))
+        version = reader.ready(names["model"], names["version"])
+        served = (
+            one for one in reader.served() if (one.model, one.version) == (names["model"], version)
+        )
+        found: dict[str, Any] = {"example": None}
+        for one in served:
+            bodies = {} if are_shortened(one) else await asyncio.to_thread(predict_examples, one)
+            found["example"] = bodies["by name"]["inputs"] if bodies else None
+        return json_response(found)
+
+    for path, endpoint in (
+        (PLAYGROUND, show),
+        (f"{PLAYGROUND}/live", show),
+        (f"{PLAYGROUND}/models/{{model}}", show),
+        (f"{PLAYGROUND}/files/{{digest}}/{{name}}", file),
+        (f"{PLAYGROUND}/data/{{model}}/{{version}}", example),
+    ):
+        app.router.routes.append(Route(path, endpoint))

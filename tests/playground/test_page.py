@@ -1,0 +1,367 @@
+"""The page in a real browser, over the bundled models and a few odd ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import httpx
+import onnx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests import onnx_models
+from tests.browser.page import CHROMIUM, VIOLATIONS, Browser, browser
+from tests.e2e.processes import MODELS, Cohort, cohort
+from tests.playground.drawings import Stroke, drawings
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: make packages")
+
+HOSTILE = "<img src=x onerror='window.smuggled=1'><script>window.smuggled=1</script>"
+
+
+def hostile_model() -> onnx.ModelProto:
+    """A model in whose metadata is HTML."""
+    model = onnx_models.identity()
+    model.doc_string = model.producer_name = HOSTILE
+    onnx.helper.set_model_props(model, {HOSTILE: HOSTILE, "classes": json.dumps([HOSTILE] * 3)})
+    return model
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
+    """The bundled models, and models of other inputs."""
+    folder = tmp_path_factory.mktemp("playground")
+    models = folder / "models"
+    for name in ("digits", "iris"):
+        shutil.copytree(MODELS / name, models / name)
+    for name, model in {
+        "photos": onnx_models.image_classifier(),
+        "words": onnx_models.strings(),
+        "pairs": onnx_models.two_inputs(),
+        "hostile": hostile_model(),
+        "cubes": onnx_models.identity("FP32", ("N", 2, 2)),
+        "whole": onnx_models.identity("INT64", ("N", 2)),
+    }.items():
+        onnx_models.save(model, models / name / "1/model.onnx")
+    (models / "broken/1").mkdir(parents=True)
+    (models / "broken/1/model.onnx").write_bytes(b"no model")
+    with cohort(models, folder, inspection_seconds=0) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """One browser for all that read a page."""
+    with browser() as started:
+        yield started
+
+
+@pytest.fixture
+def fresh(chromium: Browser) -> Iterator[Page]:
+    """A page of its own."""
+    assert chromium.page.context.browser is not None
+    page = chromium.page.context.browser.new_page()
+    page.add_init_script(VIOLATIONS)
+    yield page
+    page.close()
+
+
+def opened(chromium: Browser, server: Cohort, path: str = "") -> Page:
+    """A view of the page, when it is there."""
+    chromium.page.goto(f"{server.url}/playground{path}")
+    expect(chromium.page.locator("main")).not_to_have_attribute("aria-busy", "true")
+    return chromium.page
+
+
+def answer(page: Page) -> str:
+    """What the region of the answer says first, when there is an answer."""
+    status = page.get_by_role("region", name="Answer").get_by_role("status")
+    expect(status).not_to_have_text("The answer comes here.")
+    return status.inner_text()
+
+
+def draw(page: Page, strokes: list[Stroke]) -> None:
+    """Draw with the mouse."""
+    canvas = page.get_by_role("img", name="Draw")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    assert box is not None
+    for stroke in strokes:
+        points = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in stroke]
+        page.mouse.move(*points[0])
+        page.mouse.down()
+        for point in points[1:]:
+            page.mouse.move(*point)
+        page.mouse.up()
+
+
+def press(page: Page, name: str) -> None:
+    """Press a button."""
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+# --- The way there
+
+
+def test_a_browser_at_the_address_sees_the_models(chromium: Browser, server: Cohort) -> None:
+    """`/` leads to the page, which has a card for each, what fails and why among them."""
+    chromium.page.goto(server.url)
+    assert chromium.page.url == f"{server.url}/playground"
+    digits = chromium.page.get_by_role("article", name="digits")
+    expect(digits).to_contain_text("image FP32 [N, 1, 8, 8] → probabilities FP32 [N, 10]")
+    expect(digits).to_contain_text("on cpu")
+    expect(chromium.page.get_by_role("article", name="broken")).to_contain_text("UNAVAILABLE")
+    chromium.page.get_by_role("link", name="digits").click()
+    expect(chromium.page).to_have_url(f"{server.url}/playground/models/digits")
+    expect(chromium.page.get_by_role("img", name="Draw")).to_be_visible()
+    chromium.page.go_back()
+    expect(chromium.page.get_by_role("article", name="iris")).to_be_visible()
+
+
+def test_a_model_that_is_not_there_is_said_to_be_missing(chromium: Browser, server: Cohort) -> None:
+    """In the server's words."""
+    page = opened(chromium, server, "/models/nothing")
+    expect(page.get_by_role("alert")).to_contain_text("nothing")
+
+
+# --- Try it
+
+
+def test_a_digit_drawn_by_hand_is_read(chromium: Browser, server: Cohort) -> None:
+    """The label first; Clear forgets it."""
+    page = opened(chromium, server, "/models/digits")
+    draw(page, next(strokes for digit, strokes in drawings() if digit == 3))
+    press(page, "Predict")
+    assert answer(page).startswith("3")
+    expect(page.locator(".bars li").first).to_contain_text("3")
+    press(page, "Clear")
+    expect(page.get_by_role("region", name="Answer")).to_contain_text("The answer comes here.")
+    press(page, "Predict")
+    assert "Draw something first" in answer(page)
+
+
+def test_fifty_drawings_are_read(chromium: Browser, server: Cohort) -> None:
+    """Nine in ten of them by each version, whatever their place, size, slant and tremor."""
+    page = opened(chromium, server, "/models/digits")
+    pictures = []
+    for digit, strokes in drawings():
+        press(page, "Clear")
+        draw(page, strokes)
+        pictures.append((digit, given(page)))
+    assert len(pictures) == 50
+    for version in ("1", "2"):
+        response = httpx.post(
+            f"{server.url}/models/digits/versions/{version}/predict",
+            json={"inputs": {"image": [picture for _, picture in pictures]}},
+        )
+        rows = response.raise_for_status().json()["outputs"]["probabilities"]
+        wrong = [
+            (digit, row.index(max(row)))
+            for (digit, _), row in zip(pictures, rows, strict=True)
+            if row.index(max(row)) != digit
+        ]
+        assert len(wrong) <= 5, wrong
+
+
+def given(page: Page) -> list[list[list[float]]]:
+    """What the model is given, as the page shows it."""
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+    grey: list[int] = page.evaluate(
+        """() => {
+            const seen = document.querySelector("canvas.seen");
+            const data = seen.getContext("2d").getImageData(0, 0, 8, 8).data;
+            return Array.from({length: 64}, (_, place) => data[place * 4]);
+        }"""
+    )
+    return [[[grey[row * 8 + column] / 255 for column in range(8)] for row in range(8)]]
+
+
+def test_fields_of_a_table(chromium: Browser, server: Cohort) -> None:
+    """The example is filled in; other values give another answer; CSV brings rows."""
+    page = opened(chromium, server, "/models/iris")
+    press(page, "Predict")
+    assert answer(page).split()[0] in {"setosa", "versicolor", "virginica"}
+    fields = page.locator(".fields input")
+    for place, value in enumerate(("6.3", "3.3", "6", "2.5")):
+        fields.nth(place).fill(value)
+    press(page, "Predict")
+    expect(page.get_by_role("region", name="Answer").get_by_role("status")).to_contain_text(
+        "virginica"
+    )
+    page.get_by_text("Paste CSV").click()
+    page.get_by_label("Rows, with or without").fill("5.1,3.5,1.4,0.2\n6.3,3.3,6,2.5\n")
+    press(page, "Use these rows")
+    press(page, "Predict")
+    expect(page.locator("table").last).to_contain_text("virginica")
+    assert "setosa" in answer(page)
+    fields = page.locator("td input")
+    fields.first.fill("a lot")
+    press(page, "Predict")
+    expect(page.get_by_role("status")).to_contain_text('is to be a number, not "a lot"')
+
+
+def test_a_text_is_asked_for_in_a_box(chromium: Browser, server: Cohort) -> None:
+    """Where a model takes text."""
+    page = opened(chromium, server, "/models/words")
+    page.locator("form textarea").first.fill("Grüße 🙂")
+    press(page, "Predict")
+    assert "Grüße 🙂" in answer(page)
+
+
+def test_other_inputs_are_json(chromium: Browser, server: Cohort) -> None:
+    """Filled in; what is wrong with it is said here, and what the model says of it as well."""
+    page = opened(chromium, server, "/models/cubes")
+    box = page.get_by_label("Inputs, as JSON")
+    box.fill('{"x": [[[1, 2], [3, 4]]]}')
+    press(page, "Predict")
+    assert "1, 2, 3, 4" in page.locator(".values").inner_text()
+    for text, complaint in {
+        "{": "This is not JSON",
+        "{}": 'The input "x" is missing',
+        '{"x": [[[1, 2], [3]]]}': "the same length",
+        '{"x": [[["a", 2], [3, 4]]]}': "takes numbers",
+        '{"x": [[1, 2]]}': "x",
+    }.items():
+        box.fill(text)
+        press(page, "Predict")
+        expect(page.get_by_role("status")).to_contain_text(complaint)
+
+
+def test_whole_numbers_stay_whole(chromium: Browser, server: Cohort) -> None:
+    """Of 64 bits, up to what JSON can have."""
+    page = opened(chromium, server, "/models/whole")
+    for place, value in enumerate(("9007199254740991", "-3")):
+        page.locator(".fields input").nth(place).fill(value)
+    press(page, "Predict")
+    answer(page)
+    expect(page.locator("details pre").first).to_contain_text("[9007199254740991,-3]")
+
+
+def test_a_picture_is_dropped(chromium: Browser, server: Cohort, tmp_path: Path) -> None:
+    """Red at the left and blue at the right: the model sees them in that order."""
+    page = opened(chromium, server, "/models/photos")
+    data = page.evaluate(
+        """async () => {
+            const canvas = new OffscreenCanvas(300, 200), context = canvas.getContext("2d");
+            context.fillStyle = "red"; context.fillRect(0, 0, 150, 200);
+            context.fillStyle = "blue"; context.fillRect(150, 0, 150, 200);
+            const file = new File([await canvas.convertToBlob()], "two.png", {type: "image/png"});
+            const transfer = new DataTransfer();
+            transfer.items.add(file);
+            document.querySelector(".picture").dispatchEvent(
+                new DragEvent("drop", {dataTransfer: transfer, bubbles: true, cancelable: true}));
+            await new Promise(done => setTimeout(done, 300));
+            const seen = document.querySelector("canvas.seen");
+            const pixels = seen.getContext("2d");
+            return [8, 216].map(x => Array.from(pixels.getImageData(x, 100, 1, 1).data));
+        }"""
+    )
+    assert data == [[255, 0, 0, 255], [0, 0, 255, 255]]
+    with page.expect_request("**/infer") as sent:
+        press(page, "Predict")
+    answer(page)
+    assert "inference-header-content-length" in sent.value.headers  # as bytes
+    press(page, "Clear")
+    press(page, "Predict")
+    expect(page.get_by_role("status")).to_contain_text("Choose a picture first")
+    (tmp_path / "text.png").write_text("no picture")
+    page.locator("input[type=file]").set_input_files(tmp_path / "text.png")
+    expect(page.get_by_role("alert").last).to_contain_text("is no picture")
+
+
+def test_two_versions_are_compared(chromium: Browser, server: Cohort) -> None:
+    """The same input on both, side by side, and how far they differ."""
+    page = opened(chromium, server, "/models/digits")
+    draw(page, next(strokes for digit, strokes in drawings() if digit == 4))
+    press(page, "Compare")
+    assert answer(page) == "The same class: 4."
+    sides = page.locator(".sides section")
+    expect(sides).to_have_count(2)
+    assert [one.get_attribute("aria-label") for one in sides.all()] == ["Version 2", "Version 1"]
+    expect(page.locator(".differences")).to_contain_text("probabilities differs by at most")
+
+
+def test_the_request_can_be_sent_from_elsewhere(chromium: Browser, server: Cohort) -> None:
+    """The text for a terminal is run, and answers what the page was answered."""
+    page = opened(chromium, server, "/models/iris")
+    press(page, "Predict")
+    label = answer(page).split()[0]
+    page.get_by_text("The same request in").click()
+    command = page.locator(".snippet pre").first.inner_text()
+    assert command.startswith("curl -s 'http://127.0.0.1")
+    body = json.loads(command.split("-d '")[1].rstrip("'"))
+    url = command.split("'")[1]
+    outputs = httpx.post(url, json=body).raise_for_status().json()["outputs"]
+    classes = ["setosa", "versicolor", "virginica"]
+    assert classes[outputs["label"][0]] == label
+
+
+# --- What nobody may do with it
+
+
+def test_a_key_is_asked_for_and_kept_in_memory_alone(fresh: Page, tmp_path: Path) -> None:
+    """The page works with it, and no storage, cookie or address has it."""
+    key = "0123456789abcdef0123456789abcdef"
+    keys = tmp_path / "keys.yaml"
+    keys.write_text(f'- {{name: me, sha256: "{sha256(key.encode()).hexdigest()}", models: [iris]}}')
+    with cohort(MODELS, tmp_path, inspection_seconds=0, api_keys=keys) as guarded:
+        fresh.goto(f"{guarded.url}/playground/models/iris")
+        expect(fresh.get_by_role("alert")).to_be_visible()
+        fresh.get_by_label("Key").fill(key)
+        press(fresh, "Use it")
+        press(fresh, "Predict")
+        answer(fresh)
+        fresh.get_by_role("link", name="Models", exact=True).first.click()
+        expect(fresh.get_by_role("article")).to_have_count(1)
+        kept = fresh.evaluate(
+            "JSON.stringify([location, document.cookie, {...localStorage}, {...sessionStorage}])"
+        )
+        assert key not in kept
+        press(fresh, "Forget the key")
+        expect(fresh.get_by_label("Key")).to_be_visible()
+
+
+def test_what_a_model_says_is_text(chromium: Browser, server: Cohort) -> None:
+    """HTML in its metadata, on its card, beside its form and in its answer."""
+    page = opened(chromium, server)
+    expect(page.get_by_role("article", name="hostile")).to_contain_text("<img src=x")
+    page = opened(chromium, server, "/models/hostile")
+    press(page, "Clear")
+    press(page, "Predict")
+    expect(page.get_by_role("status")).to_contain_text("is empty")
+    for field in page.locator(".fields input").all():
+        field.fill("1")
+    press(page, "Predict")
+    expect(page.get_by_role("status")).to_contain_text("<img src=x")
+    assert page.locator("main img[src=x]").count() == 0
+    assert page.evaluate("window.smuggled") is None
+
+
+def test_nothing_leaves_the_origin_and_nothing_is_complained_of(
+    fresh: Page, server: Cohort
+) -> None:
+    """Not a request elsewhere, not a word on the console, nothing that the policy had to stop."""
+    asked, said = [], []
+    fresh.on("request", lambda request: asked.append(request.url))
+    fresh.on("console", lambda message: said.append(message.text))
+    fresh.on("pageerror", lambda error: said.append(str(error)))
+    for path in ("", "/models/digits", "/models/iris", "/models/photos"):
+        opened(Browser(fresh), server, path)
+        assert fresh.evaluate("window.violations") == []
+    assert said == []
+    assert len(asked) > 20
+    assert all(url.startswith((server.url, "data:", "blob:")) for url in asked)
+
+
+def test_the_first_load_is_small(fresh: Page, server: Cohort) -> None:
+    """All that a model's view loads, its answers included."""
+    loaded = []
+    fresh.on("requestfinished", lambda request: loaded.append(request))  # noqa: PLW0108 - Playwright marks what it calls
+    opened(Browser(fresh), server, "/models/digits")
+    sizes = [request.sizes() for request in loaded]
+    total = sum(size["responseBodySize"] + size["responseHeadersSize"] for size in sizes)
+    assert 0 < total < 300_000

@@ -1,0 +1,104 @@
+"""What is served of the page, from outside."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.processes import MODELS, Cohort, cohort
+
+BROWSER = {"accept": "text/html"}
+KEY = "0123456789abcdef0123456789abcdef"
+
+
+def test_the_page_is_the_servers_own(bundled: Cohort) -> None:
+    """No script, style or connection but its own, no inline script, in nobody's frame."""
+    page = httpx.get(f"{bundled.url}/playground").raise_for_status()
+    policy = dict(
+        one.strip().split(" ", 1) for one in page.headers["content-security-policy"].split(";")
+    )
+    assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert policy["script-src"].split()[0] == policy["connect-src"] == "'self'"
+    assert "unsafe-inline" not in page.headers["content-security-policy"]
+    assert page.headers["cross-origin-opener-policy"] == "same-origin"
+    assert page.headers["cross-origin-embedder-policy"] == "require-corp"
+    assert re.findall(r"<script[^>]*>(.*?)</script>", page.text, re.DOTALL) == [""]
+    assert not re.search(r"\son\w+=|style=", page.text)
+
+
+def test_its_files_are_kept_and_the_page_is_not(bundled: Cohort) -> None:
+    """A file lies at an address that changes with it; at that of another release it is not kept."""
+    page = httpx.get(f"{bundled.url}/playground/models/digits").raise_for_status()
+    assert page.headers["cache-control"] == "no-cache"
+    (script,) = re.findall(r'src="([^"]+)"', page.text)
+    file = httpx.get(page.url.join(script)).raise_for_status()
+    assert "immutable" in file.headers["cache-control"]
+    assert file.headers["content-type"] == "text/javascript; charset=utf-8"
+    other = httpx.get(f"{bundled.url}/playground/files/0123/main.js").raise_for_status()
+    assert other.text == file.text
+    assert other.headers["cache-control"] == "no-cache"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/playground/files/0/index.html",
+        "/playground/files/0/..%2f__init__.py",
+        "/playground/files/0/%2e%2e/settings.py",
+        "/playground/files/0/nothing.js",
+        "/playground/data/nothing/1",
+        "/playground/data/digits/9",
+        "/playground/nothing",
+    ],
+)
+def test_nothing_else_lies_there(bundled: Cohort, path: str) -> None:
+    """Neither files beside the page's nor versions that there are not."""
+    response = httpx.get(bundled.url + path)
+    assert response.status_code == httpx.codes.NOT_FOUND
+    assert response.json()["error"]
+
+
+@pytest.mark.parametrize("path", ["/playground", "/playground/live", "/playground/models/digits"])
+def test_it_can_lie_below_any_path_of_a_proxy(bundled: Cohort, path: str) -> None:
+    """All addresses in it are relative: a proxy may take a part of the path away."""
+    page = httpx.get(bundled.url + path).raise_for_status()
+    addresses = re.findall(r'(?:src|href)="([^"#]*)"', page.text)
+    assert len(addresses) > 5
+    for address in set(addresses) - {"data:,"}:
+        assert address.startswith("."), address
+        outside = httpx.URL(f"http://proxy/below/this{path}").join(address)
+        assert outside.path.startswith("/below/this/"), address
+        inside = outside.path.removeprefix("/below/this")
+        assert httpx.get(bundled.url + inside).status_code == httpx.codes.OK
+
+
+def test_it_can_be_left_out_whole(tmp_path: Path) -> None:
+    """`/` leads to the API's documentation, as it did, and nothing of the page is there."""
+    with cohort(MODELS, tmp_path, inspection_seconds=0, playground="off") as server:
+        front = httpx.get(server.url, headers=BROWSER)
+        assert front.headers["location"] == "/docs"
+        for path in ("/playground", "/playground/models/digits", "/playground/files/0/main.js"):
+            assert httpx.get(server.url + path).status_code == httpx.codes.NOT_FOUND
+
+
+def test_where_keys_are_asked_for_the_page_is_open_and_what_it_shows_is_not(
+    tmp_path: Path,
+) -> None:
+    """The page has nothing of a model in it; what it asks for needs the caller's key."""
+    keys = tmp_path / "keys.yaml"
+    digest = sha256(KEY.encode()).hexdigest()
+    keys.write_text(f'- {{name: me, sha256: "{digest}", models: [iris]}}\n')
+    with cohort(MODELS, tmp_path, inspection_seconds=0, api_keys=keys) as server:
+        for path in ("/playground", "/playground/models/digits", "/playground/live"):
+            page = httpx.get(server.url + path).raise_for_status().text
+            assert "digits" not in page
+        assert httpx.get(f"{server.url}/playground/data/iris/1").status_code == 401
+        key = {"authorization": f"Bearer {KEY}"}
+        seen = httpx.get(f"{server.url}/playground/data/iris/1", headers=key)
+        assert list(seen.raise_for_status().json()["example"]) == ["features"]
+        hidden = httpx.get(f"{server.url}/playground/data/digits/1", headers=key)
+        assert hidden.status_code == httpx.codes.NOT_FOUND
