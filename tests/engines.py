@@ -48,6 +48,7 @@ class ControlledRequest:
         self.priority = priority
         self.cancelled = False
         self.answered = False
+        self.times: tuple[float, float] | None = None
         self._reply = reply
 
     @property

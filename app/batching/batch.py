@@ -68,11 +68,13 @@ class Ticket:
     timeout: The limit behind the deadline in seconds, for the message.
     requests: The number of coalesced requests that this one stands for.
     on_cancel: Called with this ticket when it is cancelled.
+
+    times: Once it was run, the seconds that it waited and those of its run; None before.
     """
 
     __slots__ = (
         "_on_cancel", "arrived", "batch", "deadline", "inputs", "key", "length", "place",
-        "reply", "requests", "rows", "timeout", "weight",
+        "reply", "requests", "rows", "times", "timeout", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -103,6 +105,7 @@ class Ticket:
         self.timeout = timeout
         self.requests = requests
         self.batch: Batch | None = None
+        self.times: tuple[float, float] | None = None
         self._on_cancel = on_cancel
 
     def cancel(self) -> None:

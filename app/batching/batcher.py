@@ -297,6 +297,8 @@ class Batcher:
             ticket.inputs = NO_INPUTS
             if reply is None:
                 continue
+            if success is not None:
+                ticket.times = batch.started - ticket.arrived, success.seconds
             try:
                 if isinstance(result, CohortError):
                     reply(None, result)

@@ -188,6 +188,11 @@ class Lease:
         """How long ago the request arrived."""
         return monotonic() - self._started
 
+    @property
+    def times(self) -> tuple[float, float] | None:
+        """The seconds that the request waited for its run, and those of the run; None before."""
+        return None if self._ticket is None else self._ticket.times
+
     def leave(self) -> None:
         """Cancel the request: its caller left. The run stops if no other request waits for it."""
         if self._ticket is not None:

@@ -117,7 +117,7 @@ function versionChoice(id, versions, chosen) {
  */
 async function answerOf(version, { path, options }, left) {
   const began = performance.now();
-  const response = await ask(path, { ...options, signal: left });
+  const response = await ask(`${path}?server_timing`, { ...options, signal: left });
   const raw = await response.text();
   const total = (performance.now() - began) / 1000;
   const outputs = outputsOf(JSON.parse(raw), version.outputs);

@@ -67,7 +67,13 @@ class EngineDescription:
 
 
 class Cancellable(Protocol):
-    """A request that was submitted."""
+    """A request that was submitted.
+
+    times: Once it was run, the seconds that it waited and those of its run; None before.
+    """
+
+    @property
+    def times(self) -> tuple[float, float] | None: ...
 
     def cancel(self) -> None:
         """Cancel it; its reply is not called. No effect after the reply."""

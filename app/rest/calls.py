@@ -32,6 +32,9 @@ T = TypeVar("T")
 JOINED_AT_ONCE = 768 << 10
 """Bytes of a body whose parts are joined on the event loop: a quarter of a millisecond."""
 
+SERVER_TIMING = "server_timing"
+"""The parameter of a query that asks for the header of that name; the fast path knows no queries."""
+
 HEADER_LENGTH = "inference-header-content-length"
 
 
@@ -222,7 +225,17 @@ async def respond_to_call(plane: DataPlane, request: Request, route: Route) -> R
     body, packed = await compress(request.headers.get("accept-encoding"), encoded.body)
     if packed is not None:
         headers |= packed_headers(packed)
+    if SERVER_TIMING in request.query_params:
+        headers |= server_timing(request.scope[LEASE])
     return Response(body, headers=headers)
+
+
+def server_timing(lease: Lease) -> dict[str, str]:
+    """What a request waited and ran, in milliseconds. https://www.w3.org/TR/server-timing/"""
+    if lease.times is None:
+        return {}
+    queue, run = (1000 * seconds for seconds in lease.times)
+    return {"server-timing": f"queue;dur={queue:.3f}, run;dur={run:.3f}"}
 
 
 async def _on_thread(executor: Executor, work: Callable[..., T], *arguments: object) -> T:
