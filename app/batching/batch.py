@@ -73,8 +73,20 @@ class Ticket:
     """
 
     __slots__ = (
-        "_on_cancel", "arrived", "batch", "deadline", "inputs", "key", "length", "place",
-        "reply", "requests", "rows", "times", "timeout", "weight",
+        "_on_cancel",
+        "arrived",
+        "batch",
+        "deadline",
+        "inputs",
+        "key",
+        "length",
+        "place",
+        "reply",
+        "requests",
+        "rows",
+        "timeout",
+        "times",
+        "weight",
     )  # fmt: skip
 
     def __init__(

@@ -285,9 +285,8 @@ class Batcher:
             self._disable_batching(batch.cannot_batch)
         for ran in batch.runs:
             emit(self._observe, ran)
-        runner = self._runner
+        runner, success = self._runner, batch.first_success
         ran_as_profiled = not batch.exclusive or runner.run_exclusively == runner.run
-        success = batch.first_success
         if ran_as_profiled and success is not None and success.rows:
             own = batch.on_processor if self.device == "cpu" else None
             self.estimate.follow(success.rows * batch.work / batch.rows, success.seconds, own)

@@ -2,14 +2,18 @@
 
 from app.control_plane.description import Description, ServedModel, describe_profile
 from app.control_plane.health import ProcessHealth
+from app.control_plane.live import LIVE_BOUNDS, LiveSample, LiveView
 from app.control_plane.plane import ControlPlane
 from app.control_plane.reading import ModelReader, Readiness
 from app.control_plane.shared_work import Shared, at_once, in_turns
 from app.control_plane.siblings import Siblings
 
 __all__ = [
+    "LIVE_BOUNDS",
     "ControlPlane",
     "Description",
+    "LiveSample",
+    "LiveView",
     "ModelReader",
     "ProcessHealth",
     "Readiness",

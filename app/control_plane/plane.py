@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version as distribution_version
 from itertools import zip_longest
 from time import monotonic
 
 from app.control_plane.description import Description, describe_failures, describe_held_back
+from app.control_plane.live import CountsByProcess, LiveView
 from app.control_plane.merged import merge_health, merge_models
 from app.control_plane.reading import NO_READY_VERSION, ModelReader, Readiness
 from app.control_plane.shared_work import Shared, in_turns
 from app.control_plane.siblings import Siblings
 from app.errors import MOST_LISTED, NotFound, NotReady, quoted, quoted_names
-from app.metrics import Metrics, negotiate
+from app.metrics import Metrics, VersionCounts, negotiate
 from app.registry import Registry, SeenRegistry, seconds_until_ready
 from app.rollouts import Rollouts
 from app.scheduling import Trouble
 from app.session import DefaultChain
 from app.workers.merging import METRICS, merge_metrics
+
+LIVE = "live"
+"""The question for what other workers have counted."""
 
 MAX_SEEN = 1024
 """Views that are kept, one for each set of models that callers may see."""
@@ -46,6 +50,8 @@ class ControlPlane(ModelReader):
     allow_empty: Whether the process may be ready while no model serves.
     default_chain: What models run on whose config names no providers.
     siblings: The other workers of this host; default: none.
+
+    live: What all versions do, second by second.
     """
 
     def __init__(
@@ -78,6 +84,7 @@ class ControlPlane(ModelReader):
         self._views: dict[frozenset[str], SeenModels] = {}
         self._metrics_texts = Shared(self._write_metrics)
         self._merged_texts = Shared(self._merge_metrics)
+        self.live = LiveView(self._counts_of_all, self._queued)
         self.siblings = siblings or Siblings()
         self.draining = False
         self.opening = ""
@@ -304,6 +311,34 @@ class ControlPlane(ModelReader):
         texts = [one.body.decode() for one in found.answers if not one.error]
         ended, *others = [one.decode() for one in found.more]
         return await in_turns(merge_metrics([*texts, *others], ended))
+
+    # -- the live view
+
+    def own_counts(self) -> list[tuple[str, str, Description]]:
+        """What this process has counted of each version: model, version and counts."""
+        counts = self._metrics.counts()
+        return [(model, version, one.plain()) for (model, version), one in counts.items()]
+
+    async def _counts_of_all(self) -> CountsByProcess:
+        found = await self.siblings.ask(LIVE)
+        counts: dict[int, Mapping[tuple[str, ...], VersionCounts]] = {
+            one.pid: {
+                (model, version): VersionCounts.read(said)
+                for model, version, said in one.said["counts"]
+            }
+            for one in found.answers
+            if not one.error
+        }
+        counts[0] = self._metrics.counts()  # of this one
+        return counts
+
+    def _queued(self) -> int:
+        return sum(
+            entry.engine.waiting
+            for model in self._registry.catalog.values()
+            for entry in model.versions.values()
+            if entry.engine is not None
+        )
 
 
 def _why_nothing_serves(wanted: Collection[str]) -> str:

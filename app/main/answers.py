@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from app.control_plane.plane import LIVE
 from app.errors import NotFound
 from app.main.service import Service
 from app.rollouts.decisions import Decision
@@ -71,8 +72,12 @@ def answers_of(service: Service) -> dict[str, QuestionHandler]:
                 rollouts.adopt(model, Decision(**decision))
         return {}, json.dumps(give_evidence(rollouts.live)).encode()
 
+    async def live(_: Mapping[str, Any]) -> Said:
+        return {"counts": plane.own_counts()}, b""
+
     return {
         METRICS: metrics,
+        LIVE: live,
         "health": health,
         "load": load,
         "unload": unload,

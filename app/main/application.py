@@ -81,7 +81,7 @@ def make_application(
     app.state.service = service
     install_docs(app, service.control_plane)
     if settings.playground:
-        install_playground(app, service.control_plane)
+        install_playground(app, service.control_plane, authority=service.authority)
     first_page = PLAYGROUND if settings.playground else DOCS
     app.include_router(front_router(service.control_plane, first_page))
     app.include_router(health_router(service.control_plane))  # first: routes are tried in order

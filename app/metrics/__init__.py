@@ -1,8 +1,9 @@
 """Every metric by name."""
 
 from app.metrics.exposition import negotiate
-from app.metrics.histogram import DURATION_BUCKETS, Histogram
+from app.metrics.histogram import DURATION_BUCKETS, SIZE_BUCKETS, Histogram
 from app.metrics.keys import KeyMetrics
+from app.metrics.live_counts import VersionCounts
 from app.metrics.metrics import Metrics
 from app.metrics.remote import RemoteMetrics
 from app.metrics.rollouts import RolloutMetrics
@@ -13,6 +14,7 @@ from app.metrics.webhooks import WebhookMetrics
 
 __all__ = [
     "DURATION_BUCKETS",
+    "SIZE_BUCKETS",
     "Histogram",
     "KeyMetrics",
     "Metrics",
@@ -20,6 +22,7 @@ __all__ = [
     "RolloutMetrics",
     "TlsMetrics",
     "TrustMetrics",
+    "VersionCounts",
     "VersionMetrics",
     "WebhookMetrics",
     "negotiate",

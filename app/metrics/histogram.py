@@ -42,6 +42,11 @@ class Histogram:
         self._sum += value * times
 
     @property
+    def counts(self) -> tuple[int, ...]:
+        """How many values each bucket has; the last has those beyond all bounds."""
+        return tuple(self._counts)
+
+    @property
     def count(self) -> int:
         """How many values were observed."""
         return sum(self._counts)

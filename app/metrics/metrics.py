@@ -20,6 +20,7 @@ from prometheus_client.core import (
 from app.metrics.exposition import Exposition, parts
 from app.metrics.histogram import DURATION_BUCKETS, Histogram, Labels
 from app.metrics.keys import KeyMetrics
+from app.metrics.live_counts import VersionCounts, count_versions
 from app.metrics.remote import RemoteMetrics
 from app.metrics.rollouts import RolloutMetrics
 from app.metrics.tls import TlsMetrics
@@ -98,6 +99,10 @@ class Metrics:
             return self._versions[labels]
         except KeyError:
             return self._versions.setdefault(labels, VersionMetrics())
+
+    def counts(self) -> dict[Labels, VersionCounts]:
+        """What was counted so far, of each version that was asked for anything."""
+        return dict(count_versions(self._versions.items()))
 
     def process_families(self) -> list[Metric]:
         """What the system says of the process, such as its open files: for a thread."""

@@ -72,8 +72,9 @@ export function readable(value) {
  * @param {number} seconds
  */
 export function duration(seconds) {
-  if (seconds < 1e-3) return `${readable(seconds * 1e6)} µs`;
-  return seconds < 1 ? `${readable(seconds * 1e3)} ms` : `${readable(seconds)} s`;
+  const short = (/** @type {number} */ value) => String(Number(value.toPrecision(3)));
+  if (seconds < 1e-3) return `${short(seconds * 1e6)} µs`;
+  return seconds < 1 ? `${short(seconds * 1e3)} ms` : `${short(seconds)} s`;
 }
 
 /**

@@ -2,6 +2,7 @@
 
 import { Refused, hasKey, useKey } from "./api.js";
 import { fill, h, sentence } from "./dom.js";
+import { showLive } from "./live.js";
 import { showModel } from "./model.js";
 import { showModels } from "./models.js";
 import { follow, parts } from "./routes.js";
@@ -22,6 +23,7 @@ async function show() {
   main.setAttribute("aria-busy", "true");
   try {
     if (view === "") await showModels(main, signal);
+    else if (view === "live") await showLive(main, signal);
     else if (view === "models" && name) await showModel(main, name, signal);
     else fill(main, h("h1", {}, "There is nothing here"));
   } catch (error) {

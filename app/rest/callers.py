@@ -26,6 +26,7 @@ OPEN_PATHS = frozenset(
         "/metrics",  # which may need a key of its own
         "/openapi.json",
         "/playground",
+        "/playground/data/live",
         "/playground/live",
         "/v2/health/live",
         "/v2/health/ready",

@@ -33,7 +33,7 @@ JOINED_AT_ONCE = 768 << 10
 """Bytes of a body whose parts are joined on the event loop: a quarter of a millisecond."""
 
 SERVER_TIMING = "server_timing"
-"""The parameter of a query that asks for the header of that name; the fast path knows no queries."""
+"""The parameter that asks for the header of that name; the fast path knows no queries."""
 
 HEADER_LENGTH = "inference-header-content-length"
 

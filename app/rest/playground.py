@@ -8,20 +8,23 @@ into the page: it asks the same API as every caller, with a key where callers ne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import orjson
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from app.control_plane import ControlPlane
+from app.auth import Authority
+from app.control_plane import LIVE_BOUNDS, ControlPlane
 from app.errors import NotFound, quoted
-from app.rest.credentials import visible_to
+from app.rest.credentials import credentials_in, visible_to
 from app.rest.json_response import json_response
 from app.rest.openapi.examples import are_shortened, predict_examples
 
@@ -75,7 +78,7 @@ def page_files() -> PageFiles:
     return PageFiles(index, files, digest.hexdigest()[:16])
 
 
-def install_playground(app: FastAPI, plane: ControlPlane) -> None:
+def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authority) -> None:
     """Serve the page from `app`."""
     page = page_files()
 
@@ -108,11 +111,36 @@ def install_playground(app: FastAPI, plane: ControlPlane) -> None:
             found["example"] = bodies["by name"]["inputs"] if bodies else None
         return json_response(found)
 
+    async def live(request: Request) -> Response:
+        authority.check_metrics(credentials_in(request.scope))
+        plane.live.check_room()
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}  # of nginx
+        if request.method == "HEAD":
+            return Response(media_type=EVENTS, headers=headers)
+        events = _events(plane, visible_to(request.scope))
+        return StreamingResponse(events, media_type=EVENTS, headers=headers)
+
     for path, endpoint in (
         (PLAYGROUND, show),
         (f"{PLAYGROUND}/live", show),
         (f"{PLAYGROUND}/models/{{model}}", show),
         (f"{PLAYGROUND}/files/{{digest}}/{{name}}", file),
         (f"{PLAYGROUND}/data/{{model}}/{{version}}", example),
+        (f"{PLAYGROUND}/data/live", live),
     ):
         app.router.routes.append(Route(path, endpoint))
+
+
+EVENTS = "text/event-stream"
+
+
+async def _events(plane: ControlPlane, models: frozenset[str] | None) -> AsyncIterator[bytes]:
+    """Samples as server-sent events: those so far in the first, and each later one in its own.
+
+    https://html.spec.whatwg.org/multipage/server-sent-events.html
+    """
+    yield b"event: bounds\ndata: %b\n\n" % orjson.dumps(LIVE_BOUNDS)
+    async with aclosing(plane.live.watch(lambda: plane.draining)) as watched:
+        async for samples in watched:
+            seen = [one.seen_by(models) for one in samples]
+            yield b"data: %b\n\n" % orjson.dumps(seen)

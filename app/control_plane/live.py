@@ -1,0 +1,141 @@
+"""What all versions do, second by second, for as many as look at it.
+
+Nothing runs while nobody looks: whoever's second is over first has the next sample taken, and all
+others are given the same one. A history is that of the time in which somebody looked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic, time
+from typing import Any
+
+from app.control_plane.shared_work import Shared
+from app.errors import Overloaded
+from app.metrics import DURATION_BUCKETS, SIZE_BUCKETS, VersionCounts
+
+SAMPLE_SECONDS = 1.0
+HISTORY = 300
+"""Samples that are kept."""
+
+BROKEN_OFF_SECONDS = 5.0
+"""Without a sample for so long the history begins anew."""
+
+MOST_VIEWERS = 64
+MOST_VERSIONS = 50
+"""Versions of a sample: those with the most requests."""
+
+LIVE_BOUNDS = {"durations": DURATION_BUCKETS, "rows": SIZE_BUCKETS}
+"""The inclusive upper ends of what is counted in buckets: seconds, and rows."""
+
+VersionKey = tuple[str, ...]
+CountsByProcess = Mapping[int, Mapping[VersionKey, VersionCounts]]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSample:
+    """What came since the sample before.
+
+    at: When it was taken, in seconds since the epoch.
+    seconds: Since the one before.
+    queued: Requests in queues.
+    versions: The counts of those seconds, and all requests since the process started.
+    """
+
+    at: float
+    seconds: float
+    queued: int
+    versions: Mapping[VersionKey, tuple[VersionCounts, int]]
+
+    def seen_by(self, models: frozenset[str] | None) -> dict[str, Any]:
+        """What JSON has of it, for who may see `models`; None: all of them."""
+        return {
+            "at": self.at,
+            "seconds": round(self.seconds, 3),
+            "queued": self.queued,
+            "versions": [
+                {"model": model, "version": version, "total": total, **counts.plain()}
+                for (model, version), (counts, total) in self.versions.items()
+                if models is None or model in models
+            ],
+        }
+
+
+class LiveView:
+    """The samples, and those who look at them.
+
+    read: Gives the counts of all processes of the host, by process.
+    queued: How many requests are in queues.
+    """
+
+    def __init__(
+        self, read: Callable[[], Awaitable[CountsByProcess]], queued: Callable[[], int]
+    ) -> None:
+        self._read = read
+        self._queued = queued
+        self._history: deque[LiveSample] = deque(maxlen=HISTORY)
+        self._number = 0  # samples that were taken
+        self._before: CountsByProcess = {}
+        self._taken = -1e9  # on the monotonic clock
+        self._sampling = Shared(self._sample)
+        self.viewers = 0
+
+    def check_room(self) -> None:
+        """Raise Overloaded where as many look as may."""
+        if self.viewers >= MOST_VIEWERS:
+            raise Overloaded(f"{MOST_VIEWERS} others look at the live view already")
+
+    async def watch(self, ended: Callable[[], bool]) -> AsyncGenerator[list[LiveSample], None]:
+        """The history, and then each sample, until `ended` says so."""
+        self.viewers += 1
+        try:
+            await self._have_sample()
+            seen = self._number
+            yield list(self._history)
+            while not ended():
+                await asyncio.sleep(max(0.05, self._taken + SAMPLE_SECONDS - monotonic()))
+                await self._have_sample()
+                new = min(self._number - seen, len(self._history))
+                if new > 0:
+                    seen = self._number
+                    yield list(self._history)[-new:]
+        finally:
+            self.viewers -= 1
+
+    async def _have_sample(self) -> None:
+        if monotonic() - self._taken >= SAMPLE_SECONDS:
+            await self._sampling.get(None)
+
+    async def _sample(self) -> None:
+        counts = await self._read()
+        now = monotonic()
+        seconds, before = now - self._taken, self._before
+        self._taken, self._before = now, counts
+        if seconds > BROKEN_OFF_SECONDS:
+            self._history.clear()
+            return  # there is nothing yet to compare with
+        self._number += 1
+        self._history.append(LiveSample(time(), seconds, self._queued(), changes(before, counts)))
+
+
+def changes(
+    before: CountsByProcess, now: CountsByProcess
+) -> dict[VersionKey, tuple[VersionCounts, int]]:
+    """What came in between, of the versions with most requests, and all their requests so far.
+
+    A process that was not there before has counted from nothing.
+    """
+    sums: dict[VersionKey, VersionCounts] = {}
+    totals: dict[VersionKey, int] = {}
+    for process, versions in now.items():
+        earlier = before.get(process, {})
+        for labels, counts in versions.items():
+            totals[labels] = totals.get(labels, 0) + counts.requests
+            since = counts.plus(earlier.get(labels, VersionCounts()), -1)
+            if since.codes or any(since.rows):
+                sums[labels] = sums.get(labels, VersionCounts()).plus(since)
+    busiest = sorted(sums, key=lambda labels: -sums[labels].requests)[:MOST_VERSIONS]
+    return {labels: (sums[labels], totals[labels]) for labels in sorted(busiest)}

@@ -1,0 +1,30 @@
+// Server-sent events, read by fetch: the browser's own reader of them sends no key.
+
+import { ask } from "./api.js";
+
+/**
+ * Read events until the server or the signal ends them.
+ * @param {string} path
+ * @param {AbortSignal} signal
+ * @param {(kind: string, data: any) => void} take Given each event's kind and its data, which is JSON.
+ */
+export async function readEvents(path, signal, take) {
+  const response = await ask(path, { signal });
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
+  const decoder = new TextDecoder();
+  let text = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    text += decoder.decode(value, { stream: true });
+    for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
+      let kind = "message", data = "";
+      for (const line of text.slice(0, end).split("\n")) {
+        if (line.startsWith("event: ")) kind = line.slice(7);
+        else if (line.startsWith("data: ")) data += line.slice(6);
+      }
+      text = text.slice(end + 2);
+      if (data) take(kind, JSON.parse(data));
+    }
+  }
+}

@@ -1,0 +1,147 @@
+"""Samples of what all versions do."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.control_plane import live
+from app.control_plane.live import CountsByProcess, LiveView, changes
+from app.errors import Overloaded
+from app.metrics import VersionCounts
+from tests.waiting import iterations
+
+CODES = st.dictionaries(st.sampled_from(["OK", "InvalidInput"]), st.integers(1, 5))
+COUNTS = st.builds(
+    VersionCounts,
+    CODES,
+    st.dictionaries(st.sampled_from(["", "canary"]), st.integers(1, 5)),
+    st.tuples(*[st.integers(0, 5)] * 19),
+    st.tuples(*[st.integers(0, 5)] * 12),
+)
+LABELS = st.tuples(st.sampled_from("ab"), st.sampled_from("12"))
+HOST = st.dictionaries(st.sampled_from([0, 7, 8]), st.dictionaries(LABELS, COUNTS))
+
+
+NOTHING = VersionCounts().rows
+
+
+def counts(ok: int) -> VersionCounts:
+    """Of so many successes."""
+    return VersionCounts({"OK": ok}, {"": ok})
+
+
+@given(HOST, HOST)
+def test_what_came_in_between_is_added_to_what_was_there(
+    before: CountsByProcess,
+    more: CountsByProcess,
+) -> None:
+    """Over all processes, those that are new or gone among them; nothing is ever taken away."""
+    now = {
+        process: {
+            labels: versions.get(labels, VersionCounts()).plus(
+                more.get(process, {}).get(labels, VersionCounts())
+            )
+            for labels in {**versions, **more.get(process, {})}
+        }
+        for process, versions in {**{one: {} for one in more}, **before}.items()
+    }
+    found = changes(before, now)
+    for labels in {labels for versions in now.values() for labels in versions}:
+        since, total = found.get(labels, (VersionCounts(), None))
+        parts = [versions[labels] for versions in more.values() if labels in versions]
+        assert since.requests == sum(part.requests for part in parts)
+        assert since.rows == tuple(map(sum, zip(NOTHING, *[p.rows for p in parts], strict=True)))
+        if total is not None:
+            everything = [versions[labels] for versions in now.values() if labels in versions]
+            assert total == sum(one.requests for one in everything)
+    assert changes(now, now) == {}
+    assert changes(now, {}) == {}
+
+
+def test_a_worker_that_was_replaced_has_counted_from_nothing() -> None:
+    """What it counted at its end is not taken away from what the new one counts."""
+    found = changes(
+        {0: {("a", "1"): counts(5)}, 7: {("a", "1"): counts(9)}},
+        {0: {("a", "1"): counts(6)}, 8: {("a", "1"): counts(2)}},
+    )
+    assert found == {("a", "1"): (counts(3), 8)}
+
+
+def test_of_many_versions_those_with_most_requests_are_told() -> None:
+    """No sample is larger than that."""
+    now: CountsByProcess = {0: {("m", str(number)): counts(number) for number in range(1, 200)}}
+    told = changes({}, now)
+    assert len(told) == live.MOST_VERSIONS
+    assert {int(version) for _, version in told} == set(range(150, 200))
+
+
+def test_counts_go_through_json() -> None:
+    """As workers tell them to each other."""
+    assert VersionCounts.read(counts(3).plain()) == counts(3)
+
+
+async def test_one_sample_is_taken_for_all_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And none once they have left."""
+    monkeypatch.setattr(live, "SAMPLE_SECONDS", 0.05)
+    reads = 0
+
+    async def read() -> CountsByProcess:
+        nonlocal reads
+        reads += 1
+        await iterations(1)
+        return {0: {("a", "1"): counts(reads)}}
+
+    view = LiveView(read, int)
+    seen: list[list[float]] = [[], [], []]
+
+    async def look(place: int) -> None:
+        watched = view.watch(lambda: len(seen[place]) >= 5)
+        async for samples in watched:
+            seen[place] += [one.at for one in samples]
+
+    await asyncio.gather(*map(look, range(3)))
+    assert view.viewers == 0
+    assert len({at for one in seen for at in one}) <= 6
+    assert reads <= 8
+    assert all(one == sorted(one) for one in seen)
+
+
+async def test_who_looks_away_for_long_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came in the meantime is not shown as if it were that of a second."""
+    monkeypatch.setattr(live, "SAMPLE_SECONDS", 0.01)
+    total = 0
+
+    async def read() -> CountsByProcess:
+        return {0: {("a", "1"): counts(total)}} if total else {}
+
+    view = LiveView(read, int)
+    first = view.watch(bool)
+    assert await anext(first) == []
+    await first.aclose()
+    monkeypatch.setattr(live, "BROKEN_OFF_SECONDS", 0.0)
+    total = 1000
+    later = view.watch(bool)
+    assert await anext(later) == []
+    await later.aclose()
+    assert view.viewers == 0
+
+
+async def test_as_many_may_look_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next is refused until one leaves."""
+    monkeypatch.setattr(live, "MOST_VIEWERS", 1)
+
+    async def read() -> CountsByProcess:
+        return {}
+
+    view = LiveView(read, int)
+    view.check_room()
+    first = view.watch(bool)
+    await anext(first)
+    with pytest.raises(Overloaded, match="1 others look"):
+        view.check_room()
+    await first.aclose()
+    view.check_room()

@@ -1,0 +1,138 @@
+"""The live view in a browser, over a server under load."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.page import CHROMIUM, Browser, browser
+from tests.e2e.processes import MODELS, Cohort, cohort
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: make packages")
+
+ROW = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Cohort]:
+    """A server that nobody else asks."""
+    with cohort(MODELS, tmp_path, inspection_seconds=0) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """One browser for all tests."""
+    with browser() as started:
+        yield started
+
+
+def counted(server: Cohort, model: str) -> int:
+    """What /metrics has of a model's requests."""
+    lines = httpx.get(f"{server.url}/metrics").text.splitlines()
+    return sum(
+        int(float(line.rsplit(" ", 1)[1]))
+        for line in lines
+        if line.startswith("model_inference_total{") and f'model="{model}"' in line
+    )
+
+
+def shown(page: Page, version: str) -> int:
+    """What the table has of a version's requests."""
+    row = page.get_by_role("row", name=version)
+    return int(row.locator("td").last.inner_text()) if row.count() else 0
+
+
+def test_the_numbers_move_and_are_those_of_the_metrics(chromium: Browser, server: Cohort) -> None:
+    """Requests from elsewhere, good and bad, and a burst from the page itself."""
+    page = chromium.page
+    page.goto(f"{server.url}/playground/live")
+    expect(page.locator("figure.live svg").first).to_be_visible()
+    with httpx.Client(base_url=server.url) as client:
+        for _ in range(30):
+            client.post("/models/iris/predict", json=ROW)
+        for _ in range(5):
+            client.post("/models/iris/predict", json={"inputs": {"features": [[1]]}})
+    wait_until(lambda: shown(page, "iris/1") == 35)
+    assert counted(server, "iris") == 35
+    page.get_by_label("Model").select_option("digits")
+    page.get_by_label("Requests, at most").fill("200")
+    page.get_by_role("button", name="Send load").click()
+    expect(page.get_by_role("form", name="Load").get_by_role("status")).to_contain_text(
+        "200 answered"
+    )
+    wait_until(lambda: shown(page, "digits/2") == 200)
+    assert counted(server, "digits") == 200
+    assert chromium.complaints == []
+
+
+def test_without_viewers_nothing_is_sampled_and_each_of_many_is_told_the_same(
+    server: Cohort,
+) -> None:
+    """Sixty-four look at once; one more is told to come later, until somebody leaves."""
+    url = f"{server.url}/playground/data/live"
+    limits = httpx.Limits(max_connections=100)
+    with httpx.Client(limits=limits, timeout=30) as client:
+        viewers = [client.send(client.build_request("GET", url), stream=True) for _ in range(64)]
+        assert {one.status_code for one in viewers} == {200}
+        lines = [one.iter_lines() for one in viewers]
+        first = [_sample(one) for one in lines]
+        httpx.post(f"{server.url}/models/iris/predict", json=ROW)
+        told = {json.dumps(_first_counted(one)) for one in lines[:3]}
+        assert len(told) == 1
+        assert '"iris"' in told.pop()
+        assert len(first) == 64
+        refused = client.get(url)
+        assert (refused.status_code, refused.json()["code"]) == (429, "Overloaded")
+        viewers[0].close()
+        wait_until(lambda: _status(url) == httpx.codes.OK)
+        for one in viewers[1:]:
+            one.close()
+
+
+def _sample(lines: Iterator[str]) -> list[dict[str, object]]:
+    """The next samples of a viewer."""
+    for line in lines:
+        if line.startswith("data: ["):
+            samples: list[dict[str, object]] = json.loads(line.removeprefix("data: "))
+            return samples
+    raise AssertionError("the server ended the events")
+
+
+def _first_counted(lines: Iterator[str]) -> dict[str, object]:
+    """The first sample that has counted anything."""
+    while True:
+        for one in _sample(lines):
+            if one["versions"]:
+                return one
+
+
+def _status(url: str) -> int:
+    with httpx.stream("GET", url) as response:
+        return response.status_code
+
+
+def test_a_viewer_does_not_hold_up_a_shutdown(server: Cohort) -> None:
+    """It is told the end within a second or so."""
+    with httpx.stream("GET", f"{server.url}/playground/data/live", timeout=30) as response:
+        lines = response.iter_lines()
+        _sample(lines)
+        assert server.stop(timeout=20) == 0
+        assert [line for line in lines if line.startswith("event: error")] == []
+
+
+def test_who_may_not_read_metrics_does_not_see_them_live(tmp_path: Path) -> None:
+    """Where they have a key of their own, it is asked for here, too."""
+    key = "0123456789abcdef0123456789abcdef"
+    with cohort(MODELS, tmp_path, inspection_seconds=0, metrics_key=key) as server:
+        url = f"{server.url}/playground/data/live"
+        assert httpx.get(url).status_code == httpx.codes.UNAUTHORIZED
+        with httpx.stream("GET", url, headers={"authorization": f"Bearer {key}"}) as response:
+            assert response.status_code == httpx.codes.OK
+        assert httpx.head(url, headers={"authorization": f"Bearer {key}"}).status_code == 200
