@@ -10,7 +10,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve install uninstall wheel test coverage lint types lock conformance fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz docs site bench reference pictures rollout-table packages up down roll sbom containers
+.PHONY: help serve install uninstall wheel test coverage lint types lock conformance fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -54,14 +54,14 @@ serve: $(VENV)/serve.stamp  ## Serve models/ on 127.0.0.1:8000 without installin
 
 # From a clean copy: setuptools would put into a wheel what it finds from the build before.
 DIST ?= dist
-wheel: | $(UV)  ## Build the package for other projects into dist/, with the extras gpu, cuda, cpu and openvino
+wheel: app/playground/runtime/package.json | $(UV)  ## Build the package for other projects into dist/, with the extras gpu, cuda, cpu and openvino
 	@rm -rf build/package && mkdir -p build/package
 	@cp -R app cohort.py pyproject.toml README.md LICENSE build/package
 	@$(UV) build --quiet --wheel --build-constraints requirements/setup.txt --require-hashes --out-dir '$(DIST)' build/package
 	@rm -rf build/package
 	@echo "cohort: wrote $$(ls '$(DIST)'/cohort-*.whl)"
 
-test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp packages  ## Run every test
+test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp app/playground/runtime/package.json packages  ## Run every test
 	@if [ -f tests/session/test_providers_openvino.py ]; then \
 		echo "cohort: the tests that need OpenVINO, in .venv-openvino"; \
 		.venv-openvino/bin/python -m pytest -q tests/session/test_providers_openvino.py; \
@@ -252,6 +252,20 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 	@cp tests/clients/typescript/package*.json $(@D)
 	@PATH="$(CURDIR)/.venv-clients/bin:$$PATH" npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --silent \
 		&& touch $@ || echo "cohort: that failed; the tests that need them are skipped" >&2
+
+# What runs models in the browser: ONNX Runtime's own files, which the page serves (about 41 MB; 33 to fetch).
+RUNTIME_FILES := ort.wasm.min.mjs ort-wasm-simd-threaded.mjs ort-wasm-simd-threaded.wasm \
+	ort.webgpu.min.mjs ort-wasm-simd-threaded.asyncify.mjs ort-wasm-simd-threaded.asyncify.wasm
+app/playground/runtime/package.json: deploy/playground/package-lock.json | .venv-clients/clients.stamp
+	@echo "cohort: fetching onnxruntime-web into $(@D) (33 MB the first time)"
+	@rm -rf build/page-runtime && mkdir -p build/page-runtime $(@D)
+	@cp deploy/playground/package*.json build/page-runtime
+	@PATH="$(CURDIR)/.venv-clients/bin:$$PATH" npm ci --prefix build/page-runtime --ignore-scripts --no-audit --no-fund --silent
+	@cd build/page-runtime/node_modules/onnxruntime-web && cp $(addprefix dist/,$(RUNTIME_FILES)) $(CURDIR)/$(@D) \
+		&& cp package.json $(CURDIR)/$@
+	@rm -rf build/page-runtime
+
+page-runtime: app/playground/runtime/package.json  ## Fetch what runs models in the browser, for the page's "Run in browser"
 
 # What writes the list of components.
 .venv-release/release.stamp: requirements/release.txt | .venv-release/bin/python

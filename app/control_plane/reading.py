@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from app.control_plane.description import (
     Description,
@@ -13,7 +15,7 @@ from app.control_plane.description import (
     describe_version,
     list_served,
 )
-from app.errors import NotReady
+from app.errors import Forbidden, NotFound, NotReady, quoted
 from app.metrics import Metrics, VersionMetrics
 from app.registry import Catalog, Readable, State
 from app.rollouts import Rollouts
@@ -87,6 +89,24 @@ class ModelReader(ABC):
     def ready(self, name: str, version: str | None = None) -> str:
         """The version that would answer. Raises ModelNotFound, VersionNotFound or NotReady."""
         return str(self._seen.find(name, version).number)
+
+    def given_out(self, name: str, version: str | None = None) -> Mapping[str, Path]:
+        """Where the files of a READY version are, by their names, for whoever wants to have them.
+
+        Raises Forbidden unless the model's config gives them out, NotFound where others are on disk
+        than serve, and as `ready`.
+        """
+        entry = self._seen.find(name, version)
+        config = entry.source.config
+        if config is None or not config.playground.download:
+            raise Forbidden(
+                f"the files of {quoted(name)} are not given out; `playground: {{download: true}}` "
+                "in its config.yaml has it do so"
+            )
+        if entry.engine is None or entry.outdated:
+            raise NotFound(f"the files of {quoted(name)} that serve are not on disk any more")
+        files = entry.engine.describe().files
+        return {file: entry.source.path.parent / file for file in files}
 
     def index(self) -> list[Description]:
         """Every version of every model: its name, state, and the reason of the state."""

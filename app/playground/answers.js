@@ -67,7 +67,7 @@ function timing({ total, queue, run, here }) {
   const parts = { network: Math.max(0, total - queue - run), queue, run };
   const bar = h("span", { class: "split", "aria-hidden": "true" }, ...Object.entries(parts).map(([name, seconds]) => {
     const part = h("span", { class: name });
-    part.style.flexGrow = String(seconds);
+    part.style.flexGrow = String(seconds * 1e6); // less than one in all would not fill the bar
     return part;
   }));
   return h("div", { class: "times" }, bar, h("p", {}, `${duration(total)}: network and browser ${duration(parts.network)}, queue ${duration(queue)}, run ${duration(run)}`));

@@ -4,12 +4,13 @@ import { details as answerDetails, difference, headline } from "./answers.js";
 import { askJson, ask, pathOf } from "./api.js";
 import { fill, h, sentence } from "./dom.js";
 import { formFor } from "./forms.js";
+import { backends, openHere } from "./browser.js";
 import { aboutModel, aboutVersion } from "./about.js";
 import { classNames } from "./labels.js";
 import { badge } from "./models.js";
 import { link } from "./routes.js";
 import { snippets } from "./snippets.js";
-import { outputsOf, request } from "./tensors.js";
+import { nested, outputsOf, request } from "./tensors.js";
 
 /** @typedef {import("./answers.js").Answer} Answer */
 
@@ -49,12 +50,17 @@ async function tryIt(name, model, ready, left) {
   const place = h("div", {});
   /** @type {import("./forms.js").Form} */
   let form;
+  /** @type {{files: string[], runtime: string}} */
+  let given = { files: [], runtime: "" };
+  const here = h("select", { id: "here" });
 
   const useVersion = async () => {
     const version = byVersion.get(choice.value);
-    const { example } = await askJson(`playground/data/${encodeURIComponent(name)}/${encodeURIComponent(choice.value)}`, { signal: left });
+    const { example, ...more } = await askJson(`playground/data/${encodeURIComponent(name)}/${encodeURIComponent(choice.value)}`, { signal: left });
     form = formFor(version.inputs, example, version.metadata.properties);
     fill(place, form.element);
+    given = more;
+    runHere.hidden = !given.files.length || !given.runtime;
   };
   const guarded = (/** @type {() => Promise<void>} */ act) => async () => {
     for (const button of buttons) button.disabled = true;
@@ -82,24 +88,39 @@ async function tryIt(name, model, ready, left) {
     const one = (await predict(choice.value, tensors)).answer, other = (await predict(against.value, tensors)).answer;
     showComparison(status, below, one, other);
   });
+  const onRunHere = guarded(async () => {
+    const tensors = form.read(), version = byVersion.get(choice.value);
+    const backend = /** @type {import("./browser.js").Backend} */ (here.value);
+    const say = (/** @type {string} */ text) => fill(status, h("span", { class: "hint" }, text));
+    const server = (await predict(choice.value, tensors)).answer;
+    const session = await openHere(name, version, given.files, given.runtime, backend, say);
+    const { outputs, seconds } = await session.run(tensors);
+    const raw = JSON.stringify(Object.fromEntries(outputs.map(one => [one.name, nested(one)])));
+    const title = `This browser, ${backend === "webgpu" ? "WebGPU" : `WebAssembly, ${session.threads} ${session.threads > 1 ? "threads" : "thread"}`}`;
+    showComparison(status, below, { ...server, title: `Server, version ${choice.value}` }, { title, outputs, names: server.names, raw, times: { total: seconds, queue: null, run: null, here: true } });
+  });
   const onClear = () => {
     form.clear();
     fill(status, h("span", { class: "hint" }, "The answer comes here."));
     fill(below);
   };
   choice.addEventListener("change", guarded(useVersion));
+  const runHere = h("button", { type: "button", onclick: onRunHere, hidden: true }, "Run in browser");
   const buttons = [
     h("button", { type: "submit", class: "main" }, "Predict"),
     h("button", { type: "button", onclick: onClear }, "Clear"),
     h("button", { type: "button", onclick: onCompare, hidden: ready.length < 2 }, "Compare"),
+    runHere,
   ];
+  fill(here, ...backends().map(one => h("option", { value: one }, one === "webgpu" ? "WebGPU" : "WebAssembly")));
   await useVersion();
   return h("section", { class: "try", "aria-label": "Try it" },
     h("form", { onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); onPredict(); } },
       place,
       h("p", { class: "buttons" }, ...buttons),
       h("p", {}, h("label", { for: "version" }, "Version "), choice,
-        ready.length > 1 && h("label", { for: "against" }, " compared with "), ready.length > 1 && against)),
+        ready.length > 1 && h("label", { for: "against" }, " compared with "), ready.length > 1 && against),
+      here.options.length > 1 && !runHere.hidden && h("p", {}, h("label", { for: "here" }, "In the browser by "), here)),
     answer);
 }
 

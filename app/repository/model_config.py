@@ -127,6 +127,16 @@ _CHAIN_SCHEMA = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class PagePolicy:
+    """What the page /playground may do with a model.
+
+    download: Whether visitors are given its files, to run it in their browsers; default False.
+    """
+
+    download: bool = False
+
+
 @with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
@@ -155,6 +165,7 @@ class ModelConfig:
         and rollouts, reach it.
     load_timeout_s: Seconds that loading a version may take, from reading its files to the last run
         before the first request; default 120.
+    playground: What the page may do with it.
     """
 
     providers: Annotated[
@@ -178,6 +189,7 @@ class ModelConfig:
     warm_up: WarmUp = WarmUp()
     allow_signature_change: bool = False
     load_timeout_s: float = 120.0
+    playground: PagePolicy = PagePolicy()
 
 
 A_DAY_MS = 86_400_000

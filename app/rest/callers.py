@@ -34,7 +34,12 @@ OPEN_PATHS = frozenset(
 )
 """Paths that need no key. What they say of models is only what the caller may see."""
 
-OPEN_FILES = ("/docs/static/", "/playground/files/", "/playground/models/")
+OPEN_FILES = (
+    "/docs/static/",
+    "/playground/files/",
+    "/playground/models/",
+    "/playground/runtime/",
+)
 """Where pages and their files are. They say nothing of models; what a page asks for needs a key."""
 
 SMALL_BODY_BYTES = 64 * 1024

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -18,12 +18,12 @@ from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, Response, StreamingResponse
+from fastapi.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from app.auth import Authority
 from app.control_plane import LIVE_BOUNDS, ControlPlane
-from app.errors import NotFound, quoted
+from app.errors import Forbidden, NotFound, quoted
 from app.rest.credentials import credentials_in, visible_to
 from app.rest.json_response import json_response
 from app.rest.openapi.examples import are_shortened, predict_examples
@@ -32,12 +32,17 @@ PLAYGROUND = "/playground"
 
 _FOLDER = Path(__file__).parent.parent / "playground"
 
+RUNTIME = _FOLDER / "runtime"
+"""ONNX Runtime for browsers, where `make page-runtime` has put it."""
+
+RUNTIME_TYPES = {".mjs": "text/javascript; charset=utf-8", ".wasm": "application/wasm"}
+
 MEDIA_TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 
 PAGE_HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'",
+    "content-security-policy": "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; "
+    "style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; worker-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-embedder-policy": "require-corp",
     "referrer-policy": "no-referrer",
@@ -78,9 +83,18 @@ def page_files() -> PageFiles:
     return PageFiles(index, files, digest.hexdigest()[:16])
 
 
+def runtime_version() -> str:
+    """The release of ONNX Runtime for browsers that is installed; "" where none is."""
+    try:
+        described = orjson.loads((RUNTIME / "package.json").read_bytes())
+    except (OSError, ValueError):
+        return ""
+    return str(described["version"])
+
+
 def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authority) -> None:
     """Serve the page from `app`."""
-    page = page_files()
+    page, runtime = page_files(), runtime_version()
 
     async def show(request: Request) -> Response:
         # Relative, so that it does not matter below which path a proxy has the server.
@@ -105,11 +119,31 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
         served = (
             one for one in reader.served() if (one.model, one.version) == (names["model"], version)
         )
-        found: dict[str, Any] = {"example": None}
+        found: dict[str, Any] = {"example": None, "files": [], "runtime": runtime}
+        with suppress(Forbidden, NotFound):
+            found["files"] = sorted(reader.given_out(names["model"], version))
         for one in served:
             bodies = {} if are_shortened(one) else await asyncio.to_thread(predict_examples, one)
             found["example"] = bodies["by name"]["inputs"] if bodies else None
         return json_response(found)
+
+    async def model_file(request: Request) -> Response:
+        names = request.path_params
+        reader = plane.seen_by(visible_to(request.scope))
+        files = reader.given_out(names["model"], names["version"])
+        if names["file"] not in files:
+            raise NotFound(f"{quoted(names['file'])} is no file of {quoted(names['model'])}")
+        return FileResponse(
+            files[names["file"]], media_type="application/octet-stream", headers=NOT_KEPT
+        )
+
+    async def runtime_file(request: Request) -> Response:
+        name = request.path_params["name"]
+        media_type = RUNTIME_TYPES.get(Path(name).suffix)
+        path = RUNTIME / Path(name).name
+        if not runtime or media_type is None or not path.is_file():
+            raise NotFound(f"{quoted(name)} is no file of ONNX Runtime's for browsers")
+        return FileResponse(path, media_type=media_type, headers=PAGE_HEADERS | FOR_EVER)
 
     async def live(request: Request) -> Response:
         authority.check_metrics(credentials_in(request.scope))
@@ -126,7 +160,9 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
         (f"{PLAYGROUND}/models/{{model}}", show),
         (f"{PLAYGROUND}/files/{{digest}}/{{name}}", file),
         (f"{PLAYGROUND}/data/{{model}}/{{version}}", example),
+        (f"{PLAYGROUND}/data/{{model}}/{{version}}/files/{{file:path}}", model_file),
         (f"{PLAYGROUND}/data/live", live),
+        (f"{PLAYGROUND}/runtime/{{release}}/{{name}}", runtime_file),
     ):
         app.router.routes.append(Route(path, endpoint))
 

@@ -66,7 +66,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
-    """Every file of it that git has, the marker of typed packages and the schemas among them."""
+    """Every file that git has of it, the schemas among them, and what runs models in browsers."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "app"],
         cwd=ROOT, capture_output=True, text=True, check=True,
@@ -74,7 +74,9 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
     expected = {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
     with ZipFile(wheel) as archive:
         files = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert files == expected | {"cohort.py"}
+    runtime = {str(path.relative_to(ROOT)) for path in (ROOT / "app/playground/runtime").iterdir()}
+    assert "app/playground/runtime/ort-wasm-simd-threaded.wasm" in runtime
+    assert files == expected | runtime | {"cohort.py"}
     assert "app/py.typed" in files
 
 

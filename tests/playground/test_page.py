@@ -244,7 +244,7 @@ def test_whole_numbers_stay_whole(chromium: Browser, server: Cohort) -> None:
 def test_a_picture_is_dropped(chromium: Browser, server: Cohort, tmp_path: Path) -> None:
     """Red at the left and blue at the right: the model sees them in that order."""
     page = opened(chromium, server, "/models/photos")
-    data = page.evaluate(
+    page.evaluate(
         """async () => {
             const canvas = new OffscreenCanvas(300, 200), context = canvas.getContext("2d");
             context.fillStyle = "red"; context.fillRect(0, 0, 150, 200);
@@ -254,13 +254,15 @@ def test_a_picture_is_dropped(chromium: Browser, server: Cohort, tmp_path: Path)
             transfer.items.add(file);
             document.querySelector(".picture").dispatchEvent(
                 new DragEvent("drop", {dataTransfer: transfer, bubbles: true, cancelable: true}));
-            await new Promise(done => setTimeout(done, 300));
-            const seen = document.querySelector("canvas.seen");
-            const pixels = seen.getContext("2d");
-            return [8, 216].map(x => Array.from(pixels.getImageData(x, 100, 1, 1).data));
         }"""
     )
-    assert data == [[255, 0, 0, 255], [0, 0, 255, 255]]
+    page.wait_for_function(
+        """() => {
+            const pixels = document.querySelector("canvas.seen").getContext("2d");
+            const [left, right] = [8, 216].map(x => pixels.getImageData(x, 100, 1, 1).data.join());
+            return left === "255,0,0,255" && right === "0,0,255,255";
+        }"""
+    )
     with page.expect_request("**/infer") as sent:
         press(page, "Predict")
     answer(page)

@@ -1,0 +1,124 @@
+// The same model in this browser: ONNX Runtime in WebAssembly, or on the visitor's GPU.
+
+import { ROOT, ask, pathOf } from "./api.js";
+import { isText, sizeOf } from "./tensors.js";
+
+/** @typedef {import("./tensors.js").Tensor} Tensor */
+
+/** @type {Record<string, string>} Names of datatypes there. */
+const TYPES = {
+  FP32: "float32", FP64: "float64", FP16: "float16", INT8: "int8", INT16: "int16", INT32: "int32", INT64: "int64",
+  UINT8: "uint8", UINT16: "uint16", UINT32: "uint32", UINT64: "uint64", BOOL: "bool", BYTES: "string",
+};
+const MOST_THREADS = 4;
+
+/** Where models run here. @typedef {"wasm" | "webgpu"} Backend */
+
+/** The backends of this browser; whether a GPU is there shows when it is asked for. @returns {Backend[]} */
+export const backends = () => ("gpu" in navigator ? ["wasm", "webgpu"] : ["wasm"]);
+
+/** A model that is open here. @typedef {{threads: number, run: (tensors: Tensor[]) => Promise<{outputs: Tensor[], seconds: number}>}} Opened */
+
+/** @type {Map<string, Promise<Opened>>} */
+const opened = new Map();
+
+/**
+ * Open a version here; each is opened once.
+ * @param {string} model @param {any} version As the server describes it.
+ * @param {string[]} files Its files, by their names.
+ * @param {string} release Of ONNX Runtime.
+ * @param {Backend} backend
+ * @param {(text: string) => void} say Told what is being waited for.
+ * @returns {Promise<Opened>}
+ */
+export function openHere(model, version, files, release, backend, say) {
+  const key = JSON.stringify([model, version.version, version.files, backend]);
+  let found = opened.get(key);
+  if (!found) {
+    found = open(model, version, files, release, backend, say);
+    opened.set(key, found);
+    found.catch(() => opened.delete(key));
+  }
+  return found;
+}
+
+/** @param {string} model @param {any} version @param {string[]} files @param {string} release @param {Backend} backend @param {(text: string) => void} say @returns {Promise<Opened>} */
+async function open(model, version, files, release, backend, say) {
+  if (backend === "webgpu" && !(await /** @type {any} */ (navigator).gpu.requestAdapter()))
+    throw new Error("This browser has WebGPU, but no graphics adapter for it; choose WebAssembly.");
+  const base = new URL(`playground/runtime/${release}/`, ROOT).href;
+  say(`Loading ONNX Runtime ${release} for browsers (${backend === "webgpu" ? 27 : 14} MB, once)…`);
+  const ort = await import(`${base}ort.${backend === "webgpu" ? "webgpu" : "wasm"}.min.mjs`);
+  const threads = globalThis.crossOriginIsolated ? Math.min(MOST_THREADS, navigator.hardwareConcurrency || 1) : 1;
+  ort.env.wasm.wasmPaths = base;
+  ort.env.wasm.numThreads = threads;
+  const [main] = files.filter(file => file === "model.onnx");
+  if (!main) throw new Error("The server has no model.onnx of this version to give.");
+  say("Loading the model…");
+  const contents = await Promise.all(files.map(async file => ({ path: file, data: await fileOf(model, version, file) })));
+  const session = await ort.InferenceSession.create(contents.find(one => one.path === main)?.data, {
+    executionProviders: [backend],
+    externalData: contents.filter(one => one.path !== main),
+  });
+  return {
+    threads,
+    run: async tensors => {
+      const feeds = Object.fromEntries(tensors.map(one => [one.name, new ort.Tensor(TYPES[one.datatype], there(one), one.shape)]));
+      const began = performance.now();
+      const found = await session.run(feeds);
+      const seconds = (performance.now() - began) / 1000;
+      const outputs = [];
+      for (const spec of version.outputs) {
+        const value = found[spec.name];
+        outputs.push({ name: spec.name, datatype: spec.datatype, shape: [...value.dims], data: here(spec.datatype, await value.getData()) });
+      }
+      return { outputs, seconds };
+    },
+  };
+}
+
+/** A file, if it is the one that the server runs. @param {string} model @param {any} version @param {string} file */
+async function fileOf(model, version, file) {
+  const path = `playground/data/${pathOf(model, version.version).replace(/^models\//, "").replace("/versions/", "/")}/files/${file.split("/").map(encodeURIComponent).join("/")}`;
+  const data = await (await ask(path)).arrayBuffer();
+  if (globalThis.crypto?.subtle) { // only where the page came by https, or from this machine
+    const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", data));
+    const hex = Array.from(digest, byte => byte.toString(16).padStart(2, "0")).join("");
+    if (hex !== version.files[file]?.sha256) throw new Error(`${file} on the server's disk is not the one that it runs; load the page again.`);
+  }
+  return new Uint8Array(data);
+}
+
+/** Data as the runtime takes it. @param {Tensor} tensor */
+function there({ datatype, data, shape }) {
+  if (isText(datatype)) return Array.from(data, String);
+  if (datatype === "FP16") return Uint16Array.from({ length: sizeOf(shape) }, (_, place) => toHalf(Number(data[place])));
+  return data;
+}
+
+/** Data as it is shown. @param {string} datatype @param {any} data */
+function here(datatype, data) {
+  if (datatype === "FP16" && data instanceof Uint16Array) return Float32Array.from(data, fromHalf);
+  return datatype === "BOOL" ? Array.from(data, Number) : data;
+}
+
+const float = new Float32Array(1), bits = new Uint32Array(float.buffer);
+
+/** The bits of a number in half precision, rounded to the nearest and to even (IEEE 754). @param {number} value */
+export function toHalf(value) {
+  float[0] = value;
+  const sign = (bits[0] >>> 16) & 0x8000, magnitude = Math.abs(float[0]);
+  if (Number.isNaN(magnitude)) return sign | 0x7e00;
+  if (magnitude >= 65520) return sign | 0x7c00;
+  const exponent = Math.max(-14, Math.floor(Math.log2(magnitude || 2 ** -24)));
+  const steps = magnitude / 2 ** (exponent - 10), low = Math.floor(steps), rest = steps - low;
+  const whole = rest > 0.5 || (rest === 0.5 && low % 2) ? low + 1 : low;
+  return sign | (whole + (exponent + 14) * 1024);
+}
+
+/** The number that bits in half precision are. @param {number} half */
+export function fromHalf(half) {
+  const sign = half & 0x8000 ? -1 : 1, exponent = (half >>> 10) & 31, fraction = half & 1023;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (exponent ? (1024 + fraction) * 2 ** (exponent - 25) : fraction * 2 ** -24);
+}

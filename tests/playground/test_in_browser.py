@@ -1,0 +1,151 @@
+"""The same model in the visitor's browser, by ONNX Runtime's own build for it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from tests import onnx_models
+from tests.browser.page import CHROMIUM, Browser, browser
+from tests.e2e.processes import MODELS, ROOT, Cohort, cohort
+from tests.playground.drawings import drawings
+from tests.playground.test_page import answer, draw, opened, press
+
+RUNTIME = ROOT / "app/playground/runtime/package.json"
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: make packages"),
+    pytest.mark.skipif(
+        not RUNTIME.exists(), reason="onnxruntime-web is missing: make page-runtime"
+    ),
+]
+
+GIVEN_OUT = "playground: {download: true}\n"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
+    """The bundled models, one in half precision, one with weights beside it, one that is kept."""
+    folder = tmp_path_factory.mktemp("in_browser")
+    models = folder / "models"
+    for name in ("digits", "iris"):
+        shutil.copytree(MODELS / name, models / name)
+    onnx_models.save(onnx_models.identity("FP16", ("N", 3)), models / "halves/1/model.onnx")
+    onnx_models.save_with_external_data(onnx_models.mlp(), models / "outside/1/model.onnx")
+    for name in ("halves", "outside"):
+        (models / name / "config.yaml").write_text(GIVEN_OUT)
+    onnx_models.save(onnx_models.mlp(), models / "kept/1/model.onnx")
+    with cohort(models, folder, inspection_seconds=0) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """One browser for all tests."""
+    with browser() as started:
+        yield started
+
+
+def furthest(text: str) -> float:
+    """How far the answers are from each other, as the page says."""
+    found = re.findall(r"differs by at most ([\d.e+-]+)", text)
+    return max(map(float, found), default=0.0)
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_digit_is_read_here_as_there(chromium: Browser, server: Cohort, version: str) -> None:
+    """In FP32 and in INT8: the same digit, and scores that are close."""
+    page = opened(chromium, server, "/models/digits")
+    page.get_by_label("Version", exact=True).select_option(version)
+    draw(page, next(strokes for digit, strokes in drawings() if digit == 6))
+    press(page, "Run in browser")
+    expect(page.locator(".sides section")).to_have_count(2)
+    assert answer(page) == "The same class: 6."
+    assert furthest(page.locator("[aria-label=Answer]").inner_text()) < 1e-3
+    sides = [one.get_attribute("aria-label") for one in page.locator(".sides section").all()]
+    assert sides[0] == f"Server, version {version}"
+    assert str(sides[1]).startswith("This browser, WebAssembly")
+    assert chromium.violations == []
+
+
+@pytest.mark.parametrize(("model", "most"), [("iris", 4e-6), ("halves", 1e-9), ("outside", 4e-6)])
+def test_other_models_agree(chromium: Browser, server: Cohort, model: str, most: float) -> None:
+    """A forest of scikit-learn, half precision, and weights in a file of their own."""
+    page = opened(chromium, server, f"/models/{model}")
+    if model == "halves":
+        for place, value in enumerate(("0.1", "-65504", "5e-8")):
+            page.locator(".fields input").nth(place).fill(value)
+    press(page, "Run in browser")
+    expect(page.locator(".sides section")).to_have_count(2)
+    assert furthest(page.locator("[aria-label=Answer]").inner_text()) <= most
+
+
+def test_what_is_loaded_only_when_asked_for(chromium: Browser, server: Cohort) -> None:
+    """Neither the runtime nor the model, until the button is pressed."""
+    assert chromium.page.context.browser is not None
+    page = chromium.page.context.browser.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    opened(Browser(page), server, "/models/iris")
+    assert not [url for url in asked if "/runtime/" in url or "/files/model" in url]
+    press(page, "Run in browser")
+    expect(page.locator(".sides section")).to_have_count(2)
+    assert [url for url in asked if url.endswith(".wasm")]
+    assert all(url.startswith((server.url, "data:", "blob:")) for url in asked)
+    page.close()
+
+
+def test_a_model_is_given_out_where_its_operator_says_so(chromium: Browser, server: Cohort) -> None:
+    """Otherwise there is no button, and no file; never one that is not the model's."""
+    page = opened(chromium, server, "/models/kept")
+    expect(page.get_by_role("button", name="Predict")).to_be_visible()
+    expect(page.get_by_role("button", name="Run in browser")).to_be_hidden()
+    data = f"{server.url}/playground/data"
+    refused = httpx.get(f"{data}/kept/1/files/model.onnx")
+    assert refused.status_code == httpx.codes.FORBIDDEN
+    assert "playground: {download: true}" in refused.json()["error"]
+    given = httpx.get(f"{data}/iris/1/files/model.onnx").raise_for_status()
+    assert given.content == (MODELS / "iris/1/model.onnx").read_bytes()
+    for path in (
+        "iris/1/files/../config.yaml",
+        "iris/1/files/%2e%2e/config.yaml",
+        "iris/9/files/model.onnx",
+    ):
+        assert httpx.get(f"{data}/{path}").status_code == httpx.codes.NOT_FOUND
+
+
+def test_half_precision_is_that_of_the_standard(chromium: Browser, server: Cohort) -> None:
+    """Every half there is, and numbers between them, as numpy rounds them."""
+    page = opened(chromium, server, "/models/iris")
+    halves = np.arange(65536, dtype=np.uint16)
+    numbers = halves.view(np.float16).astype(np.float64)
+    between = np.random.default_rng(1).uniform(-70000, 70000, 2000).astype(np.float32)
+    small = (between * 1e-9).astype(np.float32)
+    script = """async ([files, numbers]) => {
+        const { toHalf, fromHalf } = await import(files + "/browser.js");
+        const all = Array.from({length: 65536}, (_, half) => fromHalf(half));
+        return [all.map(String), numbers.map(toHalf)];
+    }"""
+    files = page.evaluate("new URL('.', document.querySelector('script').src).href.slice(0, -1)")
+    with np.errstate(over="ignore"):
+        wanted = np.concatenate([between, small]).astype(np.float16).view(np.uint16)
+    read, written = page.evaluate(script, [files, np.concatenate([between, small]).tolist()])
+    assert written == wanted.tolist()
+    back = np.array([float(one.replace("Infinity", "inf")) for one in read])
+    np.testing.assert_array_equal(back, numbers)
+
+
+def test_what_is_on_disk_and_does_not_serve_is_not_given(tmp_path: Path) -> None:
+    """A file that was replaced and cannot be loaded."""
+    models = tmp_path / "models"
+    shutil.copytree(MODELS / "iris", models / "iris")
+    with cohort(models, tmp_path, inspection_seconds=0) as server:
+        (models / "iris/1/model.onnx").write_bytes(b"no model")
+        server.wait_for("/playground/data/iris/1/files/model.onnx", 404)
