@@ -54,7 +54,7 @@ myst_fence_as_directive = ["mermaid"]
 NAVIGATION = {
     "Learn": ["Tutorial <tutorial/first-model>", "Examples <../examples/README>"],
     "Guides": [
-        *("guide/install", "guide/calling", "guide/inputs"),
+        *("guide/install", "guide/playground", "guide/browsers", "guide/calling", "guide/inputs"),
         *("Rollouts <guide/rollout>", "Deploy <deploy>", "guide/scale"),
         *("guide/remote", "guide/load-balancer"),
         *("guide/prepare", "guide/monitoring", "runbook", "Keys, TLS and limits <guide/security>"),

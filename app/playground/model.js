@@ -81,6 +81,7 @@ async function tryIt(name, model, ready, left) {
   const onPredict = guarded(async () => {
     const { sent, answer: got } = await predict(choice.value, form.read());
     fill(status, ...headline(got));
+    answer.scrollIntoView({ block: "nearest" });
     fill(below, ...answerDetails(got), h("details", {}, h("summary", {}, "The same request in curl, Python and JavaScript"), snippets(sent)));
   });
   const onCompare = guarded(async () => {

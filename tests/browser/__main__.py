@@ -1,16 +1,19 @@
-"""Take the pictures of /docs again: python -m tests.browser"""
+"""Take the pictures of /docs and of the page again: python -m tests.browser"""
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import FloatRect, Locator
+from playwright.sync_api import FloatRect, Locator, Page, expect
 
 from tests import onnx_models
 from tests.browser.page import Browser, browser
 from tests.e2e.processes import MODELS, ROOT, cohort
+from tests.playground.drawings import drawings
+from tests.playground.test_page import answer, draw, opened, press
 
 FOLDER = ROOT / "docs/images"
 
@@ -36,6 +39,46 @@ def main() -> None:
             _take(started, operation, operation.locator("button.execute"), "docs-image.png")
 
 
+def playground() -> None:
+    """Serve the bundled models, and write pictures of the page: at a desk and on a phone."""
+    digit = next(strokes for digit, strokes in drawings() if digit == 2)
+    with (
+        tempfile.TemporaryDirectory() as name,
+        cohort(MODELS, Path(name), port=8000) as server,
+        browser() as started,
+    ):
+        page = started.page
+        for scheme, width, height in (("light", 1280, 800), ("dark", 390, 844)):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.set_viewport_size({"width": width, "height": height})
+            opened(started, server)
+            expect(page.get_by_role("article", name="iris")).to_contain_text("on cpu")
+            _save(page, f"playground-models-{scheme}.png")
+            opened(started, server, "/models/digits")
+            draw(page, digit)
+            press(page, "Run in browser" if scheme == "light" else "Predict")
+            answer(page)
+            if scheme == "light":
+                expect(page.locator(".sides section")).to_have_count(2)
+            page.evaluate("scrollTo(0, 0)")
+            _save(page, f"playground-digits-{scheme}.png", whole=scheme == "dark")
+            opened(started, server, "/live")
+            page.get_by_label("Requests, at most").fill("2000")
+            press(page, "Send load")
+            expect(page.get_by_role("form", name="Load")).to_contain_text("answered")
+            expect(page.get_by_role("row", name="digits/2")).to_contain_text(re.compile(r"\d00\d"))
+            page.evaluate("scrollTo(0, 0)")
+            _save(page, f"playground-live-{scheme}.png")
+
+
+def _save(page: Page, name: str, *, whole: bool = False) -> None:
+    """Write a picture of what is in view, or of the upper part of the whole page."""
+    clip: FloatRect | None = {"x": 0, "y": 0, "width": 390, "height": 1500} if whole else None
+    path = FOLDER / name
+    page.screenshot(path=path, clip=clip, full_page=whole, style=CALM)
+    print(f"wrote {path.relative_to(ROOT)}, {path.stat().st_size:,} bytes")
+
+
 def _take(started: Browser, operation: Locator, last: Locator, name: str) -> None:
     """Write a picture of an operation down to its part `last`."""
     box, end = operation.bounding_box(), last.bounding_box()
@@ -50,4 +93,6 @@ def _take(started: Browser, operation: Locator, last: Locator, name: str) -> Non
     print(f"wrote {path.relative_to(ROOT)}, {path.stat().st_size:,} bytes")
 
 
-main()
+if __name__ == "__main__":
+    main()
+    playground()
