@@ -18,6 +18,7 @@ from app.cli.prepare_commands.verify_command import verify
 from app.cli.profile_command import profile
 from app.cli.rollout_commands import rollout
 from app.cli.serve_command import serve_models
+from app.cli.top_command import top
 
 __all__ = ["cli", "main"]
 
@@ -55,6 +56,7 @@ def cli() -> None:
       cohort check                     is everything in order?
       cohort profile iris              how fast is it, and what is chosen?
       cohort serve                     serve ./models on 127.0.0.1:8000
+      cohort top                       what does it do now?
       cohort serve /srv/models --port 9000
       curl -s localhost:8000/predict -H 'content-type: application/json' \\
            -d '{"model": "iris", "inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}'
@@ -68,6 +70,7 @@ cli.add_command(init)
 cli.add_command(check)
 cli.add_command(rollout)
 cli.add_command(profile)
+cli.add_command(top)
 cli.add_command(key)
 cli.add_command(convert)
 cli.add_command(inspect_model)
