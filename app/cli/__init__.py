@@ -4,6 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import rich_click as click
 
+from app.cli.bench_command import bench
 from app.cli.check_command import check
 from app.cli.init_command import init
 from app.cli.key_command import key
@@ -57,6 +58,7 @@ def cli() -> None:
       cohort profile iris              how fast is it, and what is chosen?
       cohort serve                     serve ./models on 127.0.0.1:8000
       cohort top                       what does it do now?
+      cohort bench --model iris        how fast does it answer?
       cohort serve /srv/models --port 9000
       curl -s localhost:8000/predict -H 'content-type: application/json' \\
            -d '{"model": "iris", "inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}'
@@ -71,6 +73,7 @@ cli.add_command(check)
 cli.add_command(rollout)
 cli.add_command(profile)
 cli.add_command(top)
+cli.add_command(bench)
 cli.add_command(key)
 cli.add_command(convert)
 cli.add_command(inspect_model)

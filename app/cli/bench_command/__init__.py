@@ -1,0 +1,5 @@
+"""`cohort bench`."""
+
+from app.cli.bench_command.command import bench
+
+__all__ = ["bench"]

@@ -1,0 +1,118 @@
+"""Requests in a closed and in an open loop.
+
+A closed loop asks again once it is answered: a server that stalls is asked less, and its stall is
+seen by as many requests as there are callers. An open loop asks when it is time to, answered or
+not, and counts each wait from that moment: what a caller waits who comes by chance, without
+coordinated omission (https://www.youtube.com/watch?v=lJ8ydIuPFeU).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from time import perf_counter, process_time
+
+MOST_WAITING = 10_000
+"""Requests of an open loop that are on their way at once; further ones are counted as not sent."""
+
+Send = Callable[[int], Awaitable[str]]
+"""Sends a request on one of so many connections; "" where it succeeded, else why it failed."""
+
+
+@dataclass
+class Outcome:
+    """What came of a run.
+
+    seconds: How long it took, without the warm-up.
+    latencies: Seconds of each answer, those of failures left out.
+    failures: How often each failure was.
+    not_sent: Requests that were due and not sent, since too many waited.
+    busy: The share of a core that this client used.
+    """
+
+    seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+    failures: Counter[str] = field(default_factory=Counter)
+    not_sent: int = 0
+    busy: float = 0.0
+
+
+class _Clock:
+    """Counts what happens after the warm-up, until the end."""
+
+    def __init__(self, warm_up: float, seconds: float) -> None:
+        self.outcome = Outcome()
+        self.begins = perf_counter() + warm_up
+        self.ends = self.begins + seconds
+        self._used = process_time()
+
+    def begin(self) -> None:
+        self._used = process_time()
+
+    def count(self, due: float, failure: str) -> None:
+        if self.begins <= due < self.ends:
+            if failure:
+                self.outcome.failures[failure] += 1
+            else:
+                self.outcome.latencies.append(perf_counter() - due)
+
+    def end(self) -> Outcome:
+        self.outcome.seconds = self.ends - self.begins
+        took = max(perf_counter() - self.begins, 1e-9)
+        self.outcome.busy = (process_time() - self._used) / took
+        return self.outcome
+
+
+async def closed_loop(send: Send, *, callers: int, seconds: float, warm_up: float) -> Outcome:
+    """Have so many callers ask, each again once it is answered."""
+    clock = _Clock(warm_up, seconds)
+
+    async def ask(caller: int) -> None:
+        while (due := perf_counter()) < clock.ends:
+            clock.count(due, await send(caller))
+
+    asking = [asyncio.create_task(ask(caller)) for caller in range(callers)]
+    await asyncio.sleep(warm_up)
+    clock.begin()
+    await asyncio.gather(*asking)
+    return clock.end()
+
+
+async def open_loop(
+    send: Send, *, rate: float, callers: int, seconds: float, warm_up: float, seed: int = 0
+) -> Outcome:
+    """Ask so often in a second, at moments that are drawn as chance callers come (Poisson)."""
+    clock = _Clock(warm_up, seconds)
+    drawn = random.Random(seed)  # noqa: S311 - moments, no secrets
+    waiting: set[asyncio.Task[None]] = set()
+
+    async def ask(number: int, due: float) -> None:
+        clock.count(due, await send(number % callers))
+
+    due, number, warm = perf_counter(), 0, False
+    while True:
+        due += drawn.expovariate(rate)
+        if due >= clock.ends:
+            break
+        if not warm and due >= clock.begins:
+            warm = True
+            clock.begin()
+        late = due - perf_counter()
+        if late > 0:
+            await asyncio.sleep(late)
+        elif not number % 64:
+            await asyncio.sleep(0)  # what is answered is to be read, also behind schedule
+        number += 1
+        if len(waiting) >= MOST_WAITING:
+            clock.outcome.not_sent += due >= clock.begins
+            await asyncio.sleep(0)
+            continue
+        task = asyncio.create_task(ask(number, due))
+        waiting.add(task)
+        task.add_done_callback(waiting.discard)
+    while waiting:
+        await asyncio.wait(waiting)
+    return clock.end()

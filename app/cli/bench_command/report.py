@@ -1,0 +1,103 @@
+"""What a load test found, as a table for people and as JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import floor, log10
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from app.cli.bench_command.loops import Outcome
+
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
+BUCKETS_PER_DECADE = 10
+BUSY = 0.85
+"""The share of a core from which the client itself may be what is measured."""
+
+WIDTH = 40
+
+
+def report(asked: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
+    """What JSON has: what was asked for, and what came of it. Times are in milliseconds."""
+    latencies = sorted(outcome.latencies)
+    failed = sum(outcome.failures.values())
+    return {
+        **asked,
+        "answered": len(latencies),
+        "failed": dict(outcome.failures.most_common()),
+        "not_sent": outcome.not_sent,
+        "answers_per_second": round(len(latencies) / max(outcome.seconds, 1e-9), 1),
+        "latency_ms": {
+            name: round(1000 * at(share, latencies), 4) for name, share in PERCENTILES.items()
+        }
+        | {
+            "mean": round(1000 * sum(latencies) / len(latencies), 4) if latencies else 0.0,
+            "max": round(1000 * latencies[-1], 4) if latencies else 0.0,
+        },
+        "histogram_ms": [[round(1000 * end, 6), count] for end, count in histogram(latencies)],
+        "client_cores": round(outcome.busy, 2),
+        "warnings": list(_warnings(asked, outcome, failed)),
+    }
+
+
+def at(share: float, ordered: Sequence[float]) -> float:
+    """The value that a share of the others do not exceed; 0 where there are none."""
+    if not ordered:
+        return 0.0
+    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
+
+
+def histogram(ordered: Sequence[float]) -> list[tuple[float, int]]:
+    """Counts by buckets that grow by the same factor, ten to a power of ten: ends and counts."""
+    counts: dict[int, int] = {}
+    for value in ordered:
+        place = floor(log10(max(value, 1e-9)) * BUCKETS_PER_DECADE)
+        counts[place] = counts.get(place, 0) + 1
+    if not counts:
+        return []
+    return [
+        (10 ** ((place + 1) / BUCKETS_PER_DECADE), counts.get(place, 0))
+        for place in range(min(counts), max(counts) + 1)
+    ]
+
+
+def _warnings(asked: dict[str, Any], outcome: Outcome, failed: int) -> list[str]:
+    found = []
+    if outcome.busy > BUSY:
+        found.append(
+            f"this client used {outcome.busy:.2f} of a core: it may be what was measured, and not "
+            "the server"
+        )
+    if outcome.not_sent:
+        found.append(f"{outcome.not_sent} requests were due and not sent: too many waited")
+    if failed:
+        found.append(f"{failed} requests failed; their times are not among the others")
+    if asked["loop"] == "closed":
+        found.append(
+            "a closed loop asks less while the server is slow; --rate has callers come by chance"
+        )
+    return found
+
+
+def shown(found: dict[str, Any]) -> RenderableType:
+    """The same for people."""
+    times = Table(box=None, pad_edge=False)
+    for name in found["latency_ms"]:
+        times.add_column(name, justify="right")
+    times.add_row(*[f"{value:,.3g} ms" for value in found["latency_ms"].values()])
+    bars = Table(box=None, pad_edge=False, show_header=False)
+    most = max((count for _, count in found["histogram_ms"]), default=1)
+    for end, count in found["histogram_ms"]:
+        bar = "█" * round(WIDTH * count / most) or ("▏" if count else "")
+        bars.add_row(Text(f"≤ {end:.3g} ms", justify="right"), bar, f"{count:,}")
+    failures = [Text(f"{count:,} x {why}", style="red") for why, count in found["failed"].items()]
+    return Group(
+        Text(f"{found['answers_per_second']:,} answers/s", style="bold"),
+        times,
+        bars,
+        *failures,
+        *[Text(f"Note: {one}", style="yellow") for one in found["warnings"]],
+    )

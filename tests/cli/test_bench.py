@@ -1,0 +1,182 @@
+"""`cohort bench` over real servers, and its loops and figures by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from itertools import cycle
+from time import perf_counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.cli.bench_command.loops import closed_loop, open_loop
+from app.cli.bench_command.report import at, histogram
+from app.cli.options import OK, PROBLEMS
+from tests import onnx_models
+from tests.cli.test_cli import run
+from tests.e2e.processes import MODELS, Cohort, cohort, free_port
+from tests.waiting import iterations
+
+SHORT = ("--seconds", "0.5", "--warm-up", "0", "--json")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
+    """The bundled models, and one of text, over both protocols."""
+    folder = tmp_path_factory.mktemp("bench")
+    models = folder / "models"
+    for name in ("iris", "digits"):
+        (models / name).parent.mkdir(exist_ok=True)
+        (models / name).symlink_to(MODELS / name)
+    onnx_models.save(onnx_models.strings(), models / "words/1/model.onnx")
+    with cohort(models, folder, grpc_port=free_port(), inspection_seconds=0) as started:
+        yield started
+
+
+def found(*arguments: str) -> dict[str, Any]:
+    """The report of a run."""
+    done = run("bench", *arguments, *SHORT)
+    assert done.exit_code == OK, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--model", "iris"),
+        ("--model", "iris", "--version", "1", "--binary", "--rows", "3"),
+        ("--model", "digits", "--binary", "--connections", "2"),
+        ("--model", "words"),
+        ("--model", "iris", "--rate", "100"),
+    ],
+)
+def test_requests_over_http_are_answered(server: Cohort, options: tuple[str, ...]) -> None:
+    """In each form, in a closed and in an open loop."""
+    report = found(server.url, *options)
+    assert report["answered"] > 10
+    assert report["failed"] == {}
+    assert sum(count for _, count in report["histogram_ms"]) == report["answered"]
+    assert report["latency_ms"]["p50"] <= report["latency_ms"]["p99"] <= report["latency_ms"]["max"]
+    assert report["loop"] == ("open" if "--rate" in options else "closed")
+
+
+@pytest.mark.parametrize("options", [(), ("--rate", "100"), ("--rows", "4", "--version", "1")])
+def test_requests_over_grpc_are_answered(server: Cohort, options: tuple[str, ...]) -> None:
+    """As over HTTP."""
+    report = found(server.grpc, "--grpc", "--model", "iris", *options)
+    assert report["answered"] > 10
+    assert report["protocol"] == "gRPC"
+
+
+def test_people_are_shown_a_histogram(server: Cohort) -> None:
+    """And what the figures are not."""
+    done = run("bench", server.url, "--model", "iris", *SHORT[:-1])
+    assert done.exit_code == OK, done.stderr
+    assert "answers/s" in done.stdout
+    assert "█" in done.stdout
+    assert "a closed loop asks less while the server is slow" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--model", "nothing"), "model 'nothing' not found"),
+        (("--model", "iris", "--shape", "features=1,3"), "--shape NAME=1,3"),
+        (("--model", "iris", "--shape", "x=1,3"), "no input x; it has features"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_in_a_sentence(
+    server: Cohort, options: tuple[str, ...], said: str
+) -> None:
+    """Before anything is measured."""
+    for where in ((server.url,), (server.grpc, "--grpc")):
+        done = run("bench", *where, *options, *SHORT)
+        assert done.exit_code == PROBLEMS
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_nobody_there_is_an_error() -> None:
+    """Over both."""
+    for options in ((), ("--grpc",)):
+        done = run("bench", "127.0.0.1:1", "--model", "iris", *options, *SHORT)
+        assert done.exit_code == PROBLEMS
+        assert done.stderr.startswith("Error: ")
+
+
+class Stalling:
+    """Answers one request at a time; the first takes long."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.lock = asyncio.Lock()
+        self.asked = 0
+
+    async def __call__(self, _: int) -> str:
+        self.asked += 1
+        async with self.lock:
+            if self.seconds:
+                seconds, self.seconds = self.seconds, 0.0
+                began = asyncio.get_running_loop().create_future()
+                asyncio.get_running_loop().call_later(seconds, began.set_result, None)
+                await began
+        return ""
+
+
+async def test_an_open_loop_counts_what_those_waited_who_came_during_a_stall() -> None:
+    """Each from when it was due; a closed loop sees the stall once for each caller."""
+    opened = await open_loop(Stalling(0.4), rate=200, callers=1, seconds=0.8, warm_up=0)
+    slow = [one for one in opened.latencies if one > 0.1]
+    assert len(slow) > 20
+    closed = await closed_loop(Stalling(0.4), callers=1, seconds=0.8, warm_up=0)
+    assert len([one for one in closed.latencies if one > 0.1]) < 5
+
+
+async def test_an_open_loop_asks_as_often_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether or not it is answered, as far as so many may wait; the rest is counted."""
+    monkeypatch.setattr("app.cli.bench_command.loops.MOST_WAITING", 10)
+    stalling = Stalling(0.3)
+    outcome = await open_loop(stalling, rate=300, callers=1, seconds=0.6, warm_up=0, seed=1)
+    again = await open_loop(Stalling(0), rate=300, callers=1, seconds=0.6, warm_up=0, seed=1)
+    assert outcome.not_sent > 20
+    assert len(outcome.latencies) + outcome.not_sent == len(again.latencies)
+
+
+async def test_the_warm_up_does_not_count() -> None:
+    """Nor do failures count among the times."""
+    answers = cycle(["", "HTTP 500"])
+
+    async def send(_: int) -> str:
+        await iterations()
+        return next(answers)
+
+    began = perf_counter()
+    outcome = await closed_loop(send, callers=2, seconds=0.3, warm_up=0.3)
+    assert perf_counter() - began >= 0.6
+    assert outcome.seconds == pytest.approx(0.3)
+    assert abs(outcome.failures["HTTP 500"] - len(outcome.latencies)) <= 2
+
+
+@given(st.lists(st.floats(1e-6, 100), min_size=1))
+def test_all_that_was_counted_is_in_the_histogram(values: list[float]) -> None:
+    """Each in a bucket that ends above it, and not far above."""
+    ordered = sorted(values)
+    buckets = histogram(ordered)
+    assert sum(count for _, count in buckets) == len(values)
+    assert buckets[0][0] / 1.26 <= ordered[0] * 1.0001
+    assert ordered[-1] <= buckets[-1][0] * 1.0001
+    assert at(1.0, ordered) == ordered[-1]
+    assert at(0.0, ordered) == ordered[0]
+
+
+def test_percentiles_are_values_that_were_seen() -> None:
+    """Of a hundred values, the ninety-ninth."""
+    hundred = [float(one) for one in range(1, 101)]
+    assert [at(share, hundred) for share in (0.5, 0.9, 0.99)] == [50, 90, 99]
+    assert at(0.5, []) == 0.0
+    assert histogram([]) == []
