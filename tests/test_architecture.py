@@ -60,11 +60,11 @@ OWNERS: Mapping[str, frozenset[str]] = {
     "fastapi": frozenset({"rest", "main"}),
     "starlette": frozenset({"rest", "main"}),
     "uvicorn": frozenset({"main", "cli", "rest.hot"}),
-    "grpc": frozenset({"rpc", "main"}),
+    "grpc": frozenset({"rpc", "main", "cli.bench_command"}),  # which is a client
     "grpc_health": frozenset({"rpc", "main"}),
     "grpc_reflection": frozenset({"rpc", "main"}),
-    "prometheus_client": frozenset({"metrics"}),
-    "httpx": frozenset({"webhooks"}),
+    "prometheus_client": frozenset({"metrics", "cli.top_command"}),  # which reads them
+    "httpx": frozenset({"webhooks", "cli.bench_command", "cli.top_command"}),
     "obstore": frozenset({"remote"}),
 }
 

@@ -139,7 +139,7 @@ async def test_an_open_loop_counts_what_those_waited_who_came_during_a_stall() -
 
 async def test_an_open_loop_asks_as_often_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether or not it is answered, as far as so many may wait; the rest is counted."""
-    monkeypatch.setattr("app.cli.bench_command.loops.MOST_WAITING", 10)
+    monkeypatch.setattr("app.cli.bench_command.loops.MOST_IN_FLIGHT", 10)
     stalling = Stalling(0.3)
     outcome = await open_loop(stalling, rate=300, callers=1, seconds=0.6, warm_up=0, seed=1)
     again = await open_loop(Stalling(0), rate=300, callers=1, seconds=0.6, warm_up=0, seed=1)

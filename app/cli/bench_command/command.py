@@ -11,7 +11,7 @@ import rich_click as click
 from app.cli.options import fail
 
 if TYPE_CHECKING:
-    from app.cli.bench_command.loops import Outcome
+    from app.cli.bench_command.loops import LoadOutcome
 
 
 @click.command()
@@ -50,7 +50,7 @@ def bench(url: str, shapes: tuple[str, ...], *, as_json: bool, **asked: Any) -> 
     """
     from rich.console import Console
 
-    from app.cli.bench_command.report import report, shown
+    from app.cli.bench_command.report import describe_outcome, draw_outcome
     from app.cli.bench_command.targets import TargetUnusable
 
     if not asked["grpc"] and not url.startswith(("http://", "https://")):
@@ -75,14 +75,14 @@ def bench(url: str, shapes: tuple[str, ...], *, as_json: bool, **asked: Any) -> 
         "loop": "open" if asked["rate"] else "closed",
         "rate": asked["rate"],
     }
-    found = report(about, outcome)
+    found = describe_outcome(about, outcome)
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
-        Console().print(shown(found))
+        Console().print(draw_outcome(found))
 
 
-async def _run(url: str, shapes: dict[str, list[int]], asked: dict[str, Any]) -> Outcome:
+async def _run(url: str, shapes: dict[str, list[int]], asked: dict[str, Any]) -> LoadOutcome:
     from app.cli.bench_command.loops import closed_loop, open_loop
     from app.cli.bench_command.targets import grpc_target, http_target
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import perf_counter, process_time
 
-MOST_WAITING = 10_000
+MOST_IN_FLIGHT = 10_000
 """Requests of an open loop that are on their way at once; further ones are counted as not sent."""
 
 Send = Callable[[int], Awaitable[str]]
@@ -23,7 +23,7 @@ Send = Callable[[int], Awaitable[str]]
 
 
 @dataclass
-class Outcome:
+class LoadOutcome:
     """What came of a run.
 
     seconds: How long it took, without the warm-up.
@@ -44,7 +44,7 @@ class _Clock:
     """Counts what happens after the warm-up, until the end."""
 
     def __init__(self, warm_up: float, seconds: float) -> None:
-        self.outcome = Outcome()
+        self.outcome = LoadOutcome()
         self.begins = perf_counter() + warm_up
         self.ends = self.begins + seconds
         self._used = process_time()
@@ -59,14 +59,14 @@ class _Clock:
             else:
                 self.outcome.latencies.append(perf_counter() - due)
 
-    def end(self) -> Outcome:
+    def end(self) -> LoadOutcome:
         self.outcome.seconds = self.ends - self.begins
         took = max(perf_counter() - self.begins, 1e-9)
         self.outcome.busy = (process_time() - self._used) / took
         return self.outcome
 
 
-async def closed_loop(send: Send, *, callers: int, seconds: float, warm_up: float) -> Outcome:
+async def closed_loop(send: Send, *, callers: int, seconds: float, warm_up: float) -> LoadOutcome:
     """Have so many callers ask, each again once it is answered."""
     clock = _Clock(warm_up, seconds)
 
@@ -83,7 +83,7 @@ async def closed_loop(send: Send, *, callers: int, seconds: float, warm_up: floa
 
 async def open_loop(
     send: Send, *, rate: float, callers: int, seconds: float, warm_up: float, seed: int = 0
-) -> Outcome:
+) -> LoadOutcome:
     """Ask so often in a second, at moments that are drawn as chance callers come (Poisson)."""
     clock = _Clock(warm_up, seconds)
     drawn = random.Random(seed)  # noqa: S311 - moments, no secrets
@@ -92,7 +92,7 @@ async def open_loop(
     async def ask(number: int, due: float) -> None:
         clock.count(due, await send(number % callers))
 
-    due, number, warm = perf_counter(), 0, False
+    due, number, warm = clock.begins - warm_up, 0, False
     while True:
         due += drawn.expovariate(rate)
         if due >= clock.ends:
@@ -106,7 +106,7 @@ async def open_loop(
         elif not number % 64:
             await asyncio.sleep(0)  # what is answered is to be read, also behind schedule
         number += 1
-        if len(waiting) >= MOST_WAITING:
+        if len(waiting) >= MOST_IN_FLIGHT:
             clock.outcome.not_sent += due >= clock.begins
             await asyncio.sleep(0)
             continue

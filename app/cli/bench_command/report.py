@@ -10,17 +10,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.bench_command.loops import Outcome
+from app.cli.bench_command.loops import LoadOutcome
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 BUCKETS_PER_DECADE = 10
 BUSY = 0.85
 """The share of a core from which the client itself may be what is measured."""
 
-WIDTH = 40
+BAR_CHARACTERS = 40
 
 
-def report(asked: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
+def describe_outcome(asked: dict[str, Any], outcome: LoadOutcome) -> dict[str, Any]:
     """What JSON has: what was asked for, and what came of it. Times are in milliseconds."""
     latencies = sorted(outcome.latencies)
     failed = sum(outcome.failures.values())
@@ -64,7 +64,7 @@ def histogram(ordered: Sequence[float]) -> list[tuple[float, int]]:
     ]
 
 
-def _warnings(asked: dict[str, Any], outcome: Outcome, failed: int) -> list[str]:
+def _warnings(asked: dict[str, Any], outcome: LoadOutcome, failed: int) -> list[str]:
     found = []
     if outcome.busy > BUSY:
         found.append(
@@ -82,7 +82,7 @@ def _warnings(asked: dict[str, Any], outcome: Outcome, failed: int) -> list[str]
     return found
 
 
-def shown(found: dict[str, Any]) -> RenderableType:
+def draw_outcome(found: dict[str, Any]) -> RenderableType:
     """The same for people."""
     times = Table(box=None, pad_edge=False)
     for name in found["latency_ms"]:
@@ -91,7 +91,7 @@ def shown(found: dict[str, Any]) -> RenderableType:
     bars = Table(box=None, pad_edge=False, show_header=False)
     most = max((count for _, count in found["histogram_ms"]), default=1)
     for end, count in found["histogram_ms"]:
-        bar = "█" * round(WIDTH * count / most) or ("▏" if count else "")
+        bar = "█" * round(BAR_CHARACTERS * count / most) or ("▏" if count else "")
         bars.add_row(Text(f"≤ {end:.3g} ms", justify="right"), bar, f"{count:,}")
     failures = [Text(f"{count:,} x {why}", style="red") for why, count in found["failed"].items()]
     return Group(

@@ -14,7 +14,7 @@ from app.cli.bench_command.loops import Send
 from app.codec import to_bytes
 from app.tensors import BY_NAME, Array
 
-ANSWER_SECONDS = 60.0
+REPLY_SECONDS = 60.0
 WORDS = ("a", "model", "reads", "this")
 
 
@@ -22,11 +22,11 @@ class TargetUnusable(Exception):
     """A sentence on why nothing can be sent to it."""
 
 
-Shapes = Mapping[str, Sequence[int]]
+InputShapes = Mapping[str, Sequence[int]]
 
 
 def make_inputs(
-    inputs: Sequence[tuple[str, str, Sequence[int]]], rows: int, shapes: Shapes, seed: int
+    inputs: Sequence[tuple[str, str, Sequence[int]]], rows: int, shapes: InputShapes, seed: int
 ) -> dict[str, Array]:
     """Values for inputs: their names, datatypes and shapes, in which -1 is any size.
 
@@ -99,7 +99,7 @@ async def http_target(
     *,
     callers: int,
     rows: int,
-    shapes: Shapes,
+    shapes: InputShapes,
     binary: bool,
     key: str | None,
     seed: int,
@@ -112,7 +112,7 @@ async def http_target(
         f"/versions/{version}" if version else ""
     )
     limits = httpx.Limits(max_connections=callers, max_keepalive_connections=callers)
-    timeout = httpx.Timeout(ANSWER_SECONDS, pool=None)
+    timeout = httpx.Timeout(REPLY_SECONDS, pool=None)
     async with httpx.AsyncClient(headers=headers, limits=limits, timeout=timeout) as client:
         try:
             described = await client.get(path)
@@ -153,7 +153,7 @@ async def grpc_target(
     *,
     callers: int,
     rows: int,
-    shapes: Shapes,
+    shapes: InputShapes,
     key: str | None,
     seed: int,
 ) -> AsyncIterator[Send]:
@@ -178,7 +178,7 @@ async def grpc_target(
         asked = messages.ModelMetadataRequest(name=model, version=version or "")
         try:
             described = await describe(
-                asked.SerializeToString(), timeout=ANSWER_SECONDS, metadata=metadata
+                asked.SerializeToString(), timeout=REPLY_SECONDS, metadata=metadata
             )
         except aio.AioRpcError as error:
             raise TargetUnusable(f"{address}: {error.code().name}: {error.details()}") from None
@@ -193,13 +193,13 @@ async def grpc_target(
 
         async def send(caller: int) -> str:
             try:
-                await calls[caller](body, timeout=ANSWER_SECONDS, metadata=metadata)
+                await calls[caller](body, timeout=REPLY_SECONDS, metadata=metadata)
             except aio.AioRpcError as error:
                 return str(error.code().name)
             return ""
 
         try:
-            await calls[0](body, timeout=ANSWER_SECONDS, metadata=metadata)
+            await calls[0](body, timeout=REPLY_SECONDS, metadata=metadata)
         except aio.AioRpcError as error:
             raise _refused(address, f"{error.code().name}: {error.details()}") from None
         yield send

@@ -13,8 +13,8 @@ from app.cli.options import OK, fail
 if TYPE_CHECKING:
     from app.cli.top_command.scraped import Scrape
 
-HISTORY = 120
-ANSWER_SECONDS = 10.0
+MOST_SCRAPES = 120
+SCRAPE_SECONDS = 10.0
 MOST_BYTES = 256 * 2**20
 
 
@@ -43,7 +43,7 @@ def top(url: str, every: float, *, once: bool, key: str | None) -> None:
     if not url.startswith(("http://", "https://")):
         url = f"http://{url}"
     console = Console()
-    history: deque[Scrape] = deque(maxlen=HISTORY)
+    history: deque[Scrape] = deque(maxlen=MOST_SCRAPES)
     history.append(_look(url, key))
     try:
         if once or not console.is_terminal:
@@ -88,7 +88,7 @@ def _scrape(url: str, key: str | None) -> Scrape:
     parts, size, began = [], 0, time.monotonic()
     try:
         address = f"{url.rstrip('/')}/metrics"
-        with httpx.stream("GET", address, headers=headers, timeout=ANSWER_SECONDS) as response:
+        with httpx.stream("GET", address, headers=headers, timeout=SCRAPE_SECONDS) as response:
             if response.status_code == httpx.codes.UNAUTHORIZED:
                 raise _Unavailable(f"{url} asks for the key for metrics: COHORT_METRICS_KEY")
             if response.status_code != httpx.codes.OK:
@@ -96,7 +96,7 @@ def _scrape(url: str, key: str | None) -> Scrape:
             for part in response.iter_bytes():
                 parts.append(part)
                 size += len(part)
-                if size > MOST_BYTES or time.monotonic() - began > ANSWER_SECONDS:
+                if size > MOST_BYTES or time.monotonic() - began > SCRAPE_SECONDS:
                     raise _Unavailable(f"{url} does not end its answer for /metrics")
         return read_scrape(b"".join(parts).decode("utf-8", "replace"), time.monotonic())
     except NotCohort as error:

@@ -11,10 +11,10 @@ from app.control_plane.live import VersionKey
 from app.metrics import DURATION_BUCKETS, SIZE_BUCKETS, VersionCounts
 
 REQUESTS = "model_inference"
-DURATIONS, ROWS = "model_inference_duration_seconds", "model_batch_rows"
+DURATIONS, BATCH_ROWS = "model_inference_duration_seconds", "model_batch_rows"
 QUEUED = "model_queue_requests"
 
-SHORTENED = (REQUESTS, DURATIONS, ROWS, QUEUED)
+SHORTENED = (REQUESTS, DURATIONS, BATCH_ROWS, QUEUED)
 
 
 class NotCohort(Exception):
@@ -63,7 +63,7 @@ def read_scrape(text: str, at: float) -> Scrape:
                     _add(counted.variants, sample.labels.get("variant", ""), count)
                 elif sample.name == f"{DURATIONS}_bucket":
                     _place(counted.durations, DURATION_BUCKETS, sample.labels["le"], count)
-                elif sample.name == f"{ROWS}_bucket":
+                elif sample.name == f"{BATCH_ROWS}_bucket":
                     _place(counted.rows, SIZE_BUCKETS, sample.labels["le"], count)
     except (ValueError, KeyError, IndexError) as error:
         raise NotCohort(f"its metrics cannot be read: {error}") from None

@@ -40,7 +40,7 @@ def screen(url: str, history: Sequence[Scrape], problem: str) -> Group:
         head,
         Text.assemble(("requests/s  ", "dim"), bars(rates)),
         Text.assemble(("p99         ", "dim"), bars([one or 0.0 for one in times])),
-        version_table(_versions(history), last),
+        busiest_versions(_versions(history), last),
     )
 
 
@@ -72,7 +72,7 @@ def _versions(history: Sequence[Scrape]) -> Mapping[VersionKey, tuple[VersionCou
     return {key: (counts, _seconds(before, now)) for key, counts in _since(before, now).items()}
 
 
-def version_table(
+def busiest_versions(
     versions: Mapping[VersionKey, tuple[VersionCounts, float]], last: Scrape
 ) -> Table:
     """A row for each version that was asked for anything, the busiest first."""
