@@ -54,13 +54,16 @@ async function tryIt(name, model, ready, left) {
   let given = { files: [], runtime: "" };
   const here = h("select", { id: "here" });
 
+  let inputs = "";
   const useVersion = async () => {
     const version = byVersion.get(choice.value);
     const { example, ...more } = await askJson(`playground/data/${encodeURIComponent(name)}/${encodeURIComponent(choice.value)}`, { signal: left });
-    form = formFor(version.inputs, example, version.metadata.properties);
-    fill(place, form.element);
     given = more;
     runHere.hidden = !given.files.length || !given.runtime;
+    if (inputs === JSON.stringify(version.inputs)) return; // what is filled in stays
+    inputs = JSON.stringify(version.inputs);
+    form = formFor(version.inputs, example, version.metadata.properties);
+    fill(place, form.element);
   };
   const guarded = (/** @type {() => Promise<void>} */ act) => async () => {
     for (const button of buttons) button.disabled = true;

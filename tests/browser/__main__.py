@@ -13,7 +13,7 @@ from tests import onnx_models
 from tests.browser.page import Browser, browser
 from tests.e2e.processes import MODELS, ROOT, cohort
 from tests.playground.drawings import drawings
-from tests.playground.test_page import answer, draw, opened, press
+from tests.playground.visiting import answer, draw, opened, press
 
 FOLDER = ROOT / "docs/images"
 

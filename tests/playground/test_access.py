@@ -10,10 +10,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests import onnx_models
-from tests.browser.page import CHROMIUM, Browser, browser
+from tests.browser.page import CHROMIUM, Browser
 from tests.e2e.processes import MODELS, ROOT, Cohort, cohort
 from tests.playground.drawings import drawings
-from tests.playground.test_page import answer, draw, opened, press
+from tests.playground.visiting import answer, draw, opened, press
 
 AXE = ROOT / ".npm/node_modules/axe-core/axe.min.js"
 MANY = 200
@@ -34,13 +34,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     for number in range(MANY):
         onnx_models.save(onnx_models.mlp(hidden=2), models / f"many-{number:03}/1/model.onnx")
     with cohort(models, folder, inspection_seconds=0) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """One browser for all tests."""
-    with browser() as started:
         yield started
 
 

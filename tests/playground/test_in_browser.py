@@ -13,10 +13,10 @@ import pytest
 from playwright.sync_api import expect
 
 from tests import onnx_models
-from tests.browser.page import CHROMIUM, Browser, browser
+from tests.browser.page import CHROMIUM, Browser
 from tests.e2e.processes import MODELS, ROOT, Cohort, cohort
 from tests.playground.drawings import drawings
-from tests.playground.test_page import answer, draw, opened, press
+from tests.playground.visiting import answer, draw, opened, press
 
 RUNTIME = ROOT / "app/playground/runtime/package.json"
 
@@ -43,13 +43,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         (models / name / "config.yaml").write_text(GIVEN_OUT)
     onnx_models.save(onnx_models.mlp(), models / "kept/1/model.onnx")
     with cohort(models, folder, inspection_seconds=0) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """One browser for all tests."""
-    with browser() as started:
         yield started
 
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.page import CHROMIUM, Browser, browser
+from tests.browser.page import CHROMIUM, Browser
 from tests.e2e.processes import MODELS, Cohort, cohort
 from tests.waiting import wait_until
 
@@ -23,13 +23,6 @@ ROW = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 def server(tmp_path: Path) -> Iterator[Cohort]:
     """A server that nobody else asks."""
     with cohort(MODELS, tmp_path, inspection_seconds=0) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """One browser for all tests."""
-    with browser() as started:
         yield started
 
 

@@ -14,9 +14,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests import onnx_models
-from tests.browser.page import CHROMIUM, VIOLATIONS, Browser, browser
+from tests.browser.page import CHROMIUM, VIOLATIONS, Browser
 from tests.e2e.processes import MODELS, Cohort, cohort
-from tests.playground.drawings import Stroke, drawings
+from tests.playground.drawings import drawings
+from tests.playground.visiting import answer, draw, opened, press
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: make packages")
 
@@ -53,13 +54,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         yield started
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """One browser for all that read a page."""
-    with browser() as started:
-        yield started
-
-
 @pytest.fixture
 def fresh(chromium: Browser) -> Iterator[Page]:
     """A page of its own."""
@@ -68,40 +62,6 @@ def fresh(chromium: Browser) -> Iterator[Page]:
     page.add_init_script(VIOLATIONS)
     yield page
     page.close()
-
-
-def opened(chromium: Browser, server: Cohort, path: str = "") -> Page:
-    """A view of the page, when it is there."""
-    chromium.page.goto(f"{server.url}/playground{path}")
-    expect(chromium.page.locator("main")).not_to_have_attribute("aria-busy", "true")
-    return chromium.page
-
-
-def answer(page: Page) -> str:
-    """What the region of the answer says first, when there is an answer."""
-    status = page.get_by_role("region", name="Answer").get_by_role("status")
-    expect(status).not_to_have_text("The answer comes here.")
-    return status.inner_text()
-
-
-def draw(page: Page, strokes: list[Stroke]) -> None:
-    """Draw with the mouse."""
-    canvas = page.get_by_role("img", name="Draw")
-    canvas.scroll_into_view_if_needed()
-    box = canvas.bounding_box()
-    assert box is not None
-    for stroke in strokes:
-        points = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in stroke]
-        page.mouse.move(*points[0])
-        page.mouse.down()
-        for point in points[1:]:
-            page.mouse.move(*point)
-        page.mouse.up()
-
-
-def press(page: Page, name: str) -> None:
-    """Press a button."""
-    page.get_by_role("button", name=name, exact=True).click()
 
 
 # --- The way there
@@ -142,6 +102,17 @@ def test_a_digit_drawn_by_hand_is_read(chromium: Browser, server: Cohort) -> Non
     expect(page.get_by_role("region", name="Answer")).to_contain_text("The answer comes here.")
     press(page, "Predict")
     assert "Draw something first" in answer(page)
+
+
+def test_another_version_is_given_what_was_drawn(chromium: Browser, server: Cohort) -> None:
+    """As it takes the same inputs."""
+    page = opened(chromium, server, "/models/digits")
+    draw(page, next(strokes for digit, strokes in drawings() if digit == 3))
+    with page.expect_request("**/playground/data/digits/1"):
+        page.get_by_label("Version", exact=True).select_option("1")
+    with page.expect_request("**/versions/1/predict*"):
+        press(page, "Predict")
+    assert answer(page).startswith("3")
 
 
 def test_fifty_drawings_are_read(chromium: Browser, server: Cohort) -> None:
@@ -263,7 +234,7 @@ def test_a_picture_is_dropped(chromium: Browser, server: Cohort, tmp_path: Path)
             return left === "255,0,0,255" && right === "0,0,255,255";
         }"""
     )
-    with page.expect_request("**/infer") as sent:
+    with page.expect_request("**/infer*") as sent:
         press(page, "Predict")
     answer(page)
     assert "inference-header-content-length" in sent.value.headers  # as bytes
