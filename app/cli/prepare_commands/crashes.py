@@ -26,10 +26,16 @@ def go_on_in_child(tell: Callable[[str], None]) -> None:
         return
     _flush()
     parent = os.getpid()
+    # A signal that comes now waits until there is somebody to take it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
     child = os.fork()
     if child:
         _wait(child, tell)
     _end_with(parent)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+
+
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _wait(child: int, tell: Callable[[str], None]) -> NoReturn:
@@ -37,9 +43,10 @@ def _wait(child: int, tell: Callable[[str], None]) -> NoReturn:
         with suppress(ProcessLookupError):
             os.kill(child, number)
 
-    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for one in _PASSED_ON:
         if signal.getsignal(one) is not signal.SIG_IGN:
             signal.signal(one, pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:

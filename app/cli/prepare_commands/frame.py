@@ -104,8 +104,8 @@ def reporting(function: Callable[Given, Report]) -> Callable[..., None]:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):  # of a locale that has no arrows, or closed
                 stream.reconfigure(errors="backslashreplace")
-        go_on_in_child(lambda crash: _print_error(name, crash, {}, as_json=as_json))
         try:
+            go_on_in_child(lambda crash: _print_error(name, crash, {}, as_json=as_json))
             with _stopped_by_signals() as stopped:
                 report = function(*args, **kwargs)
         except PrepareFailed as failure:
