@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from time import monotonic, time
 from typing import Any
 
-from app.control_plane.shared_work import Shared
+from app.control_plane.shared_work import Shared, in_turns
 from app.errors import Overloaded
 from app.metrics import DURATION_BUCKETS, SIZE_BUCKETS, VersionCounts
 
@@ -117,25 +117,28 @@ class LiveView:
         if seconds > BROKEN_OFF_SECONDS:
             self._history.clear()
             return  # there is nothing yet to compare with
+        since = await in_turns(changes(before, counts))
         self._number += 1
-        self._history.append(LiveSample(time(), seconds, self._queued(), changes(before, counts)))
+        self._history.append(LiveSample(time(), seconds, self._queued(), since))
 
 
 def changes(
     before: CountsByProcess, now: CountsByProcess
-) -> dict[VersionKey, tuple[VersionCounts, int]]:
+) -> Generator[None, None, dict[VersionKey, tuple[VersionCounts, int]]]:
     """What came in between, of the versions with most requests, and all their requests so far.
 
-    A process that was not there before has counted from nothing.
+    A process that was not there before has counted from nothing. Yields wherever others may have
+    their turn, and returns it.
     """
     sums: dict[VersionKey, VersionCounts] = {}
     totals: dict[VersionKey, int] = {}
     for process, versions in now.items():
         earlier = before.get(process, {})
-        for labels, counts in versions.items():
-            totals[labels] = totals.get(labels, 0) + counts.requests
-            since = counts.plus(earlier.get(labels, VersionCounts()), -1)
-            if since.codes or any(since.rows):
-                sums[labels] = sums.get(labels, VersionCounts()).plus(since)
-    busiest = sorted(sums, key=lambda labels: -sums[labels].requests)[:MOST_VERSIONS]
-    return {labels: (sums[labels], totals[labels]) for labels in sorted(busiest)}
+        for key, counts in versions.items():
+            totals[key] = totals.get(key, 0) + counts.requests
+            if counts != earlier.get(key):
+                since = counts.plus(earlier.get(key, VersionCounts()), -1)
+                sums[key] = sums.get(key, VersionCounts()).plus(since)
+            yield
+    busiest = sorted(sums, key=lambda key: -sums[key].requests)[:MOST_VERSIONS]
+    return {key: (sums[key], totals[key]) for key in sorted(busiest)}

@@ -314,9 +314,9 @@ class ControlPlane(ModelReader):
 
     # -- the live view
 
-    def own_counts(self) -> list[tuple[str, str, Description]]:
+    async def own_counts(self) -> list[tuple[str, str, Description]]:
         """What this process has counted of each version: model, version and counts."""
-        counts = self._metrics.counts()
+        counts = await in_turns(self._metrics.counts())
         return [(model, version, one.plain()) for (model, version), one in counts.items()]
 
     async def _counts_of_all(self) -> CountsByProcess:
@@ -329,7 +329,7 @@ class ControlPlane(ModelReader):
             for one in found.answers
             if not one.error
         }
-        counts[0] = self._metrics.counts()  # of this one
+        counts[0] = await in_turns(self._metrics.counts())  # of this one
         return counts
 
     def _queued(self) -> int:

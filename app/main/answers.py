@@ -73,7 +73,7 @@ def answers_of(service: Service) -> dict[str, QuestionHandler]:
         return {}, json.dumps(give_evidence(rollouts.live)).encode()
 
     async def live(_: Mapping[str, Any]) -> Said:
-        return {"counts": plane.own_counts()}, b""
+        return {"counts": await plane.own_counts()}, b""
 
     return {
         METRICS: metrics,

@@ -100,9 +100,16 @@ class Metrics:
         except KeyError:
             return self._versions.setdefault(labels, VersionMetrics())
 
-    def counts(self) -> dict[Labels, VersionCounts]:
-        """What was counted so far, of each version that was asked for anything."""
-        return dict(count_versions(self._versions.items()))
+    def counts(self) -> Generator[None, None, dict[Labels, VersionCounts]]:
+        """What was counted so far, of each version that was asked for anything.
+
+        Yields wherever others may have their turn, and returns it.
+        """
+        found = {}
+        for labels, counts in count_versions(list(self._versions.items())):
+            found[labels] = counts
+            yield
+        return found
 
     def process_families(self) -> list[Metric]:
         """What the system says of the process, such as its open files: for a thread."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.control_plane import live
+from app.control_plane import at_once, live
 from app.control_plane.live import CountsByProcess, LiveView, changes
 from app.errors import Overloaded
 from app.metrics import VersionCounts
@@ -49,7 +49,7 @@ def test_what_came_in_between_is_added_to_what_was_there(
         }
         for process, versions in {**{one: {} for one in more}, **before}.items()
     }
-    found = changes(before, now)
+    found = at_once(changes(before, now))
     for labels in {labels for versions in now.values() for labels in versions}:
         since, total = found.get(labels, (VersionCounts(), None))
         parts = [versions[labels] for versions in more.values() if labels in versions]
@@ -58,15 +58,17 @@ def test_what_came_in_between_is_added_to_what_was_there(
         if total is not None:
             everything = [versions[labels] for versions in now.values() if labels in versions]
             assert total == sum(one.requests for one in everything)
-    assert changes(now, now) == {}
-    assert changes(now, {}) == {}
+    assert at_once(changes(now, now)) == {}
+    assert at_once(changes(now, {})) == {}
 
 
 def test_a_worker_that_was_replaced_has_counted_from_nothing() -> None:
     """What it counted at its end is not taken away from what the new one counts."""
-    found = changes(
-        {0: {("a", "1"): counts(5)}, 7: {("a", "1"): counts(9)}},
-        {0: {("a", "1"): counts(6)}, 8: {("a", "1"): counts(2)}},
+    found = at_once(
+        changes(
+            {0: {("a", "1"): counts(5)}, 7: {("a", "1"): counts(9)}},
+            {0: {("a", "1"): counts(6)}, 8: {("a", "1"): counts(2)}},
+        )
     )
     assert found == {("a", "1"): (counts(3), 8)}
 
@@ -74,7 +76,7 @@ def test_a_worker_that_was_replaced_has_counted_from_nothing() -> None:
 def test_of_many_versions_those_with_most_requests_are_told() -> None:
     """No sample is larger than that."""
     now: CountsByProcess = {0: {("m", str(number)): counts(number) for number in range(1, 200)}}
-    told = changes({}, now)
+    told = at_once(changes({}, now))
     assert len(told) == live.MOST_VERSIONS
     assert {int(version) for _, version in told} == set(range(150, 200))
 

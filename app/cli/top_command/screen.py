@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.cli.top_command.scraped import Scrape, quantile
+from app.control_plane import at_once
 from app.control_plane.live import VersionKey, changes
 from app.metrics import DURATION_BUCKETS, SIZE_BUCKETS, VersionCounts
 
@@ -53,7 +54,7 @@ def _rate(before: Scrape, now: Scrape) -> float:
 
 
 def _since(before: Scrape, now: Scrape) -> dict[VersionKey, VersionCounts]:
-    found = changes({0: before.versions}, {0: now.versions})
+    found = at_once(changes({0: before.versions}, {0: now.versions}))
     return {key: counts for key, (counts, _) in found.items()}
 
 
