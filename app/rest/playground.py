@@ -97,8 +97,10 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
     page, runtime = page_files(), runtime_version()
 
     async def show(request: Request) -> Response:
-        # Relative, so that it does not matter below which path a proxy has the server.
-        root = "/".join([".."] * (request.url.path.count("/") - 1)) or "."
+        # Relative, so that it does not matter below which path a proxy has the server; to the path
+        # that the browser sees, which may end with a slash.
+        seen: bytes = request.scope.get("raw_path") or request.url.path.encode()
+        root = "/".join([".."] * (seen.count(b"/") - 1)) or "."
         files = f"{root}{PLAYGROUND}/files/{page.digest}"
         text = page.index.replace("{{files}}", files).replace("{{root}}", root)
         return HTMLResponse(text, headers=PAGE_HEADERS)
@@ -141,7 +143,8 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
         name = request.path_params["name"]
         media_type = RUNTIME_TYPES.get(Path(name).suffix)
         path = RUNTIME / Path(name).name
-        if not runtime or media_type is None or not path.is_file():
+        known = request.path_params["release"] == runtime and media_type is not None
+        if not known or not path.is_file():
             raise NotFound(f"{quoted(name)} is no file of ONNX Runtime's for browsers")
         return FileResponse(path, media_type=media_type, headers=PAGE_HEADERS | FOR_EVER)
 

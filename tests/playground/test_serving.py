@@ -53,6 +53,8 @@ def test_its_files_are_kept_and_the_page_is_not(bundled: Cohort) -> None:
         "/playground/data/nothing/1",
         "/playground/data/digits/9",
         "/playground/nothing",
+        "/playground/runtime/0.0.0/ort-wasm-simd-threaded.wasm",
+        "/playground/runtime/0.0.0/package.json",
     ],
 )
 def test_nothing_else_lies_there(bundled: Cohort, path: str) -> None:
@@ -62,7 +64,10 @@ def test_nothing_else_lies_there(bundled: Cohort, path: str) -> None:
     assert response.json()["error"]
 
 
-@pytest.mark.parametrize("path", ["/playground", "/playground/live", "/playground/models/digits"])
+@pytest.mark.parametrize(
+    "path",
+    ["/playground", "/playground/", "/playground/live", "/playground/models/digits"],
+)
 def test_it_can_lie_below_any_path_of_a_proxy(bundled: Cohort, path: str) -> None:
     """All addresses in it are relative: a proxy may take a part of the path away."""
     page = httpx.get(bundled.url + path).raise_for_status()
