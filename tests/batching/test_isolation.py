@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.batching import Batcher, BatchPolicy, Outputs, Run
-from app.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput
+from app.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput, Overloaded
 from app.profiling import find_trial, measure_profile
 from app.scheduling import Scheduler
 from app.session import Provider, Session, open_session
@@ -96,7 +96,8 @@ async def serve(
         sent.append((one, copy, answer))
         try:
             ticket = batcher.submit(inputs, answer, deadline=deadline)
-        except DeadlineExceeded as late:  # on a busy machine, 2 ms pass before it gets here
+        except (DeadlineExceeded, Overloaded) as late:  # a busy machine takes 2 ms for anything
+            assert one.tight_deadline
             answer(None, late)
             continue
         if one.leaves:
@@ -122,7 +123,7 @@ async def serve(
 def check(
     model: Model, one: Asked, inputs: Arrays, outputs: Outputs | None, error: CohortError | None
 ) -> None:
-    if one.tight_deadline and isinstance(error, DeadlineExceeded):
+    if one.tight_deadline and isinstance(error, DeadlineExceeded | Overloaded):
         return
     expected, due = alone(model, inputs)
     assert type(error) is type(due), (error, due)
