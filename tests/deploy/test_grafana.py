@@ -131,23 +131,35 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 def scraped(running: Fleet) -> dict[str, float]:
-    """When each replica is scraped next, with success, and rules have taken that in.
+    """When each replica was scraped, after the rules had taken in all that happened until now.
 
-    On a busy machine a scrape may come too late: then no series is there until the next.
+    A scrape has this moment, then the rules have that scrape, and the next one is the edge: a
+    window that ends there has what recording rules made of all before. On a busy machine each of
+    the three may come late.
     """
+    next_scrapes(running, time.time() + 1)
+    times = next_scrapes(running, next_rules(running))
+    next_rules(running)
+    return times
+
+
+def next_scrapes(running: Fleet, since: float) -> dict[str, float]:
+    """When each replica is next scraped with success: without it no series is there."""
 
     def enough(samples: list[Sample]) -> list[Sample]:
         return samples if len(samples) == len(running.replicas) else []
 
-    now = time.time()
     up = 'up{job="cohort"}'
-    query = f"timestamp({up}) > {now + 1:.3f} and {up} == 1"
+    query = f"timestamp({up}) > {since:.3f} and {up} == 1"
     found = wait_until(lambda: enough(running.watched.wait_for(query)))
-    times = {sample.labels["instance"]: sample.value for sample in found}
-    running.watched.wait_for(
-        f"count(timestamp(instance_model:valid_requests:sum) > {max(times.values())})"
-    )
-    return times
+    return {sample.labels["instance"]: sample.value for sample in found}
+
+
+def next_rules(running: Fleet) -> float:
+    """When the rules are next evaluated, over all that is scraped already."""
+    rule = "timestamp(instance_model:valid_requests:sum)"
+    (found, *_) = running.watched.wait_for(f"{rule} > {time.time():.3f}")
+    return found.value
 
 
 def whole(watched: Watched) -> Span:
