@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from app.batching import BatchPolicy, Outputs, PadPlan, Reply, RunResult
@@ -21,7 +21,7 @@ from app.registry import (
     VersionEntry,
 )
 from app.repository import ModelConfig
-from app.session import Metadata, Placement
+from app.session import AssignedNode, Metadata, Placement
 from app.tensors import Arrays, TensorSpec
 from tests.fakes import double
 
@@ -206,6 +206,10 @@ class ControlledEngine(ControlledQueue):
     def describe(self) -> EngineDescription:
         """What it claims to be made of."""
         return EngineDescription(self.metadata, self.placement, "cpu", self.policy, self.profile)
+
+    def assigned_nodes(self) -> Iterable[AssignedNode]:
+        """None: there is no model."""
+        return ()
 
 
 def make_entry(

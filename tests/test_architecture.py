@@ -34,7 +34,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"callers", "rollouts", "tls", "webhook_secret", "webhooks"}),
     frozenset({"registry", "remote"}),
     frozenset({"inspection", "repository"}),
-    frozenset({"profiling", "scheduling"}),
+    frozenset({"drawing", "profiling", "scheduling"}),
     frozenset({"batching", "session"}),
     frozenset({"comparing"}),
     frozenset({"codec"}),

@@ -12,11 +12,8 @@ from dataclasses import asdict
 from time import monotonic
 from typing import IO, Any, cast
 
-from app.children import PYTHON, python_path
+from app.children import PYTHON, child_environment
 from app.inspection.job import Job
-
-KEPT_VARIABLES = ("PATH", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "ORT_DISABLE_TELEMETRY")
-"""The environment of the child, besides LC_* and the path of imports: no keys and no tokens."""
 
 MAX_ANSWER_BYTES = 1 << 24
 
@@ -47,7 +44,7 @@ class Child:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter, our own module
                 [*PYTHON, "-m", "app.inspection.process"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=writable,
-                env=_environment(), cwd="/", start_new_session=True,
+                env=child_environment(), cwd="/", start_new_session=True,
             )  # fmt: skip
         except BaseException:
             os.close(self._stderr)
@@ -108,12 +105,3 @@ class Child:
             text = os.read(self._stderr, MAX_STDERR_BYTES)
         lines = text.decode("utf-8", "replace").strip().splitlines()
         return ChildEnded(code, lines[-1] if lines else "")
-
-
-def _environment() -> dict[str, str]:
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name in KEPT_VARIABLES or name.startswith("LC_")
-    }
-    return {**kept, "PYTHONPATH": python_path()}

@@ -15,7 +15,7 @@ from app.errors import LoadFailed
 from app.inspection.bundled import BUNDLED
 from app.inspection.child import Child, ChildEnded
 from app.inspection.findings import Finding, Findings
-from app.inspection.job import EXTERNAL, OUT_OF_MEMORY, OUTCOME, PEAK, SECONDS_PER_CPU_SECOND, Job
+from app.inspection.job import EXTERNAL, OUT_OF_MEMORY, OUTCOME, PEAK, Job
 from app.session import (
     ORT_VERSION,
     Opener,
@@ -26,6 +26,7 @@ from app.session import (
     runtime_build,
     sentence,
 )
+from app.session.confinement import SECONDS_PER_CPU_SECOND
 
 STARTING_SECONDS = 60
 """How much longer than its limit an inspection may take: the child may have to start first."""

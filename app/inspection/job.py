@@ -9,9 +9,6 @@ from typing import Any
 
 from app.session import ModelRules, Opener, Provider, SessionOptions
 
-SECONDS_PER_CPU_SECOND = 10
-"""The machine may do something else as well, and files may come over a network."""
-
 BYTES_PER_SECOND = 10 << 20
 """A model gets another CPU second for so much of it."""
 

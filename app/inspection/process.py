@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import sys
 import time
@@ -27,21 +26,19 @@ from app.inspection.job import (
     OUTCOME,
     PEAK,
     REFUSED,
-    SECONDS_PER_CPU_SECOND,
     Job,
 )
 from app.profiling import RunFeeds, Trial, find_trial, sizes_up_to
-from app.session import give_back_memory, lower_priority, ran_out_of_memory
+from app.session import give_back_memory, ran_out_of_memory
+from app.session.confinement import confine, limit_process, status_bytes
 from app.tensors import Array, Arrays
-
-MAX_DESCRIPTORS = 256
 
 
 def answer_jobs() -> None:
     """Do what the lines of standard input ask for, until it ends."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
-    _confine()
+    confine()
     for line in sys.stdin:
         before = _begin_peak()
         outcome = _open_and_run(Job(**json.loads(line)), answers)
@@ -51,55 +48,19 @@ def answer_jobs() -> None:
         give_back_memory()
 
 
-def _confine() -> None:
-    """Leave no core, write no file, give way to others, and be the first to go for want of memory.
-
-    Each as far as the system knows it.
-    """
-    for limit, most in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_NOFILE, MAX_DESCRIPTORS),
-    ):
-        with suppress(OSError, ValueError):
-            resource.setrlimit(limit, (most, most))
-    lower_priority()  # of what this thread starts as well
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
-
-
-def _limit(cpu_seconds: int, memory: int) -> None:
-    """Have the system end this process, by a signal, or refuse it memory."""
-    signal.alarm(cpu_seconds * SECONDS_PER_CPU_SECOND)
-    used = int(time.process_time()) + 1
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CPU, (used + cpu_seconds, resource.RLIM_INFINITY))
-    with suppress(OSError, ValueError):  # ValueError: not Linux
-        taken = _status_bytes("VmData:")  # what counts for RLIMIT_DATA
-        resource.setrlimit(resource.RLIMIT_DATA, (taken + memory, resource.RLIM_INFINITY))
-
-
 def _begin_peak() -> int:
     """Have the system forget the most memory so far, and give what this process has now."""
     with suppress(OSError, ValueError):
         Path("/proc/self/clear_refs").write_text("5")
-        return _status_bytes("VmRSS:")
+        return status_bytes("VmRSS:")
     return sys.maxsize
 
 
 def _peak_above(before: int) -> int:
     """How many bytes more than `before` there were since `_begin_peak`; 0 where nobody tells."""
     with suppress(OSError, ValueError):
-        return max(0, _status_bytes("VmHWM:") - before)
+        return max(0, status_bytes("VmHWM:") - before)
     return 0
-
-
-def _status_bytes(name: str) -> int:
-    """The number of bytes that the system says of this process under `name`."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) << 10
-    raise ValueError(f"no {name}")
 
 
 def _open_and_run(job: Job, answers: TextIO) -> str:
@@ -110,9 +71,9 @@ def _open_and_run(job: Job, answers: TextIO) -> str:
     starved = False
     try:
         opener = job.opener()
-        _limit(*job.limits([opener.path]))
+        limit_process(*job.limits([opener.path]))
         _answer(answers, {EXTERNAL: opener.external()})
-        _limit(*job.limits(opener.files()))
+        limit_process(*job.limits(opener.files()))
         session = opener.open()
 
         def run(inputs: Arrays) -> list[Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -17,7 +17,7 @@ from app.registry.measurement import Measurement
 from app.registry.measurer import MeasuredVersion
 from app.registry.preparation import PreparedVersion
 from app.scheduling import INLINE_SECONDS
-from app.session import Session
+from app.session import AssignedNode, Session
 from app.tensors import Arrays, TensorSpec
 
 OPTIONAL_SET = "the request sets optional inputs"
@@ -274,6 +274,10 @@ class BatchedSession:
             self._prepared.files,
             self._prepared.published,
         )
+
+    def assigned_nodes(self) -> Iterable[AssignedNode]:
+        """The nodes of the model, each with the provider that runs it."""
+        return self._prepared.session.assigned_nodes()
 
     def close(self) -> None:
         """Fail queued requests with NotReady and close the session. Runs in flight finish."""

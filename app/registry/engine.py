@@ -8,14 +8,14 @@ arrays (docs/decisions/0009).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from app.batching import BatchPolicy, Reply, RunResult
 from app.profiling import ProfileResult
 from app.repository import Published
-from app.session import Metadata, Placement
+from app.session import AssignedNode, Metadata, Placement
 from app.tensors import Arrays, TensorSpec
 
 
@@ -171,6 +171,9 @@ class Engine(RequestQueue, Protocol):
 
     def describe(self) -> EngineDescription:
         """Describe it as it is now."""
+
+    def assigned_nodes(self) -> Iterable[AssignedNode]:
+        """The nodes of the model, each with the provider that runs it; from any thread."""
 
 
 def close_when_idle(engine: Engine, then: Callable[[], None] | None = None) -> None:

@@ -37,6 +37,7 @@ from app.session.running import Fallback, OrtRunControl, Placement, Session
 from app.session.runtime import ORT_VERSION
 from app.session.signatures import Signature, read_signature
 from app.session.thread_priority import lower_priority
+from app.session.value_types import infer_types
 
 __all__ = [
     "ANY_MODEL",
@@ -72,6 +73,7 @@ __all__ = [
     "default_chain",
     "find_external",
     "give_back_memory",
+    "infer_types",
     "lacks_resources",
     "lower_priority",
     "machine",

@@ -152,10 +152,14 @@ def parse_model(model: MessageBytes) -> ModelFile:
     return ModelFile(metadata, shapes, frozenset(external), frozenset(sequences))
 
 
-def fields(message: MessageBytes) -> Iterator[tuple[int, int | MessageBytes]]:
+def fields(
+    message: MessageBytes, *, fixed: bool = False
+) -> Iterator[tuple[int, int | MessageBytes]]:
     """Each field of a message, in order: its number, and its varint or its bytes.
 
-    Numbers of fixed length are skipped: those that are read here are none.
+    fixed: Whether to give the four or eight bytes of numbers of fixed length; default: they are
+        skipped, since few fields are such.
+
     https://protobuf.dev/programming-guides/encoding/
     """
     at, end = 0, len(message)
@@ -177,6 +181,8 @@ def fields(message: MessageBytes) -> Iterator[tuple[int, int | MessageBytes]]:
             length = 8 if kind == _FIXED64 else 4
             if length > end - at:
                 raise ValueError("the file ends inside a field")
+            if fixed:
+                yield number, message[at : at + length]
             at += length
         elif kind == _START_GROUP:
             at = _after_group(message, at, number)

@@ -44,7 +44,7 @@ def layers(*operators: str, times: int = 1, name: str = "") -> onnx.ModelProto:
 
 def details(page: Browser) -> str:
     """The text beside the graph."""
-    return page.page.locator("#details").inner_text()
+    return page.page.locator(".graph-details").inner_text()
 
 
 def test_a_small_model_is_drawn_whole(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_small_model_is_drawn_whole(tmp_path: Path) -> None:
         tops = sorted(box["y"] for box in boxes if box)
         assert min(lower - upper for upper, lower in pairwise(tops)) > 20
         page.page.keyboard.press("+")
-        page.page.locator("#search").fill("Softmax")
+        page.page.get_by_role("searchbox").fill("Softmax")
         page.page.keyboard.press("Enter")
         assert "Softmax" in details(page)
         assert page.complaints == []
@@ -74,9 +74,9 @@ def test_what_repeats_is_folded(tmp_path: Path) -> None:
         page.page.goto(drawn(path, tmp_path))
         assert page.page.locator(".node").count() == 20 + 2
         page.page.locator(".node.block").nth(3).click()
-        page.page.get_by_text("unfold").click()
+        page.page.get_by_text("Unfold").click()
         assert page.page.locator(".node").count() == 19 + 4 + 2
-        page.page.locator("#fold").uncheck()
+        page.page.get_by_label("fold what repeats").uncheck()
         assert page.page.locator(".node").count() == 80 + 2
 
 
@@ -87,9 +87,9 @@ def test_subgraphs_are_opened(tmp_path: Path) -> None:
         page.page.goto(drawn(path, tmp_path))
         outside = page.page.locator(".node").count()
         page.page.locator(".node", has_text="Loop").click()
-        page.page.locator("#details button", has_text="open Loop").click()
-        assert page.page.locator("nav button").count() == 2
-        page.page.locator("nav button").first.click()
+        page.page.get_by_role("button", name="Open Loop").click()
+        assert page.page.locator(".graph-path button").count() == 2
+        page.page.locator(".graph-path button").first.click()
         assert page.page.locator(".node").count() == outside
 
 
@@ -99,9 +99,9 @@ def test_ten_thousand_nodes_open(tmp_path: Path) -> None:
     path = onnx_models.save(layers(*operators), tmp_path / "m.onnx")
     with browser() as page:
         page.page.goto(drawn(path, tmp_path))
-        page.page.locator("#fold").uncheck()
+        page.page.get_by_label("fold what repeats").uncheck()
         assert page.page.locator(".node").count() == 10_002
-        page.page.locator("#search").fill("v9000")
+        page.page.get_by_role("searchbox").fill("v9000")
         page.page.keyboard.press("Enter")
         assert "v9000" in details(page)
     path = onnx_models.save(layers(*operators, times=2), tmp_path / "m.onnx")

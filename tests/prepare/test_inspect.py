@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from app.cli.options import MISUSED, OK
+from app.drawing import LEAST_FOLDED, find_blocks
 from app.prepare.overview.costs import NO_RULE, count_flops
-from app.prepare.overview.drawing import LEAST_FOLDED, find_blocks
 from app.prepare.overview.parts import Uncounted
 from app.prepare.overview.shapes import Lengths, with_lengths
 from app.prepare.steps import StepDifference, StepRecord, add_step

@@ -30,7 +30,7 @@ def structure_of(path: Path, job: Mapping[str, Any]) -> ModelStructure:
     inferred, left_open = with_lengths(model, Lengths(job["batch"], job["dimensions"]))
     drawn = ""
     if job["page"]:
-        drawn = drawing.draw(model, inferred, job, Path(job["page"]))
+        drawn = drawing.draw(inferred, job, Path(job["page"]))
     return ModelStructure(
         ir_version=model.ir_version,
         opsets=opset_versions(model),

@@ -1,0 +1,44 @@
+"""What repeats in a graph, as layers do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+FEW = 60
+"""So many nodes are drawn without folding what repeats."""
+
+LEAST_FOLDED = 24
+"""Nodes that all repetitions of a block have together, at least."""
+
+LONGEST_BLOCK = 600
+"""Nodes of a block that repeats."""
+
+
+def find_blocks(operators: Sequence[str]) -> list[tuple[int, int, int]]:
+    """Find what repeats: where it starts, its nodes, and how often it is there.
+
+    Of sequences that repeat without a gap, the one that covers most nodes is taken first.
+    """
+    if len(operators) <= FEW:
+        return []
+    numbers: dict[str, int] = {}
+    codes = np.array([numbers.setdefault(one, len(numbers)) for one in operators])
+    found: list[tuple[int, int, int, int]] = []
+    for length in range(3, min(LONGEST_BLOCK, len(codes) // 2) + 1):
+        same = np.concatenate([[0], codes[:-length] == codes[length:], [0]]).astype(np.int8)
+        starts, ends = (np.flatnonzero(np.diff(same) == step) for step in (1, -1))
+        runs = ends - starts
+        enough = runs >= max(length, LEAST_FOLDED - length)
+        for start, run in zip(starts[enough], runs[enough], strict=True):
+            times = int(run) // length + 1
+            found.append((length * times, -length, int(start), times))
+    found.sort(reverse=True)
+    taken = np.zeros(len(codes), bool)
+    blocks = []
+    for covered, length, start, times in found:
+        if not taken[start : start + covered].any():
+            taken[start : start + covered] = True
+            blocks.append((start, -length, times))
+    return sorted(blocks)

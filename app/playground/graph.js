@@ -1,0 +1,24 @@
+// The graph of one version of a model.
+
+import { askJson, pathOf } from "./api.js";
+import { fill, h } from "./dom.js";
+import { showGraphs } from "./graph_view.js";
+import { link } from "./routes.js";
+
+/**
+ * Show it.
+ * @param {HTMLElement} main
+ * @param {string} name
+ * @param {string} version
+ * @param {AbortSignal} left Says when the page is left.
+ */
+export async function showGraph(main, name, version, left) {
+  const place = h("section", { "aria-label": "Graph", class: "graph-place" }, h("p", { class: "hint", role: "status" }, "The graph is drawn: this takes a second …"));
+  const known = await askJson(pathOf(name, version), { signal: left });
+  fill(main,
+    h("p", { class: "path" }, link("", "Models"), " / ", link(`models/${encodeURIComponent(name)}`, name), " / "),
+    h("h1", {}, `Graph of ${name}, version ${version}`),
+    place);
+  const drawn = await askJson(`playground/data/${encodeURIComponent(name)}/${encodeURIComponent(version)}/graph`, { signal: left });
+  showGraphs(place, drawn, known.providers?.nodes);
+}

@@ -1,0 +1,53 @@
+"""The process that draws one model."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from app.drawing import DrawingProcess
+from app.drawing import process as module
+from app.errors import LoadFailed
+from tests.e2e.processes import MODELS
+
+DIGITS = MODELS / "digits/1/model.onnx"
+
+
+def test_it_draws_with_shapes_that_the_file_lacks() -> None:
+    """As ONNX Runtime infers them, for any number of rows."""
+    drawn = json.loads(gzip.decompress(DrawingProcess(DIGITS, {"node_relu": "cpu"}).run()))
+    (graph,) = drawn["graphs"]
+    relu = next(node for node in graph["nodes"] if node["name"] == "node_relu")
+    assert relu["provider"] == "cpu"
+    assert graph["values"][relu["out"][0]] == ["relu", "FP32 [N, 16, 8, 8]"]
+
+
+def test_what_is_no_model_is_a_failed_load(tmp_path: Path) -> None:
+    """In words, whatever became of the process."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"\xff" * 100)
+    with pytest.raises(LoadFailed, match="not the protobuf of a model"):
+        DrawingProcess(path, {}).run()
+
+
+def test_a_killed_one_says_so() -> None:
+    """Before it began, and while it works; it is not begun again."""
+    process = DrawingProcess(DIGITS, {})
+    threading.Timer(0.05, process.kill).start()
+    with pytest.raises(LoadFailed, match=r"stopping|SIGKILL"):
+        process.run()
+
+
+def test_a_file_that_cannot_be_read_to_its_end_holds_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here a pipe that nobody writes to; the process ends, in words."""
+    monkeypatch.setattr(module, "MAX_SECONDS", 0.5)
+    os.mkfifo(tmp_path / "model.onnx")
+    with pytest.raises(LoadFailed, match=r"more than 0\.5 s"):
+        DrawingProcess(tmp_path / "model.onnx", {}).run()
