@@ -10,6 +10,7 @@ from itertools import zip_longest
 from time import monotonic
 
 from app.control_plane.description import Description, describe_failures, describe_held_back
+from app.control_plane.drawings import Drawings
 from app.control_plane.live import CountsByProcess, LiveView
 from app.control_plane.merged import merge_health, merge_models
 from app.control_plane.reading import NO_READY_VERSION, ModelReader, Readiness
@@ -52,6 +53,7 @@ class ControlPlane(ModelReader):
     siblings: The other workers of this host; default: none.
 
     live: What all versions do, second by second.
+    drawings: The graphs of models.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class ControlPlane(ModelReader):
         self._metrics_texts = Shared(self._write_metrics)
         self._merged_texts = Shared(self._merge_metrics)
         self.live = LiveView(self._counts_of_all, self._queued)
+        self.drawings = Drawings()
         self.siblings = siblings or Siblings()
         self.draining = False
         self.opening = ""
@@ -92,6 +95,7 @@ class ControlPlane(ModelReader):
     def begin_draining(self) -> None:
         """Report not ready from now on; requests are still answered."""
         self.draining = True
+        self.drawings.close()
 
     def seen_by(self, models: frozenset[str] | None) -> ModelReader:
         """What callers may read who may see `models`; None: all of them."""

@@ -15,9 +15,10 @@ from app.control_plane.description import (
     describe_version,
     list_served,
 )
+from app.control_plane.drawings import Drawable
 from app.errors import Forbidden, NotFound, NotReady, quoted
 from app.metrics import Metrics, VersionMetrics
-from app.registry import Catalog, Readable, State
+from app.registry import Catalog, Engine, Readable, State, VersionEntry
 from app.rollouts import Rollouts
 
 NO_READY_VERSION = "models without a ready version"
@@ -103,10 +104,16 @@ class ModelReader(ABC):
                 f"the files of {quoted(name)} are not given out; `playground: {{download: true}}` "
                 "in its config.yaml has it do so"
             )
-        if entry.engine is None or entry.outdated:
-            raise NotFound(f"the files of {quoted(name)} that serve are not on disk any more")
-        files = entry.engine.describe().files
+        files = _engine_of(entry, name).describe().files
         return {file: entry.source.path.parent / file for file in files}
+
+    def drawable(self, name: str, version: str | None = None) -> Drawable:
+        """A READY version, to be drawn. Raises as `given_out`, but for Forbidden."""
+        entry = self._seen.find(name, version)
+        engine = _engine_of(entry, name)
+        described = engine.describe()
+        key = (entry.source.path, *described.files.items(), *described.placement.nodes.items())
+        return Drawable(key, entry.source.path, engine.assigned_nodes)
 
     def index(self) -> list[Description]:
         """Every version of every model: its name, state, and the reason of the state."""
@@ -147,3 +154,10 @@ class ModelReader(ABC):
         """The version of the variant named `label`. Raises ModelNotFound or NotFound."""
         self._seen.model(name)
         return str(self._rollouts.version_of(name, label))
+
+
+def _engine_of(entry: VersionEntry, model: str) -> Engine:
+    """What serves the files that are on disk. Raises NotFound where those are others."""
+    if entry.engine is None or entry.outdated:
+        raise NotFound(f"the files of {quoted(model)} that serve are not on disk any more")
+    return entry.engine

@@ -1,11 +1,19 @@
 // What is known of a model and its versions.
 
+import { operate } from "./admin.js";
 import { batchCurve, meter } from "./charts.js";
-import { h, readable } from "./dom.js";
+import { fill, h, readable } from "./dom.js";
 import { signature } from "./models.js";
+import { link } from "./routes.js";
 
-/** Its rollout. @param {any} model */
-export function aboutModel({ rollout }) {
+/** Its rollout, and what an operator can do. @param {string} name @param {any} model */
+export function aboutModel(name, model) {
+  const place = h("div", {}, ...rolloutOf(model));
+  return [place, operate(name, model, now => fill(place, ...rolloutOf(now)))];
+}
+
+/** @param {any} model */
+function rolloutOf({ rollout }) {
   if (!rollout) return [];
   return [h("section", { class: "about", "aria-label": "Rollout" }, h("h2", {}, "Rollout"),
     rollout.sticky && h("p", { class: "hint" }, `A caller stays with its variant by ${Object.entries(rollout.sticky).map(([kind, value]) => `the ${kind} ${value}`).join()}.`),
@@ -31,6 +39,7 @@ export function aboutVersion(name, version, open) {
   return h("details", { class: "about", open }, h("summary", {}, h("h2", {}, `Version ${version.version}`), ` ${state}`),
     reason && h("p", { class: "warning" }, reason),
     held_back && h("p", { class: "warning" }, held_back),
+    version.inputs && h("p", {}, link(`models/${encodeURIComponent(name)}/versions/${encodeURIComponent(version.version)}`, `Graph of version ${version.version}`)),
     version.inputs && loaded(version));
 }
 

@@ -30,7 +30,7 @@ export class Refused extends Error {
  */
 export async function ask(path, options = {}) {
   const headers = new Headers(options.headers);
-  if (key) headers.set("authorization", `Bearer ${key}`);
+  if (key && !headers.has("authorization")) headers.set("authorization", `Bearer ${key}`);
   let response;
   try {
     response = await fetch(new URL(path, ROOT), { ...options, headers });

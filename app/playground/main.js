@@ -16,14 +16,16 @@ async function show() {
   leave.abort();
   leave = new AbortController();
   const { signal } = leave;
-  const [view = "", name = ""] = parts();
+  const [view = "", name = "", , version = ""] = parts();
   document.title = ["Cohort", view === "models" ? name : view].filter(Boolean).join(" · ");
   for (const one of document.querySelectorAll("header nav a"))
     one.toggleAttribute("aria-current", new URL(/** @type {HTMLAnchorElement} */ (one).href).pathname === location.pathname);
+  main.classList.toggle("whole", version !== "");
   main.setAttribute("aria-busy", "true");
   try {
     if (view === "") await showModels(main, signal);
     else if (view === "live") await showLive(main, signal);
+    else if (view === "models" && version) await (await import("./graph.js")).showGraph(main, name, version, signal);
     else if (view === "models" && name) await showModel(main, name, signal);
     else fill(main, h("h1", {}, "There is nothing here"));
   } catch (error) {

@@ -30,7 +30,7 @@ export async function showModel(main, name, left) {
     h("p", {}, ...model.versions.map((/** @type {any} */ one) => badge(one, model.default_version))),
     description && h("p", {}, description),
     ready.length ? await tryIt(name, model, ready, left) : h("p", { class: "warning" }, "No version of it serves now."),
-    ...aboutModel(model),
+    ...aboutModel(name, model),
     ...model.versions.map((/** @type {any} */ one) => aboutVersion(name, one, one.version === model.default_version)));
 }
 

@@ -8,6 +8,7 @@ into the page: it asks the same API as every caller, with a key where callers ne
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -139,6 +140,17 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
             files[names["file"]], media_type="application/octet-stream", headers=NOT_KEPT
         )
 
+    async def graph(request: Request) -> Response:
+        names = request.path_params
+        reader = plane.seen_by(visible_to(request.scope))
+        drawn = await plane.drawings.of(reader.drawable(names["model"], names["version"]))
+        headers = NOT_KEPT | {"vary": "accept-encoding"}
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            headers |= {"content-encoding": "gzip"}
+        else:
+            drawn = await asyncio.to_thread(gzip.decompress, drawn)
+        return Response(drawn, media_type="application/json", headers=headers)
+
     async def runtime_file(request: Request) -> Response:
         name = request.path_params["name"]
         media_type = RUNTIME_TYPES.get(Path(name).suffix)
@@ -162,7 +174,9 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
         (f"{PLAYGROUND}/live", show),
         (f"{PLAYGROUND}/models/{{model}}", show),
         (f"{PLAYGROUND}/files/{{digest}}/{{name}}", file),
+        (f"{PLAYGROUND}/models/{{model}}/versions/{{version}}", show),
         (f"{PLAYGROUND}/data/{{model}}/{{version}}", example),
+        (f"{PLAYGROUND}/data/{{model}}/{{version}}/graph", graph),
         (f"{PLAYGROUND}/data/{{model}}/{{version}}/files/{{file:path}}", model_file),
         (f"{PLAYGROUND}/data/live", live),
         (f"{PLAYGROUND}/runtime/{{release}}/{{name}}", runtime_file),

@@ -1,4 +1,7 @@
-"""Take the pictures of /docs and of the page again: python -m tests.browser"""
+"""Take the pictures of /docs and of the page again: python -m tests.browser
+
+How long the page takes: python -c "from tests.browser.__main__ import first_load; first_load()"
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,17 @@ from tests.playground.drawings import drawings
 from tests.playground.visiting import answer, draw, opened, press
 
 FOLDER = ROOT / "docs/images"
+
+ROUNDS = 11
+
+USABLE = """
+window.usable = new Promise(resolve => new MutationObserver((_, watch) => {
+    const main = document.querySelector("main");
+    if (!main?.firstElementChild?.matches(":not(noscript)") || main.ariaBusy === "true") return;
+    watch.disconnect();
+    requestAnimationFrame(() => setTimeout(() => resolve(performance.now())));
+}).observe(document, { subtree: true, childList: true, attributes: true }));
+"""
 
 CALM = "*, ::before, ::after { transition: none !important; animation: none !important; }"
 
@@ -62,6 +76,9 @@ def playground() -> None:
                 expect(page.locator(".sides section")).to_have_count(2)
             page.evaluate("scrollTo(0, 0)")
             _save(page, f"playground-digits-{scheme}.png", whole=scheme == "dark")
+            opened(started, server, "/models/digits/versions/2")
+            page.locator(".node", has_text="Conv").first.click()
+            _save(page, f"playground-graph-{scheme}.png")
             opened(started, server, "/live")
             page.get_by_label("Requests, at most").fill("2000")
             press(page, "Send load")
@@ -69,6 +86,28 @@ def playground() -> None:
             expect(page.get_by_role("row", name="digits/2")).to_contain_text(re.compile(r"\d00\d"))
             page.evaluate("scrollTo(0, 0)")
             _save(page, f"playground-live-{scheme}.png")
+
+
+def first_load() -> None:
+    """Print how long the page takes until it can be used, in browsers that never saw it."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        cohort(MODELS, Path(name)) as server,
+        browser() as started,
+    ):
+        chromium = started.page.context.browser
+        assert chromium is not None
+        for path in ("", "/models/digits", "/models/digits/versions/2", "/live"):
+            taken = []
+            for _ in range(ROUNDS):
+                page = chromium.new_page(viewport={"width": 1280, "height": 800})
+                page.add_init_script(USABLE)
+                page.goto(f"{server.url}/playground{path}")
+                taken.append(page.evaluate("window.usable"))
+                page.close()
+            taken.sort()
+            middle = taken[ROUNDS // 2]
+            print(f"/playground{path}: {middle:.0f} ms ({taken[0]:.0f} to {taken[-1]:.0f})")
 
 
 def _save(page: Page, name: str, *, whole: bool = False) -> None:

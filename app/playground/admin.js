@@ -1,0 +1,63 @@
+// What operators do. Their token is kept in this module's memory and nowhere else.
+
+import { ask, askJson, pathOf } from "./api.js";
+import { fill, h, sentence } from "./dom.js";
+
+let token = "";
+
+/**
+ * Buttons for a model's operator, who gives the token for them.
+ * @param {string} name
+ * @param {any} model As the server describes it.
+ * @param {(model: any) => void} changed Takes the model as it is after an action.
+ */
+export function operate(name, model, changed) {
+  const status = h("p", { role: "status" }), row = h("p", { class: "buttons" });
+  const input = h("input", { type: "password", id: "admin-token", autocomplete: "off" });
+  const forget = h("button", { type: "button", class: "quiet", hidden: !token, onclick: () => {
+    token = "";
+    forget.hidden = true;
+    input.focus();
+  } }, "Forget the token");
+
+  /** @param {Action} action */
+  const act = async ({ path, done }) => {
+    token = input.value.trim() || token;
+    input.value = "";
+    forget.hidden = !token;
+    row.inert = true;
+    fill(status, h("span", { class: "hint" }, "Asked for …"));
+    try {
+      await ask(`admin/${path}`, { method: "POST", headers: { authorization: `Bearer ${token}` } });
+      const now = await askJson(pathOf(name));
+      offer(now);
+      changed(now);
+      fill(status, done);
+    } catch (error) {
+      fill(status, h("span", { class: "warning" }, sentence(error)));
+    } finally {
+      row.inert = false;
+    }
+  };
+  const offer = (/** @type {any} */ now) => fill(row, ...actions(name, now).map(one => h("button", { type: "button", onclick: () => act(one) }, one.text)));
+  offer(model);
+  return h("details", { class: "about" }, h("summary", {}, h("h2", {}, "Operate")),
+    h("form", { class: "key", onsubmit: (/** @type {Event} */ event) => event.preventDefault() }, h("label", { for: "admin-token" }, "Admin token"), input, forget),
+    h("p", { class: "hint" }, "It is kept in this page's memory, and forgotten when the page is closed."),
+    row, status);
+}
+
+/** @typedef {{text: string, path: string, done: string}} Action */
+
+/** What can be done now. @param {string} name @param {any} model @returns {Action[]} */
+function actions(name, { rollout, versions }) {
+  const encoded = encodeURIComponent(name), serves = versions.some((/** @type {any} */ one) => one.state === "READY");
+  const tried = (rollout?.variants ?? []).filter((/** @type {any} */ one) => one.name !== rollout.baseline);
+  return [
+    ...tried.map((/** @type {any} */ { name: variant, rolled_back }) => rolled_back
+      ? { text: `End the rollback of ${variant}`, path: `rollouts/${encoded}/clear/${encodeURIComponent(variant)}`, done: `${variant} has its share again.` }
+      : { text: `Roll back ${variant}`, path: `rollouts/${encoded}/rollback/${encodeURIComponent(variant)}`, done: `${variant} is rolled back: its callers get ${rollout.baseline}.` }),
+    { text: serves ? "Load again" : "Load", path: `models/${encoded}/load`, done: `${name} is loaded.` },
+    ...(serves ? [{ text: "Unload", path: `models/${encoded}/unload`, done: `${name} is unloaded.` }] : []),
+  ];
+}

@@ -1,0 +1,74 @@
+"""Drawings: made once for all who ask, and kept."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from app.control_plane import drawings as module
+from app.control_plane.drawings import Drawable, Drawings
+from app.errors import NotFound
+from app.session import AssignedNode
+from tests.e2e.processes import MODELS
+from tests.waiting import iterations
+
+
+def drawable(path: Path, key: str = "a") -> Drawable:
+    return Drawable(key, path, lambda: [AssignedNode("cpu", "Relu", "node_relu")])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A model that may be deleted."""
+    return Path(shutil.copy(MODELS / "digits/1/model.onnx", tmp_path))
+
+
+def test_all_who_ask_get_one_drawing(path: Path) -> None:
+    """Those who ask meanwhile, and later, when the file is not there any more."""
+
+    async def ask() -> None:
+        drawings = Drawings()
+        first, second = await asyncio.gather(*(drawings.of(drawable(path)) for _ in range(2)))
+        assert first is second
+        path.unlink()
+        assert await drawings.of(drawable(path)) is first
+        with pytest.raises(NotFound, match="cannot be drawn"):
+            await drawings.of(drawable(path, "b"))
+
+    asyncio.run(ask())
+
+
+def test_only_the_last_are_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that was asked for longest ago goes first."""
+    monkeypatch.setattr(module, "MAX_DRAWINGS", 2)
+
+    async def ask() -> None:
+        drawings = Drawings()
+        for key in "abac":
+            await drawings.of(drawable(path, key))
+        path.unlink()
+        for key in "ac":
+            await drawings.of(drawable(path, key))
+        with pytest.raises(NotFound):
+            await drawings.of(drawable(path, "b"))
+
+    asyncio.run(ask())
+
+
+def test_nothing_is_drawn_once_the_server_stops(path: Path) -> None:
+    """What is being drawn ends, and nothing begins."""
+
+    async def ask() -> None:
+        drawings = Drawings()
+        asked = asyncio.ensure_future(drawings.of(drawable(path)))
+        await iterations(1)
+        drawings.close()
+        with pytest.raises(NotFound):
+            await asked
+        with pytest.raises(NotFound, match="stopping"):
+            await drawings.of(drawable(path, "b"))
+
+    asyncio.run(ask())

@@ -1,0 +1,96 @@
+"""What operators do on the page, with the admin token."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.page import CHROMIUM, Browser
+from tests.e2e.processes import MODELS, Cohort, cohort
+from tests.playground.visiting import opened, press
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: make packages")
+
+TOKEN = "only-operators-know"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
+    """Digits in a rollout, and an admin token."""
+    folder = tmp_path_factory.mktemp("operated")
+    shutil.copytree(MODELS / "digits", folder / "models/digits")
+    (folder / "rollouts.yaml").write_text(
+        "digits: {variants: {old: {version: 1, weight: 50}, new: {version: 2, weight: 50}}}\n"
+    )
+    with cohort(folder / "models", folder, admin_token=TOKEN) as started:
+        yield started
+
+
+def operating(chromium: Browser, server: Cohort) -> Page:
+    """The page of digits, with what operators do opened."""
+    page = opened(chromium, server, "/models/digits")
+    page.locator("summary", has_text="Operate").click()
+    return page
+
+
+def said(page: Page) -> str:
+    """What became of the last action."""
+    status = page.locator("details", has_text="Operate").get_by_role("status")
+    expect(status).not_to_have_text("")
+    expect(status).not_to_have_text("Asked for …")
+    return status.inner_text()
+
+
+def test_a_variant_is_rolled_back_and_comes_back(chromium: Browser, server: Cohort) -> None:
+    """By the token, which is in no address, storage or element afterwards."""
+    page = operating(chromium, server)
+    page.get_by_label("Admin token").fill(TOKEN)
+    press(page, "Roll back new")
+    assert said(page) == "new is rolled back: its callers get old."
+    expect(page.get_by_role("region", name="Rollout")).to_contain_text("Rolled back")
+    (variant,) = [
+        one
+        for one in server.get("/models/digits").json()["rollout"]["variants"]
+        if one["name"] == "new"
+    ]
+    assert variant["rolled_back"]
+    assert TOKEN not in page.url + page.content()
+    assert page.get_by_label("Admin token").input_value() == ""
+    assert (
+        page.evaluate("localStorage.length + sessionStorage.length + document.cookie.length") == 0
+    )
+    press(page, "End the rollback of new")
+    expect(page.get_by_role("button", name="Roll back new")).to_be_visible()
+    expect(page.get_by_role("region", name="Rollout")).not_to_contain_text("Rolled back")
+    page.reload()
+    page.locator("summary", has_text="Operate").click()
+    press(page, "Roll back new")
+    assert "Authorization" in said(page)
+    chromium.complaints.clear()  # the browser tells of the status
+
+
+def test_a_wrong_token_changes_nothing(chromium: Browser, server: Cohort) -> None:
+    """And the server's words say so."""
+    page = operating(chromium, server)
+    page.get_by_label("Admin token").fill("wrong")
+    press(page, "Unload")
+    assert "wrong" in said(page)
+    assert server.get("/models/digits").json()["versions"][0]["state"] == "READY"
+    press(page, "Forget the token")
+    expect(page.get_by_label("Admin token")).to_be_focused()
+    chromium.complaints.clear()
+
+
+def test_a_model_is_unloaded_and_loaded(chromium: Browser, server: Cohort) -> None:
+    """With the buttons that fit what it is now."""
+    page = operating(chromium, server)
+    page.get_by_label("Admin token").fill(TOKEN)
+    press(page, "Unload")
+    assert said(page) == "digits is unloaded."
+    expect(page.get_by_role("button", name="Unload")).to_have_count(0)
+    press(page, "Load")
+    expect(page.get_by_role("button", name="Unload")).to_be_visible()
+    assert server.get("/models/digits").json()["versions"][0]["state"] == "READY"
