@@ -54,6 +54,12 @@ def choose_coding(accept: str) -> str | None:
     return max(ours, key=codings.__getitem__, default=None)
 
 
+def accepts_gzip(accept: str) -> bool:
+    """Say whether an Accept-Encoding allows gzip, as those of all browsers do."""
+    weights = dict(map(_weight, accept.lower().split(",")))
+    return weights.get("gzip", weights.get("*", 0.0)) > 0
+
+
 def _weight(part: str) -> tuple[str, float]:
     name, _, weight = part.partition(";")
     key, _, number = weight.partition("=")

@@ -25,6 +25,7 @@ from starlette.routing import Route
 from app.auth import Authority
 from app.control_plane import LIVE_BOUNDS, ControlPlane
 from app.errors import Forbidden, NotFound, quoted
+from app.rest.compression import accepts_gzip
 from app.rest.credentials import credentials_in, visible_to
 from app.rest.json_response import json_response
 from app.rest.openapi.examples import are_shortened, predict_examples
@@ -145,7 +146,7 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
         reader = plane.seen_by(visible_to(request.scope))
         drawn = await plane.drawings.of(reader.drawable(names["model"], names["version"]))
         headers = NOT_KEPT | {"vary": "accept-encoding"}
-        if "gzip" in request.headers.get("accept-encoding", ""):
+        if accepts_gzip(request.headers.get("accept-encoding", "")):
             headers |= {"content-encoding": "gzip"}
         else:
             drawn = await asyncio.to_thread(gzip.decompress, drawn)

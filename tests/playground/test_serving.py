@@ -107,3 +107,13 @@ def test_where_keys_are_asked_for_the_page_is_open_and_what_it_shows_is_not(
         assert list(seen.raise_for_status().json()["example"]) == ["features"]
         hidden = httpx.get(f"{server.url}/playground/data/digits/1", headers=key)
         assert hidden.status_code == httpx.codes.NOT_FOUND
+
+
+def test_a_graph_is_sent_as_gzip_where_that_is_allowed(bundled: Cohort) -> None:
+    """And as it is to who forbids it; it says the same."""
+    url = f"{bundled.url}/playground/data/digits/2/graph"
+    packed = httpx.get(url, headers={"accept-encoding": "br, gzip;q=0.5"}).raise_for_status()
+    plain = httpx.get(url, headers={"accept-encoding": "gzip;q=0"}).raise_for_status()
+    assert packed.headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in plain.headers
+    assert packed.json() == plain.json()

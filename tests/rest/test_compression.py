@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.codec.compression import DECOMPRESS_AT_ONCE, decompress
 from app.errors import InvalidInput, TooLarge, UnsupportedMedia
-from app.rest.compression import COMPRESS_AT_ONCE, compress
+from app.rest.compression import COMPRESS_AT_ONCE, accepts_gzip, compress
 
 LIMIT = 1 << 20
 TEXT = b"0123456789" * 20_000
@@ -132,6 +132,26 @@ async def test_an_answer_is_compressed_where_one_coding_is_asked_for(
     body, got = await compress(accept, TEXT)
     assert got == encoding
     assert {"gzip": unzipped, "deflate": inflated}.get(got or "", bytes)(body) == TEXT
+
+
+@pytest.mark.parametrize(
+    ("accept", "accepted"),
+    [
+        ("gzip, deflate, br, zstd", True),
+        ("deflate, GZIP;q=0.5", True),
+        ("*", True),
+        ("*;q=0, gzip", True),
+        ("gzip;q=0", False),
+        ("*, gzip;q=0", False),
+        ("gzip;q=x", False),
+        ("br", False),
+        ("x-gzips", False),
+        ("", False),
+    ],
+)
+def test_what_is_kept_as_gzip_is_sent_so_where_that_is_allowed(accept: str, accepted: bool) -> None:
+    """Naming gzip among others is enough; a weight of 0 forbids it."""
+    assert accepts_gzip(accept) is accepted
 
 
 def unzipped(body: bytes) -> bytes:
