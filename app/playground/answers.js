@@ -6,8 +6,8 @@ import { inWords, percent, ranking, shortValue } from "./labels.js";
 /** @typedef {import("./tensors.js").Tensor} Tensor */
 
 /**
- * What was answered.
- * @typedef {{title: string, outputs: Tensor[], names: string[], raw: string, times: Times}} Answer
+ * What was answered; `note` is what there is to know of how.
+ * @typedef {{title: string, note?: string, outputs: Tensor[], names: string[], raw: string, times: Times}} Answer
  */
 
 /**

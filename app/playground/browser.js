@@ -1,6 +1,7 @@
 // The same model in this browser: ONNX Runtime in WebAssembly, or on the visitor's GPU.
 
 import { ROOT, ask, pathOf } from "./api.js";
+import { sentence } from "./dom.js";
 import { isText, sizeOf } from "./tensors.js";
 
 /** @typedef {import("./tensors.js").Tensor} Tensor */
@@ -11,41 +12,46 @@ const TYPES = {
   UINT8: "uint8", UINT16: "uint16", UINT32: "uint32", UINT64: "uint64", BOOL: "bool", BYTES: "string",
 };
 const MOST_THREADS = 4;
+const ERRORS = 3; // of ONNX Runtime's levels: that some operators run on the CPU is no warning here
 
 /** Where models run here. @typedef {"wasm" | "webgpu"} Backend */
 
 /** The backends of this browser; whether a GPU is there shows when it is asked for. @returns {Backend[]} */
 export const backends = () => ("gpu" in navigator ? ["wasm", "webgpu"] : ["wasm"]);
 
-/** A model that is open here. @typedef {{threads: number, run: (tensors: Tensor[]) => Promise<{outputs: Tensor[], seconds: number}>}} Opened */
+/**
+ * A model that is open here. `refused` says why it is not on the backend that was asked for; "" where it is.
+ * @typedef {{backend: Backend, threads: number, refused: string, run: (tensors: Tensor[]) => Promise<{outputs: Tensor[], seconds: number}>}} Opened
+ */
+
+/** What is opened: a version as the server describes it, its files by their names, and the release of ONNX Runtime. @typedef {{model: string, version: any, files: string[], release: string}} Source */
 
 /** @type {Map<string, Promise<Opened>>} */
 const opened = new Map();
 
 /**
- * Open a version here; each is opened once.
- * @param {string} model @param {any} version As the server describes it.
- * @param {string[]} files Its files, by their names.
- * @param {string} release Of ONNX Runtime.
+ * Open a version here; each is opened once. What cannot be opened by WebGPU is opened by WebAssembly.
+ * @param {Source} source
  * @param {Backend} backend
  * @param {(text: string) => void} say Told what is being waited for.
  * @returns {Promise<Opened>}
  */
-export function openHere(model, version, files, release, backend, say) {
-  const key = JSON.stringify([model, version.version, version.files, backend]);
+export function openHere(source, backend, say) {
+  const key = JSON.stringify([source.model, source.version.version, source.version.files, backend]);
   let found = opened.get(key);
   if (!found) {
-    found = open(model, version, files, release, backend, say);
+    found = backend === "wasm" ? open(source, backend, say) : open(source, backend, say).catch(async error => (
+      { ...(await openHere(source, "wasm", say)), refused: sentence(error) }));
     opened.set(key, found);
     found.catch(() => opened.delete(key));
   }
   return found;
 }
 
-/** @param {string} model @param {any} version @param {string[]} files @param {string} release @param {Backend} backend @param {(text: string) => void} say @returns {Promise<Opened>} */
-async function open(model, version, files, release, backend, say) {
+/** @param {Source} source @param {Backend} backend @param {(text: string) => void} say @returns {Promise<Opened>} */
+async function open({ model, version, files, release }, backend, say) {
   if (backend === "webgpu" && !(await /** @type {any} */ (navigator).gpu.requestAdapter()))
-    throw new Error("This browser has WebGPU, but no graphics adapter for it; choose WebAssembly.");
+    throw new Error("this browser has WebGPU, but no graphics adapter for it");
   const base = new URL(`playground/runtime/${release}/`, ROOT).href;
   say(`Loading ONNX Runtime ${release} for browsers (${backend === "webgpu" ? 27 : 14} MB, once)…`);
   const ort = await import(`${base}ort.${backend === "webgpu" ? "webgpu" : "wasm"}.min.mjs`);
@@ -59,11 +65,17 @@ async function open(model, version, files, release, backend, say) {
   const session = await ort.InferenceSession.create(contents.find(one => one.path === main)?.data, {
     executionProviders: [backend],
     externalData: contents.filter(one => one.path !== main),
+    logSeverityLevel: ERRORS,
   });
+  let warm = false; // the first run compiles: by WebGPU that can take seconds
   return {
+    backend,
     threads,
+    refused: "",
     run: async tensors => {
       const feeds = Object.fromEntries(tensors.map(one => [one.name, new ort.Tensor(TYPES[one.datatype], there(one), one.shape)]));
+      if (!warm) await session.run(feeds);
+      warm = true;
       const began = performance.now();
       const found = await session.run(feeds);
       const seconds = (performance.now() - began) / 1000;

@@ -97,11 +97,12 @@ async function tryIt(name, model, ready, left) {
     const backend = /** @type {import("./browser.js").Backend} */ (here.value);
     const say = (/** @type {string} */ text) => fill(status, h("span", { class: "hint" }, text));
     const server = (await predict(choice.value, tensors)).answer;
-    const session = await openHere(name, version, given.files, given.runtime, backend, say);
+    const session = await openHere({ model: name, version, files: given.files, release: given.runtime }, backend, say);
     const { outputs, seconds } = await session.run(tensors);
     const raw = JSON.stringify(Object.fromEntries(outputs.map(one => [one.name, nested(one)])));
-    const title = `This browser, ${backend === "webgpu" ? "WebGPU" : `WebAssembly, ${session.threads} ${session.threads > 1 ? "threads" : "thread"}`}`;
-    showComparison(status, below, { ...server, title: `Server, version ${choice.value}` }, { title, outputs, names: server.names, raw, times: { total: seconds, queue: null, run: null, here: true } });
+    const title = `This browser, ${session.backend === "webgpu" ? "WebGPU" : `WebAssembly, ${session.threads} ${session.threads > 1 ? "threads" : "thread"}`}`;
+    const note = session.refused && `WebGPU did not take this model: ${session.refused}`;
+    showComparison(status, below, { ...server, title: `Server, version ${choice.value}` }, { title, note, outputs, names: server.names, raw, times: { total: seconds, queue: null, run: null, here: true } });
   });
   const onClear = () => {
     form.clear();
@@ -165,5 +166,5 @@ export function showComparison(status, below, one, other) {
   fill(status, h("strong", { class: differs ? "warning" : "" }, lines[0] ?? "Nothing to compare."));
   fill(below,
     h("ul", { class: "differences" }, ...lines.slice(1).map(line => h("li", {}, line))),
-    h("div", { class: "sides" }, ...[one, other].map(side => h("section", { "aria-label": side.title }, h("h3", {}, side.title), h("p", { class: "headline" }, ...headline(side)), ...answerDetails(side)))));
+    h("div", { class: "sides" }, ...[one, other].map(side => h("section", { "aria-label": side.title }, h("h3", {}, side.title), side.note && h("p", { class: "warning" }, side.note), h("p", { class: "headline" }, ...headline(side)), ...answerDetails(side)))));
 }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from playwright.sync_api import Locator, Page, sync_playwright
+from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 from tests.waiting import PATIENCE
 
@@ -56,19 +56,27 @@ class Browser:
         return found
 
 
+SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
+"""Flags with which Chromium offers WebGPU, computed by SwiftShader on the CPU."""
+
+
 @contextmanager
-def browser(*, width: int = 1000, height: int = 800) -> Iterator[Browser]:
-    """Start Chromium with an empty page."""
+def browser(
+    *, width: int = 1000, height: int = 800, flags: Sequence[str] = ()
+) -> Iterator[Browser]:
+    """Start Chromium with an empty page. `flags` are added to its command line."""
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(
             executable_path=CHROMIUM,
             args=[
                 "--no-sandbox",  # which root cannot have
                 "--disable-features=LocalNetworkAccessChecks",  # pages of the Internet may call
+                *flags,
             ],
         )
         page = chromium.new_page(viewport={"width": width, "height": height})
         page.set_default_timeout(PATIENCE * 1000)
+        expect.set_options(timeout=PATIENCE * 1000)
         started = Browser(page)
         page.add_init_script(VIOLATIONS)
         page.on("pageerror", lambda error: started.complaints.append(str(error)))

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests import onnx_models
-from tests.browser.page import CHROMIUM, Browser
+from tests.browser.page import CHROMIUM, SOFTWARE_GPU, Browser, browser
 from tests.e2e.processes import MODELS, ROOT, Cohort, cohort
 from tests.playground.drawings import drawings
 from tests.playground.visiting import answer, draw, opened, press
@@ -28,6 +28,13 @@ pytestmark = [
 ]
 
 GIVEN_OUT = "playground: {download: true}\n"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """A browser with WebGPU, in software."""
+    with browser(flags=SOFTWARE_GPU) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +85,51 @@ def test_other_models_agree(chromium: Browser, server: Cohort, model: str, most:
     press(page, "Run in browser")
     expect(page.locator(".sides section")).to_have_count(2)
     assert furthest(page.locator("[aria-label=Answer]").inner_text()) <= most
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "most"),
+    [("digits", "1", 4e-6), ("digits", "2", 1e-3), ("halves", "1", 1e-9), ("outside", "1", 4e-6)],
+)
+def test_models_agree_by_webgpu(
+    chromium: Browser, server: Cohort, model: str, version: str, most: float
+) -> None:
+    """FP32 and INT8, half precision, and weights in a file of their own."""
+    page = opened(chromium, server, f"/models/{model}")
+    page.get_by_label("Version", exact=True).select_option(version)
+    if model == "digits":
+        draw(page, next(strokes for digit, strokes in drawings() if digit == 6))
+    for place, value in enumerate(("0.1", "-65504", "5e-8") if model == "halves" else ()):
+        page.locator(".fields input").nth(place).fill(value)
+    page.get_by_label("In the browser by").select_option("WebGPU")
+    press(page, "Run in browser")
+    expect(page.locator(".sides section")).to_have_count(2)
+    assert furthest(page.locator("[aria-label=Answer]").inner_text()) <= most
+    assert page.locator(".sides section").last.get_attribute("aria-label") == "This browser, WebGPU"
+    assert chromium.violations == chromium.complaints == []
+
+
+def test_what_webgpu_has_no_operator_for_runs_in_webassembly(
+    chromium: Browser, server: Cohort
+) -> None:
+    """A forest: the answer says by what it ran, and why not by WebGPU."""
+    page = opened(chromium, server, "/models/iris")
+    page.get_by_label("In the browser by").select_option("WebGPU")
+    press(page, "Run in browser")
+    side = page.get_by_role("region", name="This browser, WebAssembly")
+    expect(side).to_contain_text("WebGPU did not take this model")
+    expect(side).to_contain_text("TreeEnsembleClassifier")
+    assert furthest(page.locator("[aria-label=Answer]").inner_text()) <= 4e-6
+
+
+def test_where_there_is_no_adapter_webassembly_does_it(chromium: Browser, server: Cohort) -> None:
+    """A browser that has WebGPU by name alone."""
+    page = opened(chromium, server, "/models/iris")
+    page.evaluate("navigator.gpu.requestAdapter = async () => null")
+    page.get_by_label("In the browser by").select_option("WebGPU")
+    press(page, "Run in browser")
+    side = page.get_by_role("region", name="This browser, WebAssembly")
+    expect(side).to_contain_text("no graphics adapter")
 
 
 def test_what_is_loaded_only_when_asked_for(chromium: Browser, server: Cohort) -> None:
