@@ -14,7 +14,7 @@ from tests.e2e.processes import MODELS, Cohort, cohort
 from tests.e2e.scrape import Scrape
 from tests.waiting import wait_until
 
-ESTABLISHED = "01"
+LISTENING = "0A"
 
 
 def workers_of(server: Cohort) -> list[int]:
@@ -60,11 +60,11 @@ def wait_for_all(server: Cohort, count: int, without: frozenset[int] = frozenset
 
 
 def connections_of(pid: int, port: int) -> int:
-    """How many connections to `port` a process has open."""
+    """How many connections to `port` a process has, until it has closed its end itself."""
     ends = {
         fields[9]
         for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
-        if (fields := line.split())[1].endswith(f":{port:04X}") and fields[3] == ESTABLISHED
+        if (fields := line.split())[1].endswith(f":{port:04X}") and fields[3] != LISTENING
     }
     found = 0
     for one in Path(f"/proc/{pid}/fd").iterdir():
