@@ -2,8 +2,8 @@
 
 BUNDLED = frozenset(
     {
-        "6e93dbad596016950fd47024909f4e39e4f505373b63be7bf9dea899c43379a5",  # digits/1
-        "037b424a54dc9c2ef80ff9f2e15cfad04372fa11b02f8a121e30db55601b090a",  # digits/2
+        "99ff24c0c71a5bf9aac6bd6487ab7e907b8f3b706adc5d39b823497127866784",  # digits/1
+        "bc8541124e731db7a8cf43d8b7e22539a8b4be915611eed7fb4f1329fc8a497f",  # digits/2
         "7b275a94250d377adbd95da7a4d5da27c3e4a4e024a854151e19b4ae70801bde",  # iris/1
     }
 )
