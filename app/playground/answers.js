@@ -81,25 +81,26 @@ function timing({ total, queue, run, here }) {
 export function difference(one, other) {
   const labels = [one, other].map(({ outputs, names }) => inWords(outputs, names).label);
   const lines = [];
+  let differs = false;
+  const warn = (/** @type {string} */ line) => { differs = true; lines.push(line); };
   const ranked = [one, other].map(({ outputs, names }) => ranking(outputs, names));
   if (ranked[0] && ranked[1]) {
     const [first, second] = ranked.map(found => /** @type {import("./labels.js").Ranking} */ (found).rows.map(row => row[0].name));
     const differing = first.filter((name, row) => name !== second[row]).length;
-    if (first.length !== second.length) lines.push("The answers have different numbers of rows.");
-    else if (first.length > 1) lines.push(differing ? `Another class in ${differing} of ${first.length} rows.` : `The same class in all ${first.length} rows.`);
-    else lines.push(differing ? `Another class: ${labels[0]} against ${labels[1]}.` : `The same class: ${labels[0]}.`);
+    if (first.length !== second.length) warn("The answers have different numbers of rows.");
+    else if (differing) warn(first.length > 1 ? `Another class in ${differing} of ${first.length} rows.` : `Another class: ${labels[0]} against ${labels[1]}.`);
+    else lines.push(first.length > 1 ? `The same class in all ${first.length} rows.` : `The same class: ${labels[0]}.`);
   }
   for (const output of one.outputs) {
     const same = other.outputs.find(found => found.name === output.name);
-    if (!same) lines.push(`Only one has the output ${output.name}.`);
-    else if (same.data.length !== output.data.length) lines.push(`${output.name} is [${output.shape.join(", ")}] against [${same.shape.join(", ")}].`);
+    if (!same) warn(`Only one has the output ${output.name}.`);
+    else if (same.data.length !== output.data.length) warn(`${output.name} is [${output.shape.join(", ")}] against [${same.shape.join(", ")}].`);
     else {
       const { most, at, texts } = furthest(output.data, same.data);
-      if (texts) lines.push(`${output.name}: ${texts} of ${output.data.length} values differ.`);
+      if (texts) warn(`${output.name}: ${texts} of ${output.data.length} values differ.`);
       else lines.push(most ? `${output.name} differs by at most ${most.toPrecision(2)}, at ${position(at, output.shape, one.names)}.` : `${output.name} is equal.`);
     }
   }
-  const differs = lines.some(line => /^Another|^Only|against|values differ/.test(line));
   return { lines, differs };
 }
 
@@ -108,10 +109,17 @@ function furthest(one, other) {
   let [most, at, texts] = [0, 0, 0];
   for (let place = 0; place < one.length; place++) {
     if (typeof one[place] === "string") { if (one[place] !== other[place]) texts++; continue; }
-    const apart = Math.abs(Number(one[place]) - Number(other[place]));
-    if (apart > most || (Number.isNaN(apart) && Number.isNaN(Number(one[place])) !== Number.isNaN(Number(other[place])))) [most, at] = [apart, place];
+    const apart = distance(one[place], other[place]);
+    if (apart > most) [most, at] = [apart, place];
   }
   return { most, at, texts };
+}
+
+/** JSON has null for all that is no finite number, so that those are alike. @param {any} one @param {any} other */
+function distance(one, other) {
+  if (typeof one === "bigint" && typeof other === "bigint") return Math.abs(Number(one - other));
+  const finite = [one, other].filter(value => Number.isFinite(Number(value))).length;
+  return finite === 2 ? Math.abs(Number(one) - Number(other)) : finite ? Infinity : 0;
 }
 
 /** @param {number} at @param {number[]} shape @param {string[]} names */

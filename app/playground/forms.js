@@ -2,6 +2,7 @@
 
 import { h, sentence } from "./dom.js";
 import { layoutOf, pictureForm } from "./images.js";
+import { parse, stringify } from "./json.js";
 import { columnsOf, tableForm } from "./tables.js";
 import { fromNested, isText, nested } from "./tensors.js";
 
@@ -95,7 +96,7 @@ function jsonForm(specs, example) {
     read: () => {
       let read;
       try {
-        read = JSON.parse(box.value);
+        read = parse(box.value);
       } catch (error) {
         throw new Error(`This is not JSON: ${sentence(error)}`);
       }
@@ -118,4 +119,4 @@ function filledIn({ name, datatype, shape }) {
 }
 
 /** JSON with each innermost list on a line of its own. @param {unknown} value */
-const compact = value => JSON.stringify(value, null, 1).replace(/\[\s+([^[\]{}]*?)\s+\]/g, (_, inner) => `[${inner.replace(/\s*\n\s*/g, " ")}]`);
+const compact = value => stringify(value, 1).replace(/\[\s+([^[\]{}]*?)\s+\]/g, (_, inner) => `[${inner.replace(/\s*\n\s*/g, " ")}]`);

@@ -109,7 +109,7 @@ export function arranged(spec, { width, height, channels, last }, values, scaled
     for (let channel = 0; channel < channels; channel++)
       out[last ? place * channels + channel : channel * size + place] = scaled(values[place * channels + channel], channel);
   const shape = last ? [1, height, width, channels] : [1, channels, height, width];
-  return { name: spec.name, datatype: spec.datatype, shape, data: typed(spec.datatype, out) };
+  return { name: spec.name, datatype: spec.datatype, shape, data: typed(spec, out) };
 }
 
 /**

@@ -7,6 +7,7 @@ import { formFor } from "./forms.js";
 import { backends, openHere } from "./browser.js";
 import { aboutModel, aboutVersion } from "./about.js";
 import { classNames } from "./labels.js";
+import { parse, stringify } from "./json.js";
 import { badge } from "./models.js";
 import { link } from "./routes.js";
 import { snippets } from "./snippets.js";
@@ -99,7 +100,7 @@ async function tryIt(name, model, ready, left) {
     const server = (await predict(choice.value, tensors)).answer;
     const session = await openHere({ model: name, version, files: given.files, release: given.runtime }, backend, say);
     const { outputs, seconds } = await session.run(tensors);
-    const raw = JSON.stringify(Object.fromEntries(outputs.map(one => [one.name, nested(one)])));
+    const raw = stringify(Object.fromEntries(outputs.map(one => [one.name, nested(one)])));
     const title = `This browser, ${session.backend === "webgpu" ? "WebGPU" : `WebAssembly, ${session.threads} ${session.threads > 1 ? "threads" : "thread"}`}`;
     const note = session.refused && `WebGPU did not take this model: ${session.refused}`;
     showComparison(status, below, { ...server, title: `Server, version ${choice.value}` }, { title, note, outputs, names: server.names, raw, times: { total: seconds, queue: null, run: null, here: true } });
@@ -146,7 +147,7 @@ async function answerOf(version, { path, options }, left) {
   const response = await ask(`${path}?server_timing`, { ...options, signal: left });
   const raw = await response.text();
   const total = (performance.now() - began) / 1000;
-  const outputs = outputsOf(JSON.parse(raw), version.outputs);
+  const outputs = outputsOf(parse(raw), version.outputs);
   return { title: `Version ${version.version}`, outputs, names: classNames(version.metadata.properties), raw, times: { total, ...serverTimes(response) } };
 }
 

@@ -100,7 +100,7 @@ export function tableForm(columns, example) {
         const own = columns.flatMap((column, place) => (column.spec === spec ? [place] : []));
         const flat = rows.flatMap(row => own.map(place => (isText(spec.datatype) ? row[place] : wholeOrNot(spec, row[place].trim()))));
         const shape = spec.shape?.length === 1 ? [rows.length] : [rows.length, own.length];
-        return { name: spec.name, datatype: spec.datatype, shape, data: typed(spec.datatype, flat) };
+        return { name: spec.name, datatype: spec.datatype, shape, data: typed(spec, flat) };
       });
     },
   };

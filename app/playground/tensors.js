@@ -1,5 +1,7 @@
 // Arrays: from and to nested lists, and from and to what the server reads and writes.
 
+import { stringify } from "./json.js";
+
 /**
  * An array. `data` is flat, in row-major order; booleans are 0 and 1.
  * @typedef {{name: string, datatype: string, shape: number[], data: ArrayLike<number | bigint | string>}} Tensor
@@ -30,20 +32,37 @@ export const isText = datatype => datatype === "BYTES";
 export const isFloat = datatype => /^B?FP?(16|32|64)$/.test(datatype) || datatype === "BF16";
 
 /**
- * Make flat data of an input's datatype.
- * @param {string} datatype
+ * Make flat data of an input's datatype. Raises an Error that names the first value that it cannot hold.
+ * @param {{name: string, datatype: string}} spec
  * @param {(number | bigint | string | boolean)[]} values
  * @returns {ArrayLike<number | bigint | string>}
  */
-export function typed(datatype, values) {
+export function typed({ name, datatype }, values) {
   if (isText(datatype)) return values.map(String);
+  const refuse = (/** @type {number | bigint | string | boolean} */ value) => {
+    throw new Error(`"${name}" takes ${datatype}, which ${value} is not.`);
+  };
   if (datatype === "INT64" || datatype === "UINT64") {
-    const whole = values.map(value => BigInt(typeof value === "number" ? Math.trunc(value) : value));
-    return datatype === "INT64" ? BigInt64Array.from(whole) : BigUint64Array.from(whole);
+    const whole = values.map(value => (typeof value !== "number" || Number.isSafeInteger(value) ? wholeOf(value) : null) ?? refuse(value));
+    const made = datatype === "INT64" ? BigInt64Array.from(whole) : BigUint64Array.from(whole);
+    whole.forEach((value, place) => { if (made[place] !== value) refuse(value); });
+    return made;
   }
   const Numbers = NUMBERS[datatype];
   if (!Numbers) throw new Error(`Inputs of ${datatype} cannot be filled in here.`);
-  return new Numbers(values.map(Number));
+  const numbers = values.map(Number), made = new Numbers(numbers);
+  if (!isFloat(datatype)) // what does not fit is cut off by the array
+    numbers.forEach((value, place) => { if (made[place] !== value || (datatype === "BOOL" && value > 1)) refuse(values[place]); });
+  return made;
+}
+
+/** @param {number | bigint | string | boolean} value @returns {bigint | null} null where it is no whole number. */
+function wholeOf(value) {
+  try {
+    return BigInt(value);
+  } catch {
+    return null;
+  }
 }
 
 /**
@@ -70,7 +89,7 @@ export function fromNested(spec, nested) {
   walk(nested, 0);
   if (!isText(spec.datatype) && values.some(one => typeof one === "string" && (one.trim() === "" || Number.isNaN(Number(one)))))
     throw new Error(`"${spec.name}" takes numbers (${spec.datatype}), not text.`);
-  return { name: spec.name, datatype: spec.datatype, shape, data: typed(spec.datatype, values) };
+  return { name: spec.name, datatype: spec.datatype, shape, data: typed(spec, values) };
 }
 
 /** The length of the first list at each level. @param {unknown} nested @returns {number[]} */
@@ -81,7 +100,7 @@ function shapeOf(nested) {
 }
 
 /**
- * Nested lists, which JSON can have.
+ * Nested lists. Whole numbers beyond 2^53 are bigints in them, which `json.js` writes.
  * @param {Tensor} tensor
  * @returns {unknown}
  */
@@ -89,7 +108,7 @@ export function nested({ datatype, shape, data }) {
   const value = (/** @type {number} */ place) => {
     const one = data[place];
     if (datatype === "BOOL") return Boolean(one);
-    if (typeof one === "bigint") return Number(one);
+    if (typeof one === "bigint") return Number.isSafeInteger(Number(one)) ? Number(one) : one;
     return typeof one === "number" && datatype === "FP32" ? shortest(one) : one;
   };
   let place = 0;
@@ -125,7 +144,7 @@ export function shortest(value) {
 export function request(modelPath, tensors) {
   const values = tensors.reduce((sum, one) => sum + one.data.length, 0);
   if (values <= MOST_JSON_VALUES || !tensors.every(one => BINARY.has(one.datatype))) {
-    const body = JSON.stringify({ inputs: Object.fromEntries(tensors.map(one => [one.name, nested(one)])) });
+    const body = stringify({ inputs: Object.fromEntries(tensors.map(one => [one.name, nested(one)])) });
     return { path: `${modelPath}/predict`, options: { method: "POST", headers: { "content-type": "application/json" }, body }, binary: false };
   }
   const parts = tensors.map(one => /** @type {ArrayBufferView<ArrayBuffer>} */ (/** @type {unknown} */ (one.data)));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from playwright.sync_api import Page
+from playwright.sync_api import Error, Page
 
 from app.cli.top_command.scraped import quantile
 from tests.browser.page import CHROMIUM, Browser
@@ -98,9 +99,78 @@ def test_nested_lists_and_arrays_are_the_same(page: Page, shape: list[int], data
             const tensor = tensors.fromNested(spec, nested);
             return [tensor.shape, Array.from(tensor.data), tensors.nested(tensor)];
         }""",
-        [{"name": "x", "datatype": datatype, "shape": None, "transportable": True}, nested],
+        [spec(datatype), nested],
     )
     assert again == [shape, np.ravel(np.array(nested)).tolist(), nested]
+
+
+@MANY
+@given(values=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=4))
+def test_whole_numbers_of_64_bits_keep_their_digits(page: Page, values: list[int]) -> None:
+    """From JSON to an array, to the request, and from an answer to what is shown."""
+    text = f'{{"x": {json.dumps(values)}}}'
+    again = page.evaluate(
+        """async ([spec, text]) => {
+            const [tensors, json] = [await window.module("tensors"), await window.module("json")];
+            const tensor = tensors.fromNested(spec, json.parse(text).x);
+            const [answered] = tensors.outputsOf({outputs: json.parse(text)}, [spec]);
+            return [tensors.request("m", [tensor]).options.body, Array.from(answered.data, String)];
+        }""",
+        [spec("INT64"), text],
+    )
+    assert json.loads(again[0]) == {"inputs": {"x": values}}
+    assert again[1] == [str(one) for one in values]
+
+
+@MANY
+@given(
+    name=st.sampled_from(["INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32"]),
+    value=st.integers(-(2**33), 2**33) | st.floats(-300, 300),
+)
+def test_values_that_a_datatype_cannot_hold_are_refused(
+    page: Page, name: str, value: float
+) -> None:
+    """Neither wrapped around nor cut off; the others are kept as they are."""
+    limits = np.iinfo(name.lower())
+    script = """async ([spec, value]) =>
+        Array.from((await window.module("tensors")).typed(spec, [value]))"""
+    if value == int(value) and limits.min <= value <= limits.max:
+        assert page.evaluate(script, [spec(name), value]) == [value]
+    else:
+        with pytest.raises(Error, match=f'"x" takes {name}, which .* is not'):
+            page.evaluate(script, [spec(name), value])
+
+
+@pytest.mark.parametrize(
+    ("datatype", "value"), [("BOOL", 2), ("INT64", 1.5), ("INT64", "a"), ("UINT64", -1)]
+)
+def test_odd_values_are_refused_by_name(page: Page, datatype: str, value: Any) -> None:
+    """What is no truth value, no whole number, or below zero."""
+    with pytest.raises(Error, match=f'"x" takes {datatype}, which {value} is not'):
+        call(page, "tensors", "typed", spec(datatype), [value])
+
+
+def test_no_number_is_far_from_any_number(page: Page) -> None:
+    """NaN beside a number is a difference; beside what JSON has null for, too, it is none."""
+    script = """async values => {
+        const {difference} = await window.module("answers");
+        const side = data => ({names: [], outputs: [
+            {name: "y", datatype: "FP32", shape: [2], data}]});
+        return [
+            difference(side([NaN, 1]), side([0, 1])),
+            difference(side([NaN, 1]), side([Infinity, 1])),
+            difference(side([10n ** 17n, 1]), side([10n ** 17n + 1n, 1])),
+        ].map(one => one.lines[0]);
+    }"""
+    assert page.evaluate(script) == [
+        "y differs by at most Infinity, at [0].",
+        "y is equal.",
+        "y differs by at most 1.0, at [0].",
+    ]
+
+
+def spec(datatype: str) -> dict[str, Any]:
+    return {"name": "x", "datatype": datatype, "shape": None, "transportable": True}
 
 
 @MANY
