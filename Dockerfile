@@ -5,6 +5,7 @@
 #
 #   RUNTIME     gpu: ONNX Runtime for CUDA with CUDA 13 and cuDNN 9 beside it; cpu: the lean one
 #   BASE_IMAGE  Python 3.11 or newer on Debian; the image is as new as it is. A release names it by digest
+#   BROWSER     yes: with ONNX Runtime for browsers, 41 MB, which the page's "Run in browser" needs; no: without
 #   REVISION    the commit, for the image's labels
 #
 # Models are baked in from models/, or mounted over them: --volume /srv/models:/models:ro
@@ -50,6 +51,15 @@ RUN --mount=type=cache,target=/root/.cache/uv \
     && rm -f /application/.lock \
     && /opt/cohort/bin/python -m compileall -q /application
 
+# --- ONNX Runtime for browsers, which the page serves, to be laid over that environment.
+
+FROM dependencies AS browser
+ARG BROWSER=yes
+RUN --mount=type=bind,source=deploy/playground,target=/fetch \
+    folder="/browser/$(cd /opt/cohort && echo lib/python*/site-packages)/app/playground/runtime" \
+    && mkdir --parents "${folder}" \
+    && if [ "${BROWSER}" = yes ]; then python /fetch/fetch.py --into "${folder}"; fi
+
 # --- The base without what serving does not need.
 
 # hadolint ignore=DL3006
@@ -62,13 +72,14 @@ RUN --mount=type=bind,source=deploy/containers/trim-root.sh,target=/trim.sh \
     && install --directory --owner cohort --group cohort /var/lib/cohort /var/cache/cohort \
     && mkdir --parents /etc/cohort
 
-# --- The image: a layer for what changes with the base, with the locks, with the examples, with the code.
+# --- The image: a layer for what changes with the base, with the locks, with the examples, with the page, with the code.
 
 FROM scratch AS image
 # hadolint ignore=DL3067
 COPY --from=root / /
 COPY --from=dependencies /opt/cohort /opt/cohort
 COPY models /models
+COPY --from=browser /browser /opt/cohort
 COPY --from=application /application /opt/cohort
 ENV PATH=/opt/cohort/bin:/usr/local/bin:/usr/bin:/bin \
     LANG=en_US.UTF-8 \

@@ -253,17 +253,9 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 	@PATH="$(CURDIR)/.venv-clients/bin:$$PATH" npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --silent \
 		&& touch $@ || echo "cohort: that failed; the tests that need them are skipped" >&2
 
-# What runs models in the browser: ONNX Runtime's own files, which the page serves (about 41 MB; 33 to fetch).
-RUNTIME_FILES := ort.wasm.min.mjs ort-wasm-simd-threaded.mjs ort-wasm-simd-threaded.wasm \
-	ort.webgpu.min.mjs ort-wasm-simd-threaded.asyncify.mjs ort-wasm-simd-threaded.asyncify.wasm
-app/playground/runtime/package.json: deploy/playground/package-lock.json | .venv-clients/clients.stamp
-	@echo "cohort: fetching onnxruntime-web into $(@D) (33 MB the first time)"
-	@rm -rf build/page-runtime && mkdir -p build/page-runtime $(@D)
-	@cp deploy/playground/package*.json build/page-runtime
-	@PATH="$(CURDIR)/.venv-clients/bin:$$PATH" npm ci --prefix build/page-runtime --ignore-scripts --no-audit --no-fund --silent
-	@cd build/page-runtime/node_modules/onnxruntime-web && cp $(addprefix dist/,$(RUNTIME_FILES)) $(CURDIR)/$(@D) \
-		&& cp package.json $(CURDIR)/$@
-	@rm -rf build/page-runtime
+# What runs models in the browser: ONNX Runtime's own files, which the page serves.
+app/playground/runtime/package.json: deploy/playground/package-lock.json deploy/playground/fetch.py
+	@$(PYTHON) deploy/playground/fetch.py && touch $@
 
 page-runtime: app/playground/runtime/package.json  ## Fetch what runs models in the browser, for the page's "Run in browser"
 

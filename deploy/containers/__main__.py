@@ -119,7 +119,7 @@ def check_image(docker: Engine) -> str:
 def check_layers(docker: Engine, folder: Path) -> None:
     """What a change of one line in the code ships to who has the image: its own layer."""
     changed = folder / "changed"
-    for name in ("app", "models", "requirements", "deploy/containers"):
+    for name in ("app", "models", "requirements", "deploy/containers", "deploy/playground"):
         shutil.copytree(ROOT / name, changed / name)
     command, texts = ("cohort.py", "pyproject.toml"), ("LICENSE", "README.md")
     for name in (".dockerignore", "Dockerfile", *texts, *command):
