@@ -26,6 +26,14 @@ export const backends = () => ("gpu" in navigator ? ["wasm", "webgpu"] : ["wasm"
 
 /** What is opened: a version as the server describes it, its files by their names, and the release of ONNX Runtime. @typedef {{model: string, version: any, files: string[], release: string}} Source */
 
+/** Told what is being waited for, and which share of it is there; null where that is not known. @typedef {(text: string, share: number | null) => void} Say */
+
+/** @type {Record<Backend, {module: string, binary: string}>} Files of ONNX Runtime's. */
+const BUILDS = {
+  wasm: { module: "ort.wasm.min.mjs", binary: "ort-wasm-simd-threaded.wasm" },
+  webgpu: { module: "ort.webgpu.min.mjs", binary: "ort-wasm-simd-threaded.asyncify.wasm" },
+};
+
 /** @type {Map<string, Promise<Opened>>} */
 const opened = new Map();
 
@@ -33,7 +41,7 @@ const opened = new Map();
  * Open a version here; each is opened once. What cannot be opened by WebGPU is opened by WebAssembly.
  * @param {Source} source
  * @param {Backend} backend
- * @param {(text: string) => void} say Told what is being waited for.
+ * @param {Say} say
  * @returns {Promise<Opened>}
  */
 export function openHere(source, backend, say) {
@@ -48,20 +56,21 @@ export function openHere(source, backend, say) {
   return found;
 }
 
-/** @param {Source} source @param {Backend} backend @param {(text: string) => void} say @returns {Promise<Opened>} */
+/** @param {Source} source @param {Backend} backend @param {Say} say @returns {Promise<Opened>} */
 async function open({ model, version, files, release }, backend, say) {
   if (backend === "webgpu" && !(await /** @type {any} */ (navigator).gpu.requestAdapter()))
     throw new Error("this browser has WebGPU, but no graphics adapter for it");
   const base = new URL(`playground/runtime/${release}/`, ROOT).href;
-  say(`Loading ONNX Runtime ${release} for browsers (${backend === "webgpu" ? 27 : 14} MB, once)…`);
-  const ort = await import(`${base}ort.${backend === "webgpu" ? "webgpu" : "wasm"}.min.mjs`);
+  const ort = await import(base + BUILDS[backend].module);
   const threads = globalThis.crossOriginIsolated ? Math.min(MOST_THREADS, navigator.hardwareConcurrency || 1) : 1;
   ort.env.wasm.wasmPaths = base;
   ort.env.wasm.numThreads = threads;
+  ort.env.wasm.wasmBinary ??= await loaded(base + BUILDS[backend].binary, `ONNX Runtime ${release} for browsers, once`, say);
   const [main] = files.filter(file => file === "model.onnx");
   if (!main) throw new Error("The server has no model.onnx of this version to give.");
-  say("Loading the model…");
-  const contents = await Promise.all(files.map(async file => ({ path: file, data: await fileOf(model, version, file) })));
+  const contents = [];
+  for (const file of files) contents.push({ path: file, data: await fileOf(model, version, file, say) });
+  say("Opening the model…", null);
   const session = await ort.InferenceSession.create(contents.find(one => one.path === main)?.data, {
     executionProviders: [backend],
     externalData: contents.filter(one => one.path !== main),
@@ -89,16 +98,37 @@ async function open({ model, version, files, release }, backend, say) {
   };
 }
 
-/** A file, if it is the one that the server runs. @param {string} model @param {any} version @param {string} file */
-async function fileOf(model, version, file) {
+/** A file, if it is the one that the server runs. @param {string} model @param {any} version @param {string} file @param {Say} say */
+async function fileOf(model, version, file, say) {
   const path = `playground/data/${pathOf(model, version.version).replace(/^models\//, "").replace("/versions/", "/")}/files/${file.split("/").map(encodeURIComponent).join("/")}`;
-  const data = await (await ask(path)).arrayBuffer();
+  const data = await loaded(path, file, say);
   if (globalThis.crypto?.subtle) { // only where the page came by https, or from this machine
     const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", data));
     const hex = Array.from(digest, byte => byte.toString(16).padStart(2, "0")).join("");
     if (hex !== version.files[file]?.sha256) throw new Error(`${file} on the server's disk is not the one that it runs; load the page again.`);
   }
-  return new Uint8Array(data);
+  return data;
+}
+
+/**
+ * What is at a path, told of as it comes.
+ * @param {string} path @param {string} name What it is to people. @param {Say} say
+ */
+async function loaded(path, name, say) {
+  const response = await ask(path);
+  const body = /** @type {ReadableStream<Uint8Array<ArrayBuffer>>} */ (response.body).getReader();
+  const total = response.headers.has("content-encoding") ? 0 : Number(response.headers.get("content-length")); // of what is read here
+  const text = `Loading ${name}${total ? ` (${total < 1e5 ? "under 0.1" : (total / 1e6).toFixed(total < 1e7 ? 1 : 0)} MB)` : ""}…`;
+  const parts = [];
+  let size = 0;
+  for (;;) {
+    say(text, total ? size / total : null);
+    const { done, value } = await body.read();
+    if (done) break;
+    parts.push(value);
+    size += value.length;
+  }
+  return new Uint8Array(await new Blob(parts).arrayBuffer());
 }
 
 /** Data as the runtime takes it. @param {Tensor} tensor */

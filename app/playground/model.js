@@ -96,7 +96,13 @@ async function tryIt(name, model, ready, left) {
   const onRunHere = guarded(async () => {
     const tensors = form.read(), version = byVersion.get(choice.value);
     const backend = /** @type {import("./browser.js").Backend} */ (here.value);
-    const say = (/** @type {string} */ text) => fill(status, h("span", { class: "hint" }, text));
+    const words = h("span", { class: "hint" }), bar = h("progress", { max: "1", "aria-label": "Loaded" });
+    const say = (/** @type {string} */ text, /** @type {number | null} */ share) => {
+      if (words.textContent !== text) words.textContent = text; // read out once
+      if (share === null) bar.removeAttribute("value");
+      else bar.value = share;
+      if (words.parentNode !== status) { fill(status, words); fill(below, bar); }
+    };
     const server = (await predict(choice.value, tensors)).answer;
     const session = await openHere({ model: name, version, files: given.files, release: given.runtime }, backend, say);
     const { outputs, seconds } = await session.run(tensors);

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+from itertools import product
 from pathlib import Path
 
-from playwright.sync_api import FloatRect, Locator, Page, expect
+from playwright.sync_api import FloatRect, Locator, Page, ViewportSize, expect
 
 from tests import onnx_models
 from tests.browser.page import Browser, browser
@@ -19,6 +20,11 @@ from tests.playground.drawings import drawings
 from tests.playground.visiting import answer, draw, opened, press
 
 FOLDER = ROOT / "docs/images"
+
+DEVICES: dict[str, ViewportSize] = {
+    "desk": {"width": 1280, "height": 800},
+    "phone": {"width": 390, "height": 844},
+}
 
 ROUNDS = 11
 
@@ -54,7 +60,7 @@ def main() -> None:
 
 
 def playground() -> None:
-    """Serve the bundled models, and write pictures of the page: at a desk and on a phone."""
+    """Serve the bundled models, and write pictures of the page: light and dark, wide and narrow."""
     digit = next(strokes for digit, strokes in drawings() if digit == 2)
     with (
         tempfile.TemporaryDirectory() as name,
@@ -62,30 +68,31 @@ def playground() -> None:
         browser() as started,
     ):
         page = started.page
-        for scheme, width, height in (("light", 1280, 800), ("dark", 390, 844)):
+        for scheme, (device, size) in product(("light", "dark"), DEVICES.items()):
+            kind, on_phone = f"{scheme}-{device}", device == "phone"
             page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-            page.set_viewport_size({"width": width, "height": height})
+            page.set_viewport_size(size)
             opened(started, server)
             expect(page.get_by_role("article", name="iris")).to_contain_text("on cpu")
-            _save(page, f"playground-models-{scheme}.png")
+            _save(page, f"playground-models-{kind}.png")
             opened(started, server, "/models/digits")
             draw(page, digit)
-            press(page, "Run in browser" if scheme == "light" else "Predict")
+            press(page, "Predict" if on_phone else "Run in browser")
             answer(page)
-            if scheme == "light":
+            if not on_phone:
                 expect(page.locator(".sides section")).to_have_count(2)
             page.evaluate("scrollTo(0, 0)")
-            _save(page, f"playground-digits-{scheme}.png", whole=scheme == "dark")
+            _save(page, f"playground-digits-{kind}.png", whole=on_phone)
             opened(started, server, "/models/digits/versions/2")
             page.locator(".node", has_text="Conv").first.click()
-            _save(page, f"playground-graph-{scheme}.png")
+            _save(page, f"playground-graph-{kind}.png")
             opened(started, server, "/live")
             page.get_by_label("Requests, at most").fill("2000")
             press(page, "Send load")
             expect(page.get_by_role("form", name="Load")).to_contain_text("answered")
             expect(page.get_by_role("row", name="digits/2")).to_contain_text(re.compile(r"\d00\d"))
             page.evaluate("scrollTo(0, 0)")
-            _save(page, f"playground-live-{scheme}.png")
+            _save(page, f"playground-live-{kind}.png")
 
 
 def first_load() -> None:

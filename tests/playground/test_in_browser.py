@@ -132,16 +132,35 @@ def test_where_there_is_no_adapter_webassembly_does_it(chromium: Browser, server
     expect(side).to_contain_text("no graphics adapter")
 
 
+WATCH_LOADING = """() => {
+    const [texts, shares] = window.loading = [[], []];
+    const look = () => {
+        const text = document.querySelector(".answer [role=status]").textContent;
+        const bar = document.querySelector(".answer progress");
+        if (bar && texts.at(-1) !== text) texts.push(text);
+        if (bar && bar.position >= 0) shares.push(bar.position);
+    };
+    new MutationObserver(look).observe(document.querySelector(".answer"),
+        {subtree: true, childList: true, attributes: true, characterData: true});
+}"""
+"""Keeps what is said while files are loaded, and the places of the bar."""
+
+
 def test_what_is_loaded_only_when_asked_for(chromium: Browser, server: Cohort) -> None:
-    """Neither the runtime nor the model, until the button is pressed."""
+    """Neither the runtime nor the model, until the button is pressed; then how far it is, too."""
     assert chromium.page.context.browser is not None
     page = chromium.page.context.browser.new_page()
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     opened(Browser(page), server, "/models/iris")
     assert not [url for url in asked if "/runtime/" in url or "/files/model" in url]
+    page.evaluate(WATCH_LOADING)
     press(page, "Run in browser")
     expect(page.locator(".sides section")).to_have_count(2)
+    texts, shares = page.evaluate("window.loading")
+    assert re.fullmatch(r"Loading ONNX Runtime \S+ for browsers, once \(14 MB\)…", texts[0])
+    assert texts[1:] == ["Loading model.onnx (under 0.1 MB)…", "Opening the model…"]
+    assert max(shares) == 1
     assert [url for url in asked if url.endswith(".wasm")]
     assert all(url.startswith((server.url, "data:", "blob:")) for url in asked)
     page.close()
