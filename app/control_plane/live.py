@@ -83,13 +83,13 @@ class LiveView:
         self._sampling = Shared(self._sample)
         self.viewers = 0
 
-    def check_room(self) -> None:
-        """Raise Overloaded where as many look as may."""
+    async def watch(self, ended: Callable[[], bool]) -> AsyncGenerator[list[LiveSample], None]:
+        """The history, and then each sample, until `ended` says so.
+
+        Raises Overloaded in place of the history where as many look as may.
+        """
         if self.viewers >= MOST_VIEWERS:
             raise Overloaded(f"{MOST_VIEWERS} others look at the live view already")
-
-    async def watch(self, ended: Callable[[], bool]) -> AsyncGenerator[list[LiveSample], None]:
-        """The history, and then each sample, until `ended` says so."""
         self.viewers += 1
         try:
             await self._have_sample()

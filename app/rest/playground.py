@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,7 +23,7 @@ from fastapi.responses import FileResponse, HTMLResponse, Response, StreamingRes
 from starlette.routing import Route
 
 from app.auth import Authority
-from app.control_plane import LIVE_BOUNDS, ControlPlane
+from app.control_plane import LIVE_BOUNDS, ControlPlane, LiveSample
 from app.errors import Forbidden, NotFound, quoted
 from app.rest.compression import accepts_gzip
 from app.rest.credentials import credentials_in, visible_to
@@ -163,11 +163,12 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
 
     async def live(request: Request) -> Response:
         authority.check_metrics(credentials_in(request.scope))
-        plane.live.check_room()
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}  # of nginx
         if request.method == "HEAD":
             return Response(media_type=EVENTS, headers=headers)
-        events = _events(plane, visible_to(request.scope))
+        watched = plane.live.watch(lambda: plane.draining)
+        history = await anext(watched)
+        events = _events(history, watched, visible_to(request.scope))
         return StreamingResponse(events, media_type=EVENTS, headers=headers)
 
     for path, endpoint in (
@@ -188,13 +189,21 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
 EVENTS = "text/event-stream"
 
 
-async def _events(plane: ControlPlane, models: frozenset[str] | None) -> AsyncIterator[bytes]:
+async def _events(
+    history: list[LiveSample],
+    later: AsyncGenerator[list[LiveSample], None],
+    models: frozenset[str] | None,
+) -> AsyncIterator[bytes]:
     """Samples as server-sent events: those so far in the first, and each later one in its own.
 
     https://html.spec.whatwg.org/multipage/server-sent-events.html
     """
     yield b"event: bounds\ndata: %b\n\n" % orjson.dumps(LIVE_BOUNDS)
-    async with aclosing(plane.live.watch(lambda: plane.draining)) as watched:
-        async for samples in watched:
-            seen = [one.seen_by(models) for one in samples]
-            yield b"data: %b\n\n" % orjson.dumps(seen)
+    yield _event(history, models)
+    async with aclosing(later):
+        async for samples in later:
+            yield _event(samples, models)
+
+
+def _event(samples: list[LiveSample], models: frozenset[str] | None) -> bytes:
+    return b"data: %b\n\n" % orjson.dumps([one.seen_by(models) for one in samples])
