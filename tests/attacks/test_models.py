@@ -32,17 +32,20 @@ HARMFUL = {
 
 @contextmanager
 def serving(
-    folder: Path, models: dict[str, onnx.ModelProto], *, ready: bool = True
+    folder: Path, models: dict[str, onnx.ModelProto], *, ready: bool = True, seconds: int = 2
 ) -> Iterator[Cohort]:
     for name, model in models.items():
         onnx_models.save(model, folder / "models" / name / "1" / "model.onnx")
         (folder / "models" / name / "config.yaml").write_text(json.dumps({"providers": ["cpu"]}))
-    with limited(folder, ready=ready) as started:
+    with limited(folder, ready=ready, seconds=seconds) as started:
         yield started
 
 
-def limited(folder: Path, *, ready: bool = True) -> AbstractContextManager[Cohort]:
-    return cohort(folder / "models", folder, ready=ready, inspection_seconds=2, inspection_mb=512)
+def limited(
+    folder: Path, *, ready: bool = True, seconds: int = 2
+) -> AbstractContextManager[Cohort]:
+    limits = {"inspection_seconds": seconds, "inspection_mb": 512}
+    return cohort(folder / "models", folder, ready=ready, **limits)
 
 
 def state(server: Cohort, model: str, version: int = 1) -> Any:
@@ -131,7 +134,7 @@ def test_runs_without_end_end_by_a_limit(tmp_path: Path, inspected: bool) -> Non
 
 def test_a_crash_of_a_new_version_leaves_the_old_one_serving(tmp_path: Path) -> None:
     """And the description says why it does."""
-    with serving(tmp_path, {"plain": onnx_models.mlp()}) as server:
+    with serving(tmp_path, {"plain": onnx_models.mlp()}, seconds=60) as server:
         path = tmp_path / "models" / "plain" / "2" / "model.onnx"
         onnx_models.save(onnx_models.calling_functions(20_000, calls=1), path)
         url = f"{server.url}/models/plain/versions/2"
