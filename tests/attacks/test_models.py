@@ -44,8 +44,8 @@ def serving(
 def limited(
     folder: Path, *, ready: bool = True, seconds: int = 2
 ) -> AbstractContextManager[Cohort]:
-    limits = {"inspection_seconds": seconds, "inspection_mb": 512}
-    return cohort(folder / "models", folder, ready=ready, **limits)
+    models = folder / "models"
+    return cohort(models, folder, ready=ready, inspection_seconds=seconds, inspection_mb=512)
 
 
 def state(server: Cohort, model: str, version: int = 1) -> Any:
