@@ -115,11 +115,12 @@ function furthest(one, other) {
   return { most, at, texts };
 }
 
-/** JSON has null for all that is no finite number, so that those are alike. @param {any} one @param {any} other */
+/** @param {number | bigint} one @param {number | bigint} other */
 function distance(one, other) {
   if (typeof one === "bigint" && typeof other === "bigint") return Math.abs(Number(one - other));
-  const finite = [one, other].filter(value => Number.isFinite(Number(value))).length;
-  return finite === 2 ? Math.abs(Number(one) - Number(other)) : finite ? Infinity : 0;
+  const apart = Math.abs(Number(one) - Number(other));
+  if (!Number.isNaN(apart)) return apart;
+  return Object.is(Number(one), Number(other)) ? 0 : Infinity; // NaN is as far from numbers as can be
 }
 
 /** @param {number} at @param {number[]} shape @param {string[]} names */

@@ -1,61 +1,99 @@
 // CSV as people paste it: from a file, or from the cells of a spreadsheet.
 
+/** What a column takes. @typedef {"number" | "truth" | "text"} Kind */
+
 /**
- * The cells of a text, by row. Fields are parted by commas, semicolons or tabs, whichever the first
- * line has most of, and may be quoted (RFC 4180).
+ * What parts the fields of a text: tabs where its first line has one, else semicolons, else commas.
+ * Spreadsheets of countries with decimal commas write semicolons.
  * @param {string} text
+ */
+export function separatorOf(text) {
+  const [first] = text.replace(/"(?:[^"]|"")*"/g, "").split("\n", 1);
+  return ["\t", ";"].find(mark => first.includes(mark)) ?? ",";
+}
+
+/**
+ * The cells of a text, by row; rows in which there is nothing are left out. Fields may be quoted
+ * (RFC 4180); around those that are not, spaces do not count.
+ * @param {string} text
+ * @param {string} [separator]
  * @returns {string[][]}
  */
-export function cells(text) {
-  const [first] = text.split(/\r?\n/, 1);
-  const count = (/** @type {string} */ mark) => first.split(mark).length;
-  const separator = ["\t", ";", ","].reduce((best, mark) => (count(mark) > count(best) ? mark : best), ",");
+export function cells(text, separator = separatorOf(text)) {
   /** @type {string[][]} */
   const rows = [];
   /** @type {string[]} */
   let row = [];
-  let cell = "", quoted = false;
+  let cell = "", within = false, quoted = false;
+  const endCell = () => {
+    row.push(quoted ? cell : cell.trim());
+    [cell, quoted] = ["", false];
+  };
   const endRow = () => {
-    row.push(cell.trim());
+    endCell();
     if (row.some(one => one !== "")) rows.push(row);
-    [row, cell] = [[], ""];
+    row = [];
   };
   for (let place = 0; place < text.length; place++) {
     const mark = text[place];
-    if (quoted) {
+    if (within) {
       if (mark !== '"') cell += mark;
       else if (text[place + 1] === '"') { cell += mark; place++; }
-      else quoted = false;
-    } else if (mark === '"' && cell.trim() === "") { quoted = true; cell = ""; }
-    else if (mark === separator) { row.push(cell.trim()); cell = ""; }
+      else within = false;
+    } else if (mark === '"' && cell.trim() === "" && !quoted) { within = quoted = true; cell = ""; }
+    else if (mark === separator) endCell();
     else if (mark === "\n") endRow();
-    else cell += mark;
+    else if (!quoted || mark.trim() !== "") cell += mark;
   }
   endRow();
   return rows;
 }
 
-/** Whether a cell is a number. @param {string} cell */
-export const isNumber = cell => cell !== "" && Number.isFinite(Number(cell));
+/** Whether a cell says a value of a column. @param {Kind} kind @param {string} cell */
+export function isValue(kind, cell) {
+  if (kind === "text") return true;
+  return kind === "truth" ? /^(true|false|0|1)$/i.test(cell.trim()) : cell.trim() !== "" && Number.isFinite(Number(cell));
+}
 
 /**
- * The rows of a text for columns of these names; a first row of names says which is which.
- * Raises an Error where they do not fit.
+ * The rows of a text for columns of these names, and how it was read. A first line that has all
+ * names says which is which; one without any value of a column is passed over. Raises an Error where
+ * they do not fit.
  * @param {string} text
- * @param {{name: string, text: boolean}[]} columns
- * @returns {string[][]}
+ * @param {{name: string, kind: Kind}[]} columns
+ * @returns {{rows: string[][], said: string}}
  */
 export function rowsFor(text, columns) {
-  const rows = cells(text);
-  if (!rows.length) throw new Error("There is nothing to paste.");
+  const separator = separatorOf(text);
+  const lines = cells(text, separator);
+  if (!lines.length) throw new Error("There is nothing to paste.");
+  const ended = lines.every(line => line.length === columns.length + 1 && line[columns.length] === ""); // by a separator
+  const rows = ended ? lines.map(line => line.slice(0, -1)) : lines;
+  const decimal = (/** @type {string} */ cell) => (separator === "," ? cell : cell.replace(/^([+-]?\d+),(\d+)$/, "$1.$2"));
   const [head] = rows;
-  const names = head.map(one => one.toLowerCase());
+  const names = head.map(one => one.trim().toLowerCase());
   const places = columns.map(({ name }) => names.indexOf(name.toLowerCase()));
-  if (places.every(place => place >= 0)) return rows.slice(1).map(row => places.map(place => row[place] ?? ""));
-  const hasNames = columns.some(({ text: isText }, place) => !isText && head[place] !== undefined && !isNumber(head[place]));
-  const values = hasNames ? rows.slice(1) : rows;
+  const known = places.filter(place => place >= 0).length;
+  const told = known === columns.length, isHead = told || hasNames(head.map(decimal), columns);
+  if (isHead && known && !told)
+    throw new Error(`The first line has no "${columns[places.indexOf(-1)].name}". Name all columns there, in any order (${shortList(columns)}), or none.`);
+  const values = (isHead ? rows.slice(1) : rows).map(row => (told ? places.map(place => row[place] ?? "") : row));
   const wrong = values.findIndex(row => row.length !== columns.length);
   if (wrong >= 0)
-    throw new Error(`Row ${wrong + 1} has ${values[wrong].length} values, and the model takes ${columns.length}: ${columns.slice(0, 8).map(one => one.name).join(", ")}${columns.length > 8 ? ", …" : ""}.`);
-  return values;
+    throw new Error(`Row ${wrong + 1} has ${values[wrong].length} values, and the model takes ${columns.length}: ${shortList(columns)}.`);
+  if (!values.length) throw new Error("There are names and no rows below them.");
+  const how = told ? "by the names in the first line" : isHead ? "in the model's order; the first line was passed over as names" : "in the model's order";
+  return {
+    rows: values.map(row => row.map((cell, place) => (columns[place].kind === "number" ? decimal(cell) : cell))),
+    said: `${values.length} ${values.length > 1 ? "rows" : "row"}, ${how}.`,
+  };
 }
+
+/** Whether a line has words wherever the columns take none. @param {string[]} line @param {{kind: Kind}[]} columns */
+function hasNames(line, columns) {
+  const others = columns.map(({ kind }, place) => ({ kind, cell: line[place] ?? "" })).filter(one => one.kind !== "text");
+  return others.length > 0 && others.every(({ kind, cell }) => cell.trim() !== "" && !isValue(kind, cell));
+}
+
+/** @param {{name: string}[]} columns */
+const shortList = columns => `${columns.slice(0, 8).map(one => one.name).join(", ")}${columns.length > 8 ? ", …" : ""}`;

@@ -17,13 +17,14 @@ import { fromNested, isText, nested } from "./tensors.js";
 /**
  * The form that fits a version's inputs, and JSON beside it.
  * @param {Spec[]} specs
+ * @param {Spec[]} optional Inputs that may be left out; JSON alone takes them.
  * @param {Record<string, unknown> | null} example Nested lists by input.
  * @param {Record<string, string>} properties Of the model's metadata.
  * @returns {Form}
  */
-export function formFor(specs, example, properties) {
+export function formFor(specs, optional, example, properties) {
   const fitting = fittingForm(specs, example, properties);
-  const json = jsonForm(specs, example);
+  const json = jsonForm(specs, optional, example);
   if (!fitting) return json;
   let current = fitting;
   const choice = h("input", { type: "checkbox", id: "as-json", onchange: () => {
@@ -85,13 +86,14 @@ function textForm(spec) {
   };
 }
 
-/** All inputs as JSON. @param {Spec[]} specs @param {Record<string, unknown> | null} example @returns {Form} */
-function jsonForm(specs, example) {
+/** All inputs as JSON. @param {Spec[]} specs @param {Spec[]} optional @param {Record<string, unknown> | null} example @returns {Form} */
+function jsonForm(specs, optional, example) {
   const start = compact(example ?? Object.fromEntries(specs.map(spec => [spec.name, filledIn(spec)])));
   const box = h("textarea", { id: "json", rows: "10", spellcheck: "false", class: "code" });
   box.value = start;
   return {
-    element: h("div", {}, h("label", { for: "json" }, "Inputs, as JSON"), box),
+    element: h("div", {}, h("label", { for: "json" }, "Inputs, as JSON"), box,
+      optional.length > 0 && h("p", { class: "hint" }, `Also, where you like: ${optional.map(spec => `"${spec.name}"`).join(", ")}.`)),
     clear: () => { box.value = start; },
     read: () => {
       let read;
@@ -103,9 +105,9 @@ function jsonForm(specs, example) {
       if (!read || typeof read !== "object" || Array.isArray(read)) throw new Error(`Write an object: {${specs.map(spec => `"${spec.name}": …`).join(", ")}}.`);
       const missing = specs.find(spec => !(spec.name in read));
       if (missing) throw new Error(`The input "${missing.name}" is missing.`);
-      const unknown = Object.keys(read).find(name => !specs.some(spec => spec.name === name));
-      if (unknown !== undefined) throw new Error(`The model has no input "${unknown}"; it takes ${specs.map(spec => `"${spec.name}"`).join(", ")}.`);
-      return specs.map(spec => fromNested(spec, read[spec.name]));
+      const all = [...specs, ...optional], unknown = Object.keys(read).find(name => !all.some(spec => spec.name === name));
+      if (unknown !== undefined) throw new Error(`The model has no input "${unknown}"; it takes ${all.map(spec => `"${spec.name}"`).join(", ")}.`);
+      return all.filter(spec => spec.name in read).map(spec => fromNested(spec, read[spec.name]));
     },
   };
 }

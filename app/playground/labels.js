@@ -79,7 +79,7 @@ export function inWords(outputs, names) {
 }
 
 /** @param {number | bigint | string} value */
-export const shortValue = value => (typeof value === "number" ? String(Number(value.toPrecision(6))) : String(value).slice(0, 200));
+export const shortValue = value => (typeof value === "number" ? String(Number.isInteger(value) ? value : Number(value.toPrecision(6))) : String(value).slice(0, 200));
 
 /** @param {number} share */
 export const percent = share => `${(share * 100).toFixed(share > 0.9995 || share < 0.0995 ? 2 : 1)} %`;

@@ -18,8 +18,11 @@ async function show() {
   const { signal } = leave;
   const [view = "", name = "", , version = ""] = parts();
   document.title = ["Cohort", view === "models" ? name : view].filter(Boolean).join(" · ");
-  for (const one of document.querySelectorAll("header nav a"))
-    one.toggleAttribute("aria-current", new URL(/** @type {HTMLAnchorElement} */ (one).href).pathname === location.pathname);
+  for (const one of document.querySelectorAll("header nav a")) {
+    const is = new URL(/** @type {HTMLAnchorElement} */ (one).href).pathname === location.pathname;
+    if (is || (view === "models" && one.textContent === "Models")) one.setAttribute("aria-current", is ? "page" : "true");
+    else one.removeAttribute("aria-current");
+  }
   main.classList.toggle("whole", version !== "");
   main.setAttribute("aria-busy", "true");
   try {
@@ -53,5 +56,5 @@ function showAccess() {
 
 // Their addresses are relative to the one that the page was opened at.
 for (const one of document.querySelectorAll("a")) one.href = new URL(one.getAttribute("href") ?? "", document.baseURI).href;
-follow(show);
+follow(main, show);
 show();

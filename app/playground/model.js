@@ -11,7 +11,7 @@ import { parse, stringify } from "./json.js";
 import { badge } from "./models.js";
 import { link } from "./routes.js";
 import { snippets } from "./snippets.js";
-import { nested, outputsOf, request } from "./tensors.js";
+import { nested, outputsOf, readBinary, request } from "./tensors.js";
 
 /** @typedef {import("./answers.js").Answer} Answer */
 
@@ -45,7 +45,7 @@ async function tryIt(name, model, ready, left) {
   const first = byVersion.has(model.default_version) ? model.default_version : newest[0];
   const choice = versionChoice("version", newest, first);
   const against = versionChoice("against", newest, newest.find(one => one !== first) ?? first);
-  const status = h("p", { role: "status", class: "headline" }, h("span", { class: "hint" }, "The answer comes here."));
+  const status = h("p", { role: "status", class: "headline" });
   const below = h("div", {});
   const answer = h("section", { class: "answer", "aria-label": "Answer" }, status, below);
   const place = h("div", {});
@@ -55,57 +55,86 @@ async function tryIt(name, model, ready, left) {
   let given = { files: [], runtime: "" };
   const here = h("select", { id: "here" });
 
-  let inputs = "";
-  const useVersion = async () => {
+  const empty = () => { fill(status, h("span", { class: "hint" }, "The answer comes here.")); fill(below); };
+  let inputs = "", shown = first; // the version whose form it is
+  const useVersion = async (/** @type {AbortSignal} */ signal) => {
     const version = byVersion.get(choice.value);
-    const { example, ...more } = await askJson(`playground/data/${encodeURIComponent(name)}/${encodeURIComponent(choice.value)}`, { signal: left });
-    given = more;
+    try {
+      const { example, ...more } = await askJson(`playground/data/${encodeURIComponent(name)}/${encodeURIComponent(choice.value)}`, { signal });
+      given = more;
+      if (inputs !== JSON.stringify(version.inputs)) { // else what is filled in stays
+        inputs = JSON.stringify(version.inputs);
+        form = formFor(version.inputs, version.optional_inputs, example, version.metadata.properties);
+        fill(place, form.element);
+      }
+    } catch (error) {
+      if (!signal.aborted) choice.value = shown;
+      throw error;
+    }
+    if (against.value === choice.value) against.value = shown === choice.value ? newest.find(one => one !== shown) ?? shown : shown;
+    shown = choice.value;
     runHere.hidden = !given.files.length || !given.runtime;
-    if (inputs === JSON.stringify(version.inputs)) return; // what is filled in stays
-    inputs = JSON.stringify(version.inputs);
-    form = formFor(version.inputs, example, version.metadata.properties);
-    fill(place, form.element);
+    empty(); // it was that of another version
   };
-  const guarded = (/** @type {() => Promise<void>} */ act) => async () => {
+  let running = new AbortController();
+  const guarded = (/** @type {(signal: AbortSignal) => Promise<void>} */ act) => async () => {
+    running.abort(); // what was asked for last is what is shown
+    const mine = running = new AbortController();
+    const signal = AbortSignal.any([left, mine.signal]);
     for (const button of buttons) button.disabled = true;
     try {
-      await act();
+      await act(signal);
     } catch (error) {
-      if (left.aborted) return;
+      if (signal.aborted) return;
       fill(status, h("span", { class: "warning" }, sentence(error)));
       fill(below);
     } finally {
-      for (const button of buttons) button.disabled = false;
+      if (running === mine) for (const button of buttons) button.disabled = false;
     }
   };
-  const predict = async (/** @type {string} */ version, /** @type {import("./tensors.js").Tensor[]} */ tensors) => {
-    const sent = request(pathOf(name, version), tensors);
-    return { sent, answer: await answerOf(byVersion.get(version), sent, left) };
+  /** @type {(version: string, tensors: import("./tensors.js").Tensor[], signal: AbortSignal, bytes?: boolean) => Promise<{sent: import("./tensors.js").Sent, answer: Answer}>} */
+  const predict = async (version, tensors, signal, bytes = false) => {
+    const sent = request(pathOf(name, version), tensors, bytes);
+    try {
+      return { sent, answer: await answerOf(byVersion.get(version), sent, signal) };
+    } catch (error) {
+      if (bytes || !/request it in binary form/.test(sentence(error))) throw error; // of NaN, and the like
+      return predict(version, tensors, signal, true);
+    }
   };
-  const onPredict = guarded(async () => {
-    const { sent, answer: got } = await predict(choice.value, form.read());
-    fill(status, ...headline(got));
+  const onPredict = guarded(async signal => {
+    const { sent, answer: got } = await predict(choice.value, form.read(), signal);
+    fill(status, ...headline(got), h("span", { class: "hint" }, ` · version ${choice.value}`));
     answer.scrollIntoView({ block: "nearest" });
     fill(below, ...answerDetails(got), h("details", {}, h("summary", {}, "The same request in curl, Python and JavaScript"), snippets(sent)));
   });
-  const onCompare = guarded(async () => {
+  const onCompare = guarded(async signal => {
     const tensors = form.read();
-    const one = (await predict(choice.value, tensors)).answer, other = (await predict(against.value, tensors)).answer;
-    showComparison(status, below, one, other);
+    const answers = [];
+    for (const version of [choice.value, against.value]) {
+      try {
+        answers.push((await predict(version, tensors, signal)).answer);
+      } catch (error) {
+        throw signal.aborted ? error : new Error(`Version ${version}: ${sentence(error)}`);
+      }
+    }
+    showComparison(status, below, answers[0], answers[1]);
   });
-  const onRunHere = guarded(async () => {
+  const onRunHere = guarded(async signal => {
     const tensors = form.read(), version = byVersion.get(choice.value);
     const backend = /** @type {import("./browser.js").Backend} */ (here.value);
     const words = h("span", { class: "hint" }), bar = h("progress", { max: "1", "aria-label": "Loaded" });
     const say = (/** @type {string} */ text, /** @type {number | null} */ share) => {
+      signal.throwIfAborted();
       if (words.textContent !== text) words.textContent = text; // read out once
       if (share === null) bar.removeAttribute("value");
       else bar.value = share;
       if (words.parentNode !== status) { fill(status, words); fill(below, bar); }
     };
-    const server = (await predict(choice.value, tensors)).answer;
+    const server = (await predict(choice.value, tensors, signal)).answer;
     const session = await openHere({ model: name, version, files: given.files, release: given.runtime }, backend, say);
     const { outputs, seconds } = await session.run(tensors);
+    signal.throwIfAborted();
     const raw = stringify(Object.fromEntries(outputs.map(one => [one.name, nested(one)])));
     const title = `This browser, ${session.backend === "webgpu" ? "WebGPU" : `WebAssembly, ${session.threads} ${session.threads > 1 ? "threads" : "thread"}`}`;
     const note = session.refused && `WebGPU did not take this model: ${session.refused}`;
@@ -113,8 +142,7 @@ async function tryIt(name, model, ready, left) {
   });
   const onClear = () => {
     form.clear();
-    fill(status, h("span", { class: "hint" }, "The answer comes here."));
-    fill(below);
+    empty();
   };
   choice.addEventListener("change", guarded(useVersion));
   const runHere = h("button", { type: "button", onclick: onRunHere, hidden: true }, "Run in browser");
@@ -125,7 +153,7 @@ async function tryIt(name, model, ready, left) {
     runHere,
   ];
   fill(here, ...backends().map(one => h("option", { value: one }, one === "webgpu" ? "WebGPU" : "WebAssembly")));
-  await useVersion();
+  await useVersion(left);
   return h("section", { class: "try", "aria-label": "Try it" },
     h("form", { onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); onPredict(); } },
       place,
@@ -145,17 +173,20 @@ function versionChoice(id, versions, chosen) {
 
 /**
  * Send a request, and read what is answered.
- * @param {any} version @param {ReturnType<typeof request>} sent @param {AbortSignal} left
+ * @param {any} version @param {import("./tensors.js").Sent} sent @param {AbortSignal} left
  * @returns {Promise<Answer>}
  */
-async function answerOf(version, { path, options }, left) {
+async function answerOf(version, sent, left) {
   const began = performance.now();
-  const response = await ask(`${path}?server_timing`, { ...options, signal: left });
-  const raw = await response.text();
+  const response = await ask(`${sent.path}?server_timing`, { ...sent.options, signal: left });
+  const content = await response.arrayBuffer();
   const total = (performance.now() - began) / 1000;
-  const outputs = outputsOf(parse(raw), version.outputs);
+  const { raw, outputs } = sent.bytes ? readBinary(response.headers, content) : readJson(new TextDecoder().decode(content), version.outputs);
   return { title: `Version ${version.version}`, outputs, names: classNames(version.metadata.properties), raw, times: { total, ...serverTimes(response) } };
 }
+
+/** @param {string} raw @param {import("./tensors.js").Spec[]} specs */
+const readJson = (raw, specs) => ({ raw, outputs: outputsOf(parse(raw), specs) });
 
 /** What the server says of its own time (https://www.w3.org/TR/server-timing/). @param {Response} response */
 function serverTimes(response) {

@@ -13,21 +13,44 @@ const BASE = new URL("playground", ROOT);
 export const link = (path, ...children) => h("a", { href: `${BASE.pathname}${path && "/"}${path}` }, ...children);
 
 /** The parts of the current address after the page's own. */
-export const parts = () => location.pathname.slice(BASE.pathname.length).split("/").filter(Boolean).map(decodeURIComponent);
+export const parts = () => location.pathname.slice(BASE.pathname.length).split("/").filter(Boolean).map(decoded);
+
+/** @param {string} part That may be no UTF-8. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
 
 /**
- * Follow links to other views without leaving the page.
- * @param {() => void} show
+ * Follow links to other views without leaving the page: each begins at its top and with the focus on
+ * its heading, and is where it was left when one comes back.
+ * @param {HTMLElement} main
+ * @param {() => Promise<void>} show
  */
-export function follow(show) {
+export function follow(main, show) {
+  history.scrollRestoration = "manual"; // the browser would do it before there is anything
+  let shown = location.pathname;
+  const arrive = async (/** @type {number} */ place) => {
+    shown = location.pathname;
+    await show();
+    if (shown !== location.pathname) return;
+    scrollTo(0, place);
+    const heading = main.querySelector("h1");
+    heading?.setAttribute("tabindex", "-1");
+    heading?.focus({ preventScroll: true });
+  };
   document.addEventListener("click", event => {
     const found = event.target instanceof Element ? event.target.closest("a") : null;
     if (!found || event.button || event.metaKey || event.ctrlKey || event.shiftKey || found.target || found.hasAttribute("download")) return;
     const url = new URL(found.href);
     if (url.origin !== location.origin || (url.pathname !== BASE.pathname && !url.pathname.startsWith(`${BASE.pathname}/`)) || url.hash) return;
     event.preventDefault();
+    history.replaceState({ place: scrollY }, "");
     if (url.href !== location.href) history.pushState(null, "", url);
-    show();
+    arrive(0);
   });
-  addEventListener("popstate", show);
+  addEventListener("popstate", () => { if (location.pathname !== shown) arrive(history.state?.place ?? 0); }); // else within a view
 }

@@ -7,19 +7,19 @@ const MOST_SHOWN = 6000, FILE = "request.bin";
 
 /**
  * How to send the same request from elsewhere.
- * @param {{path: string, options: RequestInit, binary: boolean}} request
+ * @param {import("./tensors.js").Sent} request
  * @returns {HTMLElement}
  */
-export function snippets({ path, options, binary }) {
+export function snippets({ path, options, binary, bytes }) {
   const url = new URL(path, ROOT).href;
   const headers = { .../** @type {Record<string, string>} */ (options.headers) };
   const body = options.body;
   const asFile = binary || typeof body !== "string" || body.length > MOST_SHOWN;
   /** @type {[string, string][]} */
   const texts = [
-    ["curl", curl(url, headers, asFile ? null : /** @type {string} */ (body))],
-    ["Python", python(url, headers, asFile ? null : /** @type {string} */ (body))],
-    ["JavaScript", javascript(url, headers, asFile ? null : /** @type {string} */ (body))],
+    ["curl", curl(url, headers, asFile ? null : /** @type {string} */ (body), bytes)],
+    ["Python", python(url, headers, asFile ? null : /** @type {string} */ (body), bytes)],
+    ["JavaScript", javascript(url, headers, asFile ? null : /** @type {string} */ (body), bytes)],
   ];
   return h("div", {},
     asFile && h("p", { class: "hint" }, `The body is too long to show. `, h("button", { type: "button", class: "quiet", onclick: () => save(/** @type {BlobPart} */ (body)) }, `Save ${FILE}`)),
@@ -29,16 +29,17 @@ export function snippets({ path, options, binary }) {
 /** @param {string} text In a shell. */
 const quoted = text => `'${text.replaceAll("'", `'\\''`)}'`;
 
-/** @param {string} url @param {Record<string, string>} headers @param {string | null} body */
-function curl(url, headers, body) {
+/** @param {string} url @param {Record<string, string>} headers @param {string | null} body @param {boolean} bytes Whether the answer has. */
+function curl(url, headers, body, bytes) {
   const lines = [`curl -s ${quoted(url)}`, ...Object.entries(headers).map(([name, value]) => `-H ${quoted(`${name}: ${value}`)}`)];
   if (hasKey()) lines.push('-H "authorization: Bearer $COHORT_API_KEY"');
   lines.push(body === null ? `--data-binary @${FILE}` : `-d ${quoted(body)}`);
+  if (bytes) lines.push("--output answer.bin");
   return lines.join(" \\\n  ");
 }
 
-/** @param {string} url @param {Record<string, string>} headers @param {string | null} body */
-function python(url, headers, body) {
+/** @param {string} url @param {Record<string, string>} headers @param {string | null} body @param {boolean} bytes Whether the answer has. */
+function python(url, headers, body, bytes) {
   const sent = Object.entries(headers).map(([name, value]) => `    ${JSON.stringify(name)}: ${JSON.stringify(value)},`);
   if (hasKey()) sent.push('    "authorization": "Bearer " + os.environ["COHORT_API_KEY"],');
   const content = body === null ? `open("${FILE}", "rb").read()` : `${JSON.stringify(body)}`;
@@ -50,16 +51,16 @@ function python(url, headers, body) {
     ...sent,
     "}",
     `response = httpx.post(\n    ${JSON.stringify(url)},\n    headers=headers,\n    content=${content},\n)`,
-    "print(response.raise_for_status().json())",
+    bytes ? "print(response.raise_for_status().content)" : "print(response.raise_for_status().json())",
   ].join("\n");
 }
 
-/** @param {string} url @param {Record<string, string>} headers @param {string | null} body */
-function javascript(url, headers, body) {
+/** @param {string} url @param {Record<string, string>} headers @param {string | null} body @param {boolean} bytes Whether the answer has. */
+function javascript(url, headers, body, bytes) {
   const sent = Object.entries(headers).map(([name, value]) => `    ${JSON.stringify(name)}: ${JSON.stringify(value)},`);
   if (hasKey()) sent.push('    "authorization": `Bearer ${process.env.COHORT_API_KEY}`,');
   const content = body === null ? `await (await import("node:fs/promises")).readFile("${FILE}")` : JSON.stringify(body);
-  return [`const response = await fetch(${JSON.stringify(url)}, {`, '  method: "POST",', "  headers: {", ...sent, "  },", `  body: ${content},`, "});", "console.log(await response.json());"].join("\n");
+  return [`const response = await fetch(${JSON.stringify(url)}, {`, '  method: "POST",', "  headers: {", ...sent, "  },", `  body: ${content},`, "});", `console.log(await response.${bytes ? "arrayBuffer" : "json"}());`].join("\n");
 }
 
 /** @param {string} text @param {HTMLElement} button */

@@ -1,14 +1,14 @@
 // Inputs that are tables: fields for each column, and rows pasted as CSV.
 
-import { isNumber, rowsFor } from "./csv.js";
+import { isValue, rowsFor } from "./csv.js";
 import { fill, h, sentence } from "./dom.js";
 import { isText, typed } from "./tensors.js";
 
 /** @typedef {import("./tensors.js").Spec} Spec */
 
-/** A column: of which input, and which of its values. @typedef {{name: string, spec: Spec, place: number, wide: number, text: boolean}} Column */
+/** A column: of which input, and which of its values. @typedef {{name: string, spec: Spec, place: number, wide: number, kind: import("./csv.js").Kind}} Column */
 
-const MOST_COLUMNS = 64, MOST_ROWS = 1000, MOST_SHOWN = 20;
+const MOST_COLUMNS = 64, MOST_ROWS = 1000, SHOWN = 20;
 
 /**
  * The columns of inputs that are those of a table: one row for each caller's row.
@@ -24,8 +24,9 @@ export function columnsOf(specs, names) {
     if (!spec.transportable || !shape || shape.length < 1 || shape.length > 2 || typeof shape[0] === "number") return null;
     const wide = shape.length === 1 ? 1 : shape[1];
     if (typeof wide !== "number" || wide < 1 || columns.length + wide > MOST_COLUMNS) return null;
+    const kind = isText(spec.datatype) ? "text" : spec.datatype === "BOOL" ? "truth" : "number";
     for (let place = 0; place < wide; place++)
-      columns.push({ name: wide === 1 ? spec.name : `${spec.name} ${place + 1}`, spec, place, wide, text: isText(spec.datatype) });
+      columns.push({ name: wide === 1 ? spec.name : `${spec.name} ${place + 1}`, spec, place, wide, kind });
   }
   if (names.length === columns.length) names.forEach((name, place) => { columns[place].name = name; });
   return columns.length ? columns : null;
@@ -40,65 +41,86 @@ export function columnsOf(specs, names) {
 export function tableForm(columns, example) {
   const empty = () => columns.map(() => "");
   let rows = example.length ? example : [empty()];
+  let first = 0; // of those that are shown
   const table = h("div", { class: "rows" });
   const said = h("p", { class: "hint", role: "alert" });
 
-  const field = (/** @type {string[]} */ row, /** @type {Column} */ column, /** @type {number} */ place, /** @type {number} */ number) => {
-    const id = `cell-${number}-${place}`;
+  const field = (/** @type {number} */ number, /** @type {number} */ place) => {
+    const column = columns[place], row = rows[number];
     const input = h("input", {
-      id, value: row[place], type: "text", inputmode: column.text ? "text" : "decimal", autocomplete: "off", spellcheck: "false",
+      id: `cell-${number}-${place}`, value: row[place], type: "text", inputmode: column.kind === "number" ? "decimal" : "text", autocomplete: "off", spellcheck: "false",
       "aria-label": rows.length > 1 ? `${column.name}, row ${number + 1}` : undefined,
       oninput: () => { row[place] = input.value; },
     });
     input.addEventListener("paste", event => {
-      const text = event.clipboardData?.getData("text") ?? "";
-      if (/[\n\t]/.test(text.trim()) || (!column.text && /[,;]/.test(text.trim()))) {
+      const text = (event.clipboardData?.getData("text") ?? "").trim();
+      if (/[\n\t]/.test(text) || (column.kind !== "text" && /[,;]/.test(text) && !/^[+-]?\d+,\d+$/.test(text))) {
         event.preventDefault();
         paste(text);
       }
     });
     return input;
   };
-  const show = () => {
-    if (rows.length === 1)
-      fill(table, h("div", { class: "fields" }, ...columns.map((column, place) => h("div", {}, h("label", { for: `cell-0-${place}` }, column.name), field(rows[0], column, place, 0)))));
-    else
-      fill(table, h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Rows" }, h("table", {},
-        h("thead", {}, h("tr", {}, ...columns.map(column => h("th", { scope: "col" }, column.name)))),
-        h("tbody", {}, ...rows.slice(0, MOST_SHOWN).map((row, number) => h("tr", {}, ...columns.map((column, place) => h("td", {}, field(row, column, place, number)))))))),
-        rows.length > MOST_SHOWN && h("p", { class: "hint" }, `and ${rows.length - MOST_SHOWN} more rows`));
+  const remove = (/** @type {number} */ number) => {
+    rows.splice(number, 1);
+    show(number < rows.length ? number : number - 1);
+    table.querySelector("button")?.focus();
   };
+  const line = (/** @type {number} */ number) => h("tr", {}, h("th", { scope: "row" }, number + 1),
+    ...columns.map((_, place) => h("td", {}, field(number, place))),
+    h("td", {}, h("button", { type: "button", class: "quiet", "aria-label": `Remove row ${number + 1}`, onclick: () => remove(number) }, "✕")));
+  const turn = (/** @type {string} */ label, /** @type {number} */ to) => h("button", { type: "button", class: "quiet", disabled: to < 0 || to >= rows.length, onclick: () => show(to) }, label);
+  /** Show the rows among which one is. @param {number} number */
+  const show = number => {
+    first = Math.floor(number / SHOWN) * SHOWN;
+    if (rows.length === 1)
+      return fill(table, h("div", { class: "fields" }, ...columns.map((column, place) => h("div", {}, h("label", { for: `cell-0-${place}` }, column.name), field(0, place)))));
+    const end = Math.min(first + SHOWN, rows.length);
+    fill(table, h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Rows" }, h("table", {},
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Row"), ...columns.map(column => h("th", { scope: "col" }, column.name)), h("td", {}))),
+      h("tbody", {}, ...Array.from({ length: end - first }, (_, place) => line(first + place))))),
+      rows.length > SHOWN && h("p", {}, turn("Earlier rows", first - SHOWN), ` ${first + 1} to ${end} of ${rows.length} `, turn("Later rows", first + SHOWN)));
+  };
+  const add = () => {
+    if (rows.length >= MOST_ROWS) { said.textContent = `At most ${MOST_ROWS} rows fit here; the API takes more.`; return; }
+    rows.push(empty());
+    show(rows.length - 1);
+    focusOn(rows.length - 1, 0);
+  };
+  const focusOn = (/** @type {number} */ number, /** @type {number} */ place) => document.getElementById(`cell-${number}-${place}`)?.focus();
   const paste = (/** @type {string} */ text) => {
-    said.textContent = "";
     try {
       const read = rowsFor(text, columns);
-      if (!read.length) throw new Error("There are names and no rows below them.");
-      if (read.length > MOST_ROWS) throw new Error(`At most ${MOST_ROWS} rows fit here; the API takes more.`);
-      rows = read;
+      if (read.rows.length > MOST_ROWS) throw new Error(`At most ${MOST_ROWS} rows fit here; the API takes more.`);
+      rows = read.rows;
       area.value = "";
-      show();
+      said.textContent = read.said;
+      show(0);
     } catch (error) {
       said.textContent = sentence(error);
     }
   };
   const area = h("textarea", { id: "csv", rows: "4", spellcheck: "false", placeholder: columns.slice(0, 6).map(one => one.name).join(",") });
-  show();
+  show(0);
   return {
     element: h("div", {}, table,
-      h("p", {}, h("button", { type: "button", class: "quiet", onclick: () => { rows.push(empty()); show(); } }, "Add a row")),
+      h("p", {}, h("button", { type: "button", class: "quiet", onclick: add }, "Add a row")),
       h("details", {}, h("summary", {}, "Paste CSV"), h("label", { for: "csv" }, "Rows, with or without a first line of names"), area,
         h("button", { type: "button", class: "quiet", onclick: () => paste(area.value) }, "Use these rows")),
       said),
-    clear: () => { rows = [empty()]; said.textContent = ""; show(); },
+    clear: () => { rows = [empty()]; said.textContent = ""; show(0); },
     read: () => {
+      for (const [number, row] of rows.entries()) {
+        const place = columns.findIndex(({ kind }, at) => !isValue(kind, row[at]));
+        if (place < 0) continue;
+        if (number < first || number >= first + SHOWN) show(number);
+        focusOn(number, place);
+        throw new Error(`${columns[place].name}${rows.length > 1 ? `, row ${number + 1},` : ""} ${complaint(columns[place], row[place].trim())}.`);
+      }
       const specs = [...new Set(columns.map(column => column.spec))];
-      rows.forEach((row, number) => columns.forEach((column, place) => {
-        if (!column.text && !isNumber(row[place].trim()))
-          throw new Error(`${column.name}${rows.length > 1 ? `, row ${number + 1},` : ""} ${row[place].trim() ? `is to be a number, not "${row[place].slice(0, 40)}"` : "is empty"}.`);
-      }));
       return specs.map(spec => {
         const own = columns.flatMap((column, place) => (column.spec === spec ? [place] : []));
-        const flat = rows.flatMap(row => own.map(place => (isText(spec.datatype) ? row[place] : wholeOrNot(spec, row[place].trim()))));
+        const flat = rows.flatMap(row => own.map(place => valueOf(columns[place], row[place])));
         const shape = spec.shape?.length === 1 ? [rows.length] : [rows.length, own.length];
         return { name: spec.name, datatype: spec.datatype, shape, data: typed(spec, flat) };
       });
@@ -106,5 +128,17 @@ export function tableForm(columns, example) {
   };
 }
 
-/** @param {Spec} spec @param {string} text */
-const wholeOrNot = (spec, text) => (/^U?INT64$/.test(spec.datatype) && /^[+-]?\d+$/.test(text) ? BigInt(text) : Number(text));
+/** What is wrong with a cell. @param {Column} column @param {string} cell */
+function complaint({ kind }, cell) {
+  if (!cell) return "is empty";
+  const wanted = kind === "truth" ? "true or false" : "a number";
+  return `is to be ${wanted}, not "${cell.slice(0, 40)}"${/^[+-]?\d+,\d+$/.test(cell) ? " (decimals are written with a point)" : ""}`;
+}
+
+/** @param {Column} column @param {string} cell @returns {number | bigint | string} */
+function valueOf({ kind, spec }, cell) {
+  const text = cell.trim();
+  if (kind === "text") return cell;
+  if (kind === "truth") return Number(/^(true|1)$/i.test(text));
+  return /^U?INT64$/.test(spec.datatype) && /^[+-]?\d+$/.test(text) ? BigInt(text.replace(/^\+/, "")) : Number(text);
+}

@@ -1,6 +1,7 @@
 // Arrays: from and to nested lists, and from and to what the server reads and writes.
 
-import { stringify } from "./json.js";
+import { fromHalf } from "./halves.js";
+import { parse, stringify } from "./json.js";
 
 /**
  * An array. `data` is flat, in row-major order; booleans are 0 and 1.
@@ -51,8 +52,10 @@ export function typed({ name, datatype }, values) {
   const Numbers = NUMBERS[datatype];
   if (!Numbers) throw new Error(`Inputs of ${datatype} cannot be filled in here.`);
   const numbers = values.map(Number), made = new Numbers(numbers);
-  if (!isFloat(datatype)) // what does not fit is cut off by the array
-    numbers.forEach((value, place) => { if (made[place] !== value || (datatype === "BOOL" && value > 1)) refuse(values[place]); });
+  const fits = isFloat(datatype) // what does not fit is infinite in the array, or cut off
+    ? (/** @type {number} */ value, /** @type {number} */ kept) => Number.isFinite(value) === Number.isFinite(kept)
+    : (/** @type {number} */ value, /** @type {number} */ kept) => value === kept && (datatype !== "BOOL" || value < 2);
+  numbers.forEach((value, place) => { if (!fits(value, made[place])) refuse(values[place]); });
   return made;
 }
 
@@ -135,20 +138,31 @@ export function shortest(value) {
 }
 
 /**
- * The request for a version, as fetch sends it: JSON of `/predict`, or the Open Inference Protocol
- * with the values as bytes where they are many.
+ * A request as fetch sends it. `binary` is whether its body has bytes, `bytes` whether the answer has.
+ * @typedef {{path: string, options: RequestInit, binary: boolean, bytes: boolean}} Sent
+ */
+
+/**
+ * The request for a version: JSON of `/predict`, or the Open Inference Protocol with the values as
+ * bytes where they are many.
  * @param {string} modelPath Of the version.
  * @param {Tensor[]} tensors
- * @returns {{path: string, options: RequestInit, binary: boolean}}
+ * @param {boolean} [bytes] Whether the answer is to come in bytes, by the Open Inference Protocol.
+ * @returns {Sent}
  */
-export function request(modelPath, tensors) {
+export function request(modelPath, tensors, bytes = false) {
   const values = tensors.reduce((sum, one) => sum + one.data.length, 0);
+  const parameters = { binary_data_output: bytes };
   if (values <= MOST_JSON_VALUES || !tensors.every(one => BINARY.has(one.datatype))) {
-    const body = stringify({ inputs: Object.fromEntries(tensors.map(one => [one.name, nested(one)])) });
-    return { path: `${modelPath}/predict`, options: { method: "POST", headers: { "content-type": "application/json" }, body }, binary: false };
+    const body = bytes
+      ? stringify({ parameters, inputs: tensors.map(one => ({ name: one.name, datatype: one.datatype, shape: one.shape, data: [nested(one)].flat(Infinity) })) })
+      : stringify({ inputs: Object.fromEntries(tensors.map(one => [one.name, nested(one)])) });
+    const path = bytes ? `v2/${modelPath}/infer` : `${modelPath}/predict`;
+    return { path, options: { method: "POST", headers: { "content-type": "application/json" }, body }, binary: false, bytes };
   }
   const parts = tensors.map(one => /** @type {ArrayBufferView<ArrayBuffer>} */ (/** @type {unknown} */ (one.data)));
   const head = new TextEncoder().encode(JSON.stringify({
+    parameters,
     inputs: tensors.map(({ name, datatype, shape }, place) => ({ name, datatype, shape, parameters: { binary_data_size: parts[place].byteLength } })),
   }));
   return {
@@ -159,7 +173,41 @@ export function request(modelPath, tensors) {
       body: new Blob([head, ...parts]),
     },
     binary: true,
+    bytes,
   };
+}
+
+/**
+ * The outputs in an answer whose values are bytes, and its JSON.
+ * @param {Headers} headers
+ * @param {ArrayBuffer} content
+ * @returns {{raw: string, outputs: Tensor[]}}
+ */
+export function readBinary(headers, content) {
+  let place = Number(headers.get("inference-header-content-length"));
+  const raw = new TextDecoder().decode(content.slice(0, place));
+  const outputs = parse(raw).outputs.map((/** @type {Tensor & {parameters: {binary_data_size: number}}} */ { name, datatype, shape, parameters }) => {
+    const end = place + parameters.binary_data_size, own = content.slice(place, end);
+    place = end;
+    return { name, datatype, shape, data: fromBytes(datatype, own) };
+  });
+  return { raw, outputs };
+}
+
+/** @param {string} datatype @param {ArrayBuffer} content @returns {Tensor["data"]} */
+function fromBytes(datatype, content) {
+  if (datatype === "INT64") return new BigInt64Array(content);
+  if (datatype === "UINT64") return new BigUint64Array(content);
+  if (datatype === "FP16") return Float32Array.from(new Uint16Array(content), fromHalf);
+  if (datatype === "BF16") return new Float32Array(Uint32Array.from(new Uint16Array(content), high => high << 16).buffer);
+  if (!isText(datatype)) return new /** @type {any} */ (NUMBERS[datatype])(content);
+  const texts = [], view = new DataView(content);
+  for (let place = 0; place < content.byteLength; ) {
+    const end = place + 4 + view.getUint32(place, true);
+    texts.push(new TextDecoder().decode(content.slice(place + 4, end)));
+    place = end;
+  }
+  return texts;
 }
 
 /**
@@ -178,5 +226,5 @@ export function outputsOf(answer, specs) {
   });
 }
 
-/** @param {any} value JSON has null for what is no finite number. */
-const plain = value => (value === null ? NaN : typeof value === "boolean" ? Number(value) : value);
+/** @param {any} value */
+const plain = value => (typeof value === "boolean" ? Number(value) : value);

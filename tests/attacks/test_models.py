@@ -32,7 +32,7 @@ HARMFUL = {
 
 @contextmanager
 def serving(
-    folder: Path, models: dict[str, onnx.ModelProto], *, ready: bool = True, seconds: int = 2
+    folder: Path, models: dict[str, onnx.ModelProto], *, ready: bool = True, seconds: int = 4
 ) -> Iterator[Cohort]:
     for name, model in models.items():
         onnx_models.save(model, folder / "models" / name / "1" / "model.onnx")
@@ -42,7 +42,7 @@ def serving(
 
 
 def limited(
-    folder: Path, *, ready: bool = True, seconds: int = 2
+    folder: Path, *, ready: bool = True, seconds: int = 4
 ) -> AbstractContextManager[Cohort]:
     models = folder / "models"
     return cohort(models, folder, ready=ready, inspection_seconds=seconds, inspection_mb=512)

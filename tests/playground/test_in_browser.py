@@ -193,7 +193,7 @@ def test_half_precision_is_that_of_the_standard(chromium: Browser, server: Cohor
     between = np.random.default_rng(1).uniform(-70000, 70000, 2000).astype(np.float32)
     small = (between * 1e-9).astype(np.float32)
     script = """async ([files, numbers]) => {
-        const { toHalf, fromHalf } = await import(files + "/browser.js");
+        const { toHalf, fromHalf } = await import(files + "/halves.js");
         const all = Array.from({length: 65536}, (_, half) => fromHalf(half));
         return [all.map(String), numbers.map(toHalf)];
     }"""

@@ -22,7 +22,8 @@ from tests.playground.visiting import opened
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: make packages")
 
 MANY = settings(max_examples=60, suppress_health_check=list(HealthCheck))
-CELL = st.text(st.sampled_from('abc01.," -\nü'), max_size=8).map(str.strip)
+COLUMNS = [{"name": "width", "kind": "number"}, {"name": "kind", "kind": "text"}]
+CELL = st.text(st.sampled_from('abc01.," -\nü'), max_size=8)
 
 
 @pytest.fixture(scope="module")
@@ -51,28 +52,63 @@ def call(page: Page, module: str, function: str, *arguments: Any) -> Any:
 def test_csv_is_read_as_it_was_written(page: Page, rows: list[list[str]]) -> None:
     """With quotes, commas and lines within cells; rows in which there is nothing are left out."""
     text = io.StringIO()
-    csv.writer(text).writerows(rows)
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
     assert call(page, "csv", "cells", text.getvalue()) == [row for row in rows if any(row)]
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_cells_are_parted_by_what_the_first_line_has(page: Page, separator: str) -> None:
-    """As files, spreadsheets of other countries, and their cells have it."""
-    text = f"a{separator}b\r\n1{separator}2"
-    assert call(page, "csv", "cells", text) == [["a", "b"], ["1", "2"]]
+    """As files, spreadsheets of other countries, and their cells have it; not by what is quoted."""
+    text = f'"a,;"{separator}b\r\n1{separator} 2 {separator}" 3 "'
+    assert call(page, "csv", "cells", text) == [["a,;", "b"], ["1", "2", " 3 "]]
+
+
+def test_decimal_commas_are_read_where_they_part_nothing(page: Page) -> None:
+    """In what spreadsheets of those countries write; texts are left alone."""
+    columns = [{"name": "a", "kind": "number"}, {"name": "b", "kind": "text"}]
+    found = call(page, "csv", "rowsFor", "5,1;1,5\n-3,25;x", columns)["rows"]
+    assert found == [["5.1", "1,5"], ["-3.25", "x"]]
 
 
 def test_names_in_the_first_line_say_which_column_is_which(page: Page) -> None:
     """In any order, with others beside them; without names the order is the model's."""
-    columns = [{"name": "width", "text": False}, {"name": "kind", "text": True}]
-    for text, rows in {
-        "kind,other,Width\nx,9,1": [["1", "x"]],
-        "1,x\n2,y": [["1", "x"], ["2", "y"]],
-        "breadth,sort\n1,x": [["1", "x"]],
+    for text, found in {
+        "kind,other,Width\nx,9,1": ([["1", "x"]], "1 row, by the names in the first line."),
+        "1,x\n2,y": ([["1", "x"], ["2", "y"]], "2 rows, in the model's order."),
+        "breadth,sort\n1,x": (
+            [["1", "x"]],
+            "1 row, in the model's order; the first line was passed over as names.",
+        ),
+        "1,x,\n2,y,": ([["1", "x"], ["2", "y"]], "2 rows, in the model's order."),
+        ",x\n2,y": ([["", "x"], ["2", "y"]], "2 rows, in the model's order."),
     }.items():
-        assert call(page, "csv", "rowsFor", text, columns) == rows
-    with pytest.raises(Exception, match="Row 1 has 3 values, and the model takes 2: width, kind"):
-        call(page, "csv", "rowsFor", "1,2,3", columns)
+        assert tuple(call(page, "csv", "rowsFor", text, COLUMNS).values()) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("1,2,3", "Row 1 has 3 values, and the model takes 2: width, kind"),
+        ("kind,breadth\nx,1", 'The first line has no "width". Name all columns there'),
+        ("width,kind\n", "There are names and no rows below them"),
+        (" \n", "There is nothing to paste"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(page: Page, text: str, wrong: str) -> None:
+    """With the line, and what the model takes."""
+    with pytest.raises(Error, match=wrong):
+        call(page, "csv", "rowsFor", text, COLUMNS)
+
+
+def test_a_row_with_a_missing_value_is_no_line_of_names(page: Page) -> None:
+    """Truth values are values, too; what is missing is asked for where the row is read."""
+    columns = [
+        {"name": "a", "kind": "number"},
+        {"name": "b", "kind": "truth"},
+        {"name": "c", "kind": "number"},
+    ]
+    for text in ("NA,true,1", ",FALSE,1", "1,NA,"):
+        assert call(page, "csv", "rowsFor", text, columns)["rows"] == [text.split(",")]
 
 
 @MANY
@@ -151,20 +187,22 @@ def test_odd_values_are_refused_by_name(page: Page, datatype: str, value: Any) -
 
 
 def test_no_number_is_far_from_any_number(page: Page) -> None:
-    """NaN beside a number is a difference; beside what JSON has null for, too, it is none."""
+    """NaN beside a number is a difference, and beside another NaN none; so it is of infinities."""
     script = """async values => {
         const {difference} = await window.module("answers");
         const side = data => ({names: [], outputs: [
             {name: "y", datatype: "FP32", shape: [2], data}]});
         return [
             difference(side([NaN, 1]), side([0, 1])),
-            difference(side([NaN, 1]), side([Infinity, 1])),
+            difference(side([NaN, Infinity]), side([NaN, Infinity])),
+            difference(side([Infinity, 1]), side([-Infinity, 1])),
             difference(side([10n ** 17n, 1]), side([10n ** 17n + 1n, 1])),
         ].map(one => one.lines[0]);
     }"""
     assert page.evaluate(script) == [
         "y differs by at most Infinity, at [0].",
         "y is equal.",
+        "y differs by at most Infinity, at [0].",
         "y differs by at most 1.0, at [0].",
     ]
 
