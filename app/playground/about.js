@@ -1,19 +1,12 @@
 // What is known of a model and its versions.
 
-import { operate } from "./admin.js";
 import { batchCurve, meter } from "./charts.js";
-import { fill, h, readable } from "./dom.js";
+import { h, readable } from "./dom.js";
 import { signature } from "./models.js";
 import { link } from "./routes.js";
 
-/** Its rollout, and what an operator can do. @param {string} name @param {any} model */
-export function aboutModel(name, model) {
-  const place = h("div", {}, ...rolloutOf(model));
-  return [place, operate(name, model, now => fill(place, ...rolloutOf(now)))];
-}
-
-/** @param {any} model */
-function rolloutOf({ rollout }) {
+/** A model's rollout. @param {any} model */
+export function aboutRollout({ rollout }) {
   if (!rollout) return [];
   return [h("section", { class: "about", "aria-label": "Rollout" }, h("h2", {}, "Rollout"),
     rollout.sticky && h("p", { class: "hint" }, `A caller stays with its variant by ${Object.entries(rollout.sticky).map(([kind, value]) => `the ${kind} ${value}`).join()}.`),

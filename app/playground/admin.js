@@ -9,7 +9,7 @@ let token = "";
  * Buttons for a model's operator, who gives the token for them.
  * @param {string} name
  * @param {any} model As the server describes it.
- * @param {(model: any) => void} changed Takes the model as it is after an action.
+ * @param {(model: any) => void | Promise<void>} changed Takes the model as it is after an action.
  */
 export function operate(name, model, changed) {
   const status = h("p", { role: "status" }), row = h("p", { class: "buttons" });
@@ -31,7 +31,7 @@ export function operate(name, model, changed) {
       await ask(`admin/${path}`, { method: "POST", headers: { authorization: `Bearer ${token}` } });
       const now = await askJson(pathOf(name));
       offer(now);
-      changed(now);
+      await changed(now);
       fill(status, done);
     } catch (error) {
       fill(status, h("span", { class: "warning" }, sentence(error)));
@@ -42,7 +42,11 @@ export function operate(name, model, changed) {
   const offer = (/** @type {any} */ now) => fill(row, ...actions(name, now).map(one => h("button", { type: "button", onclick: () => act(one) }, one.text)));
   offer(model);
   return h("details", { class: "about" }, h("summary", {}, h("h2", {}, "Operate")),
-    h("form", { class: "key", onsubmit: (/** @type {Event} */ event) => event.preventDefault() }, h("label", { for: "admin-token" }, "Admin token"), input, forget),
+    h("form", { class: "key", onsubmit: (/** @type {Event} */ event) => {
+      event.preventDefault();
+      fill(status, h("span", { class: "hint" }, "Now choose what is to be done."));
+      row.querySelector("button")?.focus();
+    } }, h("label", { for: "admin-token" }, "Admin token"), input, forget),
     h("p", { class: "hint" }, "It is kept in this page's memory, and forgotten when the page is closed."),
     row, status);
 }

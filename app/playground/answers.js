@@ -96,7 +96,7 @@ export function difference(one, other) {
     if (!same) warn(`Only one has the output ${output.name}.`);
     else if (same.data.length !== output.data.length) warn(`${output.name} is [${output.shape.join(", ")}] against [${same.shape.join(", ")}].`);
     else {
-      const { most, at, texts } = furthest(output.data, same.data);
+      const { most, at, texts } = furthest(output, same);
       if (texts) warn(`${output.name}: ${texts} of ${output.data.length} values differ.`);
       else lines.push(most ? `${output.name} differs by at most ${most.toPrecision(2)}, at ${position(at, output.shape, one.names)}.` : `${output.name} is equal.`);
     }
@@ -104,8 +104,10 @@ export function difference(one, other) {
   return { lines, differs };
 }
 
-/** @param {ArrayLike<any>} one @param {ArrayLike<any>} other */
-function furthest(one, other) {
+/** Values of single precision are compared in it: JSON has the shortest number that is the same there. @param {Tensor} first @param {Tensor} second */
+function furthest(first, second) {
+  const single = first.datatype === "FP32" && second.datatype === "FP32";
+  const [one, other] = [first, second].map(({ data }) => (single ? Float32Array.from(/** @type {ArrayLike<any>} */ (data), Number) : /** @type {ArrayLike<any>} */ (data)));
   let [most, at, texts] = [0, 0, 0];
   for (let place = 0; place < one.length; place++) {
     if (typeof one[place] === "string") { if (one[place] !== other[place]) texts++; continue; }

@@ -3,14 +3,29 @@
 /** The address of the server, with a slash at its end: this file is `playground/files/DIGEST/api.js`. */
 export const ROOT = new URL("../../../", import.meta.url);
 
-let key = "";
+/** What a key is for: what callers ask, or what the server counts. @typedef {"callers" | "metrics"} KeyKind */
+
+/** @type {Record<KeyKind, string>} */
+const keys = { callers: "", metrics: "" };
+
+/** Told on `document` when keys have changed. */
+export const KEYS_CHANGED = "keys-changed";
 
 /** Whether a key is sent along. */
-export const hasKey = () => key !== "";
+export const hasKey = () => Object.values(keys).some(Boolean);
 
-/** @param {string} sent Sent with each request until the page is left; "" sends none. */
-export function useKey(sent) {
-  key = sent.trim();
+/** Send a key with each request until the page is left. Raises an Error where no header can have it. @param {string} sent @param {KeyKind} [kind] */
+export function useKey(sent, kind = "callers") {
+  const odd = /[^\x21-\x7e]/u.exec(sent.trim());
+  if (odd) throw new Error(`A key has letters, digits and signs of ASCII alone; this one has "${odd[0]}" (U+${odd[0].codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0")}).`);
+  keys[kind] = sent.trim();
+  document.dispatchEvent(new Event(KEYS_CHANGED));
+}
+
+/** Send none any more. */
+export function forgetKeys() {
+  keys.callers = keys.metrics = "";
+  document.dispatchEvent(new Event(KEYS_CHANGED));
 }
 
 /** An answer that is not what was asked for. */
@@ -26,10 +41,11 @@ export class Refused extends Error {
  * Ask the server. Raises Refused with the server's own words.
  * @param {string} path Relative to ROOT.
  * @param {RequestInit} [options]
+ * @param {KeyKind} [kind] Which key is sent, if there is one; else that of callers.
  * @returns {Promise<Response>}
  */
-export async function ask(path, options = {}) {
-  const headers = new Headers(options.headers);
+export async function ask(path, options = {}, kind = "callers") {
+  const headers = new Headers(options.headers), key = keys[kind] || keys.callers;
   if (key && !headers.has("authorization")) headers.set("authorization", `Bearer ${key}`);
   let response;
   try {

@@ -15,6 +15,9 @@ const TYPES = {
 const MOST_THREADS = 4;
 const ERRORS = 3; // of ONNX Runtime's levels: that some operators run on the CPU is no warning here
 
+/** Whether the runtime has the datatypes of a version. @param {any} version */
+export const canRunHere = version => [...version.inputs, ...version.outputs].every((/** @type {import("./tensors.js").Spec} */ one) => one.datatype in TYPES);
+
 /** Where models run here. @typedef {"wasm" | "webgpu"} Backend */
 
 /** The backends of this browser; whether a GPU is there shows when it is asked for. @returns {Backend[]} */

@@ -9,7 +9,7 @@ import { ask } from "./api.js";
  * @param {(kind: string, data: any) => void} take Given each event's kind and its data, which is JSON.
  */
 export async function readEvents(path, signal, take) {
-  const response = await ask(path, { signal });
+  const response = await ask(path, { signal }, "metrics");
   const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
   const decoder = new TextDecoder();
   let text = "";

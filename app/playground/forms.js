@@ -28,6 +28,13 @@ export function formFor(specs, optional, example, properties) {
   if (!fitting) return json;
   let current = fitting;
   const choice = h("input", { type: "checkbox", id: "as-json", onchange: () => {
+    if (choice.checked) {
+      try {
+        json.take(fitting.read());
+      } catch {
+        json.clear(); // nothing whole is filled in
+      }
+    }
     current = choice.checked ? json : fitting;
     fitting.element.hidden = choice.checked;
     json.element.hidden = !choice.checked;
@@ -53,8 +60,8 @@ function fittingForm(specs, example, properties) {
 /** @param {Spec} spec */
 const isListOfTexts = ({ shape }) => shape !== null && shape.length <= 2 && shape.slice(1).every(size => size === 1);
 
-/** @param {Record<string, string>} properties */
-function featureNames(properties) {
+/** The names of columns in a model's metadata; empty where it has none. @param {Record<string, string>} properties @returns {string[]} */
+export function featureNames(properties) {
   try {
     const read = JSON.parse(properties.feature_names ?? properties.features ?? "[]");
     return Array.isArray(read) ? read.map(String) : [];
@@ -86,7 +93,7 @@ function textForm(spec) {
   };
 }
 
-/** All inputs as JSON. @param {Spec[]} specs @param {Spec[]} optional @param {Record<string, unknown> | null} example @returns {Form} */
+/** All inputs as JSON. @param {Spec[]} specs @param {Spec[]} optional @param {Record<string, unknown> | null} example @returns {Form & {take: (tensors: Tensor[]) => void}} */
 function jsonForm(specs, optional, example) {
   const start = compact(example ?? Object.fromEntries(specs.map(spec => [spec.name, filledIn(spec)])));
   const box = h("textarea", { id: "json", rows: "10", spellcheck: "false", class: "code" });
@@ -95,6 +102,7 @@ function jsonForm(specs, optional, example) {
     element: h("div", {}, h("label", { for: "json" }, "Inputs, as JSON"), box,
       optional.length > 0 && h("p", { class: "hint" }, `Also, where you like: ${optional.map(spec => `"${spec.name}"`).join(", ")}.`)),
     clear: () => { box.value = start; },
+    take: tensors => { box.value = compact(Object.fromEntries(tensors.map(one => [one.name, nested(one)]))); },
     read: () => {
       let read;
       try {

@@ -163,8 +163,8 @@ class Drawing {
     const { graph } = this, providers = Object.entries(this.running);
     return [
       h("h2", {}, short(graph.title, 60)),
-      h("p", {}, `${graph.nodes.length.toLocaleString("en")} nodes`),
-      ...(providers.length && graph === this.graphs[0] ? [h("h3", {}, "Runs on"), ...providers.map(([provider, count]) => h("p", {}, `${provider}: ${count.toLocaleString("en")} nodes`))] : []),
+      h("p", {}, `${counted(graph.nodes.length)}`),
+      ...(providers.length && graph === this.graphs[0] ? [h("h3", {}, "Runs on"), ...providers.map(([provider, count]) => h("p", {}, `${provider}: ${counted(count)}`))] : []),
       providers.length > 1 && h("p", { class: "hint" }, `Those that do not run on ${providers.sort(([, one], [, other]) => other - one)[0][0]} have a thick line.`),
       ...this.values("Inputs", graph.inputs), ...this.values("Outputs", graph.outputs),
       h("p", { class: "hint" }, "Choose a node for its details. Drag to move; turn the wheel, or use two fingers, to zoom."),
@@ -231,7 +231,8 @@ class Drawing {
   find(wanted) {
     const has = (/** @type {GraphNode} */ node) => [node.op, node.name, ...[...node.in, ...node.out].map(one => this.graph.values[one][0])].some(text => text.toLowerCase().includes(wanted));
     const hits = this.items.filter(item => (item.node ? has(item.node) : item.block ? item.block.some(has) : item.label.toLowerCase().includes(wanted)));
-    if (hits.length) {
+    if (!hits.length) this.choose(null);
+    else {
       const next = hits[((this.chosen ? hits.indexOf(this.chosen) : -1) + 1) % hits.length];
       this.choose(next);
       this.center(next);
@@ -272,12 +273,14 @@ class Drawing {
       return Math.hypot(one.x - other.x, one.y - other.y);
     };
     canvas.addEventListener("pointerdown", event => {
+      if (event.button) return;
       if (!held.size) moved = 0;
       held.set(event.pointerId, { x: event.clientX, y: event.clientY });
     });
     canvas.addEventListener("pointermove", event => {
       const before = held.get(event.pointerId);
       if (!before) return;
+      if (!event.buttons) { held.delete(event.pointerId); return; } // it was let go elsewhere
       const apart = held.size === 2 ? spread() : 0, x = event.clientX - before.x, y = event.clientY - before.y;
       held.set(event.pointerId, { x: event.clientX, y: event.clientY });
       moved += Math.abs(x) + Math.abs(y);
@@ -338,6 +341,9 @@ function neighbour(item, key, items) {
   const beside = items.filter(one => one.rank === item.rank && (one.x - item.x) * step > 0);
   return beside.length ? beside.reduce((best, one) => (Math.abs(one.x - item.x) < Math.abs(best.x - item.x) ? one : best)) : null;
 }
+
+/** @param {number} nodes */
+const counted = nodes => `${nodes.toLocaleString("en")} ${nodes === 1 ? "node" : "nodes"}`;
 
 /** The line of an edge. @param {Edge} edge */
 function curve({ points }) {

@@ -53,7 +53,7 @@ export function pictureForm(spec, layout) {
   const seen = h("canvas", { width, height, class: "seen", role: "img", "aria-label": "What the model is given" });
   const said = h("p", { class: "hint", role: "alert" });
   const show = (/** @type {Float32Array | null} */ made) => { values = made; paint(seen, made, channels); };
-  const board = drawn ? drawing(width, height, show) : null;
+  const board = drawn ? drawing(width, height, made => { file.value = ""; said.textContent = ""; show(made); }) : null;
 
   const scale = h("select", { id: "scale" }, ...Object.entries(SCALES).map(([name, { title }]) => h("option", { value: name }, title)));
   scale.value = spec.datatype === "UINT8" ? "bytes" : channels === 3 ? "imagenet" : "unit";
@@ -61,14 +61,19 @@ export function pictureForm(spec, layout) {
   const take = async (/** @type {File | undefined} */ file) => {
     if (!file) return;
     said.textContent = "";
+    board?.clear();
+    show(null); // what was there is not that of this file
+    let bitmap;
     try {
-      const bitmap = await createImageBitmap(file);
-      board?.clear();
-      show(drawn ? inkOf(bitmap, width, height) : coloursOf(bitmap, layout));
-      bitmap.close();
+      bitmap = await createImageBitmap(file);
     } catch {
-      said.textContent = `"${file.name}" is no picture that this browser can read (PNG, JPEG, WebP, GIF).`;
+      said.textContent = `"${file.name}" is no picture that this browser can read: PNG, JPEG, WebP or GIF, of a size that it can hold.`;
+      return;
     }
+    const made = drawn ? inkOf(bitmap, width, height) : coloursOf(bitmap, layout);
+    bitmap.close();
+    if (made) show(made);
+    else said.textContent = `Nothing is written in "${file.name}": all of it is of one brightness.`;
   };
   const file = h("input", { type: "file", accept: "image/*", id: "picture", onchange: () => take(file.files?.[0]) });
   const element = h("div", { class: "picture" },
@@ -127,7 +132,7 @@ function drawing(width, height, changed) {
   /** @type {import("./strokes.js").Stroke | null} */
   let stroke = null;
   let cursor = { x: size.width / 2, y: size.height / 4 };
-  let keyboard = false;
+  let keyboard = false, pointer = 0;
 
   const repaint = () => {
     context.clearRect(0, 0, size.width, size.height);
@@ -159,18 +164,19 @@ function drawing(width, height, changed) {
   };
   const begin = (/** @type {{x: number, y: number}} */ point) => { stroke = [point]; strokes.push(stroke); update(); };
   canvas.addEventListener("pointerdown", event => {
-    if (event.button) return;
+    if (event.button || (stroke && !keyboard)) return; // another finger
     canvas.setPointerCapture(event.pointerId);
+    pointer = event.pointerId;
     keyboard = false;
     begin(at(event));
   });
   canvas.addEventListener("pointermove", event => {
-    if (!stroke || keyboard) return;
+    if (!stroke || keyboard || event.pointerId !== pointer) return;
     const events = event.getCoalescedEvents?.() ?? [];
     for (const one of events.length ? events : [event]) stroke.push(at(one));
     update();
   });
-  for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => { if (!keyboard) stroke = null; });
+  for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, event => { if (!keyboard && /** @type {PointerEvent} */ (event).pointerId === pointer) stroke = null; });
   canvas.addEventListener("keydown", event => {
     /** @type {Record<string, [number, number]>} */
     const moves = { ArrowLeft: [-STEP, 0], ArrowRight: [STEP, 0], ArrowUp: [0, -STEP], ArrowDown: [0, STEP] };
@@ -233,7 +239,7 @@ function coloursOf(bitmap, { width, height, channels }) {
 const grey = (red, green, blue) => (0.299 * red + 0.587 * green + 0.114 * blue) / 255;
 
 /**
- * The ink in a picture of something written, drawn anew as if it had been written here.
+ * The ink in a picture of something written, drawn anew as if it had been written here; null for none.
  * @param {ImageBitmap} bitmap @param {number} width @param {number} height
  */
 function inkOf(bitmap, width, height) {
@@ -244,7 +250,7 @@ function inkOf(bitmap, width, height) {
   const edge = bright.filter((_, place) => place < wide || place >= wide * (high - 1) || place % wide === 0 || place % wide === wide - 1);
   const paper = edge.slice().sort()[Math.floor(edge.length / 2)];
   const most = bright.reduce((far, one) => Math.max(far, Math.abs(one - paper)), 0);
-  if (most < 0.1) throw new Error("nothing is written there");
+  if (most < 0.1) return null;
   return fitted(bright.map(one => Math.max(0, Math.abs(one - paper) / most - 0.2) / 0.8), wide, high, width, height);
 }
 

@@ -1,6 +1,6 @@
 // What an output says to people: the classes of a classifier, by the names in the model's metadata.
 
-import { isText } from "./tensors.js";
+import { isFloat } from "./tensors.js";
 
 /** @typedef {import("./tensors.js").Tensor} Tensor */
 
@@ -10,19 +10,37 @@ import { isText } from "./tensors.js";
  * @returns {string[]}
  */
 export function classNames(properties) {
-  for (const name of ["classes", "labels", "names"]) {
-    const text = properties[name];
-    if (!text) continue;
-    try {
-      const read = JSON.parse(text);
-      if (Array.isArray(read)) return read.map(String);
-      if (read && typeof read === "object") return Object.keys(read).sort((one, other) => Number(one) - Number(other)).map(key => String(read[key]));
-    } catch {
-      if (/[,\n]/.test(text)) return text.split(/[,\n]/).map(one => one.trim());
-    }
+  for (const name of ["classes", "labels", "names", "id2label", "label2id"]) {
+    const found = namesIn(properties[name] ?? "");
+    if (found.length) return found;
   }
   return [];
 }
+
+/**
+ * The names in JSON, in a dictionary as Python prints it (Ultralytics), or in words with commas or in lines.
+ * @param {string} text
+ * @returns {string[]}
+ */
+function namesIn(text) {
+  let read;
+  try {
+    read = JSON.parse(text);
+  } catch {
+    const printed = [...text.matchAll(/(\d+)\s*:\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)")/g)];
+    if (/^\s*\{/.test(text)) return byIndex(printed.map(([, index, single, double]) => [Number(index), (single ?? double).replace(/\\(.)/g, "$1")]));
+    return /[,\n]/.test(text) ? text.trim().split(/[,\n]/).map(one => one.trim()) : [];
+  }
+  if (Array.isArray(read)) return read.map(one => String(one?.name ?? one?.label ?? one));
+  if (!read || typeof read !== "object") return [];
+  const pairs = Object.entries(read);
+  return byIndex(pairs.every(([, value]) => Number.isInteger(value)) ? pairs.map(([key, value]) => [Number(value), key]) : pairs.map(([key, value]) => [Number(key), String(value)]));
+}
+
+/** @param {[number, string][]} pairs */
+const byIndex = pairs => pairs.sort(([one], [other]) => one - other).map(([, name]) => name);
+
+const MOST_UNNAMED = 1000; // classes
 
 /**
  * A ranking of classes: of one row of scores.
@@ -36,25 +54,35 @@ export function classNames(properties) {
  * @returns {Ranking | null}
  */
 export function ranking(outputs, names) {
-  const found = outputs.find(one => isScores(one, names));
+  const tables = outputs.filter(isTable);
+  const found = tables.find(one => one.shape[1] === names.length) ?? tables.find(isByName) ?? tables.find(areProbabilities);
   if (!found) return null;
   const count = found.shape[found.shape.length - 1];
-  const scores = Array.from(found.data, Number);
+  const named = count === names.length, scores = Array.from(found.data, Number);
   const rows = [];
   for (let start = 0; start < scores.length; start += count) {
     const row = scores.slice(start, start + count);
-    rows.push(row.map((score, index) => ({ name: names[index] ?? `class ${index}`, score })).sort((one, other) => other.score - one.score));
+    rows.push(row.map((score, index) => ({ name: named ? names[index] : `class ${index}`, score })).sort((one, other) => other.score - one.score));
   }
-  const sums = rows.map(row => row.reduce((sum, { score }) => sum + score, 0));
-  const probabilities = scores.every(score => score >= 0 && score <= 1 + 1e-6) && sums.every(sum => Math.abs(sum - 1) < 0.01);
-  return { output: found.name, rows, probabilities };
+  return { output: found.name, rows, probabilities: areShares(found) };
 }
 
-/** @param {Tensor} output @param {string[]} names */
-function isScores({ shape, datatype, data }, names) {
-  if (shape.length !== 2 || isText(datatype) || !/^B?F/.test(datatype) || data.length > 100_000) return false;
-  const count = shape[1];
-  return names.length ? count === names.length : count >= 2 && count <= 1000;
+/** Whether an output has a few numbers for each row. @param {Tensor} output */
+const isTable = ({ shape, datatype, data }) => shape.length === 2 && isFloat(datatype) && data.length <= 100_000 && shape[1] >= 2;
+
+/** Whether it is called what outputs of classifiers are. @param {Tensor} output */
+const isByName = ({ name, shape }) => shape[1] <= MOST_UNNAMED && /prob|score|logit|class/i.test(name);
+
+/** Whether it says how likely each of a few classes is. @param {Tensor} output */
+const areProbabilities = output => output.shape[1] <= MOST_UNNAMED && areShares(output);
+
+/** Whether the numbers of each row are shares of a whole. @param {Tensor} output */
+function areShares({ shape, data }) {
+  for (let start = 0; start < data.length; start += shape[1]) {
+    const row = Array.from({ length: shape[1] }, (_, place) => Number(data[start + place]));
+    if (!row.every(score => score >= 0 && score <= 1 + 1e-6) || Math.abs(row.reduce((sum, score) => sum + score, 0) - 1) >= 0.01) return false;
+  }
+  return data.length > 0;
 }
 
 /**

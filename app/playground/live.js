@@ -1,5 +1,6 @@
 // What the server does now, second by second.
 
+import { keyForm } from "./access.js";
 import { Refused, askJson } from "./api.js";
 import { duration, fill, h, readable, sentence, svg } from "./dom.js";
 import { readEvents } from "./events.js";
@@ -25,7 +26,8 @@ export async function showLive(main, left) {
   const charts = CHARTS.map(one => ({ ...one, element: h("figure", { class: "live" }) }));
   const table = h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Versions" });
   const said = h("p", { class: "hint", role: "status" }, "Waiting for the first second…");
-  fill(main, h("h1", {}, "Live"), said,
+  const asked = h("div", {});
+  fill(main, h("h1", {}, "Live"), said, asked,
     h("div", { class: "charts" }, ...charts.map(chart => chart.element)),
     h("section", { "aria-label": "Versions that answer" }, h("h2", {}, "Versions"), table),
     h("section", { "aria-label": "Send load" }, h("h2", {}, "Send load"),
@@ -46,18 +48,23 @@ export async function showLive(main, left) {
     for (const chart of charts) fill(chart.element, ...drawn(chart, samples, bounds));
     fill(table, versionTable(samples.slice(-OVER), bounds, totals));
   };
-  watch(take, left, said);
+  watch(take, left, said, asked);
 }
 
-/** Read on, also after the server was restarted. @param {(kind: string, data: any) => void} take @param {AbortSignal} left @param {HTMLElement} said */
-async function watch(take, left, said) {
+/** Read on, also after the server was restarted. @param {(kind: string, data: any) => void} take @param {AbortSignal} left @param {HTMLElement} said @param {HTMLElement} asked Where a key is asked for. */
+async function watch(take, left, said, asked) {
   while (!left.aborted) {
     try {
       await readEvents("playground/data/live", left, take);
     } catch (error) {
       if (left.aborted) return;
       fill(said, h("span", { class: "warning" }, sentence(error)));
-      if (error instanceof Refused && error.status === 401) return;
+      if (error instanceof Refused && error.status === 401) {
+        await new Promise(done => fill(asked, keyForm(() => done(null), "metrics")));
+        fill(asked);
+        fill(said, "Waiting for the first second…");
+        continue;
+      }
     }
     await new Promise(done => setTimeout(done, 2000));
   }

@@ -18,45 +18,50 @@ export function loadForm(models, left) {
   const bar = h("progress", { max: "1", value: "0", hidden: true, "aria-label": "Requests sent" });
   const said = h("p", { role: "status" });
   const button = h("button", { type: "submit", class: "main" }, "Send load");
+  let stopping = new AbortController();
+  const stop = h("button", { type: "button", hidden: true, onclick: () => stopping.abort() }, "Stop");
   const send = async () => {
+    stopping = new AbortController();
     button.disabled = true;
-    bar.hidden = false;
+    bar.hidden = stop.hidden = false;
     try {
       const model = ready.find(one => one.name === choice.value);
       const { example } = await askJson(`playground/data/${encodeURIComponent(model.name)}/${encodeURIComponent(model.default_version)}`, { signal: left });
       if (!example) throw new Error(`${model.name} has no example to send: its inputs are large, or not known.`);
       const total = Math.max(1, Math.min(MOST, Math.floor(Number(count.value)) || 1));
-      fill(said, describe(await burst(`${pathOf(model.name)}/predict`, JSON.stringify({ inputs: example }), total, left, share => { bar.value = share; })));
+      fill(said, describe(await burst(`${pathOf(model.name)}/predict`, JSON.stringify({ inputs: example }), total, AbortSignal.any([left, stopping.signal]), share => { bar.value = share; })));
     } catch (error) {
       if (!left.aborted) fill(said, h("span", { class: "warning" }, sentence(error)));
     } finally {
       button.disabled = false;
-      bar.hidden = true;
+      if (document.activeElement === stop) button.focus();
+      bar.hidden = stop.hidden = true;
     }
   };
   return h("form", { class: "load", "aria-label": "Load", onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); send(); } },
     h("label", { for: "load-model" }, "Model"), choice,
-    h("label", { for: "load-count" }, `Requests, at most ${MOST}`), count, button, bar, said);
+    h("label", { for: "load-count" }, `Requests, at most ${MOST}`), count, button, stop, bar, said);
 }
 
 /**
  * Send requests, some at a time.
- * @param {string} path @param {string} body @param {number} total @param {AbortSignal} left
+ * @param {string} path @param {string} body @param {number} total @param {AbortSignal} ended
  * @param {(share: number) => void} progress
  */
-async function burst(path, body, total, left, progress) {
+async function burst(path, body, total, ended, progress) {
   /** @type {number[]} */
   const waits = [];
   let [sent, failed, why] = [0, 0, ""];
   const began = performance.now();
   const one = async () => {
-    while (sent < total && !left.aborted) {
+    while (sent < total && !ended.aborted) {
       sent++;
       const start = performance.now();
       try {
-        await (await ask(path, { method: "POST", headers: { "content-type": "application/json" }, body, signal: left })).arrayBuffer();
+        await (await ask(path, { method: "POST", headers: { "content-type": "application/json" }, body, signal: ended })).arrayBuffer();
         waits.push((performance.now() - start) / 1000);
       } catch (error) {
+        if (ended.aborted) break;
         failed++;
         why = sentence(error);
       }

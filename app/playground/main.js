@@ -1,6 +1,7 @@
 // Shows the view that the address names.
 
-import { Refused, hasKey, useKey } from "./api.js";
+import { keyForm } from "./access.js";
+import { KEYS_CHANGED, Refused, forgetKeys, hasKey } from "./api.js";
 import { fill, h, sentence } from "./dom.js";
 import { showLive } from "./live.js";
 import { showModel } from "./model.js";
@@ -17,7 +18,7 @@ async function show() {
   leave = new AbortController();
   const { signal } = leave;
   const [view = "", name = "", , version = ""] = parts();
-  document.title = ["Cohort", view === "models" ? name : view].filter(Boolean).join(" · ");
+  document.title = ["Cohort", view === "models" ? name : view, version && `graph of ${version}`].filter(Boolean).join(" · ");
   for (const one of document.querySelectorAll("header nav a")) {
     const is = new URL(/** @type {HTMLAnchorElement} */ (one).href).pathname === location.pathname;
     if (is || (view === "models" && one.textContent === "Models")) one.setAttribute("aria-current", is ? "page" : "true");
@@ -33,28 +34,24 @@ async function show() {
     else fill(main, h("h1", {}, "There is nothing here"));
   } catch (error) {
     if (signal.aborted) return;
-    fill(main, h("h1", {}, "That did not work"), h("p", { class: "warning", role: "alert" }, sentence(error)), error instanceof Refused && error.status === 401 ? keyForm() : h("p", {}, h("button", { onclick: show }, "Try again")));
+    fill(main, h("h1", {}, "That did not work"), h("p", { class: "warning", role: "alert" }, sentence(error)), error instanceof Refused && error.status === 401 ? keyForm(showAgain) : h("p", {}, h("button", { onclick: show }, "Try again")));
   }
   if (!signal.aborted) main.removeAttribute("aria-busy");
 }
 
-/** Where a caller's key is typed in; it is forgotten when the page is left. */
-function keyForm() {
-  const input = h("input", { type: "password", id: "key", autocomplete: "off" });
-  return h("form", { class: "key", onsubmit: (/** @type {Event} */ event) => {
-    event.preventDefault();
-    useKey(input.value);
-    showAccess();
-    show();
-  } }, h("label", { for: "key" }, "Key"), input, h("button", { type: "submit" }, "Use it"), h("p", { class: "hint" }, "It is kept in this page's memory, and forgotten when the page is closed."));
+/** The same once there is a key; if it was the wrong one, where it is typed in. */
+async function showAgain() {
+  await show();
+  document.getElementById("key")?.focus();
 }
 
 /** Say that a key is in use. */
 function showAccess() {
-  fill(access, hasKey() && h("button", { class: "quiet", onclick: () => { useKey(""); showAccess(); show(); } }, "Forget the key"));
+  fill(access, hasKey() && h("button", { class: "quiet", onclick: () => { forgetKeys(); show(); } }, "Forget the key"));
 }
 
 // Their addresses are relative to the one that the page was opened at.
 for (const one of document.querySelectorAll("a")) one.href = new URL(one.getAttribute("href") ?? "", document.baseURI).href;
+document.addEventListener(KEYS_CHANGED, showAccess);
 follow(main, show);
 show();

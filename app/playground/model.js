@@ -1,11 +1,13 @@
 // One model: try it, compare its versions, and what is known of it.
 
 import { details as answerDetails, difference, headline } from "./answers.js";
-import { askJson, ask, pathOf } from "./api.js";
+import { keyForm } from "./access.js";
+import { Refused, ask, askJson, pathOf } from "./api.js";
 import { fill, h, sentence } from "./dom.js";
-import { formFor } from "./forms.js";
-import { backends, openHere } from "./browser.js";
-import { aboutModel, aboutVersion } from "./about.js";
+import { featureNames, formFor } from "./forms.js";
+import { backends, canRunHere, openHere } from "./browser.js";
+import { operate } from "./admin.js";
+import { aboutRollout, aboutVersion } from "./about.js";
 import { classNames } from "./labels.js";
 import { parse, stringify } from "./json.js";
 import { badge } from "./models.js";
@@ -15,6 +17,8 @@ import { nested, outputsOf, readBinary, request } from "./tensors.js";
 
 /** @typedef {import("./answers.js").Answer} Answer */
 
+const WAITING_MS = 500; // after which it is said that there is no answer yet
+
 /**
  * Show a model.
  * @param {HTMLElement} main
@@ -23,16 +27,29 @@ import { nested, outputsOf, readBinary, request } from "./tensors.js";
  */
 export async function showModel(main, name, left) {
   const model = await askJson(pathOf(name), { signal: left });
+  const upper = h("div", {}), rollout = h("div", {}), versions = h("div", {});
+  let shown = "";
+  const show = async (/** @type {any} */ now) => {
+    fill(rollout, ...aboutRollout(now));
+    const states = JSON.stringify(now.versions.map((/** @type {any} */ one) => [one.version, one.state, one.files]));
+    if (states === shown) return; // what is filled in stays
+    shown = states;
+    fill(upper, ...(await summaryAndForm(name, now, left)));
+    fill(versions, ...now.versions.map((/** @type {any} */ one) => aboutVersion(name, one, one.version === now.default_version)));
+  };
+  await show(model);
+  fill(main, h("p", { class: "path" }, link("", "Models"), " / "), h("h1", {}, name), upper, rollout, operate(name, model, show), versions);
+}
+
+/** What a model is, and the form to try it by. @param {string} name @param {any} model @param {AbortSignal} left */
+async function summaryAndForm(name, model, left) {
   const ready = model.versions.filter((/** @type {any} */ one) => one.state === "READY" && one.inputs);
   const description = ready.find((/** @type {any} */ one) => one.version === model.default_version)?.metadata.description;
-  fill(main,
-    h("p", { class: "path" }, link("", "Models"), " / "),
-    h("h1", {}, name),
+  return [
     h("p", {}, ...model.versions.map((/** @type {any} */ one) => badge(one, model.default_version))),
     description && h("p", {}, description),
     ready.length ? await tryIt(name, model, ready, left) : h("p", { class: "warning" }, "No version of it serves now."),
-    ...aboutModel(name, model),
-    ...model.versions.map((/** @type {any} */ one) => aboutVersion(name, one, one.version === model.default_version)));
+  ];
 }
 
 /**
@@ -62,9 +79,10 @@ async function tryIt(name, model, ready, left) {
     try {
       const { example, ...more } = await askJson(`playground/data/${encodeURIComponent(name)}/${encodeURIComponent(choice.value)}`, { signal });
       given = more;
-      if (inputs !== JSON.stringify(version.inputs)) { // else what is filled in stays
-        inputs = JSON.stringify(version.inputs);
-        form = formFor(version.inputs, version.optional_inputs, example, version.metadata.properties);
+      const { properties } = version.metadata, wanted = JSON.stringify([version.inputs, version.optional_inputs, featureNames(properties)]);
+      if (inputs !== wanted) { // else what is filled in stays
+        inputs = wanted;
+        form = formFor(version.inputs, version.optional_inputs, example, properties);
         fill(place, form.element);
       }
     } catch (error) {
@@ -73,7 +91,7 @@ async function tryIt(name, model, ready, left) {
     }
     if (against.value === choice.value) against.value = shown === choice.value ? newest.find(one => one !== shown) ?? shown : shown;
     shown = choice.value;
-    runHere.hidden = !given.files.length || !given.runtime;
+    runHere.hidden = !given.files.length || !given.runtime || !canRunHere(version);
     empty(); // it was that of another version
   };
   let running = new AbortController();
@@ -81,15 +99,20 @@ async function tryIt(name, model, ready, left) {
     running.abort(); // what was asked for last is what is shown
     const mine = running = new AbortController();
     const signal = AbortSignal.any([left, mine.signal]);
+    const focused = document.activeElement;
     for (const button of buttons) button.disabled = true;
+    const before = status.textContent;
+    const waiting = setTimeout(() => { if (status.textContent === before) fill(status, h("span", { class: "hint" }, "Waiting for the answer…")); }, WAITING_MS);
     try {
       await act(signal);
     } catch (error) {
       if (signal.aborted) return;
       fill(status, h("span", { class: "warning" }, sentence(error)));
-      fill(below);
+      fill(below, error instanceof Refused && error.status === 401 && keyForm(guarded(act)));
     } finally {
+      clearTimeout(waiting);
       if (running === mine) for (const button of buttons) button.disabled = false;
+      if (focused instanceof HTMLButtonElement && document.activeElement === document.body) focused.focus({ preventScroll: true });
     }
   };
   /** @type {(version: string, tensors: import("./tensors.js").Tensor[], signal: AbortSignal, bytes?: boolean) => Promise<{sent: import("./tensors.js").Sent, answer: Answer}>} */
@@ -141,23 +164,21 @@ async function tryIt(name, model, ready, left) {
     showComparison(status, below, { ...server, title: `Server, version ${choice.value}` }, { title, note, outputs, names: server.names, raw, times: { total: seconds, queue: null, run: null, here: true } });
   });
   const onClear = () => {
+    running.abort();
     form.clear();
     empty();
   };
   choice.addEventListener("change", guarded(useVersion));
   const runHere = h("button", { type: "button", onclick: onRunHere, hidden: true }, "Run in browser");
-  const buttons = [
-    h("button", { type: "submit", class: "main" }, "Predict"),
-    h("button", { type: "button", onclick: onClear }, "Clear"),
-    h("button", { type: "button", onclick: onCompare, hidden: ready.length < 2 }, "Compare"),
-    runHere,
-  ];
+  const sendIt = h("button", { type: "submit", class: "main" }, "Predict");
+  const compare = h("button", { type: "button", onclick: onCompare, hidden: ready.length < 2 }, "Compare");
+  const buttons = [sendIt, compare, runHere];
   fill(here, ...backends().map(one => h("option", { value: one }, one === "webgpu" ? "WebGPU" : "WebAssembly")));
   await useVersion(left);
   return h("section", { class: "try", "aria-label": "Try it" },
     h("form", { onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); onPredict(); } },
       place,
-      h("p", { class: "buttons" }, ...buttons),
+      h("p", { class: "buttons" }, sendIt, h("button", { type: "button", onclick: onClear }, "Clear"), compare, runHere),
       h("p", {}, h("label", { for: "version" }, "Version "), choice,
         ready.length > 1 && h("label", { for: "against" }, " compared with "), ready.length > 1 && against),
       here.options.length > 1 && !runHere.hidden && h("p", {}, h("label", { for: "here" }, "In the browser by "), here)),

@@ -51,7 +51,7 @@ function python(url, headers, body, bytes) {
     ...sent,
     "}",
     `response = httpx.post(\n    ${JSON.stringify(url)},\n    headers=headers,\n    content=${content},\n)`,
-    bytes ? "print(response.raise_for_status().content)" : "print(response.raise_for_status().json())",
+    bytes ? "print(response.content)" : "print(response.json())",
   ].join("\n");
 }
 
@@ -60,7 +60,7 @@ function javascript(url, headers, body, bytes) {
   const sent = Object.entries(headers).map(([name, value]) => `    ${JSON.stringify(name)}: ${JSON.stringify(value)},`);
   if (hasKey()) sent.push('    "authorization": `Bearer ${process.env.COHORT_API_KEY}`,');
   const content = body === null ? `await (await import("node:fs/promises")).readFile("${FILE}")` : JSON.stringify(body);
-  return [`const response = await fetch(${JSON.stringify(url)}, {`, '  method: "POST",', "  headers: {", ...sent, "  },", `  body: ${content},`, "});", `console.log(await response.${bytes ? "arrayBuffer" : "json"}());`].join("\n");
+  return [`const response = await fetch(${JSON.stringify(url)}, {`, '  method: "POST",', "  headers: {", ...sent, "  },", `  body: ${content},`, "});", bytes ? "console.log(await response.arrayBuffer());" : "console.log(await response.text());"].join("\n");
 }
 
 /** @param {string} text @param {HTMLElement} button */

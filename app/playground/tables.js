@@ -28,7 +28,7 @@ export function columnsOf(specs, names) {
     for (let place = 0; place < wide; place++)
       columns.push({ name: wide === 1 ? spec.name : `${spec.name} ${place + 1}`, spec, place, wide, kind });
   }
-  if (names.length === columns.length) names.forEach((name, place) => { columns[place].name = name; });
+  if (names.length === columns.length && new Set(names).size === names.length) names.forEach((name, place) => { columns[place].name = name; });
   return columns.length ? columns : null;
 }
 

@@ -130,7 +130,7 @@ export function nested({ datatype, shape, data }) {
  * @param {number} value
  */
 export function shortest(value) {
-  for (let digits = 6; digits < 9; digits++) {
+  for (let digits = 6; digits <= 9; digits++) {
     const short = Number(value.toPrecision(digits));
     if (Math.fround(short) === Math.fround(value)) return short;
   }

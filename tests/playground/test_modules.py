@@ -190,13 +190,14 @@ def test_no_number_is_far_from_any_number(page: Page) -> None:
     """NaN beside a number is a difference, and beside another NaN none; so it is of infinities."""
     script = """async values => {
         const {difference} = await window.module("answers");
-        const side = data => ({names: [], outputs: [
-            {name: "y", datatype: "FP32", shape: [2], data}]});
+        const side = (data, datatype = "FP32") => ({names: [], outputs: [
+            {name: "y", datatype, shape: [2], data}]});
         return [
             difference(side([NaN, 1]), side([0, 1])),
             difference(side([NaN, Infinity]), side([NaN, Infinity])),
             difference(side([Infinity, 1]), side([-Infinity, 1])),
-            difference(side([10n ** 17n, 1]), side([10n ** 17n + 1n, 1])),
+            difference(side([10n ** 17n, 1], "INT64"), side([10n ** 17n + 1n, 1], "INT64")),
+            difference(side([0.1, 1]), side([Math.fround(0.1), 1])),
         ].map(one => one.lines[0]);
     }"""
     assert page.evaluate(script) == [
@@ -204,6 +205,7 @@ def test_no_number_is_far_from_any_number(page: Page) -> None:
         "y is equal.",
         "y differs by at most Infinity, at [0].",
         "y differs by at most 1.0, at [0].",
+        "y is equal.",
     ]
 
 
@@ -224,14 +226,37 @@ def test_a_quantile_is_reckoned_as_in_the_terminal(
 
 
 def test_classes_are_named_by_the_metadata(page: Page) -> None:
-    """As lists, as objects by index, or as words with commas."""
+    """As lists, as objects by index or by name, as Python prints them, or as words."""
     for text, names in {
         '["a", "b"]': ["a", "b"],
         '{"1": "b", "0": "a", "10": "c"}': ["a", "b", "c"],
         "a, b": ["a", "b"],
+        "a\nb\n": ["a", "b"],
+        "{0: 'cat', 2: \"it's\", 1: 'owl'}": ["cat", "owl", "it's"],
+        '[{"id": 0, "name": "a"}, {"id": 1, "name": "b"}]': ["a", "b"],
+        '{"b": 1, "a": 0}': ["a", "b"],
         "nothing": [],
     }.items():
         assert call(page, "labels", "classNames", {"classes": text}) == names
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "names", "label"),
+    [
+        ("y", [0.25, 0.75], ["a", "b"], "b"),
+        ("y", [0.25, 0.75], [], "class 1"),
+        ("y", [0.25, 0.75], ["a", "b", "c"], "class 1"),
+        ("logits", [-3.0, 2.0], [], "class 1"),
+        ("y", [-3.0, 2.0], ["a", "b"], "b"),
+        ("y", [-3.0, 2.0], [], "y [1, 2]"),
+    ],
+)
+def test_numbers_are_classes_where_something_says_so(
+    page: Page, name: str, row: list[float], names: list[str], label: str
+) -> None:
+    """As many names, a name of the output's, or shares of a whole; other names are none."""
+    output = {"name": name, "datatype": "FP32", "shape": [1, 2], "data": row}
+    assert call(page, "labels", "inWords", [output], names)["label"] == label
 
 
 @MANY
