@@ -14,6 +14,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -137,9 +138,19 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
         files = reader.given_out(names["model"], names["version"])
         if names["file"] not in files:
             raise NotFound(f"{quoted(names['file'])} is no file of {quoted(names['model'])}")
-        return FileResponse(
-            files[names["file"]], media_type="application/octet-stream", headers=NOT_KEPT
+        path = files[names["file"]]
+        try:
+            found = await asyncio.to_thread(path.stat)
+        except OSError as error:
+            raise NotFound(f"{quoted(names['file'])} is not on disk any more") from error
+        given = FileResponse(
+            path, media_type="application/octet-stream", headers=NOT_KEPT, stat_result=found
         )
+        if given.headers["etag"] in request.headers.get("if-none-match", ""):
+            return Response(
+                None, HTTPStatus.NOT_MODIFIED, NOT_KEPT | {"etag": given.headers["etag"]}
+            )
+        return given
 
     async def graph(request: Request) -> Response:
         names = request.path_params

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.page import CHROMIUM, Browser
 from tests.e2e.processes import MODELS, Cohort, cohort
+from tests.playground.visiting import press
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: make packages")
@@ -63,6 +64,50 @@ def test_the_numbers_move_and_are_those_of_the_metrics(chromium: Browser, server
     wait_until(lambda: shown(page, "digits/2") == 200)
     assert counted(server, "digits") == 200
     assert chromium.complaints == []
+
+
+def test_the_key_for_metrics_is_asked_for(chromium: Browser, tmp_path: Path) -> None:
+    """Where there is one; a wrong one asks again, and one that no header can have is refused."""
+    page, key = chromium.page, "only-who-counts-knows"
+    with cohort(MODELS, tmp_path, inspection_seconds=0, metrics_key=key) as guarded:
+        page.goto(f"{guarded.url}/playground/live")
+        field = page.get_by_label("Key for metrics")
+        field.fill("typed “so”")
+        page.get_by_role("button", name="Use it").click()
+        expect(page.get_by_role("alert")).to_contain_text('this one has " " (U+0020)')
+        field.fill("wrong")
+        page.get_by_role("button", name="Use it").click()
+        expect(page.get_by_role("status").first).to_contain_text("wrong")
+        field.fill(key)
+        page.get_by_role("button", name="Use it").click()
+        expect(page.locator("figure.live svg").first).to_be_visible()
+        expect(field).to_have_count(0)
+        expect(page.get_by_role("button", name="Forget the key")).to_be_visible()
+    chromium.complaints.clear()  # the browser tells of the status
+
+
+def test_load_can_be_stopped(chromium: Browser, server: Cohort) -> None:
+    """What was measured so far is told."""
+    page = chromium.page
+    page.goto(f"{server.url}/playground/live")
+    asked = 0
+
+    def answer_some(route: Route) -> None:
+        nonlocal asked
+        asked += 1
+        if asked <= 10:
+            route.continue_()
+
+    page.route("**/predict", answer_some)
+    press(page, "Send load")
+    page.wait_for_function("document.querySelector('progress').value > 0")
+    press(page, "Stop")
+    form = page.get_by_role("form", name="Load")
+    expect(form.get_by_role("status")).to_contain_text("10 answered")
+    expect(form.get_by_role("status")).not_to_contain_text("failed")
+    expect(page.get_by_role("button", name="Send load")).to_be_focused()
+    expect(page.get_by_role("button", name="Stop")).to_be_hidden()
+    page.unroute("**/predict")
 
 
 def test_without_viewers_nothing_is_sampled_and_each_of_many_is_told_the_same(

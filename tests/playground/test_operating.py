@@ -90,7 +90,10 @@ def test_a_model_is_unloaded_and_loaded(chromium: Browser, server: Cohort) -> No
     page.get_by_label("Admin token").fill(TOKEN)
     press(page, "Unload")
     assert said(page) == "digits is unloaded."
+    expect(page.get_by_text("No version of it serves now.")).to_be_visible()
+    expect(page.get_by_role("button", name="Predict")).to_have_count(0)
     expect(page.get_by_role("button", name="Unload")).to_have_count(0)
     press(page, "Load")
     expect(page.get_by_role("button", name="Unload")).to_be_visible()
+    expect(page.get_by_role("button", name="Predict")).to_be_visible()
     assert server.get("/models/digits").json()["versions"][0]["state"] == "READY"

@@ -117,3 +117,14 @@ def test_a_graph_is_sent_as_gzip_where_that_is_allowed(bundled: Cohort) -> None:
     assert packed.headers["content-encoding"] == "gzip"
     assert "content-encoding" not in plain.headers
     assert packed.json() == plain.json()
+
+
+def test_a_file_that_a_visitor_has_is_not_sent_again(bundled: Cohort) -> None:
+    """By its tag; another tag gets the file."""
+    url = f"{bundled.url}/playground/data/digits/1/files/model.onnx"
+    given = httpx.get(url).raise_for_status()
+    again = httpx.get(url, headers={"if-none-match": given.headers["etag"]})
+    assert (again.status_code, again.content) == (httpx.codes.NOT_MODIFIED, b"")
+    assert again.headers["etag"] == given.headers["etag"]
+    other = httpx.get(url, headers={"if-none-match": '"other"'})
+    assert other.raise_for_status().content == given.content

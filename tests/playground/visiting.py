@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from playwright.sync_api import Page, expect
 
 from tests.browser.page import Browser
 from tests.e2e.processes import Cohort
 from tests.playground.drawings import Stroke
+
+NO_ANSWER = re.compile(r"The answer comes here\.|Waiting for the answer…|(Loading|Opening) .*")
 
 
 def opened(chromium: Browser, server: Cohort, path: str = "") -> Page:
@@ -19,7 +23,7 @@ def opened(chromium: Browser, server: Cohort, path: str = "") -> Page:
 def answer(page: Page) -> str:
     """What the region of the answer says first, when there is an answer."""
     status = page.get_by_role("region", name="Answer").get_by_role("status")
-    expect(status).not_to_have_text("The answer comes here.")
+    expect(status).not_to_have_text(NO_ANSWER)
     return status.inner_text()
 
 
