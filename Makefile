@@ -94,7 +94,7 @@ chaos: $(VENV)/dev.stamp packages  ## Try the faults of tests/chaos for longer t
 converters: $(VENV)/dev.stamp packages  ## Convert models of every framework, each in an environment of its own (about 6 GB), and write docs/reference/converters.md
 	@mkdir -p build && rm -f build/converters.jsonl
 	@$(AS_PIP) PATH="$(dir $(abspath $(UV))):$$PATH" CONVERTERS=all CONVERTERS_RECORD=$(CURDIR)/build/converters.jsonl \
-		$(VENV)/bin/python -m pytest -q tests/converters $(ARGS)
+		$(VENV)/bin/python -m pytest -q tests/converters tests/prepare/test_prepared.py $(ARGS)
 	@$(VENV)/bin/python -m tests.converters build/converters.jsonl
 
 incidents: $(VENV)/dev.stamp packages  ## Live through every incident of tests/incidents again; the tests do with a sample (ARGS="-k hung")

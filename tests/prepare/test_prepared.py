@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.skipif(os.environ.get("CONVERTERS") != "all", reason="takes minutes: make converters")
 def test_an_mlp_is_served_in_int8_with_the_accuracy_of_its_manifest(folder: Path) -> None:
     """Converted, verified, optimized, quantized, published; and again with the same digest."""
     report = prepare(folder, "sklearn")
