@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from time import monotonic, time
-from typing import Any
+
+import orjson
 
 from app.control_plane.shared_work import Shared, in_turns
 from app.errors import Overloaded
@@ -42,26 +43,21 @@ class LiveSample:
     at: When it was taken, in seconds since the epoch.
     seconds: Since the one before.
     queued: Requests in queues.
-    versions: The counts of those seconds, and all requests since the process started.
+    versions: Of each version, as JSON: its counts of those seconds, and all requests since the
+        process started. They are written once, however many look.
     """
 
     at: float
     seconds: float
     queued: int
-    versions: Mapping[VersionKey, tuple[VersionCounts, int]]
+    versions: Mapping[VersionKey, bytes]
 
-    def seen_by(self, models: frozenset[str] | None) -> dict[str, Any]:
-        """What JSON has of it, for who may see `models`; None: all of them."""
-        return {
-            "at": self.at,
-            "seconds": round(self.seconds, 3),
-            "queued": self.queued,
-            "versions": [
-                {"model": model, "version": version, "total": total, **counts.plain()}
-                for (model, version), (counts, total) in self.versions.items()
-                if models is None or model in models
-            ],
-        }
+    def seen_by(self, models: frozenset[str] | None) -> bytes:
+        """The sample as JSON, for who may see `models`; None: all of them."""
+        written = self.versions.items()
+        seen = [said for (model, _), said in written if models is None or model in models]
+        head = {"at": self.at, "seconds": round(self.seconds, 3), "queued": self.queued}
+        return b'%b,"versions":[%b]}' % (orjson.dumps(head)[:-1], b",".join(seen))
 
 
 class LiveView:
@@ -117,9 +113,9 @@ class LiveView:
         if seconds > BROKEN_OFF_SECONDS:
             self._history.clear()
             return  # there is nothing yet to compare with
-        since = await in_turns(changes(before, counts))
+        written = await in_turns(_written(await in_turns(changes(before, counts))))
         self._number += 1
-        self._history.append(LiveSample(time(), seconds, self._queued(), since))
+        self._history.append(LiveSample(time(), seconds, self._queued(), written))
 
 
 def changes(
@@ -142,3 +138,15 @@ def changes(
             yield
     busiest = sorted(sums, key=lambda key: -sums[key].requests)[:MOST_VERSIONS]
     return {key: (sums[key], totals[key]) for key in sorted(busiest)}
+
+
+def _written(
+    since: Mapping[VersionKey, tuple[VersionCounts, int]],
+) -> Generator[None, None, dict[VersionKey, bytes]]:
+    written: dict[VersionKey, bytes] = {}
+    for key, (counts, total) in since.items():
+        model, version = key
+        said = {"model": model, "version": version, "total": total, **counts.plain()}
+        written[key] = orjson.dumps(said)
+        yield
+    return written

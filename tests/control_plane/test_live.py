@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,7 +84,38 @@ def test_of_many_versions_those_with_most_requests_are_told() -> None:
 
 def test_counts_go_through_json() -> None:
     """As workers tell them to each other."""
-    assert VersionCounts.read(counts(3).plain()) == counts(3)
+    said = orjson.loads(orjson.dumps(counts(3).plain()))
+    assert VersionCounts.read(said) == counts(3)
+
+
+async def test_a_sample_tells_of_the_models_that_its_viewer_may_see(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As JSON, which is written once for all viewers."""
+    monkeypatch.setattr(live, "SAMPLE_SECONDS", 0.01)
+    seen = 0
+
+    async def read() -> CountsByProcess:
+        nonlocal seen
+        seen += 1
+        return {0: {("a", "1"): counts(2 * seen), ("b", "2"): counts(3 * seen)}}
+
+    view = LiveView(read, lambda: 7)
+    watched = view.watch(bool)
+    assert await anext(watched) == []
+    (sample,) = await anext(watched)
+    await watched.aclose()
+    whole = orjson.loads(sample.seen_by(None))
+    assert (whole["queued"], whole["at"]) == (7, sample.at)
+    assert [(one["model"], one["total"]) for one in whole["versions"]] == [("a", 4), ("b", 6)]
+    assert whole["versions"][0] == {
+        "model": "a", "version": "1", "total": 4, "codes": {"OK": 2}, "variants": {"": 2},
+        "durations": [0] * 19, "rows": [0] * 12,
+    }  # fmt: skip
+    part = orjson.loads(sample.seen_by(frozenset({"b", "c"})))
+    assert part == whole | {"versions": whole["versions"][1:]}
+    assert orjson.loads(sample.seen_by(frozenset()))["versions"] == []
+    assert next(iter(sample.versions.values())) in sample.seen_by(None)
 
 
 async def test_one_sample_is_taken_for_all_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
