@@ -1,6 +1,7 @@
 """The interface for operators: health, models, statistics, load and unload, rollouts, metrics."""
 
 from app.control_plane.description import Description, ServedModel, describe_profile
+from app.control_plane.drawings import NOT_ON_DISK
 from app.control_plane.health import ProcessHealth
 from app.control_plane.live import LIVE_BOUNDS, LiveSample, LiveView
 from app.control_plane.plane import ControlPlane
@@ -10,6 +11,7 @@ from app.control_plane.siblings import Siblings
 
 __all__ = [
     "LIVE_BOUNDS",
+    "NOT_ON_DISK",
     "ControlPlane",
     "Description",
     "LiveSample",

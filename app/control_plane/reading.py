@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from app.control_plane.description import (
     Description,
@@ -15,7 +16,7 @@ from app.control_plane.description import (
     describe_version,
     list_served,
 )
-from app.control_plane.drawings import Drawable
+from app.control_plane.drawings import NOT_ON_DISK, Drawable
 from app.errors import Forbidden, NotFound, NotReady, quoted
 from app.metrics import Metrics, VersionMetrics
 from app.registry import Catalog, Engine, Readable, State, VersionEntry
@@ -35,6 +36,17 @@ class Readiness:
         """Raise NotReady, with the reason, if it should not."""
         if not self.ready:
             raise NotReady(self.reason)
+
+
+class GivenFiles(NamedTuple):
+    """Files of a version that serves.
+
+    paths: Where they are, by their names.
+    are_on_disk: Looks whether they are still those that serve.
+    """
+
+    paths: Mapping[str, Path]
+    are_on_disk: Callable[[], bool]
 
 
 class ModelReader(ABC):
@@ -91,8 +103,8 @@ class ModelReader(ABC):
         """The version that would answer. Raises ModelNotFound, VersionNotFound or NotReady."""
         return str(self._seen.find(name, version).number)
 
-    def given_out(self, name: str, version: str | None = None) -> Mapping[str, Path]:
-        """Where the files of a READY version are, by their names, for whoever wants to have them.
+    def given_out(self, name: str, version: str | None = None) -> GivenFiles:
+        """The files of a READY version, for whoever wants to have them.
 
         Raises Forbidden unless the model's config gives them out, NotFound where others are on disk
         than serve, and as `ready`.
@@ -105,7 +117,8 @@ class ModelReader(ABC):
                 "in its config.yaml has it do so"
             )
         files = _engine_of(entry, name).describe().files
-        return {file: entry.source.path.parent / file for file in files}
+        folder = entry.source.path.parent
+        return GivenFiles({file: folder / file for file in files}, entry.source.is_on_disk)
 
     def drawable(self, name: str, version: str | None = None) -> Drawable:
         """A READY version, to be drawn. Raises as `given_out`, but for Forbidden."""
@@ -113,7 +126,9 @@ class ModelReader(ABC):
         engine = _engine_of(entry, name)
         described = engine.describe()
         key = (entry.source.path, *described.files.items(), *described.placement.nodes.items())
-        return Drawable(key, entry.source.path, engine.assigned_nodes)
+        return Drawable(
+            key, entry.source.path, engine.assigned_nodes, entry.source.is_on_disk, name
+        )
 
     def index(self) -> list[Description]:
         """Every version of every model: its name, state, and the reason of the state."""
@@ -157,7 +172,7 @@ class ModelReader(ABC):
 
 
 def _engine_of(entry: VersionEntry, model: str) -> Engine:
-    """What serves the files that are on disk. Raises NotFound where those are others."""
+    """What serves the files on disk. Raises NotFound where those are known to be others."""
     if entry.engine is None or entry.outdated:
-        raise NotFound(f"the files of {quoted(model)} that serve are not on disk any more")
+        raise NotFound(NOT_ON_DISK.format(quoted(model)))
     return entry.engine

@@ -78,7 +78,8 @@ def _write(number: int, value: int | MessageBytes) -> Iterator[str]:
         whole = value[0 : min(len(value), FileSlice.MAX_READ_BYTES) // 4 * 4]
         yield from (f"{one:g}" for (one,) in struct.iter_unpack("<f", bytes(whole)))
     elif number == 8:
-        yield from (str(signed(one)) for one in varints(value))
+        most = SHOWN + 1 if len(value) > FileSlice.MAX_READ_BYTES else None
+        yield from (str(signed(one)) for one in varints(value, most))
     elif number in (4, 9):
         start = bytes(value[0 : min(len(value), 4 * LONGEST_WORDS)])
         yield shortened(start.decode("utf-8", "replace"), LONGEST_WORDS)

@@ -33,6 +33,14 @@ MEMORY = 1 << 30
 """Bytes, or a quarter of what there is."""
 
 
+LIMITS = frozenset({Signals.SIGXCPU, Signals.SIGALRM, Signals.SIGKILL})
+"""What ends a process that takes more than it may: SIGKILL where the system has no memory left."""
+
+
+class _TookTooMuch(LoadFailed):
+    pass
+
+
 class DrawingProcess:
     """Draws a model at `path` in a process of its own; to be run once.
 
@@ -47,10 +55,13 @@ class DrawingProcess:
     def run(self) -> bytes:
         """The drawing: JSON, compressed by gzip; blocks. Raises LoadFailed.
 
-        Where ONNX Runtime crashes over the types of values, those that the file tells are drawn.
+        Where ONNX Runtime fails over the types of values, those that the file tells are drawn; not
+        where it took too much, which it would again.
         """
         try:
             return self._run()
+        except _TookTooMuch:
+            raise
         except LoadFailed:
             self._job["infer"] = False
             return self._run()
@@ -79,11 +90,13 @@ class DrawingProcess:
                 drawn, _ = process.communicate(orjson.dumps(self._job), timeout=MAX_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
-                raise LoadFailed(f"drawing it took more than {MAX_SECONDS:g} s") from None
+                raise _TookTooMuch(f"drawing it took more than {MAX_SECONDS:g} s") from None
         if process.returncode == 0:
             return drawn
         if process.returncode < 0:
-            raise LoadFailed(f"drawing it ended the process ({Signals(-process.returncode).name})")
+            signal = Signals(-process.returncode)
+            kind = _TookTooMuch if signal in LIMITS else LoadFailed
+            raise kind(f"drawing it ended the process ({signal.name})")
         raise LoadFailed("its file is not the protobuf of a model any more")
 
 

@@ -157,7 +157,8 @@ class _Drawer:
             elif kind in _WEIGHTS:
                 name, described = _WEIGHTS[kind](value)
                 if len(found.weights) < MAX_WEIGHTS:
-                    found.weights[names.of(name)] = described
+                    shown = self._text(described) if self._letters > 0 else "…"
+                    found.weights[names.of(name)] = shown
             else:
                 whole = kind == "type" or not waiting.is_function  # or else the name alone
                 name, described = describe_value(value) if whole else (decode_text(value), "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from app.errors import shortened
 from app.session.protobuf import (
@@ -51,7 +51,7 @@ def describe_tensor(message: MessageBytes) -> tuple[str, str]:
         elif number == 2 and isinstance(value, int):
             element = value
         elif number == 1 and len(dimensions) <= MAX_DIMENSIONS:
-            dimensions += [signed(value)] if isinstance(value, int) else map(signed, varints(value))
+            dimensions += _sizes(value)
     return name, f"{_datatype(element)} {describe_shape(dimensions)}"
 
 
@@ -64,7 +64,7 @@ def describe_sparse(message: MessageBytes) -> tuple[str, str]:
             name, described = describe_tensor(value)
             datatype = described.partition(" ")[0]
         elif number == 3 and len(dimensions) <= MAX_DIMENSIONS:
-            dimensions += [signed(value)] if isinstance(value, int) else map(signed, varints(value))
+            dimensions += _sizes(value)
     return name, f"sparse {datatype} {describe_shape(dimensions)}"
 
 
@@ -75,6 +75,10 @@ def read_texts(message: MessageBytes, numbers: Collection[int]) -> dict[int, str
         if number in found and not isinstance(value, int):
             found[number] = decode_text(value)
     return found
+
+
+def _sizes(value: int | MessageBytes) -> Iterator[int]:
+    return map(signed, [value] if isinstance(value, int) else varints(value, MAX_DIMENSIONS + 1))
 
 
 def _datatype(number: int) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from app.errors import ModelNotFound, NotReady, check_model_name, shortened
 from app.registry.engine import Engine
 from app.registry.succession import hold_back
-from app.repository import ModelConfig, Signatures
+from app.repository import ModelConfig, Signatures, stamp_files
 from app.session import Signature
 
 
@@ -48,6 +48,13 @@ class Source:
     stamp: str
     config: ModelConfig | None
     problem: str = ""
+
+    def is_on_disk(self) -> bool:
+        """Whether the files there are still the same; looks at the disk."""
+        try:
+            return stamp_files(str(self.path.parent))[0] == self.stamp
+        except OSError:
+            return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ into the page: it asks the same API as every caller, with a key where callers ne
 from __future__ import annotations
 
 import asyncio
-import gzip
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +17,7 @@ from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import orjson
 from fastapi import FastAPI, Request
@@ -24,8 +25,8 @@ from fastapi.responses import FileResponse, HTMLResponse, Response, StreamingRes
 from starlette.routing import Route
 
 from app.auth import Authority
-from app.control_plane import LIVE_BOUNDS, ControlPlane, LiveSample
-from app.errors import Forbidden, NotFound, quoted
+from app.control_plane import LIVE_BOUNDS, NOT_ON_DISK, ControlPlane, LiveSample
+from app.errors import CohortError, Forbidden, NotFound, quoted
 from app.rest.compression import accepts_gzip
 from app.rest.credentials import credentials_in, visible_to
 from app.rest.json_response import json_response
@@ -126,7 +127,7 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
         )
         found: dict[str, Any] = {"example": None, "files": [], "runtime": runtime}
         with suppress(Forbidden, NotFound):
-            found["files"] = sorted(reader.given_out(names["model"], version))
+            found["files"] = sorted(reader.given_out(names["model"], version).paths)
         for one in served:
             bodies = {} if are_shortened(one) else await asyncio.to_thread(predict_examples, one)
             found["example"] = bodies["by name"]["inputs"] if bodies else None
@@ -136,13 +137,13 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
         names = request.path_params
         reader = plane.seen_by(visible_to(request.scope))
         files = reader.given_out(names["model"], names["version"])
-        if names["file"] not in files:
-            raise NotFound(f"{quoted(names['file'])} is no file of {quoted(names['model'])}")
-        path = files[names["file"]]
-        try:
-            found = await asyncio.to_thread(path.stat)
-        except OSError as error:
-            raise NotFound(f"{quoted(names['file'])} is not on disk any more") from error
+        name = unquote(names["file"])  # paths are not, elsewhere; a file may have any name
+        if name not in files.paths:
+            raise NotFound(f"{quoted(name)} is no file of {quoted(names['model'])}")
+        path = files.paths[name]
+        if not await asyncio.to_thread(files.are_on_disk):
+            raise NotFound(NOT_ON_DISK.format(quoted(names["model"])))
+        found = await asyncio.to_thread(path.stat)
         given = FileResponse(
             path, media_type="application/octet-stream", headers=NOT_KEPT, stat_result=found
         )
@@ -157,11 +158,10 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
         reader = plane.seen_by(visible_to(request.scope))
         drawn = await plane.drawings.of(reader.drawable(names["model"], names["version"]))
         headers = NOT_KEPT | {"vary": "accept-encoding"}
-        if accepts_gzip(request.headers.get("accept-encoding", "")):
-            headers |= {"content-encoding": "gzip"}
-        else:
-            drawn = await asyncio.to_thread(gzip.decompress, drawn)
-        return Response(drawn, media_type="application/json", headers=headers)
+        if not accepts_gzip(request.headers.get("accept-encoding", "")):
+            return StreamingResponse(_unpacked(drawn), media_type=GRAPH_TYPE, headers=headers)
+        headers |= {"content-encoding": "gzip"}
+        return Response(drawn, media_type=GRAPH_TYPE, headers=headers)
 
     async def runtime_file(request: Request) -> Response:
         name = request.path_params["name"]
@@ -177,9 +177,15 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}  # of nginx
         if request.method == "HEAD":
             return Response(media_type=EVENTS, headers=headers)
+        sent = credentials_in(request.scope)
+
+        def models() -> frozenset[str] | None:
+            authority.check_metrics(sent)
+            return authority.visible(sent)
+
         watched = plane.live.watch(lambda: plane.draining)
         history = await anext(watched)
-        events = _events(history, watched, visible_to(request.scope))
+        events = _events(history, watched, models)
         return StreamingResponse(events, media_type=EVENTS, headers=headers)
 
     for path, endpoint in (
@@ -197,7 +203,21 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
         app.router.routes.append(Route(path, endpoint))
 
 
+GRAPH_TYPE = "application/json"
 EVENTS = "text/event-stream"
+
+UNPACKED_AT_ONCE = 64 << 10
+"""Bytes of a graph: it can be a hundred times as large as what is kept of it."""
+
+
+async def _unpacked(packed: bytes) -> AsyncIterator[bytes]:
+    """What is in gzip, in pieces, each once the one before it was taken."""
+    unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    while packed and (piece := unpack.decompress(packed, UNPACKED_AT_ONCE)):
+        packed = unpack.unconsumed_tail
+        yield piece
+    yield unpack.flush()
+
 
 SAMPLES_AT_ONCE = 30
 """Of a history, in one event: the event loop goes on after each."""
@@ -206,19 +226,22 @@ SAMPLES_AT_ONCE = 30
 async def _events(
     history: list[LiveSample],
     later: AsyncGenerator[list[LiveSample], None],
-    models: frozenset[str] | None,
+    models: Callable[[], frozenset[str] | None],
 ) -> AsyncIterator[bytes]:
     """Samples as server-sent events: those so far in the first ones, each later one in its own.
+
+    models: Gives those that the viewer may see now; raises Unauthorized where it may look no more.
 
     https://html.spec.whatwg.org/multipage/server-sent-events.html
     """
     yield b"event: bounds\ndata: %b\n\n" % orjson.dumps(LIVE_BOUNDS)
     for start in range(0, len(history) or 1, SAMPLES_AT_ONCE):
-        yield _event(history[start : start + SAMPLES_AT_ONCE], models)
+        yield _event(history[start : start + SAMPLES_AT_ONCE], models())
         await asyncio.sleep(0)
     async with aclosing(later):
-        async for samples in later:
-            yield _event(samples, models)
+        with suppress(CohortError):  # its key has gone: who looks again is told so
+            async for samples in later:
+                yield _event(samples, models())
 
 
 def _event(samples: list[LiveSample], models: frozenset[str] | None) -> bytes:

@@ -228,10 +228,11 @@ def _varint(message: MessageBytes, at: int) -> tuple[int, int]:
             raise ValueError("a number is longer than ten bytes")
 
 
-def varints(message: MessageBytes) -> list[int]:
-    """The numbers of a packed field."""
-    found, at = [], 0
-    while at < len(message):
+def varints(message: MessageBytes, most: int | None = None) -> list[int]:
+    """The numbers of a packed field; the first `most` of them, default all."""
+    found: list[int] = []
+    at = 0
+    while at < len(message) and (most is None or len(found) < most):
         value, at = _varint(message, at)
         found.append(value)
     return found

@@ -10,14 +10,15 @@ import pytest
 
 from app.control_plane import drawings as module
 from app.control_plane.drawings import Drawable, Drawings
-from app.errors import NotFound
+from app.errors import NotFound, NotReady
 from app.session import AssignedNode
 from tests.e2e.processes import MODELS
 from tests.waiting import iterations
 
 
 def drawable(path: Path, key: str = "a") -> Drawable:
-    return Drawable(key, path, lambda: [AssignedNode("cpu", "Relu", "node_relu")])
+    nodes = [AssignedNode("cpu", "Relu", "node_relu")]
+    return Drawable(key, path, lambda: nodes, lambda: True, "a")
 
 
 @pytest.fixture
@@ -66,9 +67,46 @@ def test_nothing_is_drawn_once_the_server_stops(path: Path) -> None:
         asked = asyncio.ensure_future(drawings.of(drawable(path)))
         await iterations(1)
         drawings.close()
-        with pytest.raises(NotFound):
+        with pytest.raises(NotReady, match="stopping"):
             await asked
-        with pytest.raises(NotFound, match="stopping"):
+        with pytest.raises(NotReady, match="stopping"):
             await drawings.of(drawable(path, "b"))
+
+    asyncio.run(ask())
+
+
+def test_what_was_drawn_of_other_files_is_not_kept(path: Path) -> None:
+    """Files may be replaced before anybody looks at them again."""
+    there = iter([False, True])
+
+    async def ask() -> None:
+        drawings = Drawings()
+        version = drawable(path)._replace(is_on_disk=lambda: next(there))
+        with pytest.raises(NotFound, match="the files of 'a' that serve are not on disk"):
+            await drawings.of(version)
+        assert await drawings.of(version)
+
+    asyncio.run(ask())
+
+
+def test_what_cannot_be_drawn_is_not_tried_again_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason is kept for a while, of a bounded number; others wait less for it."""
+    monkeypatch.setattr(module, "MAX_FAILURES", 1)
+
+    async def ask() -> None:
+        drawings = Drawings()
+        content = path.read_bytes()
+        path.write_bytes(b"no model")
+        for key in "ab":
+            with pytest.raises(NotFound, match="cannot be drawn"):
+                await drawings.of(drawable(path, key))
+        path.write_bytes(content)
+        with pytest.raises(NotFound, match="cannot be drawn"):
+            await drawings.of(drawable(path, "a"))
+        assert await drawings.of(drawable(path, "b"))
+        monkeypatch.setattr(module, "monotonic", lambda: 1e12)
+        assert await drawings.of(drawable(path, "a"))
 
     asyncio.run(ask())

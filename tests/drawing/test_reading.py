@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +15,11 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from app.drawing import draw_model
+from app.drawing import reading as module
+from app.drawing.attributes import read_attribute
 from app.drawing.reading import MAX_DRAWN, MAX_GRAPHS
+from app.drawing.words import describe_tensor
+from app.session.protobuf import FileSlice
 from tests import onnx_models
 from tests.e2e.processes import MODELS
 
@@ -169,6 +174,50 @@ def test_what_is_written_is_bounded(tmp_path: Path) -> None:
     drawn = draw_model(saved(tmp_path / "m.onnx", *[wide] * 40), {})
     assert "nodes after the first ones" in drawn.left_out
     assert len(str(drawn)) < 20_000_000
+
+
+def test_descriptions_of_weights_use_up_the_room_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is cut, and once there is no room left they are not told of."""
+    monkeypatch.setattr(module, "MAX_LETTERS", 10_000)
+    weights = [
+        onnx.TensorProto(name=f"w{one}", data_type=1, dims=[9**18] * 64) for one in range(99)
+    ]
+    (graph,) = draw_model(saved(tmp_path / "m.onnx", initializer=weights), {}).graphs
+    told = list(graph["weights"].values())
+    assert len(told) == 99
+    assert max(map(len, told)) <= 257  # with an ellipsis
+    assert told[-1] == "…"
+    assert 0 < sum(one != "…" for one in told) < 60
+
+
+def test_of_a_very_long_list_the_first_numbers_are_read() -> None:
+    """Neither the rest of millions that are packed, nor of a tensor's sizes."""
+    read = 0
+
+    class Counting(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            nonlocal read
+            found = super().read(size)
+            read += len(found)
+            return found
+
+    def packed(field: int, count: int) -> bytes:
+        length = b""
+        left = count
+        while left > 127:
+            length += bytes([left & 127 | 128])
+            left >>= 7
+        return bytes([field << 3 | 2]) + length + bytes([left]) + b"\x05" * count
+
+    content = b"\x0a\x01a" + packed(8, 5_000_000)
+    found = read_attribute(FileSlice(Counting(content), 0, len(content)))
+    assert found.text == f"[{', '.join(['5'] * 16)}, …]"
+    content = packed(1, 5_000_000)
+    _, described = describe_tensor(FileSlice(Counting(content), 0, len(content)))
+    assert described.endswith("5, …]")
+    assert read < 1_000_000
 
 
 @settings(suppress_health_check=list(HealthCheck), deadline=None)

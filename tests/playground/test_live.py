@@ -100,7 +100,7 @@ def test_load_can_be_stopped(chromium: Browser, server: Cohort) -> None:
 
     page.route("**/predict", answer_some)
     press(page, "Send load")
-    page.wait_for_function("document.querySelector('progress').value >= 10 / 500")
+    wait_until(lambda: page.locator("progress").evaluate("bar => bar.value >= 10 / 500"))
     press(page, "Stop")
     form = page.get_by_role("form", name="Load")
     expect(form.get_by_role("status")).to_contain_text("10 answered")

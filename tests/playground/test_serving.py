@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
+import json
 import re
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
+import onnx
 import pytest
 
+from app.rest.playground import _unpacked
+from tests import onnx_models
 from tests.e2e.processes import MODELS, Cohort, cohort
+from tests.waiting import PATIENCE, wait_until
 
 BROWSER = {"accept": "text/html"}
 KEY = "0123456789abcdef0123456789abcdef"
@@ -128,3 +137,77 @@ def test_a_file_that_a_visitor_has_is_not_sent_again(bundled: Cohort) -> None:
     assert again.headers["etag"] == given.headers["etag"]
     other = httpx.get(url, headers={"if-none-match": '"other"'})
     assert other.raise_for_status().content == given.content
+
+
+def test_only_the_files_that_serve_are_given_and_drawn(tmp_path: Path) -> None:
+    """Others that lie there are not, before anybody looks as after; a file may have any name."""
+    models = tmp_path / "models"
+    file = onnx_models.save_with_external_data(onnx_models.mlp(), models / "plain/1/model.onnx")
+    odd, (weights,) = "sub dir#?é.bin", [one for one in file.parent.iterdir() if one != file]
+    weights.rename(file.parent / odd)
+    file.write_bytes(_with_location(file, odd))
+    (models / "plain/config.yaml").write_text("playground: {download: true}\n")
+    with cohort(models, tmp_path, watch_seconds=3600) as server:
+        data = f"{server.url}/playground/data/plain/1"
+        given = httpx.get(f"{data}/files/{quote(odd)}").raise_for_status()
+        assert given.content == (file.parent / odd).read_bytes()
+        before = httpx.get(f"{data}/graph").raise_for_status().json()
+        assert before["graphs"]
+        onnx_models.save(onnx_models.reciprocal(), file)
+        for path in ("files/model.onnx", f"files/{quote(odd)}"):
+            refused = httpx.get(f"{data}/{path}")
+            assert refused.status_code == httpx.codes.NOT_FOUND
+            assert "not on disk any more" in refused.json()["error"]
+        assert httpx.get(f"{data}/graph").json() == before
+
+
+def _with_location(file: Path, name: str) -> bytes:
+    """The model with its weights in a file of this name."""
+    model = onnx.load(file, load_external_data=False)
+    for weight in model.graph.initializer:
+        for entry in weight.external_data:
+            if entry.key == "location":
+                entry.value = name
+    return model.SerializeToString()
+
+
+def test_a_viewer_whose_key_has_gone_is_told_no_more(tmp_path: Path) -> None:
+    """Of models: what it may see is looked up with every sample."""
+    keys, other = tmp_path / "keys.yaml", "f" * 32
+    both = [
+        f'- {{name: key{place}, sha256: "{sha256(key.encode()).hexdigest()}"}}\n'
+        for place, key in enumerate((KEY, other))
+    ]
+    keys.write_text("".join(both))
+    with cohort(MODELS, tmp_path, inspection_seconds=0, api_keys=keys, watch_seconds=0.1) as server:
+        headers = {"authorization": f"Bearer {KEY}"}
+
+        def told(lines: Iterator[str]) -> list[str]:
+            """The models of the next sample in which somebody was answered."""
+            row = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
+            url, sender = f"{server.url}/models/iris/predict", {"authorization": f"Bearer {other}"}
+            httpx.post(url, json=row, headers=sender).raise_for_status()
+            samples = json.loads(next(one for one in lines if one.startswith("data: [{"))[6:])
+            return [one["model"] for sample in samples for one in sample["versions"]]
+
+        url = f"{server.url}/playground/data/live"
+        with httpx.stream("GET", url, headers=headers, timeout=PATIENCE) as response:
+            lines = response.iter_lines()
+            wait_until(lambda: told(lines))
+            keys.write_text(both[1])
+            known = f"{server.url}/models/iris"
+            wait_until(lambda: httpx.get(known, headers=headers).status_code == 401)
+            told(lines)  # of which a part may have been before
+            assert [told(lines) for _ in range(2)] == [[], []]
+
+
+@pytest.mark.parametrize("size", [0, 1, 1 << 16, 3_000_000])
+def test_what_is_packed_is_unpacked_in_pieces(size: int) -> None:
+    """Of any size, none of them large."""
+
+    async def pieces() -> list[bytes]:
+        return [piece async for piece in _unpacked(gzip.compress(b"x" * size))]
+
+    found = asyncio.run(pieces())
+    assert b"".join(found) == b"x" * size
+    assert max(map(len, found)) <= 1 << 16
