@@ -123,7 +123,8 @@ def changes(
 ) -> Generator[None, None, dict[VersionKey, tuple[VersionCounts, int]]]:
     """What came in between, of the versions with most requests, and all their requests so far.
 
-    A process that was not there before has counted from nothing. Yields wherever others may have
+    A process that was not there before has counted from nothing, and so has one whose counts became
+    less: another has taken its place. Yields wherever others may have
     their turn, and returns it.
     """
     sums: dict[VersionKey, VersionCounts] = {}
@@ -133,7 +134,8 @@ def changes(
         for key, counts in versions.items():
             totals[key] = totals.get(key, 0) + counts.requests
             if counts != earlier.get(key):
-                since = counts.plus(earlier.get(key, VersionCounts()), -1)
+                known = earlier.get(key, VersionCounts())
+                since = counts.plus(known, -1) if counts.continues(known) else counts
                 sums[key] = sums.get(key, VersionCounts()).plus(since)
             yield
     busiest = sorted(sums, key=lambda key: -sums[key].requests)[:MOST_VERSIONS]

@@ -39,6 +39,21 @@ class VersionCounts:
             _plus_all(self.rows, other.rows, sign),
         )
 
+    def continues(self, earlier: Self) -> bool:
+        """Whether the same process can have counted it after `earlier`: nothing became less."""
+        now = (self.codes, self.variants)
+        then = (earlier.codes, earlier.variants)
+        return all(
+            mine.get(name, 0) >= count
+            for mine, theirs in zip(now, then, strict=True)
+            for name, count in theirs.items()
+        ) and all(
+            count >= before
+            for count, before in zip(
+                self.durations + self.rows, earlier.durations + earlier.rows, strict=True
+            )
+        )
+
     def plain(self) -> dict[str, Any]:
         """The same as JSON has it; nothing is copied."""
         return {

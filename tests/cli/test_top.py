@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import subprocess
@@ -14,10 +15,12 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from app.cli.options import OK, PROBLEMS
-from app.cli.top_command.scraped import NotCohort, quantile, read_scrape
-from app.cli.top_command.screen import bars
+from app.cli.top_command.scraped import NotCohort, Scrape, quantile, read_scrape
+from app.cli.top_command.screen import bars, screen
+from app.metrics import VersionCounts
 from tests.cli.test_cli import run
 from tests.e2e.processes import MODELS, ROOT, Cohort, cohort
 from tests.waiting import PATIENCE, wait_until
@@ -102,6 +105,17 @@ def test_a_key_is_asked_for_where_metrics_have_one(tmp_path: Path) -> None:
         assert refused.exit_code == PROBLEMS
         assert "COHORT_METRICS_KEY" in refused.stderr
         assert run("top", "--once", "--every", "0.2", "--key", key, server.url).exit_code == OK
+
+
+def test_a_server_that_was_started_anew_is_shown_on() -> None:
+    """Its counts begin at nothing again."""
+    history = [
+        Scrape(at, {("a", "1"): VersionCounts({"OK": count}, {"": count})}, 0)
+        for at, count in ((0.0, 5000), (1.0, 5100), (2.0, 3))
+    ]
+    shown = io.StringIO()
+    Console(file=shown, width=100).print(screen("u", history, ""))
+    assert "3 requests/s" in shown.getvalue()
 
 
 @pytest.mark.parametrize("text", ["", "<html>", "a 1\n", "model_inference_total{ 1\n"])

@@ -74,6 +74,16 @@ def test_a_worker_that_was_replaced_has_counted_from_nothing() -> None:
     assert found == {("a", "1"): (counts(3), 8)}
 
 
+def test_counts_that_became_less_are_those_of_another_process() -> None:
+    """A replica that was started anew at the same address has counted from nothing."""
+    before: CountsByProcess = {0: {("a", "1"): counts(5000)}}
+    assert at_once(changes(before, {0: {("a", "1"): counts(3)}})) == {("a", "1"): (counts(3), 3)}
+    other = VersionCounts({"OK": 6000}, {"": 6000}, (1,) * 19)
+    now: CountsByProcess = {0: {("a", "1"): VersionCounts({"OK": 6001}, {"": 6001}, (0,) * 19)}}
+    (since, _) = at_once(changes({0: {("a", "1"): other}}, now))["a", "1"]
+    assert since.requests == 6001
+
+
 def test_of_many_versions_those_with_most_requests_are_told() -> None:
     """No sample is larger than that."""
     now: CountsByProcess = {0: {("m", str(number)): counts(number) for number in range(1, 200)}}
