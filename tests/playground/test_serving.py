@@ -47,6 +47,10 @@ def test_its_files_are_kept_and_the_page_is_not(bundled: Cohort) -> None:
     file = httpx.get(page.url.join(script)).raise_for_status()
     assert "immutable" in file.headers["cache-control"]
     assert file.headers["content-type"] == "text/javascript; charset=utf-8"
+    assert file.headers["content-encoding"] == "gzip"
+    plain = httpx.get(file.url, headers={"accept-encoding": "identity"}).raise_for_status()
+    assert "content-encoding" not in plain.headers
+    assert plain.content == file.content
     other = httpx.get(f"{bundled.url}/playground/files/0123/main.js").raise_for_status()
     assert other.text == file.text
     assert other.headers["cache-control"] == "no-cache"
