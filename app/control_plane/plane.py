@@ -11,7 +11,7 @@ from time import monotonic
 
 from app.control_plane.description import Description, describe_failures, describe_held_back
 from app.control_plane.drawings import Drawings
-from app.control_plane.live import CountsByProcess, LiveView
+from app.control_plane.live import Heard, LiveView
 from app.control_plane.merged import merge_health, merge_models
 from app.control_plane.reading import NO_READY_VERSION, ModelReader, Readiness
 from app.control_plane.shared_work import Shared, in_turns
@@ -323,16 +323,18 @@ class ControlPlane(ModelReader):
         counts = await in_turns(self._metrics.counts())
         return [(model, version, one.plain()) for (model, version), one in counts.items()]
 
-    async def _counts_of_all(self) -> CountsByProcess:
+    async def _counts_of_all(self) -> Heard:
         found = await self.siblings.ask(LIVE)
-        counts: dict[int, Mapping[tuple[str, ...], VersionCounts]] = {
-            one.pid: {
+        counts: dict[int, Mapping[tuple[str, ...], VersionCounts] | None] = {
+            one.pid: None
+            if one.error
+            else {
                 (model, version): VersionCounts.read(said)
                 for model, version, said in one.said["counts"]
             }
             for one in found.answers
-            if not one.error
         }
+        counts |= dict.fromkeys(found.silent)
         counts[0] = await in_turns(self._metrics.counts())  # of this one
         return counts
 

@@ -10,7 +10,7 @@ import { link } from "./routes.js";
 
 /** @typedef {import("./histograms.js").Counts} Counts */
 /** @typedef {Counts & {model: string, version: string, total: number}} VersionCounts */
-/** @typedef {{at: number, seconds: number, queued: number, versions: VersionCounts[]}} Sample */
+/** Counts by version, and those of all others together, for who may see them. @typedef {{at: number, seconds: number, queued: number, versions: VersionCounts[], others: Counts | null}} Sample */
 /** @typedef {{durations: number[], rows: number[]}} Bounds */
 
 const SHOWN = 180, OVER = 10; // seconds: of the charts, and that the table looks back on
@@ -95,7 +95,7 @@ const CHARTS = [
 
 /** @param {Chart} chart @param {Sample[]} samples @param {Bounds} bounds */
 function drawn({ title, unit, lines }, samples, bounds) {
-  const added = samples.map(sample => together(sample.versions));
+  const added = samples.map(sample => together([...sample.versions, ...(sample.others ? [sample.others] : [])]));
   const values = Object.entries(lines).map(([name, of]) => ({ name, points: samples.map((sample, place) => of(sample, added[place], bounds)) }));
   const most = Math.max(...values.flatMap(({ points }) => points.filter(Number.isFinite)), 0) || 1;
   const last = samples[samples.length - 1].at;

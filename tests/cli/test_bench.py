@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cli.bench_command.loops import closed_loop, open_loop
-from app.cli.bench_command.report import at, histogram
+from app.cli.bench_command.loops import UNANSWERED, LoadOutcome, closed_loop, open_loop
+from app.cli.bench_command.report import at, describe_outcome, histogram
 from app.cli.options import OK, PROBLEMS
 from tests import onnx_models
 from tests.cli.test_cli import run
@@ -145,6 +145,49 @@ async def test_an_open_loop_asks_as_often_as_it_is_told(monkeypatch: pytest.Monk
     again = await open_loop(Stalling(0), rate=300, callers=1, seconds=0.6, warm_up=0, seed=1)
     assert outcome.not_sent > 20
     assert len(outcome.latencies) + outcome.not_sent == len(again.latencies)
+
+
+async def test_a_server_that_does_not_keep_up_is_said_not_to() -> None:
+    """What it answered in the time is its rate; those who came then are waited for."""
+    lock = asyncio.Lock()
+
+    async def send(_: int) -> str:
+        async with lock:
+            done = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_later(0.02, done.set_result, None)
+            await done
+        return ""
+
+    outcome = await open_loop(send, rate=300, callers=1, seconds=0.5, warm_up=0)
+    assert 0 < outcome.answered < len(outcome.latencies) / 2
+    assert outcome.drained > 0
+    report = describe_outcome({"loop": "open"}, outcome)
+    assert report["answers_per_second"] == round(outcome.answered / 0.5, 1)
+    assert report["answered"] == len(outcome.latencies)
+    assert any("did not keep up" in one for one in report["warnings"])
+
+
+async def test_what_is_never_answered_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts as a failure."""
+    monkeypatch.setattr("app.cli.bench_command.loops.DRAIN_SECONDS", 0.1)
+    never = asyncio.Event()
+
+    async def send(number: int) -> str:
+        if number % 2:
+            await never.wait()
+        return ""
+
+    outcome = await open_loop(send, rate=200, callers=2, seconds=0.3, warm_up=0)
+    assert outcome.failures[UNANSWERED] == pytest.approx(len(outcome.latencies), abs=1)
+
+
+def test_a_client_that_was_late_says_so() -> None:
+    """Compared with what the answers took."""
+    outcome = LoadOutcome(1.0, 100, [0.010] * 100, [0.0] * 98 + [0.2] * 2)
+    (warning,) = describe_outcome({"loop": "open"}, outcome)["warnings"]
+    assert "200 ms late" in warning
+    outcome = LoadOutcome(1.0, 100, [0.010] * 100, [0.001] * 100)
+    assert describe_outcome({"loop": "open"}, outcome)["warnings"] == []
 
 
 async def test_the_warm_up_does_not_count() -> None:

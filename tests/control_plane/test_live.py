@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import orjson
 import pytest
@@ -84,12 +85,53 @@ def test_counts_that_became_less_are_those_of_another_process() -> None:
     assert since.requests == 6001
 
 
-def test_of_many_versions_those_with_most_requests_are_told() -> None:
-    """No sample is larger than that."""
-    now: CountsByProcess = {0: {("m", str(number)): counts(number) for number in range(1, 200)}}
-    told = at_once(changes({}, now))
-    assert len(told) == live.MOST_VERSIONS
-    assert {int(version) for _, version in told} == set(range(150, 200))
+async def sampled(monkeypatch: pytest.MonkeyPatch, *heard: live.Heard) -> list[dict[str, Any]]:
+    """The samples of what is heard, one after the other."""
+    monkeypatch.setattr(live, "SAMPLE_SECONDS", 0.01)
+    said = iter(heard)
+
+    async def read() -> live.Heard:
+        return next(said)
+
+    watched = LiveView(read, int).watch(bool)
+    found = await anext(watched)
+    while len(found) < len(heard) - 1:
+        found += await anext(watched)
+    await watched.aclose()
+    return [orjson.loads(one.seen_by(None)) for one in found]
+
+
+async def test_of_many_versions_those_with_most_requests_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No sample is larger than that; the others are counted together, for who may see all."""
+    now: live.Heard = {0: {("m", str(number)): counts(number) for number in range(1, 200)}}
+    (sample,) = await sampled(monkeypatch, {0: {}}, now)
+    assert {int(one["version"]) for one in sample["versions"]} == set(range(150, 200))
+    assert sample["others"]["codes"] == {"OK": sum(range(150))}
+    part = live.LiveSample(0, 1, 0, {("m", "1"): b"{}"}, b'{"codes":{}}')
+    assert orjson.loads(part.seen_by(frozenset("m")))["others"] is None
+
+
+async def test_a_worker_that_was_silent_is_not_counted_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither for once nor from the first look on; a new one has counted from nothing."""
+    key = ("a", "1")
+    samples = await sampled(
+        monkeypatch,
+        {0: {key: counts(5)}, 7: {key: counts(100_001)}, 8: None},
+        {0: {key: counts(6)}, 7: None, 8: None},
+        {0: {key: counts(6)}, 7: {key: counts(100_003)}, 8: {key: counts(500)}},
+        {
+            0: {key: counts(6)},
+            7: {key: counts(100_003)},
+            8: {key: counts(504)},
+            9: {key: counts(3)},
+        },
+    )
+    told = [[(one["codes"]["OK"], one["total"]) for one in each["versions"]] for each in samples]
+    assert told == [[(1, 100_007)], [(2, 100_509)], [(7, 100_516)]]
 
 
 def test_counts_go_through_json() -> None:
@@ -122,8 +164,9 @@ async def test_a_sample_tells_of_the_models_that_its_viewer_may_see(
         "model": "a", "version": "1", "total": 4, "codes": {"OK": 2}, "variants": {"": 2},
         "durations": [0] * 19, "rows": [0] * 12,
     }  # fmt: skip
+    assert whole["others"]["codes"] == {}
     part = orjson.loads(sample.seen_by(frozenset({"b", "c"})))
-    assert part == whole | {"versions": whole["versions"][1:]}
+    assert part == whole | {"versions": whole["versions"][1:], "others": None}
     assert orjson.loads(sample.seen_by(frozenset()))["versions"] == []
     assert next(iter(sample.versions.values())) in sample.seen_by(None)
 

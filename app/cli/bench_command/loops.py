@@ -18,6 +18,11 @@ from time import perf_counter, process_time
 MOST_IN_FLIGHT = 10_000
 """Requests of an open loop that are on their way at once; further ones are counted as not sent."""
 
+DRAIN_SECONDS = 60.0
+"""How long answers are waited for after the end; what comes later counts as a failure."""
+
+UNANSWERED = f"no answer {DRAIN_SECONDS:g} s after the end"
+
 Send = Callable[[int], Awaitable[str]]
 """Sends a request on one of so many connections; "" where it succeeded, else why it failed."""
 
@@ -27,14 +32,20 @@ class LoadOutcome:
     """What came of a run.
 
     seconds: How long it took, without the warm-up.
-    latencies: Seconds of each answer, those of failures left out.
+    answered: Answers that came in those seconds, whenever they were due: what the server did.
+    latencies: Seconds of each answer to what was due in them, those of failures left out.
+    late: By how many seconds this client began each of those after it was due.
+    drained: Seconds after the end until the last was answered.
     failures: How often each failure was.
     not_sent: Requests that were due and not sent, since too many waited.
     busy: The share of a core that this client used.
     """
 
     seconds: float = 0.0
+    answered: int = 0
     latencies: list[float] = field(default_factory=list)
+    late: list[float] = field(default_factory=list)
+    drained: float = 0.0
     failures: Counter[str] = field(default_factory=Counter)
     not_sent: int = 0
     busy: float = 0.0
@@ -52,17 +63,24 @@ class _Clock:
     def begin(self) -> None:
         self._used = process_time()
 
-    def count(self, due: float, failure: str) -> None:
+    def count(self, due: float, began: float, failure: str) -> None:
+        now = perf_counter()
+        self.outcome.answered += not failure and self.begins <= now < self.ends
         if self.begins <= due < self.ends:
+            self.outcome.late.append(began - due)
             if failure:
                 self.outcome.failures[failure] += 1
             else:
-                self.outcome.latencies.append(perf_counter() - due)
+                self.outcome.latencies.append(now - due)
 
-    def end(self) -> LoadOutcome:
+    def end(self) -> None:
+        """The seconds are over; what is on its way is still waited for."""
         self.outcome.seconds = self.ends - self.begins
         took = max(perf_counter() - self.begins, 1e-9)
         self.outcome.busy = (process_time() - self._used) / took
+
+    def close(self) -> LoadOutcome:
+        self.outcome.drained = max(0.0, perf_counter() - self.ends)
         return self.outcome
 
 
@@ -72,13 +90,15 @@ async def closed_loop(send: Send, *, callers: int, seconds: float, warm_up: floa
 
     async def ask(caller: int) -> None:
         while (due := perf_counter()) < clock.ends:
-            clock.count(due, await send(caller))
+            clock.count(due, due, await send(caller))
 
     asking = [asyncio.create_task(ask(caller)) for caller in range(callers)]
     await asyncio.sleep(warm_up)
     clock.begin()
+    await asyncio.sleep(seconds)
+    clock.end()
     await asyncio.gather(*asking)
-    return clock.end()
+    return clock.close()
 
 
 async def open_loop(
@@ -90,7 +110,11 @@ async def open_loop(
     waiting: set[asyncio.Task[None]] = set()
 
     async def ask(number: int, due: float) -> None:
-        clock.count(due, await send(number % callers))
+        began = perf_counter()
+        try:
+            clock.count(due, began, await send(number % callers))
+        except asyncio.CancelledError:
+            clock.count(due, began, UNANSWERED)
 
     due, number, warm = clock.begins - warm_up, 0, False
     while True:
@@ -113,6 +137,11 @@ async def open_loop(
         task = asyncio.create_task(ask(number, due))
         waiting.add(task)
         task.add_done_callback(waiting.discard)
-    while waiting:
-        await asyncio.wait(waiting)
-    return clock.end()
+    await asyncio.sleep(max(0.0, clock.ends - perf_counter()))
+    clock.end()
+    if waiting:
+        _, left = await asyncio.wait(waiting, timeout=DRAIN_SECONDS)
+        for one in left:
+            one.cancel()
+        await asyncio.gather(*left)
+    return clock.close()

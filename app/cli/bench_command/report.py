@@ -17,6 +17,9 @@ BUCKETS_PER_DECADE = 10
 BUSY = 0.85
 """The share of a core from which the client itself may be what is measured."""
 
+MOST_DRAINED, MOST_LATE = 0.2, 0.5
+"""What is warned of: shares of the run after its end, and of half the answers' time."""
+
 BAR_CHARACTERS = 40
 
 
@@ -29,7 +32,7 @@ def describe_outcome(asked: dict[str, Any], outcome: LoadOutcome) -> dict[str, A
         "answered": len(latencies),
         "failed": dict(outcome.failures.most_common()),
         "not_sent": outcome.not_sent,
-        "answers_per_second": round(len(latencies) / max(outcome.seconds, 1e-9), 1),
+        "answers_per_second": round(outcome.answered / max(outcome.seconds, 1e-9), 1),
         "latency_ms": {
             name: round(1000 * at(share, latencies), 4) for name, share in PERCENTILES.items()
         }
@@ -39,6 +42,8 @@ def describe_outcome(asked: dict[str, Any], outcome: LoadOutcome) -> dict[str, A
         },
         "histogram_ms": [[round(1000 * end, 6), count] for end, count in histogram(latencies)],
         "client_cores": round(outcome.busy, 2),
+        "client_late_ms": round(1000 * at(0.99, sorted(outcome.late)), 4),
+        "drained_seconds": round(outcome.drained, 2),
         "warnings": list(_warnings(asked, outcome, failed)),
     }
 
@@ -66,6 +71,18 @@ def histogram(ordered: Sequence[float]) -> list[tuple[float, int]]:
 
 def _warnings(asked: dict[str, Any], outcome: LoadOutcome, failed: int) -> list[str]:
     found = []
+    due = len(outcome.latencies) + failed + outcome.not_sent
+    if outcome.drained > MOST_DRAINED * outcome.seconds:
+        found.append(
+            f"the server did not keep up: it answered {outcome.answered:,} of {due:,} in the time, "
+            f"the last {outcome.drained:.1f} s after it"
+        )
+    late, middle = at(0.99, sorted(outcome.late)), at(0.5, sorted(outcome.latencies))
+    if late > MOST_LATE * middle:
+        found.append(
+            f"this client began one in a hundred requests {1000 * late:.3g} ms late or more: it "
+            "may be what was measured, and not the server"
+        )
     if outcome.busy > BUSY:
         found.append(
             f"this client used {outcome.busy:.2f} of a core: it may be what was measured, and not "
