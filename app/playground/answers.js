@@ -98,7 +98,7 @@ export function difference(one, other) {
     else {
       const { most, at, texts } = furthest(output, same);
       if (texts) warn(`${output.name}: ${texts} of ${output.data.length} values differ.`);
-      else lines.push(most ? `${output.name} differs by at most ${most.toPrecision(2)}, at ${position(at, output.shape, one.names)}.` : `${output.name} is equal.`);
+      else (most === Infinity ? warn : (/** @type {string} */ line) => lines.push(line))(most ? `${output.name} differs by at most ${most.toPrecision(2)}, at ${position(at, output.shape, one.names)}.` : `${output.name} is equal.`);
     }
   }
   return { lines, differs };

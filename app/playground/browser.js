@@ -25,7 +25,7 @@ export const backends = () => ("gpu" in navigator ? ["wasm", "webgpu"] : ["wasm"
 
 /**
  * A model that is open here. `refused` says why it is not on the backend that was asked for; "" where it is.
- * @typedef {{backend: Backend, threads: number, refused: string, run: (tensors: Tensor[]) => Promise<{outputs: Tensor[], seconds: number}>}} Opened
+ * @typedef {{backend: Backend, threads: number, refused: string, run: (tensors: Tensor[]) => Promise<{outputs: Tensor[], seconds: number}>, release: () => Promise<void>}} Opened
  */
 
 /** What is opened: a version as the server describes it, its files by their names, and the release of ONNX Runtime. @typedef {{model: string, version: any, files: string[], release: string}} Source */
@@ -37,6 +37,8 @@ const BUILDS = {
   wasm: { module: "ort.wasm.min.mjs", binary: "ort-wasm-simd-threaded.wasm" },
   webgpu: { module: "ort.webgpu.min.mjs", binary: "ort-wasm-simd-threaded.asyncify.wasm" },
 };
+
+const MOST_OPENED = 3; // models whose memory is kept
 
 /** @type {Map<string, Promise<Opened>>} */
 const opened = new Map();
@@ -56,6 +58,10 @@ export function openHere(source, backend, say) {
       { ...(await openHere(source, "wasm", say)), refused: sentence(error) }));
     opened.set(key, found);
     found.catch(() => opened.delete(key));
+    for (const [oldest, one] of [...opened].slice(0, -MOST_OPENED)) {
+      opened.delete(oldest);
+      one.then(({ release }) => release(), () => {});
+    }
   }
   return found;
 }
@@ -85,6 +91,7 @@ async function open({ model, version, files, release }, backend, say) {
     backend,
     threads,
     refused: "",
+    release: () => session.release(),
     run: async tensors => {
       const feeds = Object.fromEntries(tensors.map(one => [one.name, new ort.Tensor(TYPES[one.datatype], there(one), one.shape)]));
       if (!warm) await session.run(feeds);

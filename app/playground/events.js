@@ -2,6 +2,8 @@
 
 import { ask } from "./api.js";
 
+const SILENCE_MS = 10_000; // events come each second: after so long nothing comes any more
+
 /**
  * Read events until the server or the signal ends them.
  * @param {string} path
@@ -9,13 +11,27 @@ import { ask } from "./api.js";
  * @param {(kind: string, data: any) => void} take Given each event's kind and its data, which is JSON.
  */
 export async function readEvents(path, signal, take) {
-  const response = await ask(path, { signal }, "metrics");
+  const silence = new AbortController();
+  let timer = setTimeout(() => silence.abort(), SILENCE_MS);
+  try {
+    const response = await ask(path, { signal: AbortSignal.any([signal, silence.signal]) }, "metrics");
+    await read(response, take, () => { clearTimeout(timer); timer = setTimeout(() => silence.abort(), SILENCE_MS); });
+  } catch (error) {
+    throw silence.signal.aborted && !signal.aborted ? new Error("There is no news from the server. Asking again…") : error;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** @param {Response} response @param {(kind: string, data: any) => void} take @param {() => void} heard Called with each part that came. */
+async function read(response, take, heard) {
   const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
   const decoder = new TextDecoder();
   let text = "";
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
+    heard();
     text += decoder.decode(value, { stream: true });
     for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
       let kind = "message", data = "";

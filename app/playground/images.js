@@ -193,11 +193,21 @@ function drawing(width, height, changed) {
     update();
   });
   canvas.addEventListener("blur", () => { keyboard = false; stroke = null; repaint(); });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+  onOtherColours(repaint);
   return {
     element: h("div", { class: "board" }, canvas, h("p", { class: "hint", id: "drawing-keys" }, "By keyboard: arrows move the pen, Space puts it down and lifts it.")),
     clear: () => { strokes = []; stroke = null; repaint(); },
   };
+}
+
+/** Repaint in the other colours, as long as there is something to paint. @param {() => void} repaint */
+function onOtherColours(repaint) {
+  const dark = matchMedia("(prefers-color-scheme: dark)"), held = new WeakRef(repaint); // the query lives as long as the page
+  dark.addEventListener("change", function again() {
+    const there = held.deref();
+    if (there) there();
+    else dark.removeEventListener("change", again);
+  });
 }
 
 /** Show values from 0 to 1. @param {HTMLCanvasElement} canvas @param {Float32Array | null} values @param {number} channels */

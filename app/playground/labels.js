@@ -62,10 +62,13 @@ export function ranking(outputs, names) {
   const rows = [];
   for (let start = 0; start < scores.length; start += count) {
     const row = scores.slice(start, start + count);
-    rows.push(row.map((score, index) => ({ name: named ? names[index] : `class ${index}`, score })).sort((one, other) => other.score - one.score));
+    rows.push(row.map((score, index) => ({ name: named ? names[index] : `class ${index}`, score })).sort((one, other) => order(other.score) - order(one.score)));
   }
   return { output: found.name, rows, probabilities: areShares(found) };
 }
+
+/** @param {number} score NaN is none. */
+const order = score => (Number.isNaN(score) ? -Number.MAX_VALUE : score);
 
 /** Whether an output has a few numbers for each row. @param {Tensor} output */
 const isTable = ({ shape, datatype, data }) => shape.length === 2 && isFloat(datatype) && data.length <= 100_000 && shape[1] >= 2;

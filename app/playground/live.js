@@ -41,7 +41,8 @@ export async function showLive(main, left) {
   const totals = new Map();
   const take = (/** @type {string} */ kind, /** @type {any} */ data) => {
     if (kind === "bounds") { bounds = data; return; }
-    samples = [...samples, ...data].slice(-SHOWN);
+    const last = samples.length ? samples[samples.length - 1].at : 0; // a new connection begins with all there are
+    samples = [...samples, ...data.filter((/** @type {Sample} */ one) => one.at > last)].slice(-SHOWN);
     for (const sample of data) for (const one of sample.versions) totals.set(`${one.model}/${one.version}`, one.total);
     if (!samples.length) return;
     if (said.textContent) said.textContent = "";

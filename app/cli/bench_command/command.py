@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from app.cli.options import fail
+from app.cli.options import PROBLEMS, fail
 
 if TYPE_CHECKING:
     from app.cli.bench_command.loops import LoadOutcome
@@ -58,14 +58,15 @@ def bench(url: str, shapes: tuple[str, ...], *, as_json: bool, **asked: Any) -> 
     console = Console(stderr=True)
     try:
         with console.status(f"{asked['warm_up']:g} s to warm up, then {asked['seconds']:g} s"):
-            outcome = asyncio.run(_run(url, _shapes(shapes), asked))
+            outcome, rows = asyncio.run(_run(url, _shapes(shapes), asked))
     except TargetUnusable as error:
         fail(str(error))
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     about = {
         "url": url,
-        **{name: asked[name] for name in ("model", "version", "rows", "seconds")},
+        **{name: asked[name] for name in ("model", "version", "seconds")},
+        "rows": rows,
         "connections": asked["callers"],
         "protocol": "gRPC"
         if asked["grpc"]
@@ -80,9 +81,13 @@ def bench(url: str, shapes: tuple[str, ...], *, as_json: bool, **asked: Any) -> 
         click.echo(json.dumps(found, indent=2))
     else:
         Console().print(draw_outcome(found))
+    if not outcome.latencies:
+        raise SystemExit(PROBLEMS)
 
 
-async def _run(url: str, shapes: dict[str, list[int]], asked: dict[str, Any]) -> LoadOutcome:
+async def _run(
+    url: str, shapes: dict[str, list[int]], asked: dict[str, Any]
+) -> tuple[LoadOutcome, int]:
     from app.cli.bench_command.loops import closed_loop, open_loop
     from app.cli.bench_command.targets import grpc_target, http_target
 
@@ -94,10 +99,10 @@ async def _run(url: str, shapes: dict[str, list[int]], asked: dict[str, Any]) ->
         else http_target(*where, shapes=shapes, binary=asked["binary"], **common)
     )
     times = {name: asked[name] for name in ("callers", "seconds", "warm_up")}
-    async with target as send:
+    async with target as (send, rows):
         if asked["rate"]:
-            return await open_loop(send, rate=asked["rate"], seed=asked["seed"], **times)
-        return await closed_loop(send, **times)
+            return await open_loop(send, rate=asked["rate"], seed=asked["seed"], **times), rows
+        return await closed_loop(send, **times), rows
 
 
 def _shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:

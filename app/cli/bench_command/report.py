@@ -34,24 +34,26 @@ def describe_outcome(asked: dict[str, Any], outcome: LoadOutcome) -> dict[str, A
         "not_sent": outcome.not_sent,
         "answers_per_second": round(outcome.answered / max(outcome.seconds, 1e-9), 1),
         "latency_ms": {
-            name: round(1000 * at(share, latencies), 4) for name, share in PERCENTILES.items()
-        }
-        | {
-            "mean": round(1000 * sum(latencies) / len(latencies), 4) if latencies else 0.0,
-            "max": round(1000 * latencies[-1], 4) if latencies else 0.0,
+            **{name: _milliseconds(at(share, latencies)) for name, share in PERCENTILES.items()},
+            "mean": _milliseconds(sum(latencies) / len(latencies) if latencies else None),
+            "max": _milliseconds(latencies[-1] if latencies else None),
         },
         "histogram_ms": [[round(1000 * end, 6), count] for end, count in histogram(latencies)],
         "client_cores": round(outcome.busy, 2),
-        "client_late_ms": round(1000 * at(0.99, sorted(outcome.late)), 4),
+        "client_late_ms": _milliseconds(at(0.99, sorted(outcome.late))),
         "drained_seconds": round(outcome.drained, 2),
         "warnings": list(_warnings(asked, outcome, failed)),
     }
 
 
-def at(share: float, ordered: Sequence[float]) -> float:
-    """The value that a share of the others do not exceed; 0 where there are none."""
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(1000 * seconds, 4)
+
+
+def at(share: float, ordered: Sequence[float]) -> float | None:
+    """The value that a share of the others do not exceed; None where there are none."""
     if not ordered:
-        return 0.0
+        return None
     return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
 
 
@@ -77,8 +79,10 @@ def _warnings(asked: dict[str, Any], outcome: LoadOutcome, failed: int) -> list[
             f"the server did not keep up: it answered {outcome.answered:,} of {due:,} in the time, "
             f"the last {outcome.drained:.1f} s after it"
         )
+    if not outcome.latencies:
+        found.append("nothing that was asked in that time was answered; --seconds makes it longer")
     late, middle = at(0.99, sorted(outcome.late)), at(0.5, sorted(outcome.latencies))
-    if late > MOST_LATE * middle:
+    if late is not None and middle is not None and late > MOST_LATE * middle:
         found.append(
             f"this client began one in a hundred requests {1000 * late:.3g} ms late or more: it "
             "may be what was measured, and not the server"
@@ -104,7 +108,8 @@ def draw_outcome(found: dict[str, Any]) -> RenderableType:
     times = Table(box=None, pad_edge=False)
     for name in found["latency_ms"]:
         times.add_column(name, justify="right")
-    times.add_row(*[f"{value:,.3g} ms" for value in found["latency_ms"].values()])
+    shown = found["latency_ms"].values()
+    times.add_row(*["-" if value is None else f"{value:,.3g} ms" for value in shown])
     bars = Table(box=None, pad_edge=False, show_header=False)
     most = max((count for _, count in found["histogram_ms"]), default=1)
     for end, count in found["histogram_ms"]:

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -24,6 +24,17 @@ class TargetUnusable(Exception):
 
 
 InputShapes = Mapping[str, Sequence[int]]
+
+
+class LoadTarget(NamedTuple):
+    """Where requests go.
+
+    send: Sends one.
+    rows: How many rows each has.
+    """
+
+    send: Send
+    rows: int
 
 
 def make_inputs(
@@ -47,6 +58,8 @@ def make_inputs(
             int(size) if int(size) >= 0 else other
             for size, other in zip(declared, free, strict=True)
         )
+        if rows > 1 and name not in shapes and shape[:1] != (rows,):
+            raise TargetUnusable(f"{name} is {list(declared)}: --rows {rows} cannot be sent to it")
         shape = tuple(shapes.get(name, shape))
         if datatype == "BYTES":
             made[name] = np.array(
@@ -104,23 +117,27 @@ async def http_target(
     binary: bool,
     key: str | None,
     seed: int,
-) -> AsyncIterator[Send]:
-    """Senders over HTTP, on as many connections as callers. Raises TargetUnusable.
+) -> AsyncIterator[LoadTarget]:
+    """Over HTTP, on as many connections as callers. Raises TargetUnusable.
 
-    Each has a client of its own: a pool of httpx looks through all its connections and all that
+    No proxy of the environment is asked, which would be measured. Each connection has a client of
+    its own: a pool of httpx looks through all its connections and all that
     wait for one at each request.
     """
     import httpx
 
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    path = f"{url.rstrip('/')}/v2/models/{quote(model)}" + (
-        f"/versions/{version}" if version else ""
+    headers = {"accept-encoding": "identity"}  # what most clients of the protocol ask for
+    headers |= {"authorization": f"Bearer {_key(key)}"} if key else {}
+    path = f"{url.rstrip('/')}/v2/models/{quote(model, '')}" + (
+        f"/versions/{quote(version, '')}" if version else ""
     )
     trusted = httpx.create_ssl_context()
     async with AsyncExitStack() as stack:
         clients = [
             await stack.enter_async_context(
-                httpx.AsyncClient(headers=headers, timeout=REPLY_SECONDS, verify=trusted)
+                httpx.AsyncClient(
+                    headers=headers, timeout=REPLY_SECONDS, verify=trusted, trust_env=False
+                )
             )
             for _ in range(callers)
         ]
@@ -161,7 +178,7 @@ async def http_target(
             raise _refused(path, type(error).__name__) from None
         if first.status_code != httpx.codes.OK:
             raise _refused(path, f"{first.status_code}: {first.text[:200]}")
-        yield send
+        yield LoadTarget(send, _rows(arrays))
 
 
 @asynccontextmanager
@@ -175,13 +192,13 @@ async def grpc_target(
     shapes: InputShapes,
     key: str | None,
     seed: int,
-) -> AsyncIterator[Send]:
+) -> AsyncIterator[LoadTarget]:
     """The same over gRPC, without TLS. Raises TargetUnusable."""
     from grpc import aio
 
     from app.rpc import inference_pb2 as messages
 
-    metadata = (("authorization", f"Bearer {key}"),) if key else ()
+    metadata = (("authorization", f"Bearer {_key(key)}"),) if key else ()
     service = "/inference.GRPCInferenceService/"
     async with AsyncExitStack() as stack:
         channels = [
@@ -203,7 +220,8 @@ async def grpc_target(
             raise TargetUnusable(f"{address}: {error.code().name}: {error.details()}") from None
         inputs = [(one.name, one.datatype, list(one.shape)) for one in described.inputs]
         request = messages.ModelInferRequest(model_name=model, model_version=version or "")
-        for name, array in make_inputs(inputs, rows, shapes, seed).items():
+        arrays = make_inputs(inputs, rows, shapes, seed)
+        for name, array in arrays.items():
             datatype = next(kind for one, kind, _ in inputs if one == name)
             request.inputs.add(name=name, datatype=datatype, shape=array.shape)
             request.raw_input_contents.append(bytes(to_bytes(array)))
@@ -221,7 +239,17 @@ async def grpc_target(
             await calls[0](body, timeout=REPLY_SECONDS, metadata=metadata)
         except aio.AioRpcError as error:
             raise _refused(address, f"{error.code().name}: {error.details()}") from None
-        yield send
+        yield LoadTarget(send, _rows(arrays))
+
+
+def _rows(arrays: Mapping[str, Array]) -> int:
+    return next((len(array) for array in arrays.values() if array.ndim), 1)
+
+
+def _key(key: str) -> str:
+    if not key.strip().isascii():
+        raise TargetUnusable("the key has other characters than a header can have")
+    return key.strip()
 
 
 def _refused(where: str, said: str) -> TargetUnusable:

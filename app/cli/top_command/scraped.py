@@ -21,7 +21,7 @@ class NotCohort(Exception):
     """An answer that is no metrics of a Cohort server."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Scrape:
     """What was read at one moment.
 
@@ -65,7 +65,7 @@ def read_scrape(text: str, at: float) -> Scrape:
                     _place(counted.durations, DURATION_BUCKETS, sample.labels["le"], count)
                 elif sample.name == f"{BATCH_ROWS}_bucket":
                     _place(counted.rows, SIZE_BUCKETS, sample.labels["le"], count)
-    except (ValueError, KeyError, IndexError) as error:
+    except (ValueError, KeyError, IndexError, OverflowError) as error:
         raise NotCohort(f"its metrics cannot be read: {error}") from None
     if not seen:
         raise NotCohort("its metrics have none of Cohort's")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from functools import lru_cache
+from itertools import islice, pairwise
 
 from rich.console import Group
 from rich.table import Table
@@ -17,6 +18,9 @@ from app.metrics import DURATION_BUCKETS, SIZE_BUCKETS, VersionCounts
 BARS = "▁▂▃▄▅▆▇█"
 WIDE = 60
 """Moments of a line of bars."""
+
+MOST_ROWS = 40
+"""Versions that are shown: the busiest."""
 
 
 def screen(url: str, history: Sequence[Scrape], problem: str) -> Group:
@@ -49,6 +53,7 @@ def _seconds(before: Scrape, now: Scrape) -> float:
     return max(now.at - before.at, 1e-9)
 
 
+@lru_cache(maxsize=2 * WIDE)
 def _rate(before: Scrape, now: Scrape) -> float:
     return sum(one.requests for one in _since(before, now).values()) / _seconds(before, now)
 
@@ -58,6 +63,7 @@ def _since(before: Scrape, now: Scrape) -> dict[VersionKey, VersionCounts]:
     return {key: counts for key, (counts, _) in found.items()}
 
 
+@lru_cache(maxsize=2 * WIDE)
 def _p99(before: Scrape, now: Scrape) -> float | None:
     added = VersionCounts()
     for counts in _since(before, now).values():
@@ -84,7 +90,7 @@ def busiest_versions(
     table.add_column("variants")
     nothing = VersionCounts(), 1.0
     order = sorted(last.versions, key=lambda key: (-versions.get(key, nothing)[0].requests, key))
-    for key in order:
+    for key in islice(order, MOST_ROWS):
         counts, seconds = versions.get(key, nothing)
         failed = counts.requests - counts.codes.get("OK", 0)
         rows = quantile(0.5, counts.rows, SIZE_BUCKETS)
@@ -98,6 +104,8 @@ def busiest_versions(
             f"{last.versions[key].requests:,}",
             Text(_variants(counts)),
         )
+    if len(order) > MOST_ROWS:
+        table.add_row(Text(f"and {len(order) - MOST_ROWS} more", style="dim"))
     return table
 
 
