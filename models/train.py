@@ -196,6 +196,7 @@ def iris_forest(iris: Split) -> onnx.ModelProto:
     print(f"iris/1: accuracy {accuracy:.4f} on {len(iris.test_labels)} held-out rows")
 
     metadata = iris.metadata(accuracy, "scikit-learn", "skl2onnx", "numpy", "onnx")
+    metadata["feature_names"] = json.dumps(load_iris().feature_names)
     onnx.helper.set_model_props(model, metadata)
     return model
 
@@ -282,7 +283,7 @@ def digits_network(digits: Split, network: DigitsNetwork) -> onnx.ModelProto:
     assert program is not None
     model = signed(
         program.model_proto,
-        doc="Which digit an 8x8 grey image shows, by a small convolutional network.",
+        doc="Which handwritten digit an 8x8 grey image shows, by a small convolutional network.",
     )
 
     answers = run(model, {"image": digits.test_features})
@@ -339,7 +340,7 @@ def digits_int8(digits: Split, exported: onnx.ModelProto) -> onnx.ModelProto:
         )
         model = signed(
             onnx.load(result),
-            doc="Digits version 1 in INT8: the same network, static scales.",
+            doc="Which handwritten digit an 8x8 grey image shows: version 1 in INT8.",
         )
 
     images = {"image": digits.test_features}

@@ -2,9 +2,9 @@
 
 BUNDLED = frozenset(
     {
-        "99ff24c0c71a5bf9aac6bd6487ab7e907b8f3b706adc5d39b823497127866784",  # digits/1
-        "bc8541124e731db7a8cf43d8b7e22539a8b4be915611eed7fb4f1329fc8a497f",  # digits/2
-        "7b275a94250d377adbd95da7a4d5da27c3e4a4e024a854151e19b4ae70801bde",  # iris/1
+        "6dc284083a73e50397bee43e72e8d71f062f5c36ec826910dea17679d4fdb6e3",  # digits/1
+        "396e2573b6e07c71362973bb7cdd061683a0a74367e7fea8b4bd4629c7c24247",  # digits/2
+        "a89bf8eae519523dac0ba83e04695e0733080c07b2c4f5328fce9b6feeea3e7d",  # iris/1
     }
 )
 """The SHA-256 of their files, in hex; tests/models/test_bundled.py compares them."""

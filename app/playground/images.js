@@ -80,7 +80,7 @@ export function pictureForm(spec, layout) {
     board?.element,
     h("div", { class: "beside" },
       h("figure", {}, seen, h("figcaption", {}, `What the model is given: ${width} × ${height}`)),
-      h("label", { for: "picture" }, drawn ? "Or a picture of it" : "A picture (or drop one here)"), file,
+      h("label", { for: "picture" }, drawn ? "Or a picture of it, chosen or dropped here" : "A picture, chosen or dropped here"), file,
       isFloat(spec.datatype) && h("label", { for: "scale" }, "Values"), isFloat(spec.datatype) && scale),
     said);
   element.addEventListener("dragover", event => { event.preventDefault(); element.classList.add("over"); });

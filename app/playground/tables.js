@@ -96,8 +96,10 @@ export function tableForm(columns, example) {
       area.value = "";
       said.textContent = read.said;
       show(0);
+      return true;
     } catch (error) {
       said.textContent = sentence(error);
+      return false;
     }
   };
   const area = h("textarea", { id: "csv", rows: "4", spellcheck: "false", placeholder: columns.slice(0, 6).map(one => one.name).join(",") });
@@ -110,6 +112,7 @@ export function tableForm(columns, example) {
       said),
     clear: () => { rows = [empty()]; said.textContent = ""; show(0); },
     read: () => {
+      if (area.value.trim() && !paste(area.value)) throw new Error(said.textContent ?? "");
       for (const [number, row] of rows.entries()) {
         const place = columns.findIndex(({ kind }, at) => !isValue(kind, row[at]));
         if (place < 0) continue;

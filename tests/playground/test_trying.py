@@ -190,6 +190,22 @@ def test_rows_are_added_looked_through_and_removed(chromium: Browser, server: Co
     assert page.evaluate("document.activeElement.id") == "cell-44-0"
 
 
+def test_rows_that_were_pasted_are_the_ones_that_are_sent(
+    chromium: Browser, server: Cohort
+) -> None:
+    """Also where nobody said to use them; what does not fit is said."""
+    page = opened(chromium, server, "/models/iris")
+    page.locator("summary", has_text="Paste CSV").click()
+    area = page.get_by_label("Rows, with or without")
+    area.fill("6.7,3.1,5.6,2.4")
+    press(page, "Predict")
+    assert answer(page).startswith("virginica")
+    assert fields(page) == ["6.7", "3.1", "5.6", "2.4"]
+    area.fill("1,2")
+    press(page, "Predict")
+    expect(page.get_by_role("status").first).to_contain_text("Row 1 has 2 values")
+
+
 def test_what_is_no_picture_is_not_answered_for(
     chromium: Browser, server: Cohort, tmp_path: Path
 ) -> None:
