@@ -5,6 +5,13 @@ import { isFloat } from "./tensors.js";
 /** @typedef {import("./tensors.js").Tensor} Tensor */
 
 /**
+ * The names of a version's classes: as the server has read them from its graph, else from its metadata.
+ * @param {any} version As the server describes it.
+ * @returns {string[]}
+ */
+export const namesOf = version => (version.outputs.find((/** @type {any} */ one) => one.classes?.length)?.classes ?? classNames(version.metadata.properties)).map(String);
+
+/**
  * The names of a model's classes, by index; empty where its metadata has none.
  * @param {Record<string, string>} properties Of the model's metadata.
  * @returns {string[]}

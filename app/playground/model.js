@@ -8,7 +8,7 @@ import { featureNames, formFor } from "./forms.js";
 import { backends, canRunHere, openHere } from "./browser.js";
 import { operate } from "./admin.js";
 import { aboutRollout, aboutVersion } from "./about.js";
-import { classNames } from "./labels.js";
+import { namesOf } from "./labels.js";
 import { parse, stringify } from "./json.js";
 import { badge } from "./models.js";
 import { link } from "./routes.js";
@@ -203,7 +203,7 @@ async function answerOf(version, sent, left) {
   const content = await response.arrayBuffer();
   const total = (performance.now() - began) / 1000;
   const { raw, outputs } = sent.bytes ? readBinary(response.headers, content) : readJson(new TextDecoder().decode(content), version.outputs);
-  return { title: `Version ${version.version}`, outputs, names: classNames(version.metadata.properties), raw, times: { total, ...serverTimes(response) } };
+  return { title: `Version ${version.version}`, outputs, names: namesOf(version), raw, times: { total, ...serverTimes(response) } };
 }
 
 /** @param {string} raw @param {import("./tensors.js").Spec[]} specs */

@@ -240,6 +240,14 @@ def test_classes_are_named_by_the_metadata(page: Page) -> None:
         assert call(page, "labels", "classNames", {"classes": text}) == names
 
 
+def test_classes_that_the_server_has_read_come_first(page: Page) -> None:
+    """From the graph of a converted classifier; else from the metadata."""
+    version = {"outputs": [{"name": "label"}], "metadata": {"properties": {"classes": '["x"]'}}}
+    assert call(page, "labels", "namesOf", version) == ["x"]
+    version["outputs"] = [{"name": "label"}, {"name": "p", "classes": ["a", 1]}]
+    assert call(page, "labels", "namesOf", version) == ["a", "1"]
+
+
 @pytest.mark.parametrize(
     ("name", "row", "names", "label"),
     [
