@@ -56,7 +56,8 @@ RUN --mount=type=cache,target=/root/.cache/uv \
 FROM dependencies AS browser
 ARG BROWSER=yes
 RUN --mount=type=bind,source=deploy/playground,target=/fetch \
-    folder="/browser/$(cd /opt/cohort && echo lib/python*/site-packages)/app/playground/runtime" \
+    packages="$(echo /opt/cohort/lib/python*/site-packages)" \
+    && folder="/browser${packages#/opt/cohort}/app/playground/runtime" \
     && mkdir --parents "${folder}" \
     && if [ "${BROWSER}" = yes ]; then python /fetch/fetch.py --into "${folder}"; fi
 
