@@ -98,7 +98,8 @@ export function difference(one, other) {
     else {
       const { most, at, texts } = furthest(output, same);
       if (texts) warn(`${output.name}: ${texts} of ${output.data.length} values differ.`);
-      else (most === Infinity ? warn : (/** @type {string} */ line) => lines.push(line))(most ? `${output.name} differs by at most ${most.toPrecision(2)}, at ${position(at, output.shape, one.names)}.` : `${output.name} is equal.`);
+      else lines.push(most ? `${output.name} differs by at most ${most.toPrecision(2)}, at ${position(at, output.shape, one.names)}.` : `${output.name} is equal.`);
+      if (most === Infinity) differs = true;
     }
   }
   return { lines, differs };

@@ -184,16 +184,16 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
         return FileResponse(path, media_type=media_type, headers=PAGE_HEADERS | FOR_EVER)
 
     async def live(request: Request) -> Response:
-        authority.check_metrics(credentials_in(request.scope))
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}  # of nginx
-        if request.method == "HEAD":
-            return Response(media_type=EVENTS, headers=headers)
         sent = credentials_in(request.scope)
 
         def models() -> frozenset[str] | None:
             authority.check_metrics(sent)
             return authority.visible(sent)
 
+        models()
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}  # of nginx
+        if request.method == "HEAD":
+            return Response(media_type=EVENTS, headers=headers)
         watched = plane.live.watch(lambda: plane.draining)
         history = await anext(watched)
         events = _events(history, watched, models)
@@ -221,11 +221,11 @@ UNPACKED_AT_ONCE = 64 << 10
 """Bytes of a graph: it can be a hundred times as large as what is kept of it."""
 
 
-async def _unpacked(packed: bytes) -> AsyncIterator[bytes]:
+async def _unpacked(left: bytes) -> AsyncIterator[bytes]:
     """What is in gzip, in pieces, each once the one before it was taken."""
     unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-    while packed and (piece := unpack.decompress(packed, UNPACKED_AT_ONCE)):
-        packed = unpack.unconsumed_tail
+    while left and (piece := unpack.decompress(left, UNPACKED_AT_ONCE)):
+        left = unpack.unconsumed_tail
         yield piece
     yield unpack.flush()
 
@@ -246,11 +246,11 @@ async def _events(
     https://html.spec.whatwg.org/multipage/server-sent-events.html
     """
     yield b"event: bounds\ndata: %b\n\n" % orjson.dumps(LIVE_BOUNDS)
-    for start in range(0, len(history) or 1, SAMPLES_AT_ONCE):
-        yield _event(history[start : start + SAMPLES_AT_ONCE], models())
-        await asyncio.sleep(0)
     async with aclosing(later):
         with suppress(CohortError):  # its key has gone: who looks again is told so
+            for start in range(0, len(history) or 1, SAMPLES_AT_ONCE):
+                yield _event(history[start : start + SAMPLES_AT_ONCE], models())
+                await asyncio.sleep(0)
             async for samples in later:
                 yield _event(samples, models())
 

@@ -25,7 +25,7 @@ BAR_CHARACTERS = 40
 
 def describe_outcome(asked: dict[str, Any], outcome: LoadOutcome) -> dict[str, Any]:
     """What JSON has: what was asked for, and what came of it. Times are in milliseconds."""
-    latencies = sorted(outcome.latencies)
+    latencies, late = sorted(outcome.latencies), at(0.99, sorted(outcome.late))
     failed = sum(outcome.failures.values())
     return {
         **asked,
@@ -40,9 +40,9 @@ def describe_outcome(asked: dict[str, Any], outcome: LoadOutcome) -> dict[str, A
         },
         "histogram_ms": [[round(1000 * end, 6), count] for end, count in histogram(latencies)],
         "client_cores": round(outcome.busy, 2),
-        "client_late_ms": _milliseconds(at(0.99, sorted(outcome.late))),
+        "client_late_ms": _milliseconds(late),
         "drained_seconds": round(outcome.drained, 2),
-        "warnings": list(_warnings(asked, outcome, failed)),
+        "warnings": _warnings(asked, outcome, failed, late, at(0.5, latencies)),
     }
 
 
@@ -71,7 +71,13 @@ def histogram(ordered: Sequence[float]) -> list[tuple[float, int]]:
     ]
 
 
-def _warnings(asked: dict[str, Any], outcome: LoadOutcome, failed: int) -> list[str]:
+def _warnings(
+    asked: dict[str, Any],
+    outcome: LoadOutcome,
+    failed: int,
+    late: float | None,
+    middle: float | None,
+) -> list[str]:
     found = []
     due = len(outcome.latencies) + failed + outcome.not_sent
     if outcome.drained > MOST_DRAINED * outcome.seconds:
@@ -81,7 +87,6 @@ def _warnings(asked: dict[str, Any], outcome: LoadOutcome, failed: int) -> list[
         )
     if not outcome.latencies:
         found.append("nothing that was asked in that time was answered; --seconds makes it longer")
-    late, middle = at(0.99, sorted(outcome.late)), at(0.5, sorted(outcome.latencies))
     if late is not None and middle is not None and late > MOST_LATE * middle:
         found.append(
             f"this client began one in a hundred requests {1000 * late:.3g} ms late or more: it "

@@ -121,8 +121,7 @@ async def http_target(
     """Over HTTP, on as many connections as callers. Raises TargetUnusable.
 
     No proxy of the environment is asked, which would be measured. Each connection has a client of
-    its own: a pool of httpx looks through all its connections and all that
-    wait for one at each request.
+    its own: at each request a pool of httpx looks through all its connections and all who wait.
     """
     import httpx
 
