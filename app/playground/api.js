@@ -37,6 +37,9 @@ export class Refused extends Error {
   }
 }
 
+/** Whether it is a key that is missing, or the wrong one. @param {unknown} error */
+export const needsKey = error => error instanceof Refused && error.status === 401;
+
 /**
  * Ask the server. Raises Refused with the server's own words.
  * @param {string} path Relative to ROOT.
@@ -87,3 +90,10 @@ export function pathOf(model, version) {
   const path = `models/${encodeURIComponent(model)}`;
   return version ? `${path}/versions/${encodeURIComponent(version)}` : path;
 }
+
+/**
+ * The path of what only the page asks of a version.
+ * @param {string} model
+ * @param {string} version
+ */
+export const dataPathOf = (model, version) => `playground/data/${encodeURIComponent(model)}/${encodeURIComponent(version)}`;

@@ -1,6 +1,6 @@
 // The same model in this browser: ONNX Runtime in WebAssembly, or on the visitor's GPU.
 
-import { ROOT, ask, pathOf } from "./api.js";
+import { ROOT, ask, dataPathOf } from "./api.js";
 import { sentence } from "./dom.js";
 import { fromHalf, toHalf } from "./halves.js";
 import { isText, sizeOf } from "./tensors.js";
@@ -111,7 +111,7 @@ async function open({ model, version, files, release }, backend, say) {
 
 /** A file, if it is the one that the server runs. @param {string} model @param {any} version @param {string} file @param {Say} say */
 async function fileOf(model, version, file, say) {
-  const path = `playground/data/${pathOf(model, version.version).replace(/^models\//, "").replace("/versions/", "/")}/files/${file.split("/").map(encodeURIComponent).join("/")}`;
+  const path = `${dataPathOf(model, version.version)}/files/${file.split("/").map(encodeURIComponent).join("/")}`;
   const data = await loaded(path, file, say);
   if (globalThis.crypto?.subtle) { // only where the page came by https, or from this machine
     const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", data));

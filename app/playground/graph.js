@@ -1,6 +1,6 @@
 // The graph of one version of a model.
 
-import { askJson, pathOf } from "./api.js";
+import { askJson, dataPathOf, pathOf } from "./api.js";
 import { fill, h } from "./dom.js";
 import { showGraphs } from "./graph_view.js";
 import { link } from "./routes.js";
@@ -19,6 +19,6 @@ export async function showGraph(main, name, version, left) {
     h("p", { class: "path" }, link("", "Models"), " / ", link(`models/${encodeURIComponent(name)}`, name), " / "),
     h("h1", {}, `Graph of ${name}, version ${version}`),
     place);
-  const drawn = await askJson(`playground/data/${encodeURIComponent(name)}/${encodeURIComponent(version)}/graph`, { signal: left });
+  const drawn = await askJson(`${dataPathOf(name, version)}/graph`, { signal: left });
   showGraphs(place, drawn, known.providers?.nodes);
 }

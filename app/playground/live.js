@@ -1,7 +1,7 @@
 // What the server does now, second by second.
 
 import { keyForm } from "./access.js";
-import { Refused, askJson } from "./api.js";
+import { askJson, needsKey } from "./api.js";
 import { duration, fill, h, readable, sentence, svg } from "./dom.js";
 import { readEvents } from "./events.js";
 import { bucketOf, failures, quantile, sum, together } from "./histograms.js";
@@ -60,7 +60,7 @@ async function watch(take, left, said, asked) {
     } catch (error) {
       if (left.aborted) return;
       fill(said, h("span", { class: "warning" }, sentence(error)));
-      if (error instanceof Refused && error.status === 401) {
+      if (needsKey(error)) {
         await new Promise(done => fill(asked, keyForm(() => done(null), "metrics")));
         fill(asked);
         fill(said, "Waiting for the first second…");

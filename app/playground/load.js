@@ -1,6 +1,6 @@
 // A bounded burst of requests from this page.
 
-import { ask, askJson, pathOf } from "./api.js";
+import { ask, askJson, dataPathOf, pathOf } from "./api.js";
 import { duration, fill, h, readable, sentence } from "./dom.js";
 
 const AT_ONCE = 64; // the browser itself has six at a time on the wire; the others wait in it
@@ -26,7 +26,7 @@ export function loadForm(models, left) {
     bar.hidden = stop.hidden = false;
     try {
       const model = ready.find(one => one.name === choice.value);
-      const { example } = await askJson(`playground/data/${encodeURIComponent(model.name)}/${encodeURIComponent(model.default_version)}`, { signal: left });
+      const { example } = await askJson(dataPathOf(model.name, model.default_version), { signal: left });
       if (!example) throw new Error(`${model.name} has no example to send: its inputs are large, or not known.`);
       const total = Math.max(1, Math.min(MOST, Math.floor(Number(count.value)) || 1));
       fill(said, describe(await burst(`${pathOf(model.name)}/predict`, JSON.stringify({ inputs: example }), total, AbortSignal.any([left, stopping.signal]), share => { bar.value = share; })));

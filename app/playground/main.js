@@ -1,7 +1,7 @@
 // Shows the view that the address names.
 
 import { keyForm } from "./access.js";
-import { KEYS_CHANGED, Refused, forgetKeys, hasKey } from "./api.js";
+import { KEYS_CHANGED, forgetKeys, hasKey, needsKey } from "./api.js";
 import { fill, h, sentence } from "./dom.js";
 import { showLive } from "./live.js";
 import { showModel } from "./model.js";
@@ -34,7 +34,7 @@ async function show() {
     else fill(main, h("h1", {}, "There is nothing here"));
   } catch (error) {
     if (signal.aborted) return;
-    fill(main, h("h1", {}, "That did not work"), h("p", { class: "warning", role: "alert" }, sentence(error)), error instanceof Refused && error.status === 401 ? keyForm(showAgain) : h("p", {}, h("button", { onclick: show }, "Try again")));
+    fill(main, h("h1", {}, "That did not work"), h("p", { class: "warning", role: "alert" }, sentence(error)), needsKey(error) ? keyForm(showAgain) : h("p", {}, h("button", { onclick: show }, "Try again")));
   }
   if (!signal.aborted) main.removeAttribute("aria-busy");
 }

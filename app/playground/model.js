@@ -2,7 +2,7 @@
 
 import { details as answerDetails, difference, headline } from "./answers.js";
 import { keyForm } from "./access.js";
-import { Refused, ask, askJson, pathOf } from "./api.js";
+import { ask, askJson, dataPathOf, needsKey, pathOf } from "./api.js";
 import { fill, h, sentence } from "./dom.js";
 import { featureNames, formFor } from "./forms.js";
 import { backends, canRunHere, openHere } from "./browser.js";
@@ -77,7 +77,7 @@ async function tryIt(name, model, ready, left) {
   const useVersion = async (/** @type {AbortSignal} */ signal) => {
     const version = byVersion.get(choice.value);
     try {
-      const { example, ...more } = await askJson(`playground/data/${encodeURIComponent(name)}/${encodeURIComponent(choice.value)}`, { signal });
+      const { example, ...more } = await askJson(dataPathOf(name, choice.value), { signal });
       given = more;
       const { properties } = version.metadata, wanted = JSON.stringify([version.inputs, version.optional_inputs, featureNames(properties)]);
       if (inputs !== wanted) { // else what is filled in stays
@@ -108,7 +108,7 @@ async function tryIt(name, model, ready, left) {
     } catch (error) {
       if (signal.aborted) return;
       fill(status, h("span", { class: "warning" }, sentence(error)));
-      fill(below, error instanceof Refused && error.status === 401 && keyForm(guarded(act)));
+      fill(below, needsKey(error) && keyForm(guarded(act)));
     } finally {
       clearTimeout(waiting);
       if (running === mine) for (const button of buttons) button.disabled = false;
@@ -138,7 +138,8 @@ async function tryIt(name, model, ready, left) {
       try {
         answers.push((await predict(version, tensors, signal)).answer);
       } catch (error) {
-        throw signal.aborted ? error : new Error(`Version ${version}: ${sentence(error)}`);
+        if (!signal.aborted && error instanceof Error) error.message = `Version ${version}: ${error.message}`;
+        throw error;
       }
     }
     showComparison(status, below, answers[0], answers[1]);
