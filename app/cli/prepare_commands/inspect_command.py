@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from app.prepare.overview.parts import Behavior, ModelStructure, ModelValue
     from app.settings import Settings
 
-MOST_ROWS = 20
+_MOST_ROWS = 20
 """Of a table; --json has all of them."""
 
 
@@ -155,7 +155,7 @@ def _shown(
         difference = step.difference
         by = f"; outputs differ by up to {difference.max_absolute:.3g}" if difference else ""
         yield f"History: {step.step}: {step.what}{by}"
-    for key, value in list(structure.metadata.items())[:MOST_ROWS]:
+    for key, value in list(structure.metadata.items())[:_MOST_ROWS]:
         yield f"Metadata: {key} = {_one_line(value)}"
     yield from _behavior(behavior)
     if html is not None:
@@ -202,13 +202,14 @@ def _flops(structure: ModelStructure) -> Iterator[str]:
     given = "".join(f", {name} {length:,}" for name, length in flops.dimensions.items())
     least = "at least " if flops.uncounted else ""
     yield f"FLOPs of a run of {flops.batch:,} row(s){given}: {least}{_count(flops.total)}"
-    shares = (f"{one.operator} {_count(one.flops)}" for one in flops.operators[:MOST_ROWS])
+    shares = (f"{one.operator} {_count(one.flops)}" for one in flops.operators[:_MOST_ROWS])
     if flops.operators:
         yield f"  by operator: {', '.join(shares)}"
-    for one in flops.uncounted[:MOST_ROWS]:
+    for one in flops.uncounted[:_MOST_ROWS]:
         yield f"  not counted: {one.operator} ({one.nodes:,} nodes): {one.reason}"
     if flops.open:
-        yield f"  open dimensions: {', '.join(flops.open[:MOST_ROWS])}; --dim NAME=LENGTH gives one"
+        open_dimensions = ", ".join(flops.open[:_MOST_ROWS])
+        yield f"  open dimensions: {open_dimensions}; --dim NAME=LENGTH gives one"
     for note in flops.notes:
         yield f"  {note}"
 
@@ -225,7 +226,7 @@ def _behavior(behavior: Behavior) -> Iterator[str]:
     batched = "requests share runs" if served.batched else f"one request a run: {served.reason}"
     yield f"In a server: {batched}"
     if served.open_dimensions:
-        yield f"  requests choose {', '.join(served.open_dimensions[:MOST_ROWS])}"
+        yield f"  requests choose {', '.join(served.open_dimensions[:_MOST_ROWS])}"
     if served.unpredictable:
         yield f"  how long a run takes depends on values: {served.unpredictable}"
     for name, datatype in served.unsent.items():
@@ -238,13 +239,13 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     from app.version_table import version_table
 
     table = version_table(*columns, whole=())
-    for row in rows[:MOST_ROWS]:
+    for row in rows[:_MOST_ROWS]:
         table.add_row(*(Text(_one_line(cell)) for cell in row))
-    if len(rows) > MOST_ROWS:
+    if len(rows) > _MOST_ROWS:
         table.add_row(
             *(
                 Text(one)
-                for one in (f"and {len(rows) - MOST_ROWS:,} more", *[""] * (len(columns) - 1))
+                for one in (f"and {len(rows) - _MOST_ROWS:,} more", *[""] * (len(columns) - 1))
             )
         )
     return table

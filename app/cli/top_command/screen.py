@@ -19,7 +19,7 @@ BARS = "▁▂▃▄▅▆▇█"
 WIDE = 60
 """Moments of a line of bars."""
 
-MOST_ROWS = 40
+_MOST_ROWS = 40
 """Versions that are shown: the busiest."""
 
 
@@ -90,7 +90,7 @@ def busiest_versions(
     table.add_column("variants")
     nothing = VersionCounts(), 1.0
     order = sorted(last.versions, key=lambda key: (-versions.get(key, nothing)[0].requests, key))
-    for key in islice(order, MOST_ROWS):
+    for key in islice(order, _MOST_ROWS):
         counts, seconds = versions.get(key, nothing)
         failed = counts.requests - counts.codes.get("OK", 0)
         rows = quantile(0.5, counts.rows, SIZE_BUCKETS)
@@ -104,8 +104,8 @@ def busiest_versions(
             f"{last.versions[key].requests:,}",
             Text(_variants(counts)),
         )
-    if len(order) > MOST_ROWS:
-        table.add_row(Text(f"and {len(order) - MOST_ROWS} more", style="dim"))
+    if len(order) > _MOST_ROWS:
+        table.add_row(Text(f"and {len(order) - _MOST_ROWS} more", style="dim"))
     return table
 
 
