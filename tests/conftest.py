@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
+import httpx
 import onnxruntime
 import pytest
 from hypothesis import settings
@@ -28,6 +30,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # A deadline for each example would fail on a machine that is busy with something else.
 settings.register_profile("cohort", deadline=None)
 settings.load_profile("cohort")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def authorities_read_once() -> Iterator[None]:
+    """Let all clients of httpx share what they trust.
+
+    Each reads the world's certificate authorities anew, which took 57 ms of CPU; tests make many
+    thousands of clients, one for each look at a server that starts.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "httpx._transports.default.create_ssl_context", cache(httpx.create_ssl_context)
+        )
+        yield
 
 
 @pytest.fixture(scope="session")
