@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import cycle
@@ -14,17 +17,32 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
+from app.cli.bench_command.command import INTERRUPTED
 from app.cli.bench_command.loops import UNANSWERED, LoadOutcome, closed_loop, open_loop
 from app.cli.bench_command.report import at, describe_outcome, draw_outcome, histogram
 from app.cli.options import OK, PROBLEMS
 from tests import onnx_models
 from tests.cli.test_cli import run
-from tests.e2e.processes import MODELS, Cohort, cohort, free_port
-from tests.waiting import iterations
+from tests.e2e.processes import MODELS, ROOT, Cohort, cohort, free_port
+from tests.waiting import PATIENCE, iterations, wait_until
 
 SHORT = ("--seconds", "0.5", "--warm-up", "0", "--json")
+
+ASKED = {
+    "url": "http://127.0.0.1:8000",
+    "model": "iris",
+    "version": None,
+    "seconds": 1.0,
+    "rows": 1,
+    "connections": 8,
+    "protocol": "HTTP, JSON",
+    "loop": "open",
+    "rate": 10.0,
+}
+"""What a report is of."""
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +100,12 @@ def test_people_are_shown_a_histogram(server: Cohort) -> None:
     """And what the figures are not."""
     done = run("bench", server.url, "--model", "iris", *SHORT[:-1])
     assert done.exit_code == OK, done.stderr
-    assert "answers/s" in done.stdout
-    assert "█" in done.stdout
-    assert "a closed loop asks less while the server is slow" in " ".join(done.stdout.split())
+    shown = " ".join(done.stdout.split())
+    assert f"iris, the version that answers, at {server.url}: HTTP, JSON" in shown
+    assert "0 failed, 0 not sent" in shown
+    assert "less while the server was slow" in shown
+    assert "answers/s" in shown
+    assert "█" in shown
 
 
 @pytest.mark.parametrize(
@@ -131,13 +152,15 @@ def test_a_server_that_hangs_up_is_an_error() -> None:
 
 def test_nothing_is_no_time_of_nothing() -> None:
     """Where no answer came there is no percentile, and it is said."""
-    report = describe_outcome({"loop": "open"}, LoadOutcome(1.0))
+    report = describe_outcome(ASKED, LoadOutcome(1.0))
     assert set(report["latency_ms"].values()) == {None}
     assert report["warnings"] == [
         "nothing that was asked in that time was answered; --seconds makes it longer"
     ]
     shown = io.StringIO()
     Console(file=shown).print(draw_outcome(report))
+    assert "0 answered, 0 failed, 0 not sent" in shown.getvalue()
+    assert "10 requests/s by chance" in shown.getvalue()
     assert "0.0 answers/s" in shown.getvalue()
 
 
@@ -147,6 +170,81 @@ def test_nobody_there_is_an_error() -> None:
         done = run("bench", "127.0.0.1:1", "--model", "iris", *options, *SHORT)
         assert done.exit_code == PROBLEMS
         assert done.stderr.startswith("Error: ")
+
+
+def test_the_other_protocols_port_is_named(server: Cohort) -> None:
+    """Where a server answers, and not in the language that it was asked in."""
+    done = run("bench", server.grpc, "--model", "iris", *SHORT)
+    assert done.exit_code == PROBLEMS
+    assert "a gRPC port is asked with --grpc" in " ".join(done.stderr.split())
+    done = run("bench", server.url.partition("//")[2], "--grpc", "--model", "iris", *SHORT)
+    assert done.exit_code == PROBLEMS
+    assert "is it the HOST:PORT of its gRPC port" in " ".join(done.stderr.split())
+
+
+def test_ctrl_c_ends_it_with_a_report(server: Cohort) -> None:
+    """Of what was measured until then, and with the status of a program that was ended so."""
+    before = answered(server)
+    with subprocess.Popen(
+        [sys.executable, "-m", "app", "bench", server.url, "--model", "iris",
+         "--seconds", "600", "--warm-up", "0", "--json"],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    ) as process:  # fmt: skip
+        wait_until(lambda: answered(server) > before + 50)
+        process.send_signal(signal.SIGINT)
+        report = json.loads(process.communicate(timeout=PATIENCE)[0])
+    assert process.returncode == INTERRUPTED
+    assert report["answered"] >= 50
+    assert 0 < report["seconds"] < 600
+    assert report["answers_per_second"] > 0
+    assert "it was ended after" in report["warnings"][0]
+
+
+def answered(server: Cohort) -> float:
+    """How many requests for iris the server has answered."""
+    text = server.get("/metrics").text
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "model_inference_total" and sample.labels["model"] == "iris"
+    )
+
+
+@pytest.mark.parametrize("loop", ["open", "closed"])
+async def test_a_loop_that_is_ended_early_tells_what_it_saw(loop: str) -> None:
+    """One that is ended before anything counts tells nothing."""
+    enough = asyncio.Event()
+    asked = 0
+
+    async def send(_: int) -> str:
+        nonlocal asked
+        asked += 1
+        if asked == 20:
+            enough.set()
+        await iterations()
+        return ""
+
+    def start(warm_up: float) -> asyncio.Task[LoadOutcome]:
+        return asyncio.create_task(
+            open_loop(send, rate=2000, callers=2, seconds=600, warm_up=warm_up)
+            if loop == "open"
+            else closed_loop(send, callers=2, seconds=600, warm_up=warm_up)
+        )
+
+    running = start(0)
+    await enough.wait()
+    running.cancel()
+    outcome = await running
+    assert outcome.stopped
+    assert len(outcome.latencies) >= 20
+    assert 0 < outcome.seconds < 600
+
+    warming = start(600)
+    await iterations()
+    warming.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await warming
 
 
 class Stalling:
@@ -202,7 +300,7 @@ async def test_a_server_that_does_not_keep_up_is_said_not_to() -> None:
     outcome = await open_loop(send, rate=300, callers=1, seconds=0.5, warm_up=0)
     assert 0 < outcome.answered < len(outcome.latencies) / 2
     assert outcome.drained > 0
-    report = describe_outcome({"loop": "open"}, outcome)
+    report = describe_outcome(ASKED, outcome)
     assert report["answers_per_second"] == round(outcome.answered / 0.5, 1)
     assert report["answered"] == len(outcome.latencies)
     assert any("did not keep up" in one for one in report["warnings"])
@@ -225,10 +323,10 @@ async def test_what_is_never_answered_is_not_waited_for(monkeypatch: pytest.Monk
 def test_a_client_that_was_late_says_so() -> None:
     """Compared with what the answers took."""
     outcome = LoadOutcome(1.0, 100, [0.010] * 100, [0.0] * 98 + [0.2] * 2)
-    (warning,) = describe_outcome({"loop": "open"}, outcome)["warnings"]
+    (warning,) = describe_outcome(ASKED, outcome)["warnings"]
     assert "200 ms late" in warning
     outcome = LoadOutcome(1.0, 100, [0.010] * 100, [0.001] * 100)
-    assert describe_outcome({"loop": "open"}, outcome)["warnings"] == []
+    assert describe_outcome(ASKED, outcome)["warnings"] == []
 
 
 async def test_the_warm_up_does_not_count() -> None:

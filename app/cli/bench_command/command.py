@@ -13,6 +13,9 @@ from app.cli.options import PROBLEMS, fail
 if TYPE_CHECKING:
     from app.cli.bench_command.loops import LoadOutcome
 
+INTERRUPTED = 130
+"""What a shell makes of a program that Ctrl-C ended."""
+
 
 @click.command()
 @click.argument("url", default="http://127.0.0.1:8000")
@@ -47,6 +50,8 @@ def bench(url: str, shapes: tuple[str, ...], *, as_json: bool, **asked: Any) -> 
       cohort bench --model iris                       8 callers, each asks again once answered
       cohort bench --model iris --rate 500            500 a second by chance, answered or not
       cohort bench 127.0.0.1:8001 --grpc --model iris
+
+    Ctrl-C ends it early, and what was measured until then is reported.
     """
     from rich.console import Console
 
@@ -62,7 +67,7 @@ def bench(url: str, shapes: tuple[str, ...], *, as_json: bool, **asked: Any) -> 
     except TargetUnusable as error:
         fail(str(error))
     except KeyboardInterrupt:
-        raise SystemExit(130) from None
+        raise SystemExit(INTERRUPTED) from None
     about = {
         "url": url,
         **{name: asked[name] for name in ("model", "version", "seconds")},
@@ -81,6 +86,8 @@ def bench(url: str, shapes: tuple[str, ...], *, as_json: bool, **asked: Any) -> 
         click.echo(json.dumps(found, indent=2))
     else:
         Console().print(draw_outcome(found))
+    if outcome.stopped:
+        raise SystemExit(INTERRUPTED)
     if not outcome.latencies:
         raise SystemExit(PROBLEMS)
 

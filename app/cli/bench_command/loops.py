@@ -39,6 +39,7 @@ class LoadOutcome:
     failures: How often each failure was.
     not_sent: Requests that were due and not sent, since too many waited.
     busy: The share of a core that this client used.
+    stopped: Whether it was ended before its time, as Ctrl-C does.
     """
 
     seconds: float = 0.0
@@ -49,6 +50,7 @@ class LoadOutcome:
     failures: Counter[str] = field(default_factory=Counter)
     not_sent: int = 0
     busy: float = 0.0
+    stopped: bool = False
 
 
 class _Clock:
@@ -73,6 +75,12 @@ class _Clock:
             else:
                 self.outcome.latencies.append(now - due)
 
+    def stop(self) -> bool:
+        """Let it end now; False during the warm-up, when there is nothing to report."""
+        self.ends = min(self.ends, perf_counter())
+        self.outcome.stopped = True
+        return self.ends > self.begins
+
     def end(self) -> None:
         """The seconds are over; what is on its way is still waited for."""
         self.outcome.seconds = self.ends - self.begins
@@ -85,7 +93,7 @@ class _Clock:
 
 
 async def closed_loop(send: Send, *, callers: int, seconds: float, warm_up: float) -> LoadOutcome:
-    """Have so many callers ask, each again once it is answered."""
+    """Have so many callers ask, each again once it is answered, until it is cancelled or over."""
     clock = _Clock(warm_up, seconds)
 
     async def ask(caller: int) -> None:
@@ -93,9 +101,13 @@ async def closed_loop(send: Send, *, callers: int, seconds: float, warm_up: floa
             clock.count(due, due, await send(caller))
 
     asking = [asyncio.create_task(ask(caller)) for caller in range(callers)]
-    await asyncio.sleep(warm_up)
-    clock.begin()
-    await asyncio.sleep(seconds)
+    try:
+        await asyncio.sleep(warm_up)
+        clock.begin()
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        if not clock.stop():
+            raise
     clock.end()
     await asyncio.gather(*asking)
     return clock.close()
@@ -104,7 +116,10 @@ async def closed_loop(send: Send, *, callers: int, seconds: float, warm_up: floa
 async def open_loop(
     send: Send, *, rate: float, callers: int, seconds: float, warm_up: float, seed: int = 0
 ) -> LoadOutcome:
-    """Ask so often in a second, at moments that are drawn as chance callers come (Poisson)."""
+    """Ask so often in a second, at moments that are drawn as chance callers come (Poisson).
+
+    It ends when its time is over, or when it is cancelled.
+    """
     clock = _Clock(warm_up, seconds)
     drawn = random.Random(seed)  # noqa: S311 - moments, no secrets
     waiting: set[asyncio.Task[None]] = set()
@@ -116,28 +131,32 @@ async def open_loop(
         except asyncio.CancelledError:
             clock.count(due, began, UNANSWERED)
 
-    due, number, warm = clock.begins - warm_up, 0, False
-    while True:
-        due += drawn.expovariate(rate)
-        if due >= clock.ends:
-            break
-        if not warm and due >= clock.begins:
-            warm = True
-            clock.begin()
-        late = due - perf_counter()
-        if late > 0:
-            await asyncio.sleep(late)
-        elif not number % 64:
-            await asyncio.sleep(0)  # what is answered is to be read, also behind schedule
-        number += 1
-        if len(waiting) >= MOST_IN_FLIGHT:
-            clock.outcome.not_sent += due >= clock.begins
-            await asyncio.sleep(0)
-            continue
-        task = asyncio.create_task(ask(number, due))
-        waiting.add(task)
-        task.add_done_callback(waiting.discard)
-    await asyncio.sleep(max(0.0, clock.ends - perf_counter()))
+    async def come() -> None:
+        due, number, warm = clock.begins - warm_up, 0, False
+        while (due := due + drawn.expovariate(rate)) < clock.ends:
+            if not warm and due >= clock.begins:
+                warm = True
+                clock.begin()
+            late = due - perf_counter()
+            if late > 0:
+                await asyncio.sleep(late)
+            elif not number % 64:
+                await asyncio.sleep(0)  # what is answered is to be read, also behind schedule
+            number += 1
+            if len(waiting) >= MOST_IN_FLIGHT:
+                clock.outcome.not_sent += due >= clock.begins
+                await asyncio.sleep(0)
+                continue
+            task = asyncio.create_task(ask(number, due))
+            waiting.add(task)
+            task.add_done_callback(waiting.discard)
+        await asyncio.sleep(max(0.0, clock.ends - perf_counter()))
+
+    try:
+        await come()
+    except asyncio.CancelledError:
+        if not clock.stop():
+            raise
     clock.end()
     if waiting:
         _, left = await asyncio.wait(waiting, timeout=DRAIN_SECONDS)

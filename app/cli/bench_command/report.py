@@ -29,6 +29,7 @@ def describe_outcome(asked: dict[str, Any], outcome: LoadOutcome) -> dict[str, A
     failed = sum(outcome.failures.values())
     return {
         **asked,
+        "seconds": round(outcome.seconds, 3),
         "answered": len(latencies),
         "failed": dict(outcome.failures.most_common()),
         "not_sent": outcome.not_sent,
@@ -79,6 +80,8 @@ def _warnings(
     middle: float | None,
 ) -> list[str]:
     found = []
+    if outcome.stopped:
+        found.append(f"it was ended after {outcome.seconds:.3g} of {asked['seconds']:g} s")
     due = len(outcome.latencies) + failed + outcome.not_sent
     if outcome.drained > MOST_DRAINED * outcome.seconds:
         found.append(
@@ -101,10 +104,6 @@ def _warnings(
         found.append(f"{outcome.not_sent} requests were due and not sent: too many waited")
     if failed:
         found.append(f"{failed} requests failed; their times are not among the others")
-    if asked["loop"] == "closed":
-        found.append(
-            "a closed loop asks less while the server is slow; --rate has callers come by chance"
-        )
     return found
 
 
@@ -121,7 +120,21 @@ def draw_outcome(found: dict[str, Any]) -> RenderableType:
         bar = "█" * round(BAR_CHARACTERS * count / most) or ("▏" if count else "")
         bars.add_row(Text(f"≤ {end:.3g} ms", justify="right"), bar, f"{count:,}")
     failures = [Text(f"{count:,} x {why}", style="red") for why, count in found["failed"].items()]
+    if found["loop"] == "closed":
+        loop = "each asked again once answered: less while the server was slow (--rate does not)"
+    else:
+        loop = f"{found['rate']:g} requests/s by chance, answered or not"
+    version = f"version {found['version']}" if found["version"] else "the version that answers"
     return Group(
+        Text(f"{found['model']}, {version}, at {found['url']}: {found['protocol']}"),
+        Text(
+            f"{found['seconds']:g} s, {found['connections']:,} callers, requests of "
+            f"{found['rows']:,} row{'s' * (found['rows'] != 1)}; {loop}"
+        ),
+        Text(
+            f"{found['answered']:,} answered, {sum(found['failed'].values()):,} failed, "
+            f"{found['not_sent']:,} not sent"
+        ),
         Text(f"{found['answers_per_second']:,} answers/s", style="bold"),
         times,
         bars,

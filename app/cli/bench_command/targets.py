@@ -152,6 +152,10 @@ async def http_target(
             inputs = [
                 (one["name"], one["datatype"], one["shape"]) for one in described.json()["inputs"]
             ]
+        except httpx.RemoteProtocolError as error:
+            raise TargetUnusable(
+                f"{url} answers no HTTP ({error}); a gRPC port is asked with --grpc"
+            ) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise TargetUnusable(
                 f"{url} cannot be reached: {str(error) or type(error).__name__}"
@@ -193,7 +197,7 @@ async def grpc_target(
     seed: int,
 ) -> AsyncIterator[LoadTarget]:
     """The same over gRPC, without TLS. Raises TargetUnusable."""
-    from grpc import aio
+    from grpc import StatusCode, aio
 
     from app.rpc import inference_pb2 as messages
 
@@ -216,7 +220,11 @@ async def grpc_target(
                 asked.SerializeToString(), timeout=REPLY_SECONDS, metadata=metadata
             )
         except aio.AioRpcError as error:
-            raise TargetUnusable(f"{address}: {error.code().name}: {error.details()}") from None
+            hint = "; is it the HOST:PORT of its gRPC port, which is not that of HTTP?"
+            raise TargetUnusable(
+                f"{address}: {error.code().name}: {error.details()}"
+                + hint * (error.code() is StatusCode.UNAVAILABLE)
+            ) from None
         inputs = [(one.name, one.datatype, list(one.shape)) for one in described.inputs]
         request = messages.ModelInferRequest(model_name=model, model_version=version or "")
         arrays = make_inputs(inputs, rows, shapes, seed)
