@@ -1,6 +1,6 @@
 // What operators do. Their token is kept in this module's memory and nowhere else.
 
-import { ask, askJson, pathOf } from "./api.js";
+import { ask, askJson, needsKey, pathOf } from "./api.js";
 import { fill, h, sentence } from "./dom.js";
 
 let token = "";
@@ -34,7 +34,9 @@ export function operate(name, model, changed) {
       await changed(now);
       fill(status, done);
     } catch (error) {
-      fill(status, h("span", { class: "warning" }, sentence(error)));
+      const unasked = needsKey(error) && !token;
+      fill(status, h("span", { class: "warning" }, unasked ? "Type in the admin token first: the server's COHORT_ADMIN_TOKEN, or a key that may do this." : sentence(error)));
+      if (unasked) input.focus();
     } finally {
       row.inert = false;
     }

@@ -2,9 +2,9 @@
 
 import { askJson, pathOf } from "./api.js";
 import { fill, h, sentence } from "./dom.js";
-import { link } from "./routes.js";
+import { keepWord, link, wordOf } from "./routes.js";
 
-const AT_ONCE = 4, MANY = 8;
+const AT_ONCE = 4, MANY = 8, TROUBLES = 3;
 
 /** Runs a few of many at a time. @type {(() => Promise<void>)[]} */
 const waiting = [];
@@ -43,7 +43,7 @@ export async function showModels(main, left) {
   const cards = models.map(model => ({ model, element: card(model, left) }));
   const list = h("div", { class: "cards" }, ...cards.map(({ element }) => element));
   const found = h("p", { class: "hint", role: "status" });
-  const search = h("input", { type: "search", id: "search", placeholder: "Name", oninput: () => {
+  const narrow = () => {
     const text = search.value.trim().toLowerCase();
     let shown = 0;
     for (const { model, element } of cards) {
@@ -51,7 +51,12 @@ export async function showModels(main, left) {
       if (!element.hidden) shown++;
     }
     found.textContent = text ? `${shown} of ${cards.length}` : "";
+  };
+  const search = h("input", { type: "search", id: "search", placeholder: "Name", value: wordOf("search"), oninput: () => {
+    keepWord("search", search.value.trim());
+    narrow();
   } });
+  if (models.length > MANY) narrow();
   fill(main,
     h("h1", {}, "Models"),
     models.length > MANY && h("p", { class: "search" }, h("label", { for: "search" }, `Search ${models.length} models`), search, found),
@@ -86,15 +91,20 @@ export function badge({ version, state, reason }, answering) {
 /** What a card says below its name. @param {any} model */
 function summary(model) {
   const version = model.versions.find((/** @type {any} */ one) => one.version === model.default_version) ?? model.versions.find((/** @type {any} */ one) => one.inputs);
-  const troubled = model.versions.filter((/** @type {any} */ one) => one.reason && one.state !== "READY");
   return [
     version?.metadata?.description && h("p", {}, version.metadata.description.slice(0, 200)),
     version?.inputs && h("p", { class: "signature" }, `${names(version.inputs)} → ${names(version.outputs)}`),
     version?.providers && h("p", {}, `on ${version.providers.active}`, version.providers.fell_back && h("strong", { class: "warning" }, ` · wanted ${version.providers.wanted.join(", ")}`)),
     model.rollout && h("p", {}, "rollout: ", model.rollout.variants.map((/** @type {any} */ one) => `${one.name} ${Math.round(one.share * 100)} %${one.rolled_back ? " (rolled back)" : ""}`).join(", ")),
-    ...troubled.slice(0, 3).map((/** @type {any} */ one) => h("p", { class: "warning" }, `${one.version}: ${one.reason}`)),
+    ...troubles(model),
   ];
 }
+
+/** Why versions of a model do not serve; those of a few. @param {any} model */
+export const troubles = ({ versions }) => versions
+  .filter((/** @type {any} */ one) => one.reason && one.state !== "READY")
+  .slice(0, TROUBLES)
+  .map((/** @type {any} */ one) => h("p", { class: "warning" }, `Version ${one.version}: ${one.reason}`));
 
 /** @param {import("./tensors.js").Spec[]} specs */
 const names = specs => specs.slice(0, 4).map(signature).join(", ") + (specs.length > 4 ? ", …" : "");

@@ -5,6 +5,9 @@ import { h } from "./dom.js";
 
 const BASE = new URL("playground", ROOT);
 
+const address = () => location.pathname + location.search;
+let shown = address();
+
 /**
  * A link to another view.
  * @param {string} path Relative to the page's own.
@@ -14,6 +17,18 @@ export const link = (path, ...children) => h("a", { href: `${BASE.pathname}${pat
 
 /** The parts of the current address after the page's own. */
 export const parts = () => location.pathname.slice(BASE.pathname.length).split("/").filter(Boolean).map(decoded);
+
+/** What the current address has by a name, such as what is searched for. @param {string} name */
+export const wordOf = name => new URLSearchParams(location.search).get(name) ?? "";
+
+/** Keep it in the address: it is there again after going back, and for who is sent the link. @param {string} name @param {string} word */
+export function keepWord(name, word) {
+  const url = new URL(location.href);
+  if (word) url.searchParams.set(name, word);
+  else url.searchParams.delete(name);
+  history.replaceState(history.state, "", url);
+  shown = address();
+}
 
 /** @param {string} part That may be no UTF-8. */
 function decoded(part) {
@@ -32,11 +47,10 @@ function decoded(part) {
  */
 export function follow(main, show) {
   history.scrollRestoration = "manual"; // the browser would do it before there is anything
-  let shown = location.pathname;
   const arrive = async (/** @type {number} */ place) => {
-    shown = location.pathname;
+    shown = address();
     await show();
-    if (shown !== location.pathname) return;
+    if (shown !== address()) return;
     scrollTo(0, place);
     const heading = main.querySelector("h1");
     heading?.setAttribute("tabindex", "-1");
@@ -52,5 +66,5 @@ export function follow(main, show) {
     if (url.href !== location.href) history.pushState(null, "", url);
     arrive(0);
   });
-  addEventListener("popstate", () => { if (location.pathname !== shown) arrive(history.state?.place ?? 0); }); // else within a view
+  addEventListener("popstate", () => { if (address() !== shown) arrive(history.state?.place ?? 0); }); // else within a view
 }

@@ -120,7 +120,7 @@ def test_all_of_it_works_by_keyboard(chromium: Browser, server: Cohort) -> None:
 
 
 def test_two_hundred_models_stay_usable(chromium: Browser, server: Cohort) -> None:
-    """Their cards ask for what is in view, and a search finds one of them."""
+    """Their cards ask for what is in view; a search finds one, and is there on the way back."""
     asked: list[str] = []
     assert chromium.page.context.browser is not None
     page = chromium.page.context.browser.new_page(viewport={"width": 1280, "height": 900})
@@ -132,6 +132,18 @@ def test_two_hundred_models_stay_usable(chromium: Browser, server: Cohort) -> No
     page.get_by_role("searchbox").fill("many-19")
     expect(page.get_by_role("article")).to_have_count(10)
     expect(page.get_by_role("article", name="many-199")).to_contain_text("x FP32 [N, 4]")
+    page.get_by_role("article", name="many-199").get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("many-199")
+    page.go_back()
+    expect(page.get_by_role("searchbox")).to_have_value("many-19")
+    expect(page.get_by_role("article")).to_have_count(10)
+    page.get_by_role("link", name="Models", exact=True).first.click()
+    expect(page.get_by_role("article")).to_have_count(MANY + 2)
+    page.go_back()
+    expect(page.get_by_role("article")).to_have_count(10)
+    page.get_by_role("searchbox").fill("")
+    expect(page.get_by_role("article")).to_have_count(MANY + 2)
+    assert page.url == f"{server.url}/playground"
     page.close()
 
 

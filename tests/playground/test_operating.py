@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 
@@ -68,7 +69,8 @@ def test_a_variant_is_rolled_back_and_comes_back(chromium: Browser, server: Coho
     page.reload()
     page.locator("summary", has_text="Operate").click()
     press(page, "Roll back new")
-    assert "Authorization" in said(page)
+    assert said(page).startswith("Type in the admin token first: ")
+    expect(page.get_by_label("Admin token")).to_be_focused()
     chromium.complaints.clear()  # the browser tells of the status
 
 
@@ -91,6 +93,7 @@ def test_a_model_is_unloaded_and_loaded(chromium: Browser, server: Cohort) -> No
     press(page, "Unload")
     assert said(page) == "digits is unloaded."
     expect(page.get_by_text("No version of it serves now.")).to_be_visible()
+    expect(page.get_by_text(re.compile(r"^Version 2: .*unloaded"))).to_be_visible()
     expect(page.get_by_role("button", name="Predict")).to_have_count(0)
     expect(page.get_by_role("button", name="Unload")).to_have_count(0)
     press(page, "Load")
