@@ -24,7 +24,7 @@ ASKED = os.environ.get("PAGES", "")
 
 RUN = frozenset({"sh", "bash", "python", "js"})
 CHECKED = RUN | {"json", "yaml"}
-SHOWN = frozenset({"dockerfile", "ini", "mermaid", "nginx", "text"})
+SHOWN = frozenset({"dockerfile", "html", "ini", "mermaid", "nginx", "text"})
 """Languages that are neither run nor checked here."""
 
 # A fence, or a comment: what stands in one is not looked at for the other.

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import httpx
 import numpy as np
@@ -15,8 +19,10 @@ from playwright.sync_api import expect
 from tests import onnx_models
 from tests.browser.page import CHROMIUM, SOFTWARE_GPU, Browser, browser
 from tests.e2e.processes import MODELS, ROOT, Cohort, cohort
+from tests.pages.blocks import blocks_of
 from tests.playground.drawings import drawings
 from tests.playground.visiting import answer, draw, opened, press
+from tests.waiting import PATIENCE
 
 RUNTIME = ROOT / "app/playground/runtime/package.json"
 
@@ -205,6 +211,41 @@ def test_half_precision_is_that_of_the_standard(chromium: Browser, server: Cohor
     assert written == wanted.tolist()
     back = np.array([float(one.replace("Infinity", "inf")) for one in read])
     np.testing.assert_array_equal(back, numbers)
+
+
+def test_the_page_of_the_guide_answers_as_the_server(
+    chromium: Browser, server: Cohort, tmp_path: Path
+) -> None:
+    """Made of the files that the guide names, by a server that knows nothing of them."""
+    blocks = list(blocks_of((ROOT / "docs/guide/browsers.md").read_text()))
+    (copying,) = [one.text for one in blocks if "make page-runtime" in one.text]
+    (tmp_path / "app/playground").mkdir(parents=True)
+    (tmp_path / "app/playground/runtime").symlink_to(RUNTIME.parent)
+    (tmp_path / "models").symlink_to(MODELS)
+    subprocess.run(
+        ["sh", "-ec", copying.replace("make page-runtime\n", "")], cwd=tmp_path, check=True
+    )
+    for block in blocks:
+        if block.file:
+            (tmp_path / block.file).write_text(block.text)
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path / "mine")
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as files:
+        serving = Thread(target=files.serve_forever)
+        serving.start()
+        try:
+            chromium.page.goto(f"http://127.0.0.1:{files.server_port}/")
+            shown = chromium.page.locator("#answer")
+            expect(shown).not_to_have_text("…", timeout=PATIENCE * 1000)
+            digit, _, scores = shown.inner_text().partition(": ")
+        finally:
+            files.shutdown()
+            serving.join()
+    asked = {"model": "digits", "version": "1", "input": np.zeros((1, 1, 8, 8)).tolist()}
+    answered = httpx.post(f"{server.url}/predict", json=asked).raise_for_status().json()
+    (expected,) = answered["prediction"]
+    np.testing.assert_allclose([float(one) for one in scores.split(", ")], expected, atol=4e-6)
+    assert int(digit) == np.argmax(expected)
+    chromium.complaints.clear()  # such a page has no icon
 
 
 def test_what_is_on_disk_and_does_not_serve_is_not_given(tmp_path: Path) -> None:
