@@ -22,6 +22,9 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "app/access_log.py": ("tests/main/test_logs.py", "tests/main/test_request_lines.py"),
     "app/control_plane": ("tests/control_plane",),
     "app/cli/rollout_commands": ("tests/cli/test_rollout.py",),
+    "app/cli/bench_command": ("tests/cli/test_bench.py",),
+    "app/cli/top_command": ("tests/cli/test_top.py",),
+    "app/drawing": ("tests/drawing", "tests/control_plane/test_drawings.py"),
 }
 """Paths under the repository's root: a package or module, and its tests."""
 
