@@ -8,6 +8,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import cycle
@@ -23,7 +24,7 @@ from rich.console import Console
 from app.cli.bench_command.command import INTERRUPTED
 from app.cli.bench_command.loops import UNANSWERED, LoadOutcome, closed_loop, open_loop
 from app.cli.bench_command.report import at, describe_outcome, draw_outcome, histogram
-from app.cli.options import OK, PROBLEMS
+from app.cli.options import MISUSED, OK, PROBLEMS
 from tests import onnx_models
 from tests.cli.test_cli import run
 from tests.e2e.processes import MODELS, ROOT, Cohort, cohort, free_port
@@ -94,6 +95,22 @@ def test_requests_over_grpc_are_answered(server: Cohort, options: tuple[str, ...
     report = found(server.grpc, "--grpc", "--model", "iris", *options)
     assert report["answered"] > 10
     assert report["protocol"] == "gRPC"
+
+
+def test_the_version_that_is_named_is_asked(server: Cohort) -> None:
+    """Over both protocols, also where it is not the one that answers by itself."""
+    for where in ((server.url,), (server.grpc, "--grpc")):
+        before = answered(server, "digits", "1")
+        report = found(*where, "--model", "digits", "--version", "1")
+        assert answered(server, "digits", "1") - before >= report["answered"] > 0
+
+
+@pytest.mark.parametrize("shape", ["features", "=1,4", "features=1,x", "features=-1,4", ""])
+def test_a_shape_that_is_none_is_misuse(shape: str) -> None:
+    """It is said how one is written."""
+    done = run("bench", "--model", "iris", "--shape", shape)
+    assert done.exit_code == MISUSED
+    assert "--shape is NAME=SIZE,SIZE" in " ".join(done.stderr.split())
 
 
 def test_people_are_shown_a_histogram(server: Cohort) -> None:
@@ -184,13 +201,13 @@ def test_the_other_protocols_port_is_named(server: Cohort) -> None:
 
 def test_ctrl_c_ends_it_with_a_report(server: Cohort) -> None:
     """Of what was measured until then, and with the status of a program that was ended so."""
-    before = answered(server)
+    before = answered(server, "iris", "1")
     with subprocess.Popen(
         [sys.executable, "-m", "app", "bench", server.url, "--model", "iris",
          "--seconds", "600", "--warm-up", "0", "--json"],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     ) as process:  # fmt: skip
-        wait_until(lambda: answered(server) > before + 50)
+        wait_until(lambda: answered(server, "iris", "1") > before + 50)
         process.send_signal(signal.SIGINT)
         report = json.loads(process.communicate(timeout=PATIENCE)[0])
     assert process.returncode == INTERRUPTED
@@ -200,14 +217,15 @@ def test_ctrl_c_ends_it_with_a_report(server: Cohort) -> None:
     assert "it was ended after" in report["warnings"][0]
 
 
-def answered(server: Cohort) -> float:
-    """How many requests for iris the server has answered."""
+def answered(server: Cohort, model: str, version: str) -> float:
+    """How many requests for it the server has answered."""
     text = server.get("/metrics").text
     return sum(
         sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-        if sample.name == "model_inference_total" and sample.labels["model"] == "iris"
+        if sample.name == "model_inference_total"
+        if (sample.labels["model"], sample.labels["version"]) == (model, version)
     )
 
 
@@ -327,6 +345,19 @@ def test_a_client_that_was_late_says_so() -> None:
     assert "200 ms late" in warning
     outcome = LoadOutcome(1.0, 100, [0.010] * 100, [0.001] * 100)
     assert describe_outcome(ASKED, outcome)["warnings"] == []
+
+
+def test_what_may_be_wrong_with_the_figures_is_said() -> None:
+    """Each thing in a sentence: what was not answered in time, not sent, failed, and the client."""
+    outcome = LoadOutcome(
+        10.0, 80, [0.01] * 100, [0.0] * 100, 2.5, Counter({"HTTP 500": 7}), not_sent=13, busy=0.9
+    )
+    assert describe_outcome(ASKED, outcome)["warnings"] == [
+        "the server did not keep up: it answered 80 of 120 in the time, the last 2.5 s after it",
+        "this client used 0.90 of a core: it may be what was measured, and not the server",
+        "13 requests were due and not sent: too many waited",
+        "7 requests failed; their times are not among the others",
+    ]
 
 
 async def test_the_warm_up_does_not_count() -> None:

@@ -7,9 +7,12 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import httpx
 import pytest
@@ -20,10 +23,12 @@ from rich.console import Console
 from app.cli.options import OK, PROBLEMS
 from app.cli.top_command.scraped import NotCohort, Scrape, quantile, read_scrape
 from app.cli.top_command.screen import bars, screen
-from app.metrics import VersionCounts
+from app.metrics import DURATION_BUCKETS, SIZE_BUCKETS, VersionCounts
 from tests.cli.test_cli import run
 from tests.e2e.processes import MODELS, ROOT, Cohort, cohort
 from tests.waiting import PATIENCE, wait_until
+
+Counts = Mapping[tuple[str, ...], VersionCounts]
 
 ROW = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 
@@ -55,6 +60,7 @@ def test_its_numbers_are_those_of_the_metrics(server: Cohort) -> None:
     scrape = read_scrape(httpx.get(f"{server.url}/metrics").text, 0.0)
     counts = scrape.versions["iris", "1"]
     assert counts.codes == {"OK": 3}
+    assert counts.variants == {"": 3}
     assert sum(counts.durations) == sum(counts.rows) == 3
     assert counts.rows[:3] == (1, 1, 1)
 
@@ -116,6 +122,115 @@ def test_a_server_that_was_started_anew_is_shown_on() -> None:
     shown = io.StringIO()
     Console(file=shown, width=100).print(screen("u", history, ""))
     assert "3 requests/s" in shown.getvalue()
+
+
+def counted(requests: int, bucket: int, **variants: int) -> VersionCounts:
+    """So many answers, each in that bucket of times, in runs of three and four rows."""
+    durations, rows = [0] * (len(DURATION_BUCKETS) + 1), [0] * (len(SIZE_BUCKETS) + 1)
+    durations[bucket] = requests
+    rows[SIZE_BUCKETS.index(4)] = requests
+    codes = {"OK": requests - requests // 10, "INTERNAL": requests // 10}
+    return VersionCounts(codes, variants, tuple(durations), tuple(rows))
+
+
+def lines(history: list[Scrape], problem: str = "") -> list[str]:
+    """What the screen shows, blanks as one."""
+    shown = io.StringIO()
+    Console(file=shown, width=140).print(screen("u", history, problem))
+    return [" ".join(line.split()) for line in shown.getvalue().splitlines()]
+
+
+def test_the_screen_says_what_was_done_between_two_looks() -> None:
+    """Of all versions in the headline, and of each in its row: with the time in a fitting unit."""
+    fast, slow, slowest = (DURATION_BUCKETS.index(one) for one in (0.00025, 0.05, 5.0))
+    nothing: Counts = {("a", one): VersionCounts() for one in "123"}
+    done: Counts = {
+        ("a", "1"): counted(20, fast),
+        ("a", "2"): counted(200, slow, new=50, old=150),
+        ("a", "3"): counted(2, slowest),
+    }
+    looks = [Scrape(0.0, nothing, 1), Scrape(2.0, done, 7), Scrape(3.0, done, 0)]
+    assert lines(looks[:1], "gone")[0] == "u waiting for the second look gone"
+    assert lines(looks[:2]) == [
+        "u 111 requests/s, p99 50 ms, 7 queued",
+        "requests/s █",
+        "p99 █",
+        "version requests/s failed/s p50 p99 rows of a run total variants",
+        "a/2 100 10 37.5 ms 49.8 ms ≤ 4 200 new 25%, old 75%",
+        "a/1 10 1 175 µs 249 µs ≤ 4 20",
+        "a/3 1 0 3.75 s 4.97 s ≤ 4 2",
+    ]
+    after = lines(looks)
+    assert after[0] == "u 0 requests/s, p99 -, 0 queued"
+    assert after[1:3] == ["requests/s █▁", "p99 █▁"]
+
+
+def test_the_busiest_of_many_versions_are_shown() -> None:
+    """And how many more there are."""
+    done: Counts = {(f"m{one}", "1"): counted(one, 3) for one in range(45)}
+    shown = lines([Scrape(0.0, dict.fromkeys(done, VersionCounts()), 0), Scrape(1.0, done, 0)])
+    assert shown[4].startswith("m44/1 44 ")
+    assert shown[-2].startswith("m5/1 5 ")
+    assert shown[-1] == "and 5 more"
+
+
+def test_where_nobody_looks_at_a_terminal_it_goes_on_below(
+    server: Cohort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One screen after the other, each with what came since the one before."""
+    waits = iter([6, 1])
+
+    def sleep(_: float) -> None:
+        requests = next(waits, None)
+        if requests is None:
+            raise KeyboardInterrupt
+        for _ in range(requests):
+            httpx.post(f"{server.url}/models/iris/predict", json=ROW).raise_for_status()
+
+    monkeypatch.setattr("app.cli.top_command.command.time.sleep", sleep)
+    done = run("top", server.url)
+    assert done.exit_code == OK
+    totals = [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("iris/1")]
+    assert totals == ["6", "7"]
+
+
+def test_a_server_that_is_away_for_a_while_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is wrong is said as long as it is."""
+    status = 200
+
+    class Metrics(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(b"# TYPE model_queue_requests gauge\nmodel_queue_requests 0\n")
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on the screen."""
+
+    statuses = iter([503, 200])
+    shown = io.StringIO()
+    frames: list[str] = []
+
+    def sleep(_: float) -> None:
+        nonlocal status
+        frames.append(shown.getvalue()[sum(map(len, frames)) :])
+        status = next(statuses, 0)
+        if not status:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("app.cli.top_command.command.time.sleep", sleep)
+    monkeypatch.setattr(
+        "rich.console.Console", partial(Console, file=shown, force_terminal=True, width=160)
+    )
+    with ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as server:
+        Thread(target=server.serve_forever).start()
+        done = run("top", f"127.0.0.1:{server.server_port}")
+        server.shutdown()
+    assert done.exit_code == OK
+    assert ["answered 503 for /metrics" in one for one in frames] == [False, True, False]
+    assert "0 requests/s" in frames[-1]
 
 
 @pytest.mark.parametrize("text", ["", "<html>", "a 1\n", "model_inference_total{ 1\n"])

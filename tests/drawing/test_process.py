@@ -35,6 +35,18 @@ def test_what_is_no_model_is_a_failed_load(tmp_path: Path) -> None:
         DrawingProcess(path, {}).run()
 
 
+@pytest.mark.parametrize(("signal", "times"), [("XCPU", 1), ("KILL", 1), ("SEGV", 2)])
+def test_what_takes_too_much_is_not_tried_again(
+    signal: str, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What fails over the types is, without them."""
+    began = tmp_path / "began"
+    monkeypatch.setattr(module, "PYTHON", ["sh", "-c", f"echo >> {began}; kill -{signal} $$"])
+    with pytest.raises(LoadFailed, match=f"ended the process \\(SIG{signal}\\)"):
+        DrawingProcess(DIGITS, {}).run()
+    assert began.read_text().count("\n") == times
+
+
 def test_a_killed_one_says_so() -> None:
     """Before it began, and while it works; it is not begun again."""
     process = DrawingProcess(DIGITS, {})

@@ -17,8 +17,9 @@ from onnx import TensorProto, helper, numpy_helper
 from app.drawing import draw_model
 from app.drawing import reading as module
 from app.drawing.attributes import read_attribute
+from app.drawing.blocks import FEW, LEAST_FOLDED, find_blocks
 from app.drawing.reading import MAX_DRAWN, MAX_GRAPHS
-from app.drawing.words import describe_tensor
+from app.drawing.words import describe_shape, describe_tensor
 from app.session.protobuf import FileSlice
 from tests import onnx_models
 from tests.e2e.processes import MODELS
@@ -121,6 +122,58 @@ def test_types_and_weights_are_told(tmp_path: Path) -> None:
     assert weights == {"c": "FP32 [2]", "w": "INT8 [2]"}
     assert [node["op"] for node in found["nodes"]] == ["Add", "Mul"]
     assert "123456" not in str(drawn)
+
+
+def test_what_another_domain_calls_a_constant_is_a_node(tmp_path: Path) -> None:
+    """It may be anything."""
+    made = helper.make_node("Constant", [], ["c"], domain="d")
+    drawn = main(saved(tmp_path / "m.onnx", made))
+    assert [node["op"] for node in drawn["nodes"]] == ["Constant"]
+    assert drawn["weights"] == {}
+
+
+def test_lists_of_texts_are_told(tmp_path: Path) -> None:
+    """As far as there is room, each text and how many there are."""
+    made = helper.make_node("X", [], [], words=["a", "b"], many=["w" * 999] * 20)
+    (node,) = main(saved(tmp_path / "m.onnx", made))["nodes"]
+    told = dict(node["attributes"])
+    assert told["words"] == "[a, b]"
+    assert told["many"].startswith("[www")
+
+
+def test_a_graph_that_is_a_number_is_none() -> None:
+    """In a damaged file: the wire type of an attribute's graph is another."""
+    for number in (6, 11):
+        content = b"\x0a\x01a" + bytes([number << 3]) + b"\x05"
+        found = read_attribute(FileSlice(io.BytesIO(content), 0, len(content)))
+        assert (found.name, list(found.graphs)) == ("a", [])
+
+
+def test_shapes_of_very_many_dimensions_are_cut() -> None:
+    """It is said that there are more."""
+    assert describe_shape([1] * 64) == f"[{', '.join(['1'] * 64)}]"
+    assert describe_shape([1] * 65) == f"[{', '.join(['1'] * 64)}, …]"
+    assert describe_shape(["N", None, 3]) == "[N, ?, 3]"
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.sampled_from("abc"), min_size=1, max_size=9), st.integers(1, 30)),
+        max_size=5,
+    )
+)
+def test_blocks_repeat_and_do_not_overlap(parts: list[tuple[list[str], int]]) -> None:
+    """Whatever the operators are; each is of three or more, and worth folding."""
+    operators = [one for block, times in parts for one in block * times]
+    blocks = find_blocks(operators)
+    assert not blocks or len(operators) > FEW
+    end = 0
+    for start, length, times in blocks:
+        assert start >= end
+        end = start + length * times
+        assert end <= len(operators)
+        assert operators[start:end] == operators[start : start + length] * times
+        assert length > 2 and times > 1 and length * times >= LEAST_FOLDED  # noqa: PT018
 
 
 def test_nodes_know_who_runs_them(tmp_path: Path) -> None:
