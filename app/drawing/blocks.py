@@ -29,11 +29,10 @@ def find_blocks(operators: Sequence[str]) -> list[tuple[int, int, int]]:
     for length in range(3, min(LONGEST_BLOCK, len(codes) // 2) + 1):
         same = np.concatenate([[0], codes[:-length] == codes[length:], [0]]).astype(np.int8)
         starts, ends = (np.flatnonzero(np.diff(same) == step) for step in (1, -1))
-        runs = ends - starts
-        enough = runs >= max(length, LEAST_FOLDED - length)
-        for start, run in zip(starts[enough], runs[enough], strict=True):
-            times = int(run) // length + 1
-            found.append((length * times, -length, int(start), times))
+        repeated = (ends - starts) // length + 1
+        enough = (repeated > 1) & (repeated * length >= LEAST_FOLDED)
+        for start, times in zip(starts[enough].tolist(), repeated[enough].tolist(), strict=True):
+            found.append((length * times, -length, start, times))
     found.sort(reverse=True)
     taken = np.zeros(len(codes), bool)
     blocks = []
