@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import cycle
+from itertools import chain, cycle, repeat
 from threading import Thread
 from typing import Any
 
@@ -56,6 +56,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         (models / name).symlink_to(MODELS / name)
     onnx_models.save(onnx_models.strings(), models / "words/1/model.onnx")
     onnx_models.save(onnx_models.identity("FP32", (1, 4)), models / "one/1/model.onnx")
+    onnx_models.save(onnx_models.identity("FP32", (3, 4)), models / "three/1/model.onnx")
     with cohort(models, folder, grpc_port=free_port(), inspection_seconds=0) as started:
         yield started
 
@@ -75,6 +76,7 @@ def found(*arguments: str) -> dict[str, Any]:
         ("--model", "iris", "--version", "1", "--binary", "--rows", "3"),
         ("--model", "digits", "--binary", "--connections", "2"),
         ("--model", "words"),
+        ("--model", "three"),
         ("--model", "iris", "--rate", "100"),
     ],
 )
@@ -86,7 +88,7 @@ def test_requests_over_http_are_answered(server: Cohort, options: tuple[str, ...
     assert sum(count for _, count in report["histogram_ms"]) == report["answered"]
     assert report["latency_ms"]["p50"] <= report["latency_ms"]["p99"] <= report["latency_ms"]["max"]
     assert report["loop"] == ("open" if "--rate" in options else "closed")
-    assert report["rows"] == (3 if "--rows" in options else 1)
+    assert report["rows"] == (3 if {"--rows", "three"} & {*options} else 1)
 
 
 @pytest.mark.parametrize("options", [(), ("--rate", "100"), ("--rows", "4", "--version", "1")])
@@ -165,6 +167,47 @@ def test_a_server_that_hangs_up_is_an_error() -> None:
     assert done.exit_code == PROBLEMS
     assert "does not take what was made up for the model" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_the_server_refuses_is_counted_by_its_status() -> None:
+    """It is no answer, however fast it came."""
+    statuses = chain([200], repeat(503))
+
+    class Refuses(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer(200, b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1]}]}')
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.answer(next(statuses), b"{}")
+
+        def answer(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
+        Thread(target=server.serve_forever).start()
+        done = run("bench", f"127.0.0.1:{server.server_port}", "--model", "x", *SHORT)
+        server.shutdown()
+    assert done.exit_code == PROBLEMS
+    report = json.loads(done.stdout)
+    assert report["answered"] == 0
+    assert report["failed"].keys() == {"HTTP 503"}
+    assert report["failed"]["HTTP 503"] > 1
+
+
+def test_ctrl_c_before_anything_is_asked_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to report; the status is the same."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("app.cli.bench_command.targets.http_target", interrupted)
+    done = run("bench", "--model", "x", *SHORT)
+    assert done.exit_code == INTERRUPTED
+    assert done.stdout == ""
 
 
 def test_nothing_is_no_time_of_nothing() -> None:
@@ -344,7 +387,9 @@ def test_a_client_that_was_late_says_so() -> None:
     (warning,) = describe_outcome(ASKED, outcome)["warnings"]
     assert "200 ms late" in warning
     outcome = LoadOutcome(1.0, 100, [0.010] * 100, [0.001] * 100)
-    assert describe_outcome(ASKED, outcome)["warnings"] == []
+    report = describe_outcome(ASKED, outcome)
+    assert report["warnings"] == []
+    assert report["latency_ms"]["mean"] == report["latency_ms"]["max"] == 10.0
 
 
 def test_what_may_be_wrong_with_the_figures_is_said() -> None:
@@ -377,6 +422,7 @@ async def test_the_warm_up_does_not_count() -> None:
     assert 0 < len(outcome.latencies) < asked
     assert outcome.seconds == pytest.approx(0.3)
     assert abs(outcome.failures["HTTP 500"] - len(outcome.latencies)) <= 2
+    assert outcome.answered <= len(outcome.latencies)
 
 
 @given(st.lists(st.floats(1e-6, 100), min_size=1))

@@ -233,6 +233,26 @@ def test_a_server_that_is_away_for_a_while_is_looked_at_again(
     assert "0 requests/s" in frames[-1]
 
 
+def test_an_answer_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said, and who sends it is left."""
+    monkeypatch.setattr("app.cli.top_command.command.MOST_BYTES", 1 << 16)
+
+    class Endless(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                while True:
+                    self.wfile.write(b"# HELP a b\n" * 1000)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
+        Thread(target=server.serve_forever).start()
+        done = run("top", "--once", f"127.0.0.1:{server.server_port}")
+        server.shutdown()
+    assert done.exit_code == PROBLEMS
+    assert "does not end its answer for /metrics" in " ".join(done.stderr.split())
+
+
 @pytest.mark.parametrize("text", ["", "<html>", "a 1\n", "model_inference_total{ 1\n"])
 def test_what_is_no_cohort_is_said_so(text: str) -> None:
     """Whatever it answers."""
@@ -256,6 +276,7 @@ def test_a_quantile_is_within_its_bucket(values: list[float], share: float) -> N
 def test_nothing_has_no_quantile() -> None:
     """And no bar."""
     assert quantile(0.5, (0, 0), (1.0,)) is None
+    assert quantile(0.5, (0, 1, 5), (1.0, 2.0)) == 2.0
     assert bars([]) == ""
     assert bars([0.0, 0.0]) == "▁▁"
     assert bars([0.0, 5.0, 10.0]) == "▁▄█"

@@ -127,17 +127,41 @@ def test_types_and_weights_are_told(tmp_path: Path) -> None:
 def test_what_another_domain_calls_a_constant_is_a_node(tmp_path: Path) -> None:
     """It may be anything."""
     made = helper.make_node("Constant", [], ["c"], domain="d")
-    drawn = main(saved(tmp_path / "m.onnx", made))
+    number = helper.make_node("Constant", [], ["n"], value_float=0.5)
+    drawn = main(saved(tmp_path / "m.onnx", made, number))
     assert [node["op"] for node in drawn["nodes"]] == ["Constant"]
-    assert drawn["weights"] == {}
+    assert list(drawn["weights"].values()) == ["constant"]
+
+
+def test_a_sparse_weight_is_told_with_its_shape(tmp_path: Path) -> None:
+    """And by the name of its values."""
+    values = helper.make_tensor("w", TensorProto.FLOAT, [2], [1.0, 2.0])
+    places = helper.make_tensor("", TensorProto.INT64, [2], [3, 5])
+    sparse = helper.make_sparse_tensor(values, places, [2, 6])
+    drawn = main(saved(tmp_path / "m.onnx", sparse_initializer=[sparse]))
+    assert {names(drawn, [one])[0]: text for one, text in drawn["weights"].items()} == {
+        "w": "sparse FP32 [2, 6]"
+    }
+
+
+def test_types_that_are_given_are_those_of_the_main_graph(tmp_path: Path) -> None:
+    """A value of a subgraph may have the name of another."""
+    inner = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "inner", [], [])
+    nested = helper.make_node("If", ["x"], ["y"], then_branch=inner, else_branch=inner)
+    path = saved(tmp_path / "m.onnx", nested)
+    outer, *inside = draw_model(path, {}, {"y": "FP32 [9]"}).graphs
+    assert ("y", "FP32 [9]") in outer["values"]
+    assert len(inside) == 2
+    assert all(("y", "") in graph["values"] for graph in inside)
 
 
 def test_lists_of_texts_are_told(tmp_path: Path) -> None:
     """As far as there is room, each text and how many there are."""
-    made = helper.make_node("X", [], [], words=["a", "b"], many=["w" * 999] * 20)
+    made = helper.make_node("X", [], [], words=["a", "b"], many=["w" * 999] * 20, half=0.5)
     (node,) = main(saved(tmp_path / "m.onnx", made))["nodes"]
     told = dict(node["attributes"])
     assert told["words"] == "[a, b]"
+    assert told["half"] == "0.5"
     assert told["many"].startswith("[www")
 
 
@@ -154,6 +178,14 @@ def test_shapes_of_very_many_dimensions_are_cut() -> None:
     assert describe_shape([1] * 64) == f"[{', '.join(['1'] * 64)}]"
     assert describe_shape([1] * 65) == f"[{', '.join(['1'] * 64)}, …]"
     assert describe_shape(["N", None, 3]) == "[N, ?, 3]"
+
+
+def test_layers_are_folded_where_there_are_many_nodes() -> None:
+    """The longest repetition, from where it begins."""
+    stem = [f"Op{place}" for place in range(FEW)]
+    assert find_blocks([*stem, *"abcde" * 6]) == [(FEW, 5, 6)]
+    assert find_blocks([*"abc"] * (FEW // 3)) == []
+    assert find_blocks([*"abc"] * (FEW // 3 + 1)) == [(0, 3, FEW // 3 + 1)]
 
 
 @given(
