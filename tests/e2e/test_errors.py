@@ -20,12 +20,12 @@ async def test_a_full_queue_is_429_and_a_late_answer_504(models: Path, tmp_path:
 
     The metrics count what each of them saw.
     """
-    onnx_models.save(onnx_models.slow(nodes=2000), models / "slow/1/model.onnx")
+    onnx_models.save(onnx_models.loop(), models / "slow/1/model.onnx")
     (models / "slow/config.yaml").write_text(
         "timeout_ms: 600000\nbatching: {max_batch_size: 1, max_queue_size: 4}\n"
     )
-    with cohort(models, tmp_path, inspection_seconds=0) as server:
-        body = {"inputs": {"x": [[1.0, 2.0, 3.0, 4.0]]}}
+    with cohort(models, tmp_path) as server:
+        body = {"inputs": {"n": [[onnx_models.LONG // 4]]}}
         late = {**body, "timeout_ms": 1}
         async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
             first = await client.post("/predict", json=late)
@@ -61,9 +61,10 @@ def test_a_poisoned_request_fails_alone_with_the_models_own_words(
 
 def test_a_caller_who_hangs_up_is_counted_and_forgotten(models: Path, tmp_path: Path) -> None:
     """A connection that closes mid-wait cancels its request; none stays in progress."""
-    onnx_models.save(onnx_models.slow(nodes=4000), models / "slow/1/model.onnx")
-    with cohort(models, tmp_path, inspection_seconds=0) as server:
-        body = json.dumps({"inputs": {"x": [[1.0, 2.0, 3.0, 4.0]]}}).encode()
+    onnx_models.save(onnx_models.loop(), models / "slow/1/model.onnx")
+    (models / "slow/config.yaml").write_text("timeout_ms: 600000\n")
+    with cohort(models, tmp_path) as server:
+        body = json.dumps({"inputs": {"n": [[onnx_models.FOREVER]]}}).encode()
         host, port = server.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as caller:
             caller.sendall(

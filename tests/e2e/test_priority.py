@@ -98,7 +98,8 @@ TRIPS = 60_000
 @contextmanager
 def busy(server: Cohort) -> Iterator[None]:
     """Keep every core at a run without end, until the callers leave."""
-    sent = request("/models/loop/predict", {"inputs": {"n": [[10**15]]}}, f"x-api-key: {KEYS[1]}")
+    endless = {"inputs": {"n": [[onnx_models.FOREVER]]}}
+    sent = request("/models/loop/predict", endless, f"x-api-key: {KEYS[1]}")
     with ExitStack() as callers:
         for _ in range(cores()):
             callers.enter_context(connect(server.url)).sendall(sent)

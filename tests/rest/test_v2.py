@@ -43,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         "pair": onnx_models.two_inputs(),
         "rank": onnx_models.unknown_rank(),
         "same": onnx_models.identity(),
-        "slow": onnx_models.slow(nodes=4000),
+        "slow": onnx_models.loop(),
         "strings": onnx_models.strings(),
     }.items():
         path = folder / "models" / name / "1/model.onnx"
@@ -52,7 +52,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
             path.write_bytes(b"broken")
         else:
             onnx_models.save(model, path)
-    (folder / "models/slow/config.yaml").write_text("timeout_ms: 600000\nload_timeout_s: 600\n")
+    (folder / "models/slow/config.yaml").write_text("timeout_ms: 600000\n")
     with cohort(
         folder / "models", folder, admin_token=TOKEN, max_body_mb=LIMIT_MB, inspection_seconds=0
     ) as started:
@@ -480,12 +480,14 @@ def test_what_was_refused_is_counted(server: Cohort, client: httpx.Client) -> No
     assert counted() == before + 2
 
 
-SLOW = ask({"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]})
+def trips(count: int) -> dict[str, Any]:
+    """What the slow model is asked for: a run as long as that."""
+    return ask({"name": "n", "datatype": "INT64", "shape": [1, 1], "data": [count]})
 
 
 def test_a_caller_who_hangs_up_is_forgotten(server: Cohort) -> None:
     """The request is cancelled, and none stays in progress."""
-    body = json.dumps(SLOW).encode()
+    body = json.dumps(trips(onnx_models.FOREVER)).encode()
     host, port = server.url.removeprefix("http://").split(":")
     before = Scrape(server.url).value("model_cancelled_total", model="slow")
     with socket.create_connection((host, int(port))) as caller:
@@ -503,18 +505,19 @@ def test_who_is_in_flight_is_answered_before_a_model_goes(
     server: Cohort, client: httpx.Client
 ) -> None:
     """Unloading under a running request: it gets its answer, others 503, then the model is out."""
+    long = trips(onnx_models.LONG)
     answers: list[httpx.Response] = []
     caller = threading.Thread(
         target=lambda: answers.append(
-            httpx.post(f"{server.url}/v2/models/slow/infer", json=SLOW, timeout=PATIENCE)
+            httpx.post(f"{server.url}/v2/models/slow/infer", json=long, timeout=PATIENCE)
         )
     )
     caller.start()
     wait_until(lambda: Scrape(server.url).value("model_inflight_requests", model="slow") == 1)
     assert client.post("/v2/repository/models/slow/unload", headers=ADMIN).is_success
-    assert infer(client, "slow", SLOW).status_code == 503
+    assert infer(client, "slow", long).status_code == 503
     caller.join(PATIENCE)
-    assert answers[0].json()["outputs"][0]["data"] == [1, 2, 3, 4]
+    assert answers[0].json()["outputs"][0]["data"] == [onnx_models.LONG]
     wait_until(lambda: state(client, "slow") == ("UNAVAILABLE", "unloaded"))
     assert client.post("/admin/models/slow/load", headers=ADMIN).is_success
     assert state(client, "slow") == ("READY", "")

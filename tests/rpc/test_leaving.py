@@ -15,19 +15,13 @@ from tests.e2e.scrape import Scrape
 from tests.rpc.client import Client, connected, raw_request
 from tests.waiting import until, wait_until
 
-X = {"x": np.array([[1, 2, 3, 4]], "f4")}
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The profile of the slow model, which takes a while, is measured once for all tests."""
-    return tmp_path_factory.mktemp("cache")
+N = {"n": np.array([[onnx_models.FOREVER]])}
 
 
 @pytest.fixture
 def slow(models: Path) -> Path:
-    """A model whose run takes longer than any caller here will wait."""
-    onnx_models.save(onnx_models.slow(nodes=1000, size=384), models / "slow/1/model.onnx")
+    """A model whose run takes longer than any caller will wait."""
+    onnx_models.save(onnx_models.loop(), models / "slow/1/model.onnx")
     (models / "slow/config.yaml").write_text("batching: {max_batch_size: 1}\n")
     return models
 
@@ -42,13 +36,11 @@ async def reached(server: Cohort, name: str, count: int) -> None:
     await asyncio.to_thread(wait_until, lambda: counts(server, name) == count)
 
 
-async def test_a_client_that_cancels_leaves_its_batch(
-    slow: Path, cache: Path, tmp_path: Path
-) -> None:
+async def test_a_client_that_cancels_leaves_its_batch(slow: Path, tmp_path: Path) -> None:
     """Its run stops, for nobody else waits for it, and the metrics have it as cancelled."""
-    with cohort(slow, tmp_path, grpc_port=free_port(), cache=cache, inspection_seconds=0) as server:
+    with cohort(slow, tmp_path, grpc_port=free_port()) as server:
         async with connected(server.grpc) as client:
-            call = client.call("ModelInfer", raw_request("slow", X))
+            call = client.call("ModelInfer", raw_request("slow", N))
             await reached(server, "model_inflight_requests", 1)
             call.cancel()
             await asyncio.to_thread(
@@ -59,14 +51,14 @@ async def test_a_client_that_cancels_leaves_its_batch(
 
 
 async def test_a_client_that_closes_a_stream_takes_its_requests_along(
-    slow: Path, cache: Path, tmp_path: Path
+    slow: Path, tmp_path: Path
 ) -> None:
     """Those that run and those that wait: none of them is run for nobody."""
-    with cohort(slow, tmp_path, grpc_port=free_port(), cache=cache, inspection_seconds=0) as server:
+    with cohort(slow, tmp_path, grpc_port=free_port()) as server:
         async with connected(server.grpc) as client:
             stream = client.stream()
             for _ in range(3):
-                await stream.write(raw_request("slow", X).SerializeToString())
+                await stream.write(raw_request("slow", N).SerializeToString())
             await asyncio.to_thread(
                 wait_until, lambda: counts(server, "model_inflight_requests") == 3
             )
@@ -79,7 +71,7 @@ async def test_a_client_that_closes_a_stream_takes_its_requests_along(
 
 async def late(client: Client, *, parameter: float, deadline: float) -> aio.AioRpcError:
     """Ask with these limits in seconds and hear DEADLINE_EXCEEDED."""
-    request = raw_request("slow", X)
+    request = raw_request("slow", N)
     request.parameters["timeout"].int64_param = round(parameter * 1e6)
     with pytest.raises(aio.AioRpcError) as caught:
         await client.call("ModelInfer", request, timeout=deadline)
@@ -87,13 +79,11 @@ async def late(client: Client, *, parameter: float, deadline: float) -> aio.AioR
     return caught.value
 
 
-async def test_the_smaller_limit_wins_and_reaches_the_batcher(
-    slow: Path, cache: Path, tmp_path: Path
-) -> None:
+async def test_the_smaller_limit_wins_and_reaches_the_batcher(slow: Path, tmp_path: Path) -> None:
     """The `timeout` parameter in microseconds, the call's deadline and the model's own."""
     with (slow / "slow/config.yaml").open("a") as config:
         config.write("timeout_ms: 150\n")
-    with cohort(slow, tmp_path, grpc_port=free_port(), cache=cache, inspection_seconds=0) as server:
+    with cohort(slow, tmp_path, grpc_port=free_port()) as server:
         async with connected(server.grpc) as client:
             told = await late(client, parameter=0.05, deadline=60)
             assert told.details() == "no response within 50 ms"

@@ -604,8 +604,8 @@ async def test_answered_requests_and_lost_connections_leave_no_reference_cycles(
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     """A slow model, a quick one, and one that gives back what it gets."""
     folder = tmp_path_factory.mktemp("guards")
-    onnx_models.save(onnx_models.slow(nodes=3000), folder / "models/slow/1/model.onnx")
-    (folder / "models/slow/config.yaml").write_text("timeout_ms: 600000\nload_timeout_s: 600\n")
+    onnx_models.save(onnx_models.loop(), folder / "models/slow/1/model.onnx")
+    (folder / "models/slow/config.yaml").write_text("timeout_ms: 600000\n")
     onnx_models.save(onnx_models.mlp(), folder / "models/mlp/1/model.onnx")
     onnx_models.save(onnx_models.identity("FP32", ["N"]), folder / "models/echo/1/model.onnx")
     with cohort(
@@ -614,7 +614,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         yield started
 
 
-SLOW = {"inputs": {"x": [[1.0, 2.0, 3.0, 4.0]]}}
+LONG = {"inputs": {"n": [[onnx_models.LONG]]}}
+ENDLESS = {"inputs": {"n": [[onnx_models.FOREVER]]}}
 QUICK = {"inputs": {"x": [[0.1, 0.2, 0.3, 0.4]]}}
 
 
@@ -629,7 +630,7 @@ def test_requests_over_the_concurrency_limit_get_429(server: Cohort) -> None:
     with contextlib.ExitStack() as stack:
         waiting = [stack.enter_context(connect(server.url)) for _ in range(2)]
         for one in waiting:
-            one.sendall(request("/models/slow/predict", SLOW, "connection: close"))
+            one.sendall(request("/models/slow/predict", LONG, "connection: close"))
         wait_until(lambda: Scrape(server.url).value("model_inflight_requests") == 2)
         (refused,) = exchange(
             server.url, [request("/models/mlp/predict", QUICK, "connection: close")]
@@ -644,7 +645,7 @@ def test_pipelined_requests_of_a_lost_connection_are_cancelled(server: Cohort) -
     name = "model_cancelled_total"
     before = Scrape(server.url)
     with connect(server.url) as caller:
-        caller.sendall(request("/models/slow/predict", SLOW) * 5)
+        caller.sendall(request("/models/slow/predict", ENDLESS) * 5)
         wait_until(lambda: Scrape(server.url).value("model_inflight_requests", model="slow") == 1)
     wait_until(
         lambda: Scrape(server.url).value(name, model="slow") == before.value(name, model="slow") + 1
