@@ -252,6 +252,17 @@ def rows_sum() -> onnx.ModelProto:
     )
 
 
+def rows_of_its_run() -> onnx.ModelProto:
+    """`x` FP32 [N, 3] → `y` the same, and `rows` INT64 [N]: how many its run had, for each."""
+    nodes = [
+        helper.make_node("Identity", ["x"], ["y"]),
+        helper.make_node("Shape", ["x"], ["count"], start=0, end=1),
+        helper.make_node("Expand", ["count", "count"], ["rows"]),
+    ]
+    outputs = [_tensor("y", "FP32", ("N", 3)), _tensor("rows", "INT64", ("N",))]
+    return _model(nodes, [_tensor("x", "FP32", ("N", 3))], outputs)
+
+
 def normalized_over_rows() -> onnx.ModelProto:
     """`x` FP32 [N, 3] → `y` FP32 [N, 3] = x less the mean row: rows change each other."""
     return _model(

@@ -23,6 +23,7 @@ from app.batching.events import (
     RequestCancelled,
     ignore,
 )
+from app.batching.filling import fill_up
 from app.batching.inline import RunResult
 from app.batching.output_limit import OutputLimit, limit_outputs
 from app.batching.padding import PadPlan, plan_padding
@@ -68,6 +69,7 @@ __all__ = [
     "Ticket",
     "Watchdog",
     "count_elements",
+    "fill_up",
     "ignore",
     "limit_outputs",
     "next_batch",

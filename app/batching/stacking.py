@@ -28,7 +28,7 @@ def split(outputs: Outputs, requests: Sequence[QueuedRequest], rows: int) -> lis
     Raises RowsDoNotFollow where an output does not have one row per input row.
     """
     for position, output in enumerate(outputs):
-        if not _has_rows(output, rows):
+        if not rows_follow(output, rows):
             shape = getattr(output, "shape", "unknown")
             raise RowsDoNotFollow(f"{rows} input rows gave output {position} of shape {shape}")
     parts = []
@@ -40,6 +40,7 @@ def split(outputs: Outputs, requests: Sequence[QueuedRequest], rows: int) -> lis
     return parts
 
 
-def _has_rows(output: object, rows: int) -> bool:
+def rows_follow(output: object, rows: int) -> bool:
+    """Whether an output has as many rows as its run."""
     # The outputs of a model may also be sequences and maps, which the annotation omits.
     return isinstance(output, np.ndarray) and output.ndim > 0 and output.shape[0] == rows

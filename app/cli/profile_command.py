@@ -236,6 +236,12 @@ def _verdicts(seen: _Seen) -> list[str]:
     found = seen.found
     off = found.profile.reason
     lines = [f"Batching: off, {off}" if off else f"Batching: up to {found.profile.max_batch_size}"]
+    if filled := found.profile.filled_rows:
+        longer = found.profile.change_seconds * 1000
+        lines.append(
+            f"Smaller runs: filled up to {filled} rows, since one of another number of rows than "
+            f"the one before takes {longer:.3g} ms longer"
+        )
     if seen.policy.pad:
         off = found.padding.reason
         lines.append(f"Padding: off, {off}" if off else "Padding: on, outputs stay the same")

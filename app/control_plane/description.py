@@ -186,6 +186,8 @@ def describe_profile(found: ProfileResult, device: str, unpredictable: str = "")
     return {
         "seconds_by_rows": {str(rows): taken for rows, taken in seconds.items()},
         "chosen_rows": found.profile.max_batch_size,
+        "filled_rows": found.profile.filled_rows,
+        "change_seconds": found.profile.change_seconds,
         "inline_up_to_rows": 0 if device != "cpu" or unpredictable else max(inline, default=0),
         "unpredictable": unpredictable,
         "measured": found.measured,

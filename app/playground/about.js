@@ -1,7 +1,7 @@
 // What is known of a model and its versions.
 
 import { batchCurve, meter } from "./charts.js";
-import { h, readable } from "./dom.js";
+import { duration, h, readable } from "./dom.js";
 import { signature } from "./models.js";
 import { link } from "./routes.js";
 
@@ -54,6 +54,7 @@ function loaded({ inputs, optional_inputs, outputs, metadata, providers, batchin
     profile && h("section", {}, h("h3", {}, "Batches"),
       profile.doubt && h("p", { class: "warning" }, profile.doubt),
       batching.reason && h("p", {}, batching.reason),
+      profile.filled_rows > 0 && h("p", {}, `Smaller runs are filled up to ${profile.filled_rows} rows: one of another number of rows than the one before takes ${duration(profile.change_seconds)} longer.`),
       batchCurve(profile.seconds_by_rows, batching.max_batch_size)),
     facts("Model", [
       ["made by", [metadata.producer, metadata.producer_version].filter(Boolean).join(" ")],

@@ -50,6 +50,7 @@ class KeptProfile:
     row_elements: The elements of a profiled row; 0, the default, where all rows have as many.
     threads: The threads of exclusive runs; default one.
     concurrency: What concurrent runs achieved; default none: not measured.
+    change_seconds: How much longer a run takes after one of another number of rows; default 0.
     """
 
     measured: str
@@ -60,6 +61,7 @@ class KeptProfile:
     row_elements: int = 0
     threads: Threads = ONE
     concurrency: tuple[ConcurrentRuns, ...] = ()
+    change_seconds: float = 0.0
 
 
 _KEPT = TypeAdapter(KeptProfile)
@@ -104,6 +106,8 @@ def _problems(kept: KeptProfile, largest: int) -> Iterator[str]:
         yield f"reason, padding_off: must be at most {MOST_CHARACTERS} characters"
     if not 0 <= kept.row_elements <= MOST_ELEMENTS:
         yield f"row_elements: must be from 0 to {MOST_ELEMENTS}, got {kept.row_elements}"
+    if not 0 <= kept.change_seconds <= LONGEST_SECONDS:
+        yield f"change_seconds: must be from 0 to {LONGEST_SECONDS:g}, got {kept.change_seconds:g}"
     threads = kept.threads
     if not 1 <= threads.tried <= MOST_THREADS or threads.chosen not in (1, threads.tried):
         yield f"threads: {threads.chosen} of {threads.tried} cannot be"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -33,6 +34,9 @@ MEASURING = "it is being measured"
 SHORTEST_SECONDS = 1e-7
 """No run is shorter."""
 
+CHANGES, CHANGE_SECONDS = 3, 0.001
+"""Changes of the number of rows that are timed; the fastest counts, unless it is shorter."""
+
 REPEATS, REPEAT_SECONDS = 6, 0.5
 """Runs of a size, of which the fastest counts; long ones are disturbed less and repeated less."""
 
@@ -48,6 +52,8 @@ class Profile:
         and none of strings.
     complete: Whether everything was measured; default True. Where it was not, `seconds` has what
         was, and only what was shown to be safe is chosen.
+    change_seconds: How much longer a run takes after one of another number of rows; default 0: no
+        longer, or it does not matter.
     """
 
     seconds: Mapping[int, float]
@@ -55,6 +61,18 @@ class Profile:
     reason: str = ""
     row_elements: int = 0
     complete: bool = True
+    change_seconds: float = 0.0
+
+    @property
+    def filled_rows(self) -> int:
+        """The number of rows that smaller runs are filled up to; 0: they are not.
+
+        They are where a change takes longer than the rows that fill up the smallest run.
+        """
+        chosen = self.max_batch_size
+        if chosen == 1 or not self.change_seconds:
+            return 0
+        return chosen if self.change_seconds > self.seconds[chosen] - self.seconds[1] else 0
 
     def row_cost(self, policy: BatchPolicy) -> RowCost | None:
         """What longer rows are measured by; None where all rows are of one length.
@@ -74,6 +92,7 @@ class Profile:
         """Estimate a run of `rows`, in seconds: between and beyond what was measured, linear."""
         if not self.seconds:
             return UNKNOWN_SECONDS
+        rows = max(rows, self.filled_rows)
         sizes = list(self.seconds)
         if len(sizes) == 1:
             return self.seconds[sizes[0]] * rows / sizes[0]
@@ -95,6 +114,7 @@ def measure_profile(
     *,
     budget: float = 0.5,
     clock: Callable[[], float] = perf_counter,
+    changes: bool = False,
 ) -> Profile:
     """Measure runs of a model with synthetic inputs, and choose a batch size.
 
@@ -104,6 +124,8 @@ def measure_profile(
     policy: The batch policy of the model's config.
     budget: Seconds to time runs of several rows, besides those that are always needed; default 0.5.
     clock: Counts the seconds of runs; default: those of the system.
+    changes: Whether to measure, for a model whose rows are all of one length, what it costs that a
+        run has another number of rows than the one before; default False.
     """
     if trial.problem:
         return Profile({}, 1, f"it could not be run with synthetic inputs: {trial.problem}")
@@ -111,6 +133,7 @@ def measure_profile(
     elements = 0 if fixed else count_elements(trial.feeds(1))
     longest = policy.latency_budget_ms / 1000
     seconds: dict[int, float] = {}
+    change_seconds = 0.0
     reason = why_unbatchable(inputs, outputs)
     if not reason and not policy.batches:
         reason = "max_batch_size is 1"
@@ -121,7 +144,10 @@ def measure_profile(
         if not reason:
             rows = 8 if seconds[1] < 0.05 else 2
             reason = MEASURING
-            reason = influence(run, trial.feeds(rows), outputs, trust=policy.trust)
+            found = influence(run, trial.feeds(rows), outputs, trust=policy.trust)
+            if changes and not found and not elements and not policy.trust:
+                change_seconds = time_changes(run, trial, rows, seconds[1], clock)
+            reason = found  # only now: out of time before, it may not be batched yet
         if not reason:
             more = list(sizes_up_to(policy.max_batch_size))[1:]
             time_runs(run, trial, more, seconds, longest, budget, clock)
@@ -133,7 +159,9 @@ def measure_profile(
     chosen = 1 if reason else choose_size(seconds, longest)
     if chosen == 1 and not reason:
         reason = "larger batches are no faster here" if complete else MEASURING
-    return Profile(dict(sorted(seconds.items())), chosen, reason, elements, complete)
+    return Profile(
+        dict(sorted(seconds.items())), chosen, reason, elements, complete, change_seconds
+    )
 
 
 def choose_size(seconds: Mapping[int, float], latency_budget: float) -> int:
@@ -270,6 +298,27 @@ def time_runs(
             break
         if seconds[rows] > longest or clock() > until:
             break
+
+
+def time_changes(
+    run: RunFeeds, trial: Trial, rows: int, seconds: float, clock: Callable[[], float]
+) -> float:
+    """How much longer than `seconds` a run of one row takes after one of `rows`, at its best.
+
+    0 where that is less than CHANGE_SECONDS, or a run fails.
+    """
+    one, more = trial.feeds(1), trial.feeds(rows)
+    least = float("inf")
+    with suppress(CohortError):
+        for _ in range(CHANGES):
+            run(more)
+            started = clock()
+            run(one)
+            least = min(least, clock() - started - seconds)
+            if least < CHANGE_SECONDS:
+                return 0.0
+        return least
+    return 0.0
 
 
 def sizes_up_to(largest: int) -> Iterator[int]:

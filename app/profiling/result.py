@@ -159,6 +159,7 @@ def keep(store: Store, key: Mapping[str, str], found: ProfileResult) -> None:
         found.profile.row_elements,
         found.threads,
         found.concurrency,
+        found.profile.change_seconds,
     )
     store.write(key, kept)
 
@@ -176,8 +177,9 @@ def _measure(
 ) -> ProfileResult:
     run, inputs, outputs = runs.of(session), session.inputs, session.outputs
     clock = _clock(opener, session, runs)
+    changes = session.device != "cpu"
     profile = measure_profile(
-        run, trial, inputs, outputs, batching, budget=FULL_SECONDS, clock=clock
+        run, trial, inputs, outputs, batching, budget=FULL_SECONDS, clock=clock, changes=changes
     )
     if not profile.complete:
         raise OutOfTime
@@ -196,7 +198,9 @@ def _measure_briefly(
     with BriefRuns(seconds, before=trial.seconds) as runs:
         run = runs.of(session)
         clock = _clock(opener, session, runs)
-        profile = measure_profile(run, trial, inputs, outputs, batching, clock=clock)
+        profile = measure_profile(
+            run, trial, inputs, outputs, batching, clock=clock, changes=session.device != "cpu"
+        )
         try:
             padding, complete = pad_safely(run, inputs, outputs, batching), profile.complete
         except OutOfTime:
@@ -229,5 +233,11 @@ def _recall(
         return None
     plan = plan_padding(session.inputs, session.outputs, batching.pad)
     padding = PadPlan(reason=kept.padding_off) if kept.padding_off else plan
-    profile = Profile(kept.seconds, kept.max_batch_size, kept.reason, kept.row_elements)
+    profile = Profile(
+        kept.seconds,
+        kept.max_batch_size,
+        kept.reason,
+        kept.row_elements,
+        change_seconds=kept.change_seconds,
+    )
     return ProfileResult(profile, padding, kept.threads, kept.concurrency, kept.measured, kept=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
-from app.batching import Batcher, BatchObserver, InlineRun, Reply, Ticket, ignore
+from app.batching import Batcher, BatchObserver, InlineRun, Reply, Run, Ticket, fill_up, ignore
 from app.profiling import MEASURING, ProfileResult
 from app.registry.doubt import Doubt
 from app.registry.engine import EngineDescription, LeaseCount, RequestQueue
@@ -47,7 +47,7 @@ class BatchedSession:
 
     __slots__ = (
         "_batcher", "_doubt", "_former", "_inline_pace", "_inline_run", "_name", "_observe",
-        "_prepared", "_single", "_wake", "closed", "example", "inputs", "labels", "leases",
+        "_prepared", "_run", "_single", "_wake", "closed", "example", "inputs", "labels", "leases",
         "optional_inputs", "outputs", "run_now", "timeout", "unbatched",
     )  # fmt: skip
 
@@ -85,8 +85,10 @@ class BatchedSession:
         profile = prepared.profile_result.profile
         known = profile.complete or prepared.policy.batches
         policy = prepared.policy
+        filled = profile.filled_rows if policy.batches else 0
+        self._run: Run = fill_up(session.run, filled) if filled else session.run
         batcher = Batcher(
-            session.run,
+            self._run,
             policy,
             wake=self._wake,
             observe=self._observe,
@@ -243,7 +245,7 @@ class BatchedSession:
         if single:
             policy = policy.unbatched()
         return Batcher(
-            session.run,
+            self._run,
             policy,
             wake=self._wake,
             observe=ignore,  # metrics count the runs of callers' own requests only

@@ -327,6 +327,8 @@ def test_profile_in_json_has_these_fields(models: Path, tmp_path: Path) -> None:
     assert list(described["profile"]) == [
         "seconds_by_rows",
         "chosen_rows",
+        "filled_rows",
+        "change_seconds",
         "inline_up_to_rows",
         "unpredictable",
         "measured",

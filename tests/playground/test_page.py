@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import onnx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests import onnx_models
 from tests.browser.page import CHROMIUM, VIOLATIONS, Browser
@@ -86,6 +86,24 @@ def test_a_model_that_is_not_there_is_said_to_be_missing(chromium: Browser, serv
     """In the server's words."""
     page = opened(chromium, server, "/models/nothing")
     expect(page.get_by_role("alert")).to_contain_text("nothing")
+
+
+def test_a_version_whose_runs_are_filled_up_says_so(fresh: Page, server: Cohort) -> None:
+    """By its profile, which is that of a device where it matters; of others it says nothing."""
+
+    def charge(route: Route) -> None:
+        response = route.fetch()
+        found = response.json()
+        found["versions"][0]["profile"] |= {"filled_rows": 16, "change_seconds": 0.1}
+        route.fulfill(response=response, json=found)
+
+    wanted = "filled up to 16 rows: one of another number of rows than the one before takes 100 ms"
+    fresh.goto(f"{server.url}/playground/models/iris")
+    expect(fresh.get_by_role("heading", name="Batches")).to_be_attached()
+    expect(fresh.locator("main")).not_to_contain_text("filled up")
+    fresh.route(f"{server.url}/models/iris", charge)
+    fresh.reload()
+    expect(fresh.locator("main")).to_contain_text(wanted)
 
 
 # --- Try it

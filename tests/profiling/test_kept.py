@@ -28,6 +28,7 @@ KEPT = KeptProfile(
     "",
     threads=Threads(2, 2, 1.7),
     concurrency=(ConcurrentRuns(1, 4, 2, 0.002, 4000.0),),
+    change_seconds=0.1,
 )
 
 
@@ -71,6 +72,9 @@ def test_what_was_written_is_read() -> None:
         {"threads": {"chosen": 3, "tried": 4, "gain": 2.0}},
         {"threads": {"chosen": 2, "tried": 2, "gain": nan}},
         {"concurrency": [{"threads": 1, "rows": 1, "at_once": 1, "seconds": nan}]},
+        {"change_seconds": -0.1},
+        {"change_seconds": 1e9},
+        {"change_seconds": nan},
         {"measured": "yesterday"},
         {"of_a_later_release": True},
     ],

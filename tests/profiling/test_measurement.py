@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching import BatchPolicy, Padding, RowCost
-from app.errors import InvalidInput
+from app.errors import InferenceFailed, InvalidInput
 from app.profiling import (
     MEASURING,
     OutOfTime,
@@ -187,6 +187,102 @@ def test_elements_of_a_row_are_counted_where_rows_may_be_longer(tmp_path: Path) 
     assert tried(onnx_models.mlp(), tmp_path).row_elements == 0
     assert tried(onnx_models.variable_length(), tmp_path).row_elements == 16
     assert tried(onnx_models.strings(), tmp_path).row_elements == 1
+
+
+class SlowToChange:
+    """A device that takes `change` seconds more for another number of rows than before.
+
+    Its clock is its own. A second run of `failing` rows fails, and each one after it.
+    """
+
+    def __init__(self, change: float, failing: int = 0) -> None:
+        self.change, self.failing = change, failing
+        self.now = 0.0
+        self.rows: list[int] = []
+
+    def run(self, feeds: Arrays) -> list[Array]:
+        rows = len(feeds["x"])
+        if rows == self.failing and rows in self.rows:
+            raise InferenceFailed("the device is gone")
+        self.now += 0.001 + 0.0001 * rows
+        if self.rows and self.rows[-1] != rows:
+            self.now += self.change
+        self.rows.append(rows)
+        return [feeds["x"]]
+
+    def profile(
+        self, policy: BatchPolicy = PLAIN, spec: TensorSpec | None = None, *, changes: bool = True
+    ) -> Profile:
+        specs = [spec or TensorSpec("x", "FP32", ("N", 3))]
+        return measure_profile(
+            self.run, find_trial(self.run, specs), specs, specs, policy,
+            budget=30.0, clock=lambda: self.now, changes=changes,
+        )  # fmt: skip
+
+
+def test_where_a_change_of_rows_is_slow_runs_are_filled_up() -> None:
+    """To the chosen rows, as long as that takes less; and estimates are of what is then run."""
+    found = SlowToChange(0.1).profile()
+    assert found.change_seconds == pytest.approx(0.1)
+    assert found.max_batch_size == found.filled_rows == 32
+    assert found.seconds_for(1) == found.seconds_for(20) == found.seconds[32]
+    assert found.seconds_for(64) > found.seconds[32]
+
+
+def test_where_filling_up_takes_longer_runs_are_left_as_they_are() -> None:
+    """What fills up a run of one row is 31 of them, 3.1 ms."""
+    assert SlowToChange(0.0032).profile().filled_rows == 32
+    found = SlowToChange(0.003).profile()
+    assert found.change_seconds == pytest.approx(0.003)
+    assert found.filled_rows == 0
+    assert found.seconds_for(1) == found.seconds[1]
+
+
+def test_changes_that_nobody_notices_are_timed_once() -> None:
+    """Less than a millisecond; as on all devices that do not prepare anew."""
+    quick, careful = SlowToChange(0.0), SlowToChange(0.0009)
+    assert quick.profile().change_seconds == careful.profile().change_seconds == 0
+    unasked = SlowToChange(0.1)
+    assert unasked.profile(changes=False).change_seconds == 0
+    assert len(quick.rows) == len(careful.rows) == len(unasked.rows) + 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "spec"),
+    [
+        (BatchPolicy(trust=True), None),  # a row that fills up would be seen by the others
+        (BatchPolicy(max_batch_size=1), None),
+        (PLAIN, TensorSpec("x", "FP32", ("N", "L"))),  # lengths change as well
+        (PLAIN, TensorSpec("x", "FP32", (2, 3))),
+    ],
+)
+def test_runs_that_cannot_be_filled_up_are_not(policy: BatchPolicy, spec: TensorSpec) -> None:
+    """Where rows matter to each other, are all alike, differ in length, or run one by one."""
+    assert SlowToChange(0.1).profile(policy, spec).filled_rows == 0
+
+
+def test_a_device_that_fails_while_changes_are_timed_is_profiled_all_the_same() -> None:
+    """As if a change cost nothing."""
+    device = SlowToChange(0.1, failing=8)
+    found = device.profile()
+    assert (found.change_seconds, found.filled_rows) == (0, 0)
+    assert found.seconds[1] > 0
+
+
+def test_until_changes_were_timed_requests_run_one_by_one() -> None:
+    """Batches of changing sizes may be many times as slow."""
+    device = SlowToChange(0.1)
+    specs = [TensorSpec("x", "FP32", ("N", 3))]
+
+    def run(feeds: Arrays) -> list[Array]:
+        if device.now > 0.5:
+            raise OutOfTime
+        return device.run(feeds)
+
+    found = measure_profile(
+        run, find_trial(run, specs), specs, specs, PLAIN, clock=lambda: device.now, changes=True
+    )
+    assert (found.complete, found.max_batch_size, found.reason) == (False, 1, MEASURING)
 
 
 @given(largest=st.integers(1, 5000))

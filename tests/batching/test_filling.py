@@ -1,0 +1,119 @@
+"""Runs that always have the same number of rows, for devices where a change of it is slow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.batching import Batcher, BatchPolicy, Outputs, fill_up
+from app.errors import InferenceFailed
+from app.tensors import Array, Arrays
+from tests.fakes import ManualScheduler, RecordedEvents, RecordedReply, assert_same
+
+VALUES = {
+    "numbers": np.arange(120, dtype=np.float32).reshape(40, 3),
+    "text": np.array([str(number) for number in range(40)], object),
+    "bytes": np.array([bytes([number, 255]) for number in range(40)], "V2"),
+}
+
+
+class Device:
+    """Runs a model that gives its inputs back, and notes the rows of each run."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.controls: list[object] = []
+
+    def run(self, feeds: Arrays, control: object = None) -> Outputs:
+        self.rows.append(max(len(array) for array in feeds.values()))
+        self.controls.append(control)
+        return list(feeds.values())
+
+
+@given(own=st.integers(1, 40), rows=st.integers(2, 40))
+def test_runs_are_filled_up_and_callers_see_their_own_rows(own: int, rows: int) -> None:
+    """Whatever the datatypes; the run has so many rows, or as many as were asked for, if more."""
+    device = Device()
+    feeds = {name: array[:own] for name, array in VALUES.items()}
+    outputs = fill_up(device.run, rows)(feeds, "control")
+    assert (device.rows, device.controls) == ([max(own, rows)], ["control"])
+    for output, array in zip(outputs, feeds.values(), strict=True):
+        assert_same(output, array)
+        assert output.flags.c_contiguous
+
+
+def test_the_rows_that_fill_up_are_the_last_one() -> None:
+    """One that the model takes: it cannot fail for them where it does not for the request."""
+    seen: list[Array] = []
+
+    def run(feeds: Arrays, control: object) -> Outputs:
+        seen.append(feeds["x"])
+        return [feeds["x"]]
+
+    fill_up(run, 4)({"x": np.array([[1.0], [2.0]])}, None)
+    assert seen[0].tolist() == [[1.0], [2.0], [2.0], [2.0]]
+
+
+@pytest.mark.parametrize(
+    "feeds",
+    [
+        {"x": np.zeros((0, 3))},
+        {"x": np.zeros((2, 3)), "y": np.zeros((3, 3))},
+        {"x": np.zeros((2, 3)), "y": np.float32(1)},
+        {"x": np.float32(1)},
+        {},
+    ],
+)
+def test_inputs_without_a_number_of_rows_are_left_alone(feeds: Arrays) -> None:
+    """None, of none, or not all of as many."""
+    found: list[Arrays] = []
+
+    def run(given: Arrays, control: object) -> Outputs:
+        found.append(given)
+        return [np.zeros(1)]
+
+    feeds = {name: np.asarray(array) for name, array in feeds.items()}
+    fill_up(run, 8)(feeds, None)
+    assert found == [feeds]
+    assert found[0] is feeds
+
+
+def test_outputs_that_do_not_follow_end_it() -> None:
+    """Such a request is run again as it is, and later ones are not filled up at all."""
+    rows: list[int] = []
+
+    def total(feeds: Arrays, control: object) -> Outputs:
+        rows.append(len(feeds["x"]))
+        return [np.sum(feeds["x"], axis=0, keepdims=True)]
+
+    run = fill_up(total, 4)
+    assert run({"x": np.ones((2, 1))}, None)[0].tolist() == [[2.0]]
+    assert run({"x": np.ones((3, 1))}, None)[0].tolist() == [[3.0]]
+    assert rows == [4, 2, 3]
+
+
+def test_the_errors_of_a_run_are_its_own() -> None:
+    """They are raised as they are."""
+
+    def fail(feeds: Arrays, control: object) -> Outputs:
+        raise InferenceFailed("no")
+
+    with pytest.raises(InferenceFailed, match="no"):
+        fill_up(fail, 4)({"x": np.ones((2, 1))}, None)
+
+
+async def test_a_batcher_counts_the_rows_of_requests() -> None:
+    """Of batches and of lone requests: the metrics know nothing of what filled them up."""
+    device, events, scheduler = Device(), RecordedEvents(), ManualScheduler()
+    batcher = Batcher(fill_up(device.run, 8), BatchPolicy(8), wake=scheduler.wake, observe=events)
+    replies = [RecordedReply() for _ in range(4)]
+    for count, reply in enumerate(replies, start=1):
+        batcher.submit({"x": np.full((count, 2), float(count))}, reply)
+    scheduler.run_all(batcher)
+    for count, reply in enumerate(replies, start=1):
+        (output,) = await reply.outputs()
+        assert output.tolist() == [[count, count]] * count
+    assert set(device.rows) == {8}
+    assert sum(ran.rows for ran in events.runs) == 1 + 2 + 3 + 4
