@@ -23,7 +23,7 @@ from app.batching.events import (
     RequestCancelled,
     ignore,
 )
-from app.batching.filling import fill_up
+from app.batching.filling import FilledRuns
 from app.batching.inline import RunResult
 from app.batching.output_limit import OutputLimit, limit_outputs
 from app.batching.padding import PadPlan, plan_padding
@@ -49,6 +49,7 @@ __all__ = [
     "BatchPolicy",
     "Batcher",
     "BatchingDisabled",
+    "FilledRuns",
     "InlineRun",
     "InlineStall",
     "Key",
@@ -69,7 +70,6 @@ __all__ = [
     "Ticket",
     "Watchdog",
     "count_elements",
-    "fill_up",
     "ignore",
     "limit_outputs",
     "next_batch",

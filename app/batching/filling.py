@@ -15,29 +15,32 @@ from app.batching.stacking import Outputs, rows_follow
 from app.tensors import Array, Arrays
 
 
-def fill_up(run: Run, rows: int) -> Run:
-    """Let `run` have so many `rows` wherever it would have fewer, the last of them over and over.
-
-    run: Runs the model; its rows must not influence each other.
+class FilledRuns:
+    """Runs of so many `rows` wherever there would be fewer: the last one, over and over.
 
     A run of more rows, of none, or of inputs that differ in theirs is left as it is. One whose
     outputs turn out not to have a row for each row of input is run again, and is the last.
-    """
-    follow = True
 
-    def run_filled(feeds: Arrays, control: Any) -> Outputs:
-        nonlocal follow
+    run: Runs the model; its rows must not influence each other.
+    """
+
+    __slots__ = ("_follow", "_rows", "_run")
+
+    def __init__(self, run: Run, rows: int) -> None:
+        self._run, self._rows = run, rows
+        self._follow = True
+
+    def run(self, feeds: Arrays, control: Any) -> Outputs:
+        """Run the model, and give the outputs of the rows that were asked for."""
+        rows = self._rows
         own = {len(array) if array.ndim else 0 for array in feeds.values()}
         count = own.pop() if len(own) == 1 else 0
-        if not (follow and 0 < count < rows):
-            return run(feeds, control)
-        outputs = run({name: _filled(array, rows) for name, array in feeds.items()}, control)
-        follow = all(rows_follow(output, rows) for output in outputs)
-        if not follow:
-            return run(feeds, control)
-        return [output[:count] for output in outputs]
-
-    return run_filled
+        if not (self._follow and 0 < count < rows):
+            return self._run(feeds, control)
+        filled = {name: _filled(array, rows) for name, array in feeds.items()}
+        outputs = self._run(filled, control)
+        self._follow = all(rows_follow(output, rows) for output in outputs)
+        return [output[:count] for output in outputs] if self._follow else self._run(feeds, control)
 
 
 def _filled(array: Array, rows: int) -> Array:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
-from app.batching import Batcher, BatchObserver, InlineRun, Reply, Run, Ticket, fill_up, ignore
+from app.batching import Batcher, BatchObserver, FilledRuns, InlineRun, Reply, Run, Ticket, ignore
 from app.profiling import MEASURING, ProfileResult
 from app.registry.doubt import Doubt
 from app.registry.engine import EngineDescription, LeaseCount, RequestQueue
@@ -86,7 +86,7 @@ class BatchedSession:
         known = profile.complete or prepared.policy.batches
         policy = prepared.policy
         filled = profile.filled_rows if policy.batches else 0
-        self._run: Run = fill_up(session.run, filled) if filled else session.run
+        self._run: Run = FilledRuns(session.run, filled).run if filled else session.run
         batcher = Batcher(
             self._run,
             policy,

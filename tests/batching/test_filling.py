@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import Batcher, BatchPolicy, Outputs, fill_up
+from app.batching import Batcher, BatchPolicy, FilledRuns, Outputs
 from app.errors import InferenceFailed
 from app.tensors import Array, Arrays
 from tests.fakes import ManualScheduler, RecordedEvents, RecordedReply, assert_same
@@ -37,7 +37,7 @@ def test_runs_are_filled_up_and_callers_see_their_own_rows(own: int, rows: int) 
     """Whatever the datatypes; the run has so many rows, or as many as were asked for, if more."""
     device = Device()
     feeds = {name: array[:own] for name, array in VALUES.items()}
-    outputs = fill_up(device.run, rows)(feeds, "control")
+    outputs = FilledRuns(device.run, rows).run(feeds, "control")
     assert (device.rows, device.controls) == ([max(own, rows)], ["control"])
     for output, array in zip(outputs, feeds.values(), strict=True):
         assert_same(output, array)
@@ -52,7 +52,7 @@ def test_the_rows_that_fill_up_are_the_last_one() -> None:
         seen.append(feeds["x"])
         return [feeds["x"]]
 
-    fill_up(run, 4)({"x": np.array([[1.0], [2.0]])}, None)
+    FilledRuns(run, 4).run({"x": np.array([[1.0], [2.0]])}, None)
     assert seen[0].tolist() == [[1.0], [2.0], [2.0], [2.0]]
 
 
@@ -60,14 +60,15 @@ def test_the_rows_that_fill_up_are_the_last_one() -> None:
     "feeds",
     [
         {"x": np.zeros((0, 3))},
+        {"x": np.zeros((8, 3))},
         {"x": np.zeros((2, 3)), "y": np.zeros((3, 3))},
         {"x": np.zeros((2, 3)), "y": np.float32(1)},
         {"x": np.float32(1)},
         {},
     ],
 )
-def test_inputs_without_a_number_of_rows_are_left_alone(feeds: Arrays) -> None:
-    """None, of none, or not all of as many."""
+def test_inputs_with_nothing_to_fill_up_are_left_alone(feeds: Arrays) -> None:
+    """As many rows as it should be, none, of nothing, or not all of as many."""
     found: list[Arrays] = []
 
     def run(given: Arrays, control: object) -> Outputs:
@@ -75,7 +76,7 @@ def test_inputs_without_a_number_of_rows_are_left_alone(feeds: Arrays) -> None:
         return [np.zeros(1)]
 
     feeds = {name: np.asarray(array) for name, array in feeds.items()}
-    fill_up(run, 8)(feeds, None)
+    FilledRuns(run, 8).run(feeds, None)
     assert found == [feeds]
     assert found[0] is feeds
 
@@ -88,7 +89,7 @@ def test_outputs_that_do_not_follow_end_it() -> None:
         rows.append(len(feeds["x"]))
         return [np.sum(feeds["x"], axis=0, keepdims=True)]
 
-    run = fill_up(total, 4)
+    run = FilledRuns(total, 4).run
     assert run({"x": np.ones((2, 1))}, None)[0].tolist() == [[2.0]]
     assert run({"x": np.ones((3, 1))}, None)[0].tolist() == [[3.0]]
     assert rows == [4, 2, 3]
@@ -101,13 +102,15 @@ def test_the_errors_of_a_run_are_its_own() -> None:
         raise InferenceFailed("no")
 
     with pytest.raises(InferenceFailed, match="no"):
-        fill_up(fail, 4)({"x": np.ones((2, 1))}, None)
+        FilledRuns(fail, 4).run({"x": np.ones((2, 1))}, None)
 
 
 async def test_a_batcher_counts_the_rows_of_requests() -> None:
     """Of batches and of lone requests: the metrics know nothing of what filled them up."""
     device, events, scheduler = Device(), RecordedEvents(), ManualScheduler()
-    batcher = Batcher(fill_up(device.run, 8), BatchPolicy(8), wake=scheduler.wake, observe=events)
+    batcher = Batcher(
+        FilledRuns(device.run, 8).run, BatchPolicy(8), wake=scheduler.wake, observe=events
+    )
     replies = [RecordedReply() for _ in range(4)]
     for count, reply in enumerate(replies, start=1):
         batcher.submit({"x": np.full((count, 2), float(count))}, reply)

@@ -238,6 +238,29 @@ def test_where_filling_up_takes_longer_runs_are_left_as_they_are() -> None:
     assert found.seconds_for(1) == found.seconds[1]
 
 
+def test_a_run_of_one_row_is_never_filled_up_to_one_nor_for_nothing() -> None:
+    """Although more rows may have been faster by chance, or nothing is batched."""
+    assert Profile({1: 0.2, 8: 0.1}, 8).filled_rows == 0
+    assert Profile({1: 0.2}, 1, "why", change_seconds=0.1).filled_rows == 0
+
+
+def test_a_change_counts_that_is_slow_each_time() -> None:
+    """A device that keeps what it prepared, or was busy for a moment, is not taken for slow."""
+    device = SlowToChange(0.1)
+
+    def run(feeds: Arrays) -> list[Array]:
+        if len(device.rows) > 20:
+            device.change = 0.0
+        return device.run(feeds)
+
+    specs = [TensorSpec("x", "FP32", ("N", 3))]
+    found = measure_profile(
+        run, find_trial(run, specs), specs, specs, PLAIN,
+        budget=30.0, clock=lambda: device.now, changes=True,
+    )  # fmt: skip
+    assert found.change_seconds == 0
+
+
 def test_changes_that_nobody_notices_are_timed_once() -> None:
     """Less than a millisecond; as on all devices that do not prepare anew."""
     quick, careful = SlowToChange(0.0), SlowToChange(0.0009)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,41 @@ def test_kept_profile_takes_no_run(tmp_path: Path, path: Path, session: Session)
     second, later = find(path, session, store)
     assert (runs > 0, later, first.kept, second.kept) == (True, 0, False, True)
     assert second == replace(first, kept=True)
+
+
+class SlowToChange(Counted):
+    """A session on a device that needs 5 ms for another number of rows than before."""
+
+    def __init__(self, session: Session, device: str) -> None:
+        super().__init__(session)
+        self.device = device
+        self._rows = 0
+
+    def run(self, feeds: Mapping[str, Array], control: Any = None) -> list[Array]:
+        before, self._rows = self._rows, len(feeds["x"])
+        if self._rows != before:
+            ready = time.perf_counter() + 0.005
+            while time.perf_counter() < ready:
+                pass
+        return super().run(feeds, control)
+
+
+@pytest.mark.parametrize("briefly", [False, True])
+def test_what_a_change_of_rows_costs_is_measured_and_kept(
+    tmp_path: Path, path: Path, session: Session, briefly: bool
+) -> None:
+    """At load and in full, on any device but the CPU; smaller runs are then filled up."""
+    trial, opener = find_trial(session.run, session.inputs), Opener(path, chain=CHAIN)
+    profile = partial(profile_briefly, seconds=PATIENCE) if briefly else profile_model
+    for device, filled in [("cpu", False), ("cuda:0", True)]:
+        slow: Any = SlowToChange(session, device)
+        store = Store(tmp_path / device)
+        found = profile(opener, slow, trial, PLAIN, store)
+        assert (found.profile.change_seconds >= 0.004, found.complete) == (filled, True)
+        kept = profile(opener, slow, trial, PLAIN, store)
+        assert kept == replace(found, kept=True)
+        if found.profile.max_batch_size > 1:
+            assert (found.profile.filled_rows > 1) == filled
 
 
 def test_fresh_measures_although_a_profile_is_kept(
