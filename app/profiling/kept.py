@@ -83,14 +83,14 @@ def read_kept(content: Mapping[str, Any], policy: BatchPolicy) -> KeptProfile:
             f"{place}: {first['msg']}, got {shortened(repr(first['input']))}"
         ) from None
     kept = replace(kept, seconds=dict(sorted(kept.seconds.items())))
-    if problem := next(_problems(kept, policy.max_batch_size), ""):
+    if problem := next(_problems(kept, policy), ""):
         raise ValueError(problem)
     return kept
 
 
-def _problems(kept: KeptProfile, largest: int) -> Iterator[str]:
-    """What no measurement of batches of up to `largest` rows could have given."""
-    seconds, chosen = kept.seconds, kept.max_batch_size
+def _problems(kept: KeptProfile, policy: BatchPolicy) -> Iterator[str]:
+    """What no measurement for `policy` could have given."""
+    seconds, chosen, largest = kept.seconds, kept.max_batch_size, policy.max_batch_size
     if 1 not in seconds or not all(1 <= rows <= largest for rows in seconds):
         sizes = shortened(str(list(seconds)))
         yield f"seconds: must be for 1 row and up to {largest}, got {sizes}"
@@ -108,6 +108,8 @@ def _problems(kept: KeptProfile, largest: int) -> Iterator[str]:
         yield f"row_elements: must be from 0 to {MOST_ELEMENTS}, got {kept.row_elements}"
     if not 0 <= kept.change_seconds <= LONGEST_SECONDS:
         yield f"change_seconds: must be from 0 to {LONGEST_SECONDS:g}, got {kept.change_seconds:g}"
+    if kept.change_seconds and (kept.row_elements or policy.trust):
+        yield "change_seconds: is not measured where rows differ in length or influence each other"
     threads = kept.threads
     if not 1 <= threads.tried <= MOST_THREADS or threads.chosen not in (1, threads.tried):
         yield f"threads: {threads.chosen} of {threads.tried} cannot be"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import inf, isfinite, nan
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,7 @@ def test_what_was_written_is_read() -> None:
         {"change_seconds": -0.1},
         {"change_seconds": 1e9},
         {"change_seconds": nan},
+        {"row_elements": 3},
         {"measured": "yesterday"},
         {"of_a_later_release": True},
     ],
@@ -83,6 +84,14 @@ def test_what_cannot_be_is_refused(changed: dict[str, Any]) -> None:
     """With a sentence that fits on a line."""
     with pytest.raises(ValueError, match=r"^[^\n]{5,300}$"):
         read_kept(content(**changed), POLICY)
+
+
+def test_where_rows_may_influence_each_other_no_change_was_measured() -> None:
+    """Runs would be filled up, and the rows that were asked for would see it."""
+    trusting = replace(POLICY, trust=True)
+    with pytest.raises(ValueError, match="change_seconds"):
+        read_kept(content(), trusting)
+    assert read_kept(content(change_seconds=0.0), trusting).max_batch_size == 4
 
 
 JSON = st.recursive(
@@ -100,6 +109,7 @@ FIELDS = st.fixed_dictionaries(
         "max_batch_size": st.integers() | JSON,
         "reason": st.text(max_size=3) | JSON,
         "row_elements": st.integers() | JSON,
+        "change_seconds": st.floats() | JSON,
         "threads": st.fixed_dictionaries(
             {"chosen": st.integers(), "tried": st.integers(), "gain": st.floats()}
         )
@@ -118,7 +128,14 @@ def test_whatever_a_file_holds_is_sensible_or_refused(changed: dict[str, Any]) -
     except ValueError:
         return
     assert 1 <= kept.max_batch_size <= POLICY.max_batch_size
-    profile = Profile(kept.seconds, kept.max_batch_size, kept.reason, kept.row_elements)
+    profile = Profile(
+        kept.seconds,
+        kept.max_batch_size,
+        kept.reason,
+        kept.row_elements,
+        change_seconds=kept.change_seconds,
+    )
+    assert profile.filled_rows in (0, kept.max_batch_size)
     for rows in (0, 0.5, 1, 3, 32, 1e6):
         assert profile.seconds_for(rows) > 0
         assert isfinite(profile.seconds_for(rows))
