@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from app.control_plane import ControlPlane
-from app.data_plane import DataPlane, MemoryBudget
+from app.data_plane import ConcurrencyLimit, DataPlane, MemoryBudget
 from app.metrics import Metrics
 from app.registry import Registry
 from app.rollouts import Rollouts
@@ -27,15 +27,15 @@ def make_data_plane(
     metrics: Metrics,
     rollouts: Rollouts | None = None,
     *,
-    max_concurrency: int = 4096,
+    limit: ConcurrencyLimit | None = None,
 ) -> DataPlane:
-    """A data plane that coalesces at once what it is given to coalesce."""
+    """Make a data plane that coalesces without delay. Default limit: 4096 requests in progress."""
     return DataPlane(
         registry,
         metrics,
         make_rollouts(registry) if rollouts is None else rollouts,
         default_model=None,
-        max_concurrency=max_concurrency,
+        limit=ConcurrencyLimit(4096) if limit is None else limit,
         memory=MemoryBudget(2**30),
         gather=lambda collect: collect(),
     )

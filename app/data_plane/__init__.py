@@ -9,6 +9,7 @@ Adapters see plain specs and arrays; the engine is hidden.
 from app.batching import Outputs, Reply
 from app.data_plane.coalescing import Group, SmallRequest
 from app.data_plane.lease import Lease
+from app.data_plane.limit import ConcurrencyLimit
 from app.data_plane.memory import SMALL_BYTES, MemoryBudget, MemoryHold, count_bytes
 from app.data_plane.plane import DataPlane, KeyOf
 from app.data_plane.served import ServedVersion
@@ -17,6 +18,7 @@ from app.rollouts import Sticky
 
 __all__ = [
     "SMALL_BYTES",
+    "ConcurrencyLimit",
     "DataPlane",
     "Group",
     "KeyOf",

@@ -50,11 +50,10 @@ class DataPlane:
     metrics: Where requests are counted.
     rollouts: Choose the version of a model that has a rollout.
     default_model: Answers requests that name no model; None: the only model, where there is one.
-    max_concurrency: Requests in progress in this process at most.
+    limit: The maximum and the count of requests in progress in this process.
     memory: What requests may hold of the process's memory; adapters count their bytes there.
     gather: Calls a function once all sockets of this event-loop iteration have been read, before
         the scheduler looks for the next batch.
-    limit: Counts the requests; default: one of this plane's own, up to `max_concurrency`.
     priority: That of all its requests; default 0.
     """
 
@@ -65,10 +64,9 @@ class DataPlane:
         rollouts: Rollouts,
         *,
         default_model: str | None,
-        max_concurrency: int,
+        limit: ConcurrencyLimit,
         memory: MemoryBudget,
         gather: Callable[[Callable[[], None]], None],
-        limit: ConcurrencyLimit | None = None,
         priority: int = 0,
     ) -> None:
         self._registry = registry
@@ -80,7 +78,7 @@ class DataPlane:
         self._served: dict[tuple[str, str | None], ServedVersion] = {}
         self._served_from: Catalog | None = None  # the catalog that `_served` is of
         self._unnamed_model = default_model  # answers where no model is named
-        self._limit = ConcurrencyLimit(max_concurrency) if limit is None else limit
+        self._limit = limit
         self._gather = gather
         self._views: dict[tuple[frozenset[str] | None, int], DataPlane] = {}
         self.memory = memory
@@ -94,11 +92,6 @@ class DataPlane:
             refused=self.refused,
             gather=gather,
         )
-
-    @property
-    def open_leases(self) -> int:
-        """How many requests hold a version."""
-        return self._limit.leases
 
     def close(self) -> None:
         """Take no more requests; those in progress finish."""
@@ -126,10 +119,9 @@ class DataPlane:
             self._metrics,
             self._rollouts,
             default_model=None if hidden else self._default_model,
-            max_concurrency=self._limit.maximum,
+            limit=self._limit,
             memory=self.memory,
             gather=self._gather,
-            limit=self._limit,
             priority=priority,
         )
 

@@ -17,7 +17,7 @@ from app.auth import Authority
 from app.batching import Watchdog
 from app.callers import Caller, KeyRing
 from app.control_plane import ControlPlane, ProcessHealth, Siblings
-from app.data_plane import DataPlane, MemoryBudget
+from app.data_plane import ConcurrencyLimit, DataPlane, MemoryBudget
 from app.inspection import Inspected, InspectionLimits, Inspector
 from app.main.judging import Judging
 from app.main.key_files import issuer_of, watch_keys, watch_trust
@@ -180,12 +180,15 @@ class Service:
             observe=self._on_rollout_event,
         )
         self.rollout_watcher = RolloutWatcher(settings.rollouts, settings.state, self.rollouts)
+        self.concurrency_limit = ConcurrencyLimit(
+            part_of(settings.max_concurrency, settings.workers)
+        )
         self.data_plane = DataPlane(
             self.registry,
             self.metrics,
             self.rollouts,
             default_model=settings.default_model,
-            max_concurrency=part_of(settings.max_concurrency, settings.workers),
+            limit=self.concurrency_limit,
             memory=self.memory,
             gather=self.scheduler.gather,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.data_plane import DataPlane
+from app.data_plane import ConcurrencyLimit, DataPlane
 from app.metrics import Metrics
 from app.registry import State
 from tests.data_plane.one_model import OUTPUTS, X
@@ -26,7 +26,13 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-def plane(engine: ControlledEngine, metrics: Metrics) -> DataPlane:
-    """A plane over model "m", whose version 2 is broken; 3 requests may be in progress."""
+def limit() -> ConcurrencyLimit:
+    """The limit of the plane: 3 requests in progress."""
+    return ConcurrencyLimit(3)
+
+
+@pytest.fixture
+def plane(engine: ControlledEngine, metrics: Metrics, limit: ConcurrencyLimit) -> DataPlane:
+    """A plane over model "m", whose version 2 is broken."""
     entries = [make_entry(1, engine), make_entry(2, state=State.UNAVAILABLE, reason="broken")]
-    return make_data_plane(make_registry({"m": entries}), metrics, max_concurrency=3)
+    return make_data_plane(make_registry({"m": entries}), metrics, limit=limit)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.batching import Outputs
-from app.data_plane import DataPlane, MemoryBudget
+from app.data_plane import ConcurrencyLimit, DataPlane, MemoryBudget
 from app.data_plane.coalescing import Coalescer, Group
 from app.data_plane.served import ServedVersion
 from app.data_plane.targets import RolloutTarget
@@ -86,13 +86,14 @@ class Iteration:
         self.metrics: Metrics = make_metrics()
         registry = make_registry({"m": [make_entry(1, engine)]})
         self.rollouts = make_rollouts(registry)
+        self.limit = ConcurrencyLimit(max_concurrency)
         self._ends: list[Callable[[], None]] = []
         self.plane = DataPlane(
             registry,
             self.metrics,
             self.rollouts,
             default_model=None,
-            max_concurrency=max_concurrency,
+            limit=self.limit,
             memory=MemoryBudget(2**30),
             gather=self._ends.append,
         )
@@ -154,7 +155,7 @@ def test_requests_of_one_iteration_are_one_run(
     assert inputs["x"].shape == (5, 2)
     assert [request.output for request in requests] == [[[2.0 * n, 2.0]] for n in range(5)]
     assert iteration.counts() == {"OK": 5}
-    assert iteration.plane.open_leases == iteration.engine.leases.count == 0
+    assert iteration.limit.leases == iteration.engine.leases.count == 0
 
 
 @pytest.mark.parametrize(
@@ -217,7 +218,7 @@ class Split(Iteration):
             self.metrics,
             self.rollouts,
             default_model=None,
-            max_concurrency=100,
+            limit=self.limit,
             memory=MemoryBudget(2**30),
             gather=self._ends.append,
         )
@@ -362,7 +363,7 @@ def test_each_priority_has_requests_of_its_own(iteration: Iteration) -> None:
     assert high is not plane.seen_by(frozenset({"m"}), 1)
     assert high.coalescer is not plane.coalescer
     leases = [high.pick("m"), plane.pick("m")]
-    assert plane.open_leases == high.open_leases == 2
+    assert iteration.limit.leases == iteration.engine.leases.count == 2
     for lease in leases:
         lease.submit({"x": np.ones((1, 2), "f4")}, lambda outputs, error: None)
         lease.close()

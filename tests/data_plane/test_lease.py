@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from app.data_plane import DataPlane
+from app.data_plane import ConcurrencyLimit, DataPlane
 from app.errors import (
     Cancelled,
     InferenceFailed,
@@ -23,17 +23,17 @@ from tests.waiting import iterations
 
 
 def test_a_lease_has_plain_specs_and_holds_the_engine(
-    plane: DataPlane, engine: ControlledEngine
+    plane: DataPlane, engine: ControlledEngine, limit: ConcurrencyLimit
 ) -> None:
     """Until it is closed; closing it again changes nothing."""
     lease = plane.pick("m")
     assert (lease.model, lease.version, lease.variant) == ("m", "1", "")
     assert (lease.inputs, lease.outputs) == ([X], OUTPUTS)
     assert lease.labels == ["cat", "dog"]
-    assert engine.leases.count == plane.open_leases == 1
+    assert engine.leases.count == limit.leases == 1
     lease.close()
     lease.close(InferenceFailed("late"))
-    assert engine.leases.count == plane.open_leases == 0
+    assert engine.leases.count == limit.leases == 0
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_earlier_of_two_deadlines_applies(plane: DataPlane, engine: Controll
 
 
 def test_inputs_are_checked_before_the_engine_sees_them(
-    plane: DataPlane, engine: ControlledEngine
+    plane: DataPlane, engine: ControlledEngine, limit: ConcurrencyLimit
 ) -> None:
     """An engine may rely on names, datatypes and shapes."""
     with plane.pick("m") as lease, pytest.raises(InvalidInput, match="takes shape"):
@@ -125,7 +125,7 @@ async def test_infer_waits_for_the_reply(plane: DataPlane, engine: ControlledEng
 
 
 async def test_cancelling_infer_cancels_the_request(
-    plane: DataPlane, engine: ControlledEngine
+    plane: DataPlane, engine: ControlledEngine, limit: ConcurrencyLimit
 ) -> None:
     """The engine does not run for a caller that left."""
     lease = plane.pick("m")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.data_plane import DataPlane, Lease
+from app.data_plane import ConcurrencyLimit, DataPlane, Lease
 from app.errors import (
     CohortError,
     ModelNotFound,
@@ -28,13 +28,18 @@ from tests.planes import make_data_plane
     ],
 )
 def test_an_unknown_model_or_version_is_refused(
-    plane: DataPlane, metrics: Metrics, model: str, version: str | None, error: type[CohortError]
+    plane: DataPlane,
+    metrics: Metrics,
+    limit: ConcurrencyLimit,
+    model: str,
+    version: str | None,
+    error: type[CohortError],
 ) -> None:
     """It is counted under the model's name if the model exists."""
     with pytest.raises(error):
         plane.pick(model, version)
     assert outcomes(metrics, "") == ({} if model == "n" else {error.__name__: 1})
-    assert plane.open_leases == 0
+    assert limit.leases == 0
 
 
 def test_the_only_model_answers_requests_that_name_none(plane: DataPlane) -> None:

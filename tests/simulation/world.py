@@ -296,8 +296,8 @@ class World:
                     self.violated(f"{model.name} {entry.number} is READY and closed")
                 if idle and batcher.waiting:
                     self._check_waiting(batcher)
-        if service.data_plane.open_leases < 0:
-            self.violated(f"{service.data_plane.open_leases} requests hold a version")
+        if service.concurrency_limit.leases < 0:
+            self.violated(f"{service.concurrency_limit.leases} requests hold a version")
 
     def _check_waiting(self, batcher: Batcher) -> None:
         """Requests wait, and the event loop has nothing to do: there must be a reason."""
@@ -312,8 +312,8 @@ class World:
 
     def _check_end(self) -> None:
         service = self.server
-        if service.data_plane.open_leases:
-            self.violated(f"{service.data_plane.open_leases} leases are left")
+        if service.concurrency_limit.leases:
+            self.violated(f"{service.concurrency_limit.leases} leases are left")
         if service.memory.used:
             self.violated(f"{service.memory.used} bytes are left")
         if open_now := [one.number for one in self._sessions if not one.closed]:

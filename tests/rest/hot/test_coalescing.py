@@ -361,7 +361,7 @@ async def test_a_caller_that_leaves_is_counted_as_cancelled(models: Path) -> Non
         connections[1][0].connection_lost(None)
         await until(lambda: connections[3][1].written)
         after = server.counted()
-        assert server.service.data_plane.open_leases == 0
+        assert server.service.concurrency_limit.leases == 0
     assert [bool(transport.written) for _, transport in connections] == [True, False, True, True]
     assert after["mlp", "1", "OK"] - before["mlp", "1", "OK"] == 3
     assert after["mlp", "1", "Cancelled"] == 1
@@ -372,7 +372,7 @@ async def test_the_concurrency_limit_admits_part_of_an_iteration(models: Path) -
     async with serving(models, max_concurrency=5) as server:
         answers = await server.ask([GOOD[0]] * 8, at_once=True)
         assert Counter(answer.status for answer in answers) == {200: 5, 429: 3}
-        assert server.service.data_plane.open_leases == 0
+        assert server.service.concurrency_limit.leases == 0
 
 
 async def test_a_full_queue_refuses_the_requests_above_its_limit(
@@ -406,4 +406,4 @@ async def test_every_request_gets_a_response_despite_a_bug(models: Path) -> None
             assert [answer.status for answer in answers] == [500] * 3
             again = await server.ask([GOOD[0]] * 3, at_once=True)
             assert [answer.status for answer in again] == [200] * 3
-            assert server.service.data_plane.open_leases == 0
+            assert server.service.concurrency_limit.leases == 0
