@@ -19,7 +19,7 @@ from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.pipes import fill
 from tests.rpc.client import connected, told
-from tests.rpc.test_wire import field, tensor
+from tests.rpc.messages import field, tensor
 from tests.waiting import wait_until
 
 MODELS = 60

@@ -11,7 +11,7 @@ from app.errors import InvalidInput
 from app.rpc.contents import FIELDS
 from app.rpc.inference_pb2 import InferTensorContents
 from app.tensors import BY_NAME, Array
-from tests.rpc.test_wire import field
+from tests.rpc.messages import field
 
 NUMBERS = [name for name in FIELDS if name != "BYTES"]
 

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from app.rest.hot.head_cache import HeadCache
 from tests.rest.fakes import FakeServer
-from tests.rest.hot.test_heads import GENERATED_ID, REQUESTS, forgetful, know, known_heads
+from tests.rest.hot.known_heads import GENERATED_ID, REQUESTS, forgetful, know, known_heads
 from tests.rest.wire import answers
 from tests.waiting import iterations
 

@@ -9,7 +9,7 @@ from app.errors import InvalidInput
 from app.rpc.inference_pb2 import ModelInferRequest
 from app.rpc.wire import read_at_once
 from tests.rpc.client import raw_request, typed_request
-from tests.rpc.test_wire import ARRAYS, assert_same, field, read_or_refused, tensor, understood
+from tests.rpc.messages import ARRAYS, assert_same, field, read_or_refused, tensor, understood
 
 X = np.ones((2, 2), "f4")
 
