@@ -113,7 +113,7 @@ fuzz: $(VENV)/dev.stamp  ## Send mutated bytes to all that reads a caller's (ARG
 	@$(VENV)/bin/python -m tests.fuzz $(ARGS)
 
 reference: $(VENV)/dev.stamp  ## Write docs/reference/configuration.md and app/schemas/ from the types again
-	@$(VENV)/bin/python -m tests.reference
+	@$(VENV)/bin/python -m tools.reference
 
 site: .venv-docs/docs.stamp  ## Build the documentation site into build/site; a warning or a broken link fails it
 	@.venv-docs/bin/python -m sphinx --quiet --fail-on-warning --fresh-env --write-all \

@@ -53,7 +53,8 @@ ADAPTERS_SEE = frozenset(
     }
 )
 
-# Who may import a library; a name stands for the module and all inside it.
+# Who may import a library; a name stands for the module and all inside it. Nothing in `app` may
+# import the tests or the programs for developers.
 OWNERS: Mapping[str, frozenset[str]] = {
     "onnxruntime": frozenset({"session", "prepare"}),
     "onnx": frozenset({"prepare"}),
@@ -66,6 +67,8 @@ OWNERS: Mapping[str, frozenset[str]] = {
     "prometheus_client": frozenset({"metrics", "cli.top_command"}),  # which reads them
     "httpx": frozenset({"webhooks", "cli.bench_command", "cli.top_command"}),
     "obstore": frozenset({"remote"}),
+    "tests": frozenset(),
+    "tools": frozenset(),
 }
 
 LONGEST_MODULE = 400  # lines
@@ -75,7 +78,7 @@ GENERATED = ("_pb2", "_pb2_grpc")  # by protoc
 # The same in every module that has them: a module's logger, and a type variable of no meaning.
 MANY_HOMES = frozenset({"log", "T"})
 
-# Of the tests. The clock of a simulated world is its own: its sleeps take no time.
+# In tests/ and tools/. The simulation has a clock of its own, in which sleeps take no time.
 MAY_SLEEP = frozenset({"waiting", "simulation.callers", "simulation.world"})
 
 # Newer Pythons may take a name that was ours first; inside `app` it hides nothing.
@@ -303,6 +306,15 @@ def sleeps(modules: Iterable[Module]) -> list[str]:
     ]
 
 
+def importing_tests(modules: Iterable[Module]) -> list[str]:
+    return [
+        f"tools.{module.name}:{line} imports {name}; move shared code out of the test module"
+        for module in modules
+        for line, name in module.imports()
+        if name.startswith("tests.") and ".test_" in name
+    ]
+
+
 # --- The rules, held to the code
 
 
@@ -371,7 +383,14 @@ def test_no_module_is_too_long(modules: list[Module]) -> None:
 
 def test_no_test_sleeps() -> None:
     """A test waits for what it needs, however long that takes, and no longer."""
-    assert not sleeps(read_modules(ROOT / "tests"))
+    assert not sleeps([*read_modules(ROOT / "tests"), *read_modules(ROOT / "tools")])
+
+
+def test_programs_import_no_test_module() -> None:
+    """A program in tools/ may use what supports the tests, but not the tests themselves."""
+    programs = read_modules(ROOT / "tools")
+    assert programs
+    assert not importing_tests(programs)
 
 
 # --- The rules, shown to bite
@@ -593,6 +612,15 @@ def test_sleep_is_caught(call: str) -> None:
     source = f"async def wait():\n    {call}"
     assert sleeps(module("rest.test_v2", source))
     assert not sleeps(module("waiting", source))
+
+
+@pytest.mark.parametrize(
+    "source", ["import tests.rest.test_v2", "from tests.rest.test_v2 import body"]
+)
+def test_program_importing_a_test_module_is_caught(source: str) -> None:
+    """In either form of import; a module that supports tests is fine."""
+    assert importing_tests(module("fuzz.heads", source))
+    assert not importing_tests(module("fuzz.heads", source.replace("test_v2", "wire")))
 
 
 def test_modules_are_found_in_packages_and_named(tmp_path: Path) -> None:

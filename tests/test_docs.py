@@ -17,7 +17,7 @@ from app.settings import Settings
 from tests.pages.blocks import PAGES
 
 ROOT = Path(__file__).parents[1]
-PLACE = re.compile(r"`((?:app|tests|benchmarks|deploy|docs)/[\w./-]+)(?:::([\w.]+))?`")
+PLACE = re.compile(r"`((?:app|tests|tools|benchmarks|deploy|docs)/[\w./-]+)(?:::([\w.]+))?`")
 ROUTE = re.compile(r"`(?:(GET|POST) )?(/[^`\s]*)`")
 
 

@@ -1,21 +1,21 @@
-"""All that is made of the types: the page, the schemas, and the file that `cohort init` writes."""
+"""The files made from the types: the page, the schemas, and the file that `cohort init` writes."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from tests.e2e.processes import ROOT
-from tests.reference.page import page
-from tests.reference.schemas import CONFIG, RECIPE, ROLLOUTS, schema_of
-from tests.reference.template import template
+from tools import ROOT
+from tools.reference.page import page
+from tools.reference.schemas import CONFIG, RECIPE, ROLLOUTS, schema_of
+from tools.reference.template import template
 
 SCHEMAS = ROOT / "app" / "schemas"
 PAGE = ROOT / "docs" / "reference" / "configuration.md"
 
 
 def written() -> dict[Path, str]:
-    """The text of each file, by its path."""
+    """Return the text of each file by its path."""
     return {
         PAGE: page(),
         SCHEMAS / "config.yaml": template(),

@@ -7,8 +7,8 @@ from textwrap import wrap
 from typing import Any
 
 from app.repository import parse_yaml
-from tests.reference.page import flow
-from tests.reference.schemas import CONFIG, Schema, schema_of
+from tools.reference.page import flow
+from tools.reference.schemas import CONFIG, Schema, schema_of
 
 HEAD = """\
 # yaml-language-server: $schema=../.cohort/config.schema.json
@@ -22,7 +22,7 @@ WIDTH = 96
 
 
 def template() -> str:
-    """The file's text."""
+    """Return the text of the file."""
     example = parse_yaml(CONFIG.example, CONFIG.name)
     return HEAD + "\n".join(_lines(schema_of(CONFIG), example, "")) + "\n"
 

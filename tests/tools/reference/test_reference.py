@@ -22,10 +22,10 @@ from app.repository import (
 )
 from app.settings import read_settings
 from tests.e2e.processes import ROOT
-from tests.reference.page import file_rows, flow, setting_examples, setting_rows
-from tests.reference.schemas import CONFIG, KEYS, RECIPE, ROLLOUTS, OperatorFile, Schema, schema_of
-from tests.reference.template import template
-from tests.reference.written import written
+from tools.reference.page import file_rows, flow, setting_examples, setting_rows
+from tools.reference.schemas import CONFIG, KEYS, RECIPE, ROLLOUTS, OperatorFile, Schema, schema_of
+from tools.reference.template import template
+from tools.reference.written import written
 
 FILES = pytest.mark.parametrize(
     "file", [CONFIG, ROLLOUTS, KEYS, RECIPE], ids=lambda file: file.name
@@ -52,7 +52,7 @@ def test_each_key_has_an_example_that_the_server_takes(file: OperatorFile) -> No
 
 
 def test_each_setting_has_an_example_that_the_server_takes() -> None:
-    """In tests/reference/examples/settings.env; no other variable has one."""
+    """In tools/reference/examples/settings.env; no other variable has one."""
     examples = setting_examples()
     assert [name for name, example in examples.items() if not example] == []
     assert [row.name for row in setting_rows()] == list(examples)

@@ -1,8 +1,8 @@
-"""Write all that is made of the types of an operator's files and settings: `make reference`."""
+"""Write the reference page and the schemas of operators' files: `make reference`."""
 
 from __future__ import annotations
 
-from tests.reference.written import written
+from tools.reference.written import written
 
 if __name__ == "__main__":
     for path, text in written().items():

@@ -1,4 +1,4 @@
-"""The page of every key and setting: docs/reference/configuration.md."""
+"""The page docs/reference/configuration.md, which lists every key and setting."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from app.settings import Settings, default_in_words, variable
-from tests.reference.schemas import (
+from tools.reference.schemas import (
     CONFIG,
     EXAMPLES,
     KEYS,
@@ -70,7 +70,7 @@ HEAD = """| {name} | type | default | unit | range | meaning | example |
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the text of the page."""
     parts = {"table settings": _table("setting", setting_rows())}
     for file in (CONFIG, ROLLOUTS, KEYS, RECIPE):
         parts[f"example {file.name}"] = file.example.rstrip()

@@ -1,0 +1,1 @@
+"""Write docs/reference/configuration.md and app/schemas from the types: `make reference`."""
