@@ -80,7 +80,7 @@ fuzz-models: $(VENV)/dev.stamp  ## Open mutated model files in a child process, 
 	@$(VENV)/bin/python -m tests.fuzz_models $(ARGS)
 
 mutants: $(VENV)/dev.stamp  ## Make faults in the code, one at a time, and say which no test notices (ARGS="--changed main")
-	@$(VENV)/bin/python -m tests.mutants $(or $(ARGS),--sample 40 --seed autumn --write)
+	@$(VENV)/bin/python -m tools.mutants $(or $(ARGS),--sample 40 --seed autumn --write)
 
 simulate: $(VENV)/dev.stamp  ## Live a server's life many times, with delays, failures, reloads and stops drawn from seeds (SEEDS=100000)
 	@$(VENV)/bin/python -m tests.simulation --seeds $(or $(SEEDS),2000)

@@ -1,11 +1,11 @@
-"""What is mutated, and the tests that should notice."""
+"""The packages that are mutated, each with the tests that should notice a fault in it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tools import ROOT
 
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "app/scheduling": ("tests/scheduling",),
@@ -30,7 +30,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
 
 
 def modules(package: str, root: Path = ROOT) -> dict[str, str]:
-    """Give the source of each module of `package` by its path."""
+    """Return the source of each module of `package` by its path."""
     path = root / package
     found = sorted(path.rglob("*.py")) if path.is_dir() else [path]
     return {str(one.relative_to(root)): one.read_text(encoding="utf-8") for one in found}

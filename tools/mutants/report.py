@@ -1,4 +1,4 @@
-"""The page that says what was run, what survived, and what nobody can notice."""
+"""The page docs/reference/mutants.md: the mutants that were run, survived or are equivalent."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.mutants.mutations import Mutation
-from tests.mutants.outcomes import Record
+from tools.mutants.mutations import Mutation
+from tools.mutants.outcomes import Record
 
 LEAST = 0.9
-"""The share of mutants run, without equivalent ones, that the tests must kill."""
+"""The share of mutants run, without equivalent ones, that the tests must kill.
+
+When the sample that `make mutants` runs was new, 40 mutants of each package, the tests killed 170
+of the 188 that were neither equivalent nor in an earlier sample: 90.4 %. Since then, new tests kill
+the survivors, or the list declares them equivalent.
+"""
 
 HEAD = """\
 # Mutants
 
 What the tests notice: faults made one at a time in the code, each run against the tests of its
 package. A mutant is killed when a test fails or does not end. `make mutants` makes a run and
-writes this page. [tests/mutants](../../tests/mutants) holds the kinds of faults, and the list of
+writes this page. [tools/mutants](../../tools/mutants) holds the kinds of faults, and the list of
 equivalent mutants, which change nothing that a test could notice; these are neither run nor
 counted in the score.
 

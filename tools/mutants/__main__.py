@@ -1,4 +1,4 @@
-"""Make mutants, run the tests against each, and write down what survived: `make mutants`."""
+"""Make mutants, run the tests against each, and report which survived: `make mutants`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from queue import SimpleQueue
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tests.mutants.mutations import Mutation, mutated, mutations
-from tests.mutants.outcomes import (
+from tools import ROOT
+from tools.mutants.mutations import Mutation, mutated, mutations
+from tools.mutants.outcomes import (
     Record,
     Records,
     digest,
@@ -25,9 +26,9 @@ from tests.mutants.outcomes import (
     read_equivalent,
     unknown,
 )
-from tests.mutants.packages import PACKAGES, ROOT, modules
-from tests.mutants.report import LEAST, Result, page, score
-from tests.mutants.running import Baseline, Tree, context
+from tools.mutants.packages import PACKAGES, modules
+from tools.mutants.report import LEAST, Result, page, score
+from tools.mutants.running import Baseline, Tree, context
 
 KEPT = ROOT / "build" / "mutants"
 PAGE = ROOT / "docs" / "reference" / "mutants.md"
@@ -36,7 +37,7 @@ console = Console(stderr=True)
 
 
 def main() -> int:
-    """Run what was asked for; 1 where too many survive."""
+    """Run the chosen mutants; return 1 if too many survive."""
     asked = arguments().parse_args()
     packages = {name: made_in(name) for name in asked.packages or PACKAGES}
     everything = [mutation for made in packages.values() for mutation in made]
@@ -72,7 +73,7 @@ def main() -> int:
 
 
 def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
     parser.add_argument("packages", nargs="*", metavar="PACKAGE", help=", ".join(PACKAGES))
     parser.add_argument("--sample", type=int, metavar="N", help="run N mutants of each package")
     parser.add_argument("--seed", default="cohort", help="which ones; a larger sample holds these")
@@ -106,7 +107,7 @@ def choose(made: Sequence[Mutation], asked: argparse.Namespace) -> set[Mutation]
 
 
 def changed_lines(revision: str) -> dict[str, set[int]]:
-    """Give the lines of each file that are not as they were in `revision`."""
+    """Return the lines of each file that changed since `revision`."""
     command = ["git", "diff", "--unified=0", "--no-color", revision, "--", "app"]
     diff = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     found: dict[str, set[int]] = {}
@@ -156,7 +157,7 @@ def run(package: str, wanted: Sequence[Mutation], records: Records, *, workers: 
 
 
 def try_out(tree: Tree, baseline: Baseline, mutation: Mutation, source: str) -> str:
-    """Say what becomes of one mutation."""
+    """Return the outcome of one mutation."""
     tests = baseline.tests(mutation.file, mutation.lines, runs=mutation.runs)
     if not tests:
         return "not reached"

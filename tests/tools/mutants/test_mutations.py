@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.mutations import Mutation, mutated, mutations
-from tests.mutants.outcomes import Record, Records, digest, read_equivalent, unknown
-from tests.mutants.packages import PACKAGES, ROOT, modules
-from tests.mutants.report import Result, page
+from tools import ROOT
+from tools.mutants.mutations import Mutation, mutated, mutations
+from tools.mutants.outcomes import Record, Records, digest, read_equivalent, unknown
+from tools.mutants.packages import PACKAGES, modules
+from tools.mutants.report import Result, page
 
 
 def texts(source: str) -> list[str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.mutations import mutated, mutations
-from tests.mutants.running import Tree, context
+from tools.mutants.mutations import mutated, mutations
+from tools.mutants.running import Tree, context
 
 FILE = "app/counting.py"
 SOURCE = """

@@ -1,4 +1,4 @@
-"""What became of each mutation, kept from run to run, and the ones no test can notice."""
+"""The outcome of each mutation, kept from run to run, and the equivalent mutations."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from tests.mutants.mutations import Mutation
-from tests.mutants.packages import PACKAGES, ROOT
+from tools import ROOT
+from tools.mutants.mutations import Mutation
+from tools.mutants.packages import PACKAGES
 
 EQUIVALENT = Path(__file__).parent / "equivalent.yaml"
 
