@@ -77,7 +77,7 @@ conformance: $(VENV)/dev.stamp  ## Send the ONNX standard's backend suite over t
 	@$(VENV)/bin/python -m tests.conformance
 
 fuzz-models: $(VENV)/dev.stamp  ## Open mutated model files in a child process, and say what ONNX Runtime does with them (ARGS="--count 20000")
-	@$(VENV)/bin/python -m tests.fuzz_models $(ARGS)
+	@$(VENV)/bin/python -m tools.fuzz_models $(ARGS)
 
 mutants: $(VENV)/dev.stamp  ## Make faults in the code, one at a time, and say which no test notices (ARGS="--changed main")
 	@$(VENV)/bin/python -m tools.mutants $(or $(ARGS),--sample 40 --seed autumn --write)
@@ -110,7 +110,7 @@ recorded: $(VENV)/dev.stamp packages  ## Fire alerts on purpose, and write what 
 	@INCIDENTS=all INCIDENTS_RECORD=1 $(VENV)/bin/python -m pytest -q tests/incidents/test_alerts*.py
 
 fuzz: $(VENV)/dev.stamp  ## Send mutated bytes to all that reads a caller's (ARGS="--seconds 600", ARGS="--replay FILE")
-	@$(VENV)/bin/python -m tests.fuzz $(ARGS)
+	@$(VENV)/bin/python -m tools.fuzz $(ARGS)
 
 reference: $(VENV)/dev.stamp  ## Write docs/reference/configuration.md and app/schemas/ from the types again
 	@$(VENV)/bin/python -m tools.reference

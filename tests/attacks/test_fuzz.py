@@ -1,4 +1,4 @@
-"""Bytes that nobody thought of, to all that reads a caller's bytes: a slice of `make fuzz`."""
+"""A slice of `make fuzz`: mutated bytes for all code that reads callers' bytes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz import TARGETS
-from tests.fuzz.fuzzing import fuzz, module, replay
+from tools.fuzz import TARGETS
+from tools.fuzz.fuzzing import fuzz, module, replay
 
 RUNS = {
     "files": 8000,

@@ -1,4 +1,4 @@
-"""The process that fuzzes one target: `python -m tests.fuzz.one_target NAME LIBFUZZER_OPTION…`."""
+"""Fuzz one target in this process: `python -m tools.fuzz.one_target NAME LIBFUZZER_OPTION…`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import atheris
 
-from tests.fuzz.fuzzing import ROOT
+from tools import ROOT
 
 READERS = (
     "app.codec",
@@ -18,11 +18,11 @@ READERS = (
     "app.session.protobuf",
     "app.tensors",
 )
-"""What reads a caller's bytes. To instrument all else that they import takes ten seconds."""
+"""The modules that read callers' bytes. To instrument all their imports would take ten seconds."""
 
 
 def main() -> None:
-    """Instrument what is under test as it is imported, and go on until libFuzzer ends it."""
+    """Instrument the code under test as it is imported, and run until libFuzzer stops."""
     program, name, *options = sys.argv
     with atheris.instrument_imports(include=["app"], exclude=list(others())):
         target = importlib.import_module(name)
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def others() -> Iterator[str]:
-    """Modules of ours that read nothing; Atheris takes no names of packages within one."""
+    """Yield the other modules of `app`; Atheris accepts no names of packages within a package."""
     for path in sorted((ROOT / "app").rglob("*.py")):
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         if not f"{name}.".startswith(tuple(f"{reader}." for reader in READERS)):

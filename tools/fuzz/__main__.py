@@ -1,4 +1,4 @@
-"""Fuzz for minutes, or try again what failed: `make fuzz`."""
+"""Fuzz for minutes, or replay inputs that failed: `make fuzz`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.fuzz import TARGETS
-from tests.fuzz.fuzzing import fuzz, replay
+from tools.fuzz import TARGETS
+from tools.fuzz.fuzzing import fuzz, replay
 
 
 def main() -> int:
-    """Do what was asked for; 1 where an input fails."""
+    """Fuzz or replay; return 1 if an input fails."""
     asked = arguments().parse_args()
     if asked.replay:
         for file in asked.replay:
@@ -52,7 +52,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def last_of(lines: Sequence[str]) -> str:
-    """The line of libFuzzer's that says what was covered."""
+    """Return libFuzzer's last line about coverage."""
     return next((line for line in reversed(lines) if "cov:" in line), "nothing was run")
 
 

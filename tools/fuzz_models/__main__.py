@@ -1,6 +1,6 @@
-"""`make fuzz-models`: open mutated model files as an inspection does, and say what became of them.
+"""Open mutated model files as an inspection does, and count the outcomes: `make fuzz-models`.
 
-    python -m tests.fuzz_models --count 20000 --seed 1 --into folder
+    python -m tools.fuzz_models --count 20000 --seed 1 --into folder
 
 Mutation number n of a seed is the same every time. Files that end the child are kept.
 """
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from app.inspection.child import Child, ChildEnded
 from app.inspection.job import OUTCOME, Job
 from app.session.opening import SessionOptions
-from tests.fuzz_models.mutations import corpus, mutate
+from tools.fuzz_models.mutations import corpus, mutate
 
 SECONDS, MEMORY = 5, 1 << 30
 

@@ -1,4 +1,4 @@
-"""A few mutated model files; `make fuzz-models` tries as many as one likes."""
+"""A few mutated model files; `make fuzz-models` tries any number of them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 
 from app.inspection.job import OPENED, OUT_OF_MEMORY, REFUSED
-from tests.fuzz_models.__main__ import CRASHED, OUT_OF_CPU_TIME, Opening
-from tests.fuzz_models.mutations import corpus, mutate
+from tools.fuzz_models.__main__ import CRASHED, OUT_OF_CPU_TIME, Opening
+from tools.fuzz_models.mutations import corpus, mutate
 
 COUNT = 60
 

@@ -1,4 +1,4 @@
-"""Running a target by libFuzzer, in a process of its own."""
+"""Run a target with libFuzzer in a separate process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tools import ROOT
+
 KEPT = ROOT / "build" / "fuzz"
 
 LONGEST = 4096
@@ -25,10 +26,10 @@ MEMORY_MB = 2048
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of it.
+    """The result of fuzzing one target.
 
-    said: What libFuzzer and the target printed.
-    failures: The inputs that failed, one a file.
+    said: The output of libFuzzer and the target.
+    failures: Files, each with an input that failed.
     """
 
     said: str
@@ -36,17 +37,17 @@ class Outcome:
 
 
 def module(target: str) -> str:
-    """Where a target is."""
-    return f"tests.fuzz.{target}"
+    """Return the name of a target's module."""
+    return f"tools.fuzz.{target}"
 
 
 def fuzz(target: str, *, seed: int, folder: Path = KEPT, **limits: int) -> Outcome:
-    """Fuzz until an input fails or a limit of libFuzzer's is reached, and keep what was found.
+    """Fuzz until an input fails or a limit of libFuzzer is reached, and keep the inputs found.
 
     target: The target's name.
-    seed: Where libFuzzer's random numbers begin, from 1.
-    folder: Takes `corpus/TARGET`, inputs that reached new code, and `failures`.
-    limits: As libFuzzer's options: max_total_time in seconds, runs.
+    seed: The seed of libFuzzer's random numbers, from 1.
+    folder: Where `corpus/TARGET`, the inputs that reached new code, and `failures` are written.
+    limits: Options of libFuzzer: max_total_time in seconds, runs.
     """
     corpus, failures = folder / "corpus" / target, folder / "failures"
     corpus.mkdir(parents=True, exist_ok=True)
@@ -78,7 +79,7 @@ def fuzz(target: str, *, seed: int, folder: Path = KEPT, **limits: int) -> Outco
 
 def _run(target: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tests.fuzz.one_target", module(target), *arguments],
+        [sys.executable, "-m", "tools.fuzz.one_target", module(target), *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
@@ -94,6 +95,6 @@ def _escaped(word: bytes) -> str:
 
 
 def replay(file: Path) -> None:
-    """Give a file of `failures` to its target again, which raises what it raised."""
+    """Run the target on a file of `failures` again, which raises the same error."""
     target = file.name.partition("-")[0]
     importlib.import_module(module(target)).check(file.read_bytes())

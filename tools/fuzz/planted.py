@@ -1,4 +1,4 @@
-"""A target that fails, by which the fuzzing itself is tried."""
+"""A target with a planted fault, to test the fuzzing itself."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ TOKENS = (b"bad",)
 
 
 def check(data: bytes) -> None:
-    """Fail for what has the word in it."""
+    """Fail if the data contains the word."""
     if b"bad" in data:
         raise ZeroDivisionError

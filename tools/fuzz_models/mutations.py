@@ -1,4 +1,4 @@
-"""Mutations of model files: of bytes, and of what a file says."""
+"""Mutations of model files: of their bytes and of their fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from tests import onnx_models
-from tests.e2e.processes import MODELS
+from tools import ROOT
 
 INTEGERS = (0, 1, 2, -1, -2, 7, 2**31 - 1, 2**31, -(2**31), 2**40, 2**62, 2**63 - 1, -(2**63))
 WORDS = (b"", b"x", b"N", b"com.microsoft", b"\xff\xfe", b"a" * 300, b"Loop", b"Reshape", b"Gather")
@@ -25,8 +25,8 @@ MAX_BYTES = 200_000
 
 
 def corpus() -> list[bytes]:
-    """The bundled models, those of the tests, and those of the ONNX standard's operators."""
-    files = sorted(MODELS.rglob("model.onnx"))
+    """Return the bundled models, those of the tests and those of the ONNX standard's operators."""
+    files = sorted((ROOT / "models").rglob("model.onnx"))
     nodes = Path(inspect.getfile(onnx.backend.test)).parent / "data" / "node"
     files += sorted(nodes.glob("*/model.onnx"))
     contents = [file.read_bytes() for file in files]
@@ -41,7 +41,7 @@ def corpus() -> list[bytes]:
 
 
 def mutate(content: bytes, rng: random.Random) -> tuple[str, bytes]:
-    """A mutation of `content`, and what kind of mutation it is."""
+    """Return the kind of a mutation, and `content` with that mutation."""
     if rng.random() < 0.3:
         return "bytes", mutate_bytes(content, rng)
     model = onnx.ModelProto()

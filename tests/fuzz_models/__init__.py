@@ -1,1 +1,0 @@
-"""Mutated model files, opened and run by the process that inspects models."""
