@@ -83,10 +83,10 @@ mutants: $(VENV)/dev.stamp  ## Make faults in the code, one at a time, and say w
 	@$(VENV)/bin/python -m tools.mutants $(or $(ARGS),--sample 40 --seed autumn --write)
 
 simulate: $(VENV)/dev.stamp  ## Live a server's life many times, with delays, failures, reloads and stops drawn from seeds (SEEDS=100000)
-	@$(VENV)/bin/python -m tests.simulation --seeds $(or $(SEEDS),2000)
+	@$(VENV)/bin/python -m tools.simulation --seeds $(or $(SEEDS),2000)
 
 soak: $(VENV)/dev.stamp  ## Have a server serve for ten minutes, under changes and faults drawn from a seed (ARGS="--seed 7 --seconds 600")
-	@$(VENV)/bin/python -m tests.soak $(ARGS)
+	@$(VENV)/bin/python -m tools.soak $(ARGS)
 
 chaos: $(VENV)/dev.stamp packages  ## Try the faults of tests/chaos for longer than the tests do: more kills, longer stops, more clocks
 	@CHAOS=long $(VENV)/bin/python -m pytest -q tests/chaos

@@ -22,10 +22,10 @@ import httpx
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.e2e.scrape import Scrape
 from tests.rpc.client import connected
-from tests.soak.callers import Clients
-from tests.soak.ledger import Ledger
-from tests.soak.operator import Operator, publish
 from tests.waiting import wait_until
+from tools.soak.callers import Clients
+from tools.soak.ledger import Ledger
+from tools.soak.operator import Operator, publish
 
 REST_CALLERS, LEAVERS, GRPC_CALLERS, STREAMS = 6, 2, 2, 2
 
@@ -50,7 +50,7 @@ class Held:
 
 
 def held(server: Cohort, counts: Path) -> Held:
-    """Look at the process of `server`."""
+    """Return what the process of `server` holds."""
     counts.unlink(missing_ok=True)
     server.process.send_signal(signal.SIGUSR2)
     wait_until(counts.exists)
@@ -66,7 +66,7 @@ def held(server: Cohort, counts: Path) -> Held:
 async def under_load(
     server: Cohort, models: Path, ledger: Ledger, seed: str
 ) -> AsyncIterator[tuple[Clients, Operator]]:
-    """Have all of them at work while the block runs; then all are answered, and all is mended."""
+    """Run all clients and the operator during the block, and answer and repair all after it."""
     over = asyncio.Event()
     clients = Clients(server, ledger, over)
     operator = Operator(server, models, Random(f"{seed} operator"))
@@ -87,9 +87,9 @@ async def under_load(
 
 
 async def soak(folder: Path, seed: int, seconds: float) -> str:
-    """Soak for so long, and give a summary. Raises AssertionError where something does not hold.
+    """Soak for `seconds`, and return a summary. Raises AssertionError if something does not hold.
 
-    A third of the time is to warm up; what is held then may not grow in the rest.
+    The first third is a warm-up; what the process holds after it may not grow during the rest.
     """
     models, counts, ledger = folder / "models", folder / "tasks", Ledger()
     publish(models)
@@ -97,7 +97,7 @@ async def soak(folder: Path, seed: int, seconds: float) -> str:
     with cohort(
         models,
         folder,
-        under=[sys.executable, "-m", "tests.soak.counted", str(counts)],
+        under=[sys.executable, "-m", "tools.soak.counted", str(counts)],
         grpc_port=free_port(),
         rollouts=folder / "rollouts.yaml",
         admin_token="admin",
@@ -125,7 +125,7 @@ async def soak(folder: Path, seed: int, seconds: float) -> str:
 
 
 def settle(server: Cohort, models: Path) -> None:
-    """Wait until nothing is asked, and nothing is wrong any more."""
+    """Wait until no request is in flight and no problem is left."""
     (models.parent / "rollouts.yaml").unlink(missing_ok=True)
     try:
         wait_until(lambda: not httpx.get(server.url + "/health").json()["problems"])

@@ -1,7 +1,7 @@
-"""Runs a server that tells how many tasks it has.
+"""Run a server that reports how many tasks it has.
 
-`python -m tests.soak.counted FILE PYTHON -m app serve` is `PYTHON -m app serve` in this process; on
-SIGUSR2 it writes the number of its event loop's tasks to FILE.
+`python -m tools.soak.counted FILE PYTHON -m app serve` runs `PYTHON -m app serve` in this process.
+On SIGUSR2 it writes the number of the event loop's tasks to FILE.
 """
 
 from __future__ import annotations

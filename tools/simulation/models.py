@@ -19,8 +19,8 @@ from app.registry.preparation import PreparedVersion
 from app.repository import Found, FoundModel, ModelConfig, Published, Snapshot, VersionPolicy
 from app.session import CancellationToken, Metadata, Placement
 from app.tensors import Arrays, TensorSpec
-from tests.simulation.order import Place
-from tests.simulation.turns import Turns
+from tools.simulation.order import Place
+from tools.simulation.turns import Turns
 
 X = TensorSpec("x", "FP32", (None, 2))
 Y = TensorSpec("y", "FP32", (None, 2))

@@ -1,4 +1,4 @@
-"""Clients of each API, who ask at random and check what they hear, until it is over."""
+"""Clients of each API, which send random requests and check the responses until the soak ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grpc import StatusCode, aio
 from tests.e2e.load import encode
 from tests.e2e.processes import Cohort
 from tests.rpc.client import Client, arrays_of, raw_request
-from tests.soak.ledger import CHANGING, LEFT, SLOW, STEADY, Ledger
+from tools.soak.ledger import CHANGING, LEFT, SLOW, STEADY, Ledger
 
 GRPC_CODES = {
     StatusCode.INVALID_ARGUMENT: "InvalidInput",

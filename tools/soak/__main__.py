@@ -1,4 +1,4 @@
-"""`python -m tests.soak`: a server under load, changes and faults, and what must hold."""
+"""Run a server under load, changes and faults, and check what must hold: `make soak`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.soak.soak import soak
+from tools.soak.soak import soak
 
 
 def main() -> int:
-    """Soak; the exit status is 1 where something did not hold."""
-    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    """Soak; return 1 if something did not hold."""
+    parser = argparse.ArgumentParser(prog="python -m tools.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600, help="how long; default 600")
     parser.add_argument("--seed", type=int, help="gives requests and faults; default: any")
     given = parser.parse_args()
@@ -28,7 +28,7 @@ def main() -> int:
             console.print(asyncio.run(soak(Path(folder), seed, given.seconds)))
         except (AssertionError, ExceptionGroup):
             console.print_exception()
-            console.print(f"again: python -m tests.soak --seed {seed} --seconds {given.seconds:g}")
+            console.print(f"again: python -m tools.soak --seed {seed} --seconds {given.seconds:g}")
             return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""An operator who changes everything, and a machine that fails, at random and one at a time."""
+"""An operator that changes everything, and a machine that fails, at random, one act at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import httpx
 from tests import onnx_models
 from tests.chaos.callers import put
 from tests.e2e.processes import Cohort
-from tests.soak.ledger import CHANGING, LEFT, SLOW, STEADY
+from tools.soak.ledger import CHANGING, LEFT, SLOW, STEADY
 
 ADMIN = {"authorization": "Bearer admin"}
 

@@ -13,11 +13,11 @@ from uvicorn import Config
 
 from app.rest.hot import protocol_factory
 from app.rest.hot.protocol import HotProtocol
-from tests.simulation.models import POISON
-from tests.simulation.order import KEYS
+from tools.simulation.models import POISON
+from tools.simulation.order import KEYS
 
 if TYPE_CHECKING:
-    from tests.simulation.world import World
+    from tools.simulation.world import World
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Asked:
 _LENGTH = re.compile(rb"content-length: (\d+)\r\n")
 
 
-async def _no_application(scope: object, receive: object, send: object) -> None:
+async def _no_application(_scope: object, _receive: object, _send: object) -> None:
     raise AssertionError("only the fast path is simulated")
 
 

@@ -33,8 +33,8 @@ from app.registry.preparation import PreparedVersion
 from app.rollouts.config import parse_rollouts
 from app.session import CancellationToken
 from app.settings import Settings
-from tests.simulation.callers import Asked, Caller
-from tests.simulation.models import (
+from tools.simulation.callers import Asked, Caller
+from tools.simulation.models import (
     NOBODY,
     SMALLEST_TIMEOUT,
     STUBBORN_SECONDS,
@@ -44,8 +44,8 @@ from tests.simulation.models import (
     Session,
     prepare,
 )
-from tests.simulation.order import KEYS, SHARES, Order
-from tests.simulation.turns import Loop, Turns, in_place
+from tools.simulation.order import KEYS, SHARES, Order
+from tools.simulation.turns import Loop, Turns, in_place
 
 STEADY = "steady"
 """A model that always has a version that can serve, and that nobody unloads."""

@@ -19,15 +19,15 @@ from app.rest.hot.cycle import HotCycle
 from app.rest.hot.protocol import HotProtocol
 from app.scheduling import Scheduler
 from app.session import CancellationToken
-from tests.simulation.world import World
+from tools.simulation.world import World
 
 
 @pytest.mark.parametrize("first", range(0, 500, 250))
 def test_what_must_hold_does(first: int) -> None:
     """Each request gets one answer, the right one, in the order that was promised; nothing is left.
 
-    A seed that fails is replayed by `python -m tests.simulation --seed N`; `make simulate` lives
-    2,000 and more.
+    `python -m tools.simulation --seed N` replays a seed that fails; `make simulate` runs 2,000
+    seeds or more.
     """
     for seed in range(first, first + 250):
         try:

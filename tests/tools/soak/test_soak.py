@@ -1,11 +1,11 @@
-"""A soak, short: a server under load, changes and faults."""
+"""A short soak: a server under load, changes and faults."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from tests.chaos.lengths import draw_seed
-from tests.soak.soak import soak
+from tools.soak.soak import soak
 
 SECONDS = 12.0
 """`make soak` takes ten minutes."""

@@ -1,4 +1,4 @@
-"""`python -m tests.simulation`: many lives of a server, or one again, by its seed."""
+"""Simulate many lives of a server, or replay one by its seed: `make simulate`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections import Counter
 from rich.console import Console
 from rich.progress import track
 
-from tests.simulation.world import World
+from tools.simulation.world import World
 
 
 def main() -> int:
-    """Simulate; the exit status is 1 where something did not hold."""
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    """Simulate; return 1 if something did not hold."""
+    parser = argparse.ArgumentParser(prog="python -m tools.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=2000, help="how many; default 2000")
     parser.add_argument("--first", type=int, default=0, help="the first seed; default 0")
     parser.add_argument("--seed", type=int, help="this one only, with all that happens in it")
@@ -32,7 +32,7 @@ def main() -> int:
             world.run()
         except Exception as error:  # noqa: BLE001 - whatever it is, the seed is what counts
             console.print(f"seed {seed}: {type(error).__name__}: {error}", style="red")
-            console.print(f"again: python -m tests.simulation --seed {seed}")
+            console.print(f"again: python -m tools.simulation --seed {seed}")
             return 1
         statuses += world.statuses
     took = time.monotonic() - began

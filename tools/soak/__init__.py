@@ -1,0 +1,1 @@
+"""Run a server under load, changes and faults drawn from a seed: `make soak`."""
