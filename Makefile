@@ -74,7 +74,7 @@ coverage:  ## The same, and say which lines and branches no test reaches; takes 
 	@$(MAKE) --no-print-directory test COVERED=1
 
 conformance: $(VENV)/dev.stamp  ## Send the ONNX standard's backend suite over the wire, and write down what passes
-	@$(VENV)/bin/python -m tests.conformance
+	@$(VENV)/bin/python -m tools.conformance
 
 fuzz-models: $(VENV)/dev.stamp  ## Open mutated model files in a child process, and say what ONNX Runtime does with them (ARGS="--count 20000")
 	@$(VENV)/bin/python -m tools.fuzz_models $(ARGS)

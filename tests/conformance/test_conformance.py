@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.conformance.exceptions import Excepted, Result, judge, read_exceptions, unknown
-from tests.conformance.report import LEAST, Run, page, too_few
-from tests.conformance.running import over_the_wire, problem_in_process
-from tests.conformance.suite import Case, Sample, cases, difference
+from tools.conformance.exceptions import Excepted, Result, judge, read_exceptions, unknown
+from tools.conformance.report import LEAST, Run, page, too_few
+from tools.conformance.running import over_the_wire, problem_in_process
+from tools.conformance.suite import Case, Sample, cases, difference
 
 EVERY = 20
 

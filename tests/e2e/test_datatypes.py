@@ -10,8 +10,8 @@ import pytest
 from onnx import helper
 
 from tests import onnx_models
-from tests.conformance.clients import Array, Clients, Refused
 from tests.e2e.processes import Cohort, cohort, free_port
+from tools.conformance.clients import Array, Clients, Refused
 
 FORMS = ("V2 binary", "V2 JSON", "gRPC")
 RANK = 64  # numpy's limit

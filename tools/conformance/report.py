@@ -1,4 +1,4 @@
-"""What a run of the whole suite came to, as a page."""
+"""The result of a run of the whole suite, as a page."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import onnx
 import onnxruntime
 
-from tests.conformance.exceptions import Excepted, Result
-from tests.conformance.suite import Case
 from tests.onnx_models import ELEMENT_TYPES
+from tools.conformance.exceptions import Excepted, Result
+from tools.conformance.suite import Case
 
 # https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol#tensor-data-types
 STANDARD = {
@@ -42,7 +42,7 @@ class Run:
 
 
 def too_few(run: Run) -> list[str]:
-    """Say which forms pass fewer cases than they must."""
+    """List the forms that pass fewer cases than they must."""
     return [
         f"{form} passes {len(run.passed(form))} cases, of {least} at least"
         for form, least in LEAST.items()
@@ -51,7 +51,7 @@ def too_few(run: Run) -> list[str]:
 
 
 def page(run: Run, exceptions: Iterable[Excepted]) -> str:
-    """The page docs/reference/conformance.md."""
+    """Return the text of the page docs/reference/conformance.md."""
     standard = {case.name for case in run.asked if case.element_types <= _NUMBERS}
     extension = {case.name for case in run.asked} - standard
     lines = [
@@ -90,7 +90,7 @@ def page(run: Run, exceptions: Iterable[Excepted]) -> str:
         "",
         "## Exceptions",
         "",
-        "The one list is `tests/conformance/exceptions.toml`. A listed case that passes fails the",
+        "The one list is `tools/conformance/exceptions.toml`. A listed case that passes fails the",
         "run, as does any other that does not.",
         "",
         "| over | cases | reason |",

@@ -1,4 +1,4 @@
-"""The committed list of what cannot pass, and the verdict over a run."""
+"""The committed list of cases that cannot pass, and the verdict on a run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Excepted:
 
 
 def read_exceptions(path: Path = LIST) -> list[Excepted]:
-    """The committed list."""
+    """Read the committed list."""
     return [
         Excepted(tuple(one["forms"]), one["reason"], tuple(one["cases"]))
         for one in tomllib.loads(path.read_text())["exception"]

@@ -1,4 +1,4 @@
-"""Send the whole suite over the wire, print the table and write it down: `make conformance`."""
+"""Send the whole suite to a server, and write docs/reference/conformance.md."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.conformance.exceptions import judge, read_exceptions, unknown
-from tests.conformance.report import LEAST, Run, page, too_few
-from tests.conformance.running import over_the_wire, problem_in_process
-from tests.conformance.suite import cases
-from tests.e2e.processes import ROOT
+from tools import ROOT
+from tools.conformance.exceptions import judge, read_exceptions, unknown
+from tools.conformance.report import LEAST, Run, page, too_few
+from tools.conformance.running import over_the_wire, problem_in_process
+from tools.conformance.suite import cases
 
 PAGE = ROOT / "docs" / "reference" / "conformance.md"
 
 
 def main() -> int:
-    """Run everything; 1 where something is not as it should be."""
+    """Run every case; return 1 if a result differs from the list of exceptions."""
     every = cases()
     passing = [case for case in every if not problem_in_process(case)]
     asked = [case for case in passing if case.only_tensors]

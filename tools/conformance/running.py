@@ -1,4 +1,4 @@
-"""Run cases in this process, then over the wire against a server process of their own."""
+"""Run cases in this process, then over the wire against a separate server process."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import onnxruntime
 
 from app.errors import CohortError
 from app.session import Provider, open_session
-from tests.conformance.clients import Ask, Clients, Refused
-from tests.conformance.exceptions import Result
-from tests.conformance.suite import Case, Sample, Value, difference
 from tests.e2e.processes import cohort, free_port
 from tests.onnx_models import ELEMENT_TYPES
+from tools.conformance.clients import Ask, Clients, Refused
+from tools.conformance.exceptions import Result
+from tools.conformance.suite import Case, Sample, Value, difference
 
 DATATYPES = {number: name for name, number in ELEMENT_TYPES.items()}
 
