@@ -95,7 +95,7 @@ converters: $(VENV)/dev.stamp packages  ## Convert models of every framework, ea
 	@mkdir -p build && rm -f build/converters.jsonl
 	@$(AS_PIP) PATH="$(dir $(abspath $(UV))):$$PATH" CONVERTERS=all CONVERTERS_RECORD=$(CURDIR)/build/converters.jsonl \
 		$(VENV)/bin/python -m pytest -q tests/converters tests/prepare/test_prepared.py $(ARGS)
-	@$(VENV)/bin/python -m tests.converters build/converters.jsonl
+	@$(VENV)/bin/python -m tools.converters build/converters.jsonl
 
 incidents: $(VENV)/dev.stamp packages  ## Live through every incident of tests/incidents again; the tests do with a sample (ARGS="-k hung")
 	@INCIDENTS=all $(VENV)/bin/python -m pytest -q tests/incidents $(ARGS)
@@ -123,10 +123,10 @@ site: .venv-docs/docs.stamp  ## Build the documentation site into build/site; a 
 docs: site $(VENV)/dev.stamp  ## The same; then run the code on every page, and read the site in a browser without a network
 	@deploy/packages.sh curl:curl node:nodejs chromium:chromium
 	@PAGES=all $(VENV)/bin/python -m pytest -q tests/pages
-	@$(VENV)/bin/python -m tests.pages
+	@$(VENV)/bin/python -m tools.pages
 
 pictures: $(VENV)/dev.stamp packages  ## Take the pictures of /docs in docs/images again, with Chromium
-	@$(VENV)/bin/python -m tests.browser
+	@$(VENV)/bin/python -m tools.pictures
 
 rollout-table: $(VENV)/dev.stamp  ## Simulate how often the guard of a rollout is wrong, and write it into docs/guide/rollout.md
 	@$(VENV)/bin/python -m benchmarks.rollouts --write

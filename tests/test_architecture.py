@@ -386,6 +386,11 @@ def test_no_test_sleeps() -> None:
     assert not sleeps([*read_modules(ROOT / "tests"), *read_modules(ROOT / "tools")])
 
 
+def test_programs_are_in_tools() -> None:
+    """What a newcomer finds in tests/ are tests and their support."""
+    assert not [*(ROOT / "tests").rglob("__main__.py")]
+
+
 def test_programs_import_no_test_module() -> None:
     """A program in tools/ may use what supports the tests, but not the tests themselves."""
     programs = read_modules(ROOT / "tools")

@@ -10,5 +10,6 @@ Comments before a block, which readers of the page do not see, say what is to be
     -->
 
 Otherwise sh, python and js blocks run, and json is parsed. A page's sh blocks share one shell; its
-python and js blocks are programs by themselves. `python -m tests.pages` lists what is not run.
+python and js blocks are programs by themselves. `python -m tools.pages` lists the blocks that do
+not run.
 """

@@ -1,4 +1,4 @@
-"""Write the table of docs/reference/converters.md: `python -m tests.converters RECORDED`."""
+"""Write the table of docs/reference/converters.md: `python -m tools.converters RECORDED`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from app.prepare.frameworks import FRAMEWORKS
+from tools import ROOT
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "converters.md"
+PAGE = ROOT / "docs" / "reference" / "converters.md"
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 COLUMNS = (
     *("framework", "source", "what it is", "opset"),
@@ -19,7 +20,7 @@ COLUMNS = (
 
 
 def write_table(recorded: Path) -> None:
-    """Put what was recorded between the marks."""
+    """Write the recorded conversions between the marks of the page."""
     lines = [json.loads(line) for line in recorded.read_text(encoding="utf-8").splitlines()]
     lines.sort(key=lambda found: list(FRAMEWORKS).index(found["framework"]))
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)

@@ -1,6 +1,6 @@
-"""Take the pictures of /docs and of the page again: python -m tests.browser
+"""Take the pictures of /docs and the playground: `make pictures`.
 
-How long the page takes: python -c "from tests.browser.__main__ import first_load; first_load()"
+To measure the first load: python -c "from tools.pictures.__main__ import first_load; first_load()"
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from playwright.sync_api import FloatRect, Locator, Page, ViewportSize, expect
 
 from tests import onnx_models
 from tests.browser.page import Browser, browser
-from tests.e2e.processes import MODELS, ROOT, cohort
+from tests.e2e.processes import MODELS, cohort
 from tests.playground.drawings import drawings
 from tests.playground.visiting import answer, draw, opened, press
+from tools import ROOT
 
 FOLDER = ROOT / "docs/images"
 
@@ -41,7 +42,7 @@ CALM = "*, ::before, ::after { transition: none !important; animation: none !imp
 
 
 def main() -> None:
-    """Serve iris and a model of images, and write a picture of each in the page."""
+    """Serve iris and an image classifier, and write a picture of each in /docs."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         models = folder / "models"
@@ -60,7 +61,7 @@ def main() -> None:
 
 
 def playground() -> None:
-    """Serve the bundled models, and write pictures of the page: light and dark, wide and narrow."""
+    """Serve the bundled models, and write pictures of the page: light, dark, wide, narrow."""
     digit = next(strokes for digit, strokes in drawings() if digit == 2)
     with (
         tempfile.TemporaryDirectory() as name,
@@ -96,7 +97,7 @@ def playground() -> None:
 
 
 def first_load() -> None:
-    """Print how long the page takes until it can be used, in browsers that never saw it."""
+    """Print how long the playground takes until it is usable, in browsers with an empty cache."""
     with (
         tempfile.TemporaryDirectory() as name,
         cohort(MODELS, Path(name)) as server,
@@ -118,7 +119,7 @@ def first_load() -> None:
 
 
 def _save(page: Page, name: str, *, whole: bool = False) -> None:
-    """Write a picture of what is in view, or of the upper part of the whole page."""
+    """Write a picture of the view, or of the upper part of the whole page."""
     clip: FloatRect | None = {"x": 0, "y": 0, "width": 390, "height": 1500} if whole else None
     path = FOLDER / name
     page.screenshot(path=path, clip=clip, full_page=whole, style=CALM)

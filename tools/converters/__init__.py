@@ -1,0 +1,1 @@
+"""Write the table of docs/reference/converters.md from recorded conversions: `make converters`."""

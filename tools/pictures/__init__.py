@@ -1,0 +1,1 @@
+"""Take the pictures in docs/images with Chromium: `make pictures`."""
