@@ -1,6 +1,6 @@
 """Plain clients of the three forms of the Open Inference Protocol.
 
-They make and read the wire's bytes with json and the `onnx` package, never with Cohort's own codec.
+They write and read the wire's bytes with json and the `onnx` package, not with Cohort's codec.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TIMEOUT = 60.0
 
 
 class Refused(Exception):
-    """The server answered with an error; the text is its own."""
+    """The server returned an error, with this text."""
 
 
 class Clients:
@@ -57,7 +57,7 @@ class Clients:
         self._channel.close()
 
     def binary(self, model: str, arrays: Arrays, datatypes: Datatypes) -> dict[str, Array]:
-        """Open Inference REST with its binary tensor extension, both ways."""
+        """Call Open Inference REST with the binary tensor extension in both directions."""
         parts = {name: to_raw(array) for name, array in arrays.items()}
         head = {
             "inputs": [
@@ -88,7 +88,7 @@ class Clients:
         return outputs
 
     def json(self, model: str, arrays: Arrays, datatypes: Datatypes) -> dict[str, Array]:
-        """Open Inference REST in JSON alone."""
+        """Call Open Inference REST with JSON only."""
         inputs = [
             {
                 "name": name,
@@ -107,7 +107,7 @@ class Clients:
         }
 
     def rpc(self, model: str, arrays: Arrays, datatypes: Datatypes) -> dict[str, Array]:
-        """Open Inference gRPC with raw contents."""
+        """Call Open Inference gRPC with raw contents."""
         request = ModelInferRequest(model_name=model)
         for name, array in arrays.items():
             request.inputs.add(name=name, datatype=datatypes[name], shape=array.shape)
@@ -129,7 +129,7 @@ class Clients:
 
 
 def to_raw(array: Array) -> bytes:
-    """A tensor's bytes: those a TensorProto holds; texts each after its length."""
+    """Return a tensor's bytes as in a TensorProto; each text follows its length."""
     if array.dtype == object:
         texts = [text if isinstance(text, bytes) else text.encode() for text in array.ravel()]
         return b"".join(struct.pack("<I", len(text)) + text for text in texts)
@@ -137,7 +137,7 @@ def to_raw(array: Array) -> bytes:
 
 
 def from_raw(raw: bytes, datatype: str, shape: Sequence[int]) -> Array:
-    """The tensor that `to_raw` makes `raw` of."""
+    """Return the tensor whose bytes are `raw`: the inverse of `to_raw`."""
     if datatype == "BYTES":
         texts, at = [], 0
         while at < len(raw):

@@ -12,7 +12,7 @@ LIST = Path(__file__).with_name("exceptions.toml")
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a case in one form; `problem` is empty where the answers were right."""
+    """The result of a case in one form; `problem` is empty if the answers were right."""
 
     case: str
     form: str
@@ -37,7 +37,7 @@ def read_exceptions(path: Path = LIST) -> list[Excepted]:
 
 
 def judge(results: Iterable[Result], exceptions: Iterable[Excepted]) -> list[str]:
-    """Say what is wrong: a case that fails unlisted, and one that is listed and passes."""
+    """List the failures that are not excepted and the exceptions that pass."""
     reasons: Mapping[tuple[str, str], str] = {
         (case, form): one.reason for one in exceptions for form in one.forms for case in one.cases
     }
@@ -54,7 +54,7 @@ def judge(results: Iterable[Result], exceptions: Iterable[Excepted]) -> list[str
 def unknown(
     exceptions: Iterable[Excepted], cases: Iterable[str], forms: Iterable[str]
 ) -> list[str]:
-    """Say what is listed and does not exist, or does not pass in process."""
+    """List the exceptions whose case or form does not exist or does not pass in process."""
     known, known_forms = set(cases), set(forms)
     listed = list(exceptions)
     return [

@@ -20,12 +20,12 @@ STANDARD = {
 _NUMBERS = {ELEMENT_TYPES[name] for name in STANDARD}
 
 LEAST = {"V2 binary": 1668, "V2 JSON": 1518, "gRPC": 1518}
-"""How many cases each form passes at least."""
+"""The minimum number of cases that each form must pass."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """The whole suite: all cases, those that pass in process, and what became of the latter."""
+    """A run of the suite: all cases, those that pass in process, and the results of the latter."""
 
     cases: Sequence[Case]
     passing: Sequence[Case]
@@ -33,11 +33,11 @@ class Run:
 
     @property
     def asked(self) -> list[Case]:
-        """What can be sent over the wire."""
+        """The cases that can be sent over the wire."""
         return [case for case in self.passing if case.only_tensors]
 
     def passed(self, form: str) -> set[str]:
-        """The names of the cases that passed in a form."""
+        """Return the names of the cases that passed in a form."""
         return {one.case for one in self.results if one.form == form and not one.problem}
 
 

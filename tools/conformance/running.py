@@ -25,7 +25,7 @@ CONFIG = "providers: [cpu]\n"  # the tolerances are for it; all else is as it co
 
 
 def problem_in_process(case: Case) -> str:
-    """Say why the case fails without any server: "" where it passes."""
+    """Return why the case fails without a server; "" if it passes."""
     try:
         if not case.only_tensors:
             return _problem_of_plain_run(case)
@@ -46,7 +46,7 @@ def problem_in_process(case: Case) -> str:
 
 
 def _problem_of_plain_run(case: Case) -> str:
-    """The same for sequences and optionals, which Cohort's session leaves out."""
+    """Do the same for sequences and optionals, which Cohort's session does not support."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(case.model, options, providers=["CPUExecutionProvider"])

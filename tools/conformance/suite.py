@@ -33,7 +33,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Case:
-    """A model with inputs and the answers that are right."""
+    """A model with inputs and the right answers."""
 
     name: str
     model: Path
@@ -44,7 +44,7 @@ class Case:
 
     @cached_property
     def inputs(self) -> list[onnx.ValueInfoProto]:
-        """The inputs a caller gives: those that are no weights."""
+        """The inputs a caller gives: all but the weights."""
         weights = {weight.name for weight in self._graph.initializer}
         return [one for one in self._graph.input if one.name not in weights]
 
@@ -64,7 +64,7 @@ class Case:
         return {one.type.tensor_type.elem_type for one in (*self.inputs, *self.outputs)}
 
     def samples(self) -> Iterator[Sample]:
-        """Each data set of the case, read from disk; of a network without weights, made up."""
+        """Yield each data set of the case from disk; made up for a network without weights."""
         folders = sorted(self.model.parent.glob("test_data_set_*"))
         for folder in folders:
             # The files count the weights among the inputs, as old models do.
@@ -80,7 +80,7 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """Every case of the suite, always in the same order."""
+    """Return every case of the suite, always in the same order."""
     found = []
     for kind in ("node", "simple", "pytorch-converted", "pytorch-operator", "real"):
         for folder in sorted((DATA / kind).iterdir()):
@@ -113,7 +113,7 @@ def _value(data: bytes, kind: TypeProto) -> Value:
 
 
 def difference(expected: Value, got: Value) -> str:
-    """Say how an answer differs from the right one, by the suite's own measure; "" if it does not.
+    """Return how an answer differs from the right one by the suite's measure; "" if it does not.
 
     As onnx.backend.test.runner.Runner.assert_similar_outputs does.
     """
@@ -142,5 +142,5 @@ def _difference(expected: NDArray[Any], got: NDArray[Any]) -> str:
 
 
 def _wide(array: NDArray[Any]) -> NDArray[Any]:
-    """Numbers of ml_dtypes as ones that numpy can compare."""
+    """Convert numbers of ml_dtypes to a type that numpy can compare."""
     return array if array.dtype.isbuiltin == 1 else array.astype(np.float64)

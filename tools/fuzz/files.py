@@ -1,4 +1,4 @@
-"""Bodies that are no JSON: what numpy loads of a saved array is what our reader gives."""
+"""Bodies other than JSON: our reader must return the array that numpy loads."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ TOKENS = (
 
 
 def check(data: bytes) -> None:
-    """Fail for errors that are none of ours, and where numpy reads another array."""
+    """Fail if another error than ours is raised, or if numpy reads another array."""
     kind, body = data[:1], data[1:]
     if kind == b"\0":
         _check_saved(body)

@@ -1,6 +1,6 @@
-"""V2 bodies with Inference-Header-Content-Length: arrays hold the very bytes that were sent.
+"""V2 bodies with Inference-Header-Content-Length: arrays must hold exactly the bytes sent.
 
-The bytes are a byte that chooses a model, two of the header's value, and a body.
+An input is a byte that chooses a model, two bytes with the header's value, and a body.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TOKENS = (
 
 
 def check(data: bytes) -> None:
-    """Fail for errors that are none of ours, and arrays that are not what the body says."""
+    """Fail if another error than ours is raised, or if an array differs from the body."""
     if len(data) < 3:
         return
     model, told, body = data[0], int.from_bytes(data[1:3], "little"), data[3:]

@@ -16,10 +16,10 @@ from tools import ROOT
 KEPT = ROOT / "build" / "fuzz"
 
 LONGEST = 4096
-"""Bytes of an input at most."""
+"""Maximum bytes of an input."""
 
 SLOWEST = 20
-"""Seconds that an input may take, on a busy machine too; all of them are short."""
+"""Maximum seconds for an input, also on a busy machine; all inputs are short."""
 
 MEMORY_MB = 2048
 

@@ -1,6 +1,6 @@
-"""HTTP in arbitrary pieces, to a real connection: as h11 reads it, and whatever heads are known.
+"""HTTP in arbitrary pieces on a real connection: read as h11 reads it, whatever heads are cached.
 
-The bytes are two that say where the rest is cut, and what a caller sends.
+An input is two bytes that choose where to cut, and the bytes that a caller sends.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ WORDS = re.compile(
     rb"content-length: [0-9]+"
     rb'(\r\nconnection: close\r\n\r\n{"error":"this is not an HTTP request: )[^"]*'
 )
-"""What is said of bytes that are wrong in several ways depends on the place where they are cut."""
+"""Part of the error for bytes with several faults. Its text depends on where they are cut."""
 
 MOST_PIECES = 8
 PIPELINE = 10
-"""Turns of the event loop that the next request in a pipeline may take to be answered."""
+"""Iterations of the event loop within which the next pipelined request must be answered."""
 
 UPGRADE = b"\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"
 
@@ -63,7 +63,7 @@ class Asked(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What became of a connection."""
+    """The observed outcome of a connection."""
 
     written: bytes
     closed: bool
@@ -72,12 +72,12 @@ class Seen(NamedTuple):
 
     @property
     def compared(self) -> tuple[object, ...]:
-        """What must be the same however the bytes are cut."""
+        """The part that must not depend on where the bytes are cut."""
         return WORDS.sub(b"\\1", self.written), self.closed, self.asked, self.refusals
 
 
 def check(data: bytes) -> None:
-    """Fail where an answer is another request's, or pieces or known heads change what is read."""
+    """Fail if a request gets another's answer, or if cuts or cached heads change the result."""
     sent = data[2:]
     pieces = [*cut(sent, random.Random(data[:2]))]
     known_heads()  # which needs an event loop of its own, once
@@ -91,7 +91,7 @@ def check(data: bytes) -> None:
 
 
 def cut(data: bytes, chance: random.Random) -> Iterator[bytes]:
-    """The same bytes in a few pieces."""
+    """Cut `data` into a few pieces."""
     count = chance.randrange(MOST_PIECES)
     places = sorted(chance.randrange(len(data) + 1) for _ in range(count))
     for begin, end in pairwise([0, *places, len(data)]):
@@ -100,7 +100,7 @@ def cut(data: bytes, chance: random.Random) -> Iterator[bytes]:
 
 
 async def observe(pieces: list[bytes], heads: HeadCache) -> Seen:
-    """Send them on a connection, answer what is asked, and hang up; nothing may remain."""
+    """Send `pieces` on a connection, answer the requests, and hang up; nothing may be left."""
     server = FakeServer(max_body=100)
     know(server, heads)
     with capture_logs():  # what the fakes raise would be written with a traceback
@@ -126,7 +126,7 @@ async def settle(server: FakeServer) -> None:
 
 
 def read(sent: bytes) -> Iterator[Asked]:
-    """The whole requests before the first that h11 refuses."""
+    """Yield the complete requests before the first that h11 refuses."""
     connection = h11.Connection(h11.SERVER)
     connection.receive_data(sent)
     method, body = b"", b""
@@ -153,7 +153,7 @@ def read(sent: bytes) -> Iterator[Asked]:
 
 
 def check_answers(written: bytes, asked: list[Asked]) -> None:
-    """Each 200 has the body of its own request, which all routes here give back."""
+    """Assert that each 200 has the body of its own request, which all routes here return."""
     heads = [place for place, one in enumerate(asked) if one.method == b"HEAD"]
     found = [one for one in answers(written, heads) if one.status >= 200]
     for answer, request in zip(found, asked, strict=False):

@@ -1,6 +1,6 @@
-"""JSON bodies of `/predict` and V1: the arrays are what orjson and numpy make of them, or a 400.
+"""JSON bodies of `/predict` and V1: arrays as orjson and numpy make them, or a 400.
 
-The bytes are one that chooses the model's input, and a body.
+An input is a byte that chooses the model's input, and a body.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TOKENS = (
 
 
 def check(data: bytes) -> None:
-    """Fail where readers differ, where an array is not what was sent, or for any other error."""
+    """Fail if the readers differ, if an array is not what was sent, or for any other error."""
     if not data:
         return
     spec, body = SPECS[data[0] % len(SPECS)], data[1:]
@@ -71,7 +71,7 @@ def check(data: bytes) -> None:
 
 
 def decoded(body: bytes, spec: TensorSpec) -> Array | str:
-    """The array, or what is wrong."""
+    """Return the array, or the error's text."""
     try:
         return decode_inputs(PredictRequest.parse(body), [spec])["x"]
     except InvalidInput as error:
@@ -79,7 +79,7 @@ def decoded(body: bytes, spec: TensorSpec) -> Array | str:
 
 
 def check_values(array: Array, datatype: str, sent: Any) -> None:
-    """Every element is the number or text that was sent, rounded to the datatype."""
+    """Assert that every element is the number or text sent, rounded to the datatype."""
     flat, level = array.ravel(), [sent]
     for _ in array.shape:
         assert all(type(one) is list for one in level)
@@ -97,7 +97,7 @@ def check_values(array: Array, datatype: str, sent: Any) -> None:
 
 
 def check_row(body: bytes, spec: TensorSpec, array: Array) -> None:
-    """A body of rows is packed to the same array, or left to the long way."""
+    """Assert that a body of rows is packed to the same array, or left to the general reader."""
     if len(body) > LONGEST_BODY or len(spec.shape or ()) != 2:
         return
     _, asked = read_predict_rows(body)

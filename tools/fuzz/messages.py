@@ -1,4 +1,4 @@
-"""gRPC messages: what our reader accepts is what protobuf's own classes read."""
+"""gRPC messages: our reader must read what protobuf's own classes read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TOKENS = (
 
 
 def check(data: bytes) -> None:
-    """Fail where the two differ, and for errors that are none of ours."""
+    """Fail if the two differ, or if another error than ours is raised."""
     assert_same(data)
     try:
         quick = read_at_once(data)

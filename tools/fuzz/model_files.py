@@ -1,4 +1,4 @@
-"""Model files: what is read of one is what protobuf and ONNX read, or a ValueError."""
+"""Model files: our reader must read what protobuf and ONNX read, or raise ValueError."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOKENS = (b"\x0a", b"\x12", b"\x3a", b"\x72", b"\x7b\x7c", b"\x80" * 9 + b"\x01"
 
 
 def check(data: bytes) -> None:
-    """Fail where what was read differs from what ONNX reads, and for any other error."""
+    """Fail if our reader and ONNX differ, or for any other error."""
     try:
         found = parse_model(memoryview(data))
     except ValueError:
@@ -51,7 +51,7 @@ def check(data: bytes) -> None:
 
 
 def _text(value: str | bytes) -> str:
-    """Protobuf gives bytes where they are not UTF-8."""
+    """Decode text; protobuf returns bytes for text that is not UTF-8."""
     return value if isinstance(value, str) else value.decode("utf-8", "replace")
 
 

@@ -25,24 +25,24 @@ SECONDS, MEMORY = 5, 1 << 30
 
 CRASHED, OUT_OF_CPU_TIME, OUT_OF_TIME = "crashed", "out of CPU time", "out of time"
 WORDS: dict[int, str] = {signal.SIGXCPU: OUT_OF_CPU_TIME, signal.SIGALRM: OUT_OF_TIME}
-"""What became of a file that ended the child by a signal, where it did not crash."""
+"""Outcomes of files that ended the child by a signal but did not crash it."""
 
 
 class Outcome(NamedTuple):
-    """What became of a file: a word, and for a signal what it was and in which step."""
+    """The outcome of a file: a word and, for a signal, the signal and the step."""
 
     word: str
     signature: str = ""
 
 
 class Opening:
-    """Opens files in a child process, another one after each that it does not survive."""
+    """Opens files in a child process, and starts another child after each crash."""
 
     def __init__(self) -> None:
         self._child: Child | None = None
 
     def try_file(self, path: Path) -> Outcome:
-        """Open and run the model at `path`; where that ends the child, open it only."""
+        """Open and run the model at `path`; if that ends the child, only open it."""
         job = Job(
             path=str(path), session=asdict(SessionOptions()), memory_limit_mb=None, max_bytes=None,
             max_nodes=1_000_000, custom_ops=(), runs=True, seconds=SECONDS, memory=MEMORY,

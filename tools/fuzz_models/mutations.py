@@ -21,7 +21,7 @@ WORDS = (b"", b"x", b"N", b"com.microsoft", b"\xff\xfe", b"a" * 300, b"Loop", b"
 NUMBERS = (0.0, -1.0, 1e38, float("inf"), float("nan"))
 
 MAX_BYTES = 200_000
-"""Larger files of the corpus are left out: what is mutated in them is weights, mostly."""
+"""The maximum size of a file in the corpus: mutations of larger files mostly hit weights."""
 
 
 def corpus() -> list[bytes]:
@@ -74,7 +74,7 @@ def mutate_bytes(content: bytes, rng: random.Random) -> bytes:
 
 
 def _mutate(model: onnx.ModelProto, rng: random.Random) -> str:
-    """Change one field somewhere in `model`, and give its name."""
+    """Change one field somewhere in `model`, and return its name."""
     message, field = rng.choice(list(_fields(model)))
     name = f"{message.DESCRIPTOR.name}.{field.name}"
     value = getattr(message, field.name)

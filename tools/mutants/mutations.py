@@ -1,7 +1,7 @@
-"""The small faults that a test should notice, made one at a time.
+"""Small faults that a test should notice, made one at a time.
 
 Types, decorators, f-strings, log calls, `__str__`, asserts and the values of module-level
-constants are left alone: a test that noticed a change there would only repeat the source.
+constants are not changed: a test that noticed a change there would only repeat the source.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 LONGEST_CONTEXT = 70
-"""Characters of source that name a change; more only where the change itself is longer."""
+"""Characters of source that name a change; more only if the change itself is longer."""
 
 COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE),
@@ -66,12 +66,12 @@ class Mutation:
 
     @property
     def name(self) -> str:
-        """Its name among those of its file."""
+        """Its unique name within its file."""
         return f"{self.function}: {self.text}"
 
     @property
     def id(self) -> str:
-        """Its name among all."""
+        """Its unique name."""
         return f"{self.file}::{self.name}"
 
 
@@ -81,9 +81,9 @@ def mutations(file: str, source: str) -> list[Mutation]:
 
 
 def mutated(mutation: Mutation, source: str) -> str:
-    """Give the module's source with the mutation made, comments left out.
+    """Return the module's source with the mutation and without comments.
 
-    Raises LookupError where `source` has no such mutation.
+    Raises LookupError if `source` has no such mutation.
     """
     for found, tree in _each(mutation.file, source):
         if found == mutation:
@@ -92,7 +92,7 @@ def mutated(mutation: Mutation, source: str) -> str:
 
 
 def _each(file: str, source: str) -> Iterator[tuple[Mutation, ast.Module]]:
-    """Make each mutation in the tree, yield it while it is there, and take it back."""
+    """Make each mutation in the tree, yield it while it is in place, and undo it."""
     tree = ast.parse(source)
     seen: Counter[tuple[str, str]] = Counter()
     scopes: dict[ast.AST, str] = {}
@@ -114,7 +114,7 @@ def _each(file: str, source: str) -> Iterator[tuple[Mutation, ast.Module]]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a node hangs: in a field of the last of `trail`, in a list if `index` says so."""
+    """The place of a node: a field of the last node in `trail`, and its index if that is a list."""
 
     trail: tuple[ast.AST, ...]
     name: str
@@ -143,7 +143,7 @@ class _Place:
 
     @property
     def definition(self) -> ast.AST:
-        """The function or class around; the module where there is none."""
+        """The enclosing function or class; the module if there is none."""
         return next((one for one in self.trail[::-1] if isinstance(one, Definition)), self.trail[0])
 
     @property
@@ -158,7 +158,7 @@ class _Place:
 
     @property
     def lines(self) -> range:
-        """Those of the statement; of its head where it has a body."""
+        """The lines of the statement, or of its head if it has a body."""
         statement = self._statement
         body = getattr(statement, "body", None) or getattr(statement, "cases", None)
         if not body:
@@ -167,7 +167,7 @@ class _Place:
         return range(statement.lineno, max(first.lineno, statement.lineno + 1))
 
     def text(self, changed: ast.AST) -> str:
-        """Say what is changed to what, with some of what stands around it."""
+        """Describe the change, with some of the source around it."""
         if isinstance(changed, ast.Pass):
             return f"delete {_first_line(self.node)}"
         shown = self.node

@@ -21,12 +21,12 @@ KILLED = frozenset({"killed", "timeout"})
 
 
 def digest(*texts: str) -> str:
-    """Give a short name of `texts` that no others have."""
+    """Return a short hash of `texts`."""
     return sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
 def digest_of_tests(package: str, root: Path = ROOT) -> str:
-    """Give a name of all that the tests of a package consist of."""
+    """Return a hash of the sources of a package's tests."""
     files = set((root / "tests").glob("*.py"))
     for path in (root / name for name in PACKAGES[package]):
         files |= set(path.rglob("*.py")) if path.is_dir() else {path}
@@ -35,9 +35,9 @@ def digest_of_tests(package: str, root: Path = ROOT) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What became of a mutation of a function with source `scope`, run against `tests`.
+    """The outcome of a mutation of a function with source `scope`, run against `tests`.
 
-    `outcome` is killed, timeout, survived or, where no test runs its line, not reached.
+    `outcome` is killed, timeout, survived or, if no test runs its line, not reached.
     """
 
     id: str
@@ -51,12 +51,12 @@ class Record:
         return self.outcome in KILLED
 
     def holds(self, mutation: Mutation, tests: str) -> bool:
-        """Whether it need not be run again: neither the function nor what failed to see changed."""
+        """Whether the outcome is current: same function and, unless killed, same tests."""
         return self.scope == digest(mutation.scope) and (self.killed or self.tests == tests)
 
 
 class Records:
-    """A file of JSON lines, one for each run; the last of a mutation counts."""
+    """A file of JSON lines, one for each run; the last line of a mutation counts."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -77,13 +77,13 @@ class Records:
             file.write(json.dumps(fields, ensure_ascii=False) + "\n")
 
     def get(self, mutation: Mutation, tests: str) -> Record | None:
-        """Give what is known of a mutation; None where that is nothing, or out of date."""
+        """Return the record of a mutation; None if there is none or it is out of date."""
         record = self._by_id.get(mutation.id)
         return record if record is not None and record.holds(mutation, tests) else None
 
 
 def read_equivalent(path: Path = EQUIVALENT) -> Mapping[str, Mapping[str, str]]:
-    """Give the reason why nobody can notice a mutation, by file and name."""
+    """Return the reason why a mutation is equivalent, by file and name."""
     listed = YAML(typ="safe").load(path) or {}
     return {file: {one["mutant"]: one["why"] for one in ones} for file, ones in listed.items()}
 

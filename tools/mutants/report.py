@@ -44,7 +44,7 @@ has a higher score than one that is new; another seed draws a new one.
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A mutation with what became of it, None where it was not run, and why it is equivalent."""
+    """A mutation, its record (None if it was not run), and why it is equivalent (None if not)."""
 
     mutation: Mutation
     record: Record | None
@@ -60,13 +60,13 @@ class Result:
 
 
 def score(states: Mapping[str, int]) -> float:
-    """Give the share of those run that was killed; 1 where none was run."""
+    """Return the share of those run that was killed; 1 if none was run."""
     judged = states["killed"] + states["survived"]
     return states["killed"] / judged if judged else 1.0
 
 
 def page(results: Sequence[Result], *, seed: str | None) -> str:
-    """Write the page in Markdown. `seed` is that of the sample; None where all were run."""
+    """Write the page in Markdown. `seed` is that of the sample; None if all were run."""
     modules: dict[str, Counter[str]] = {}
     for one in results:
         modules.setdefault(one.mutation.file, Counter())[one.state] += 1

@@ -34,22 +34,22 @@ LIBRARIES = (
 """Imported once. Not grpc, which starts threads: they would be missing after a fork."""
 
 ALLOWANCE = 30.0, 5.0
-"""A run is stopped after so many seconds and so many times what its tests took unchanged."""
+"""A run may take this many seconds plus this multiple of what its tests take unchanged."""
 
 RAN = 10
-"""What a process adds to pytest's exit code; 1 is that of one that did not come so far."""
+"""Added to pytest's exit code; a process that does not reach pytest exits with 1."""
 
 PATIENCE = 5.0
-"""Seconds that a test waits for what a mutant never lets come, for tests.waiting.PATIENCE."""
+"""Replaces tests.waiting.PATIENCE: the seconds a test waits for an event before it fails."""
 
 SLOW = 1.0
-"""Seconds from which a test runs after all faster ones."""
+"""Tests that take longer than this many seconds run after all others."""
 
 Outcome = Literal["killed", "timeout", "survived"]
 
 
 def context(libraries: Sequence[str] = LIBRARIES) -> ForkServerContext:
-    """Give the context that processes are made in, with `libraries` imported."""
+    """Return the context that processes are forked from, with `libraries` imported."""
     made = multiprocessing.get_context("forkserver")
     made.set_forkserver_preload([*libraries])
     return made
@@ -57,13 +57,13 @@ def context(libraries: Sequence[str] = LIBRARIES) -> ForkServerContext:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What the unchanged tests do: seconds by test, and the tests that run each line of a file."""
+    """A run of the unchanged tests: seconds by test, and the tests that reach each line."""
 
     seconds: Mapping[str, float]
     reached: Mapping[str, Mapping[int, frozenset[str]]]
 
     def tests(self, file: str, lines: range, *, runs: bool) -> frozenset[str]:
-        """Which tests reach any of `lines`; all, for what runs when the file is imported."""
+        """Return the tests that reach any of `lines`; all tests for code that runs on import."""
         if not runs:
             return frozenset(self.seconds)
         by_line = self.reached.get(file, {})
@@ -74,7 +74,7 @@ class Baseline:
         return least + factor * sum(self.seconds[test] for test in tests)
 
     def in_order(self, tests: Iterable[str]) -> list[str]:
-        """Fast files first, the slow tests last of all."""
+        """Sort the tests: fast files first, slow tests last."""
         wanted = set(tests)
         files: dict[str, float] = {}
         for test in wanted:
@@ -97,7 +97,7 @@ class Tree:
             shutil.copy2(root / name, copy / name)
 
     def measure(self, paths: Sequence[str]) -> Baseline:
-        """Run all tests of `paths` once. Raises RuntimeError where they fail."""
+        """Run all tests of `paths` once. Raises RuntimeError if they fail."""
         result = self._copy / "baseline.json"
         code = self._run([*paths], None, timeout=3600, result=result)
         if code != RAN:
@@ -127,7 +127,7 @@ class Tree:
         return "survived" if code == RAN else "killed"
 
     def _write(self, path: Path, source: bytes) -> None:
-        """Write a module, and forget what was compiled: that goes by size and second."""
+        """Write a module, and delete its bytecode, which is matched by size and second only."""
         path.write_bytes(source)
         Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
 
@@ -196,7 +196,7 @@ def _pytest(copy: Path, paths: list[str], tests: Sequence[str] | None, result: P
 
 
 def _make_hypothesis_repeatable() -> None:
-    """The same examples every time, and no time spent on making them smaller."""
+    """Use the same examples every time, and do not shrink them."""
     import hypothesis
 
     phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]

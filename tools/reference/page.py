@@ -25,13 +25,13 @@ from tools.reference.schemas import (
 NAMED_BY = {"": "<model>", "variants": "<variant>", "pad": "<input>"}
 
 UNITS = {"ms": "ms", "s": "s", "seconds": "s", "minutes": "min", "mb": "MiB"}
-"""By the last part of a name."""
+"""The unit of a number, by the last part of its name."""
 
 COUNTED = re.compile(
     r"(?:\w+ ){0,5}?(requests per second|requests|connections|rows|threads|models|nodes)\b",
     re.IGNORECASE,
 )
-"""What a number without such a name counts, going by how its text begins."""
+"""The unit of a number without such a name, by the beginning of its text."""
 
 SHARE = re.compile(r"\b(?:a|the|its) share of", re.IGNORECASE)
 
@@ -40,7 +40,7 @@ BAR = "\\|"
 
 
 class Row(NamedTuple):
-    """One key or setting, each part as the table has it; `default` is "" for a key that must be."""
+    """One key or setting as the cells of a table; `default` is "" for a required key."""
 
     name: str
     kind: str
@@ -51,7 +51,7 @@ class Row(NamedTuple):
     example: str
 
     def line(self) -> str:
-        """The table's line."""
+        """Return the line of the table."""
         cells = [
             f"`{self.name}`",
             self.kind,
@@ -87,7 +87,7 @@ def _table(name: str, rows: Sequence[Row]) -> str:
 
 
 def file_rows(file: OperatorFile) -> list[Row]:
-    """Every key of a file, in the types' order."""
+    """Return every key of a file, in the types' order."""
     return list(_rows(schema_of(file), "", ""))
 
 
@@ -183,7 +183,7 @@ def _number(number: float | None) -> str:
 
 
 def flow(value: Any) -> str:
-    """A value as YAML writes it on one line."""
+    """Write a value as YAML on one line."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {flow(one)}" for key, one in value.items()) + "}"
     if isinstance(value, list):
@@ -197,7 +197,7 @@ def flow(value: Any) -> str:
 
 
 def setting_rows() -> list[Row]:
-    """Every setting, in the type's order."""
+    """Return every setting, in the type's order."""
     examples = setting_examples()
     properties = Settings.model_json_schema()["properties"]
     return [
@@ -207,7 +207,7 @@ def setting_rows() -> list[Row]:
 
 
 def setting_examples() -> dict[str, str]:
-    """An example for each setting, by its variable; "" where there is none, which a test finds."""
+    """Return an example for each setting by its variable; "" if there is none."""
     lines = (EXAMPLES / "settings.env").read_text(encoding="utf-8").splitlines()
     given = dict(line.split("=", 1) for line in lines)
     return {variable(name): given.pop(variable(name), "") for name in Settings.model_fields} | given

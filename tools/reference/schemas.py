@@ -1,7 +1,7 @@
 """JSON Schemas of an operator's files, from the types that the server reads them into.
 
-What pydantic derives has the types and defaults. Added are the texts of the types' docstrings, the
-limits that the server has beside the types, and an example for each key.
+Pydantic derives the types and defaults. Added are the texts of the types' docstrings, the limits
+that the server checks separately, and an example for each key.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OperatorFile(NamedTuple):
 
     @property
     def example(self) -> str:
-        """A file that has every key."""
+        """The text of a file that has every key."""
         return (EXAMPLES / self.name).read_text(encoding="utf-8")
 
 
@@ -48,7 +48,7 @@ KEYS = OperatorFile("keys.yaml", "Cohort: API keys", list[ApiKey], KEY_RANGES)
 
 
 def schema_of(file: OperatorFile) -> Schema:
-    """The JSON Schema of a file, without references."""
+    """Return the JSON Schema of a file, without references."""
     derived = TypeAdapter(file.kind).json_schema()
     schema = _described(_inlined(derived, derived.pop("$defs", {})))
     for path, limits in file.ranges.items():
@@ -63,7 +63,7 @@ def schema_of(file: OperatorFile) -> Schema:
 
 
 def _inlined(node: Any, definitions: Mapping[str, Schema]) -> Any:
-    """Put what references name in their place, and leave out what says nothing."""
+    """Replace references by their targets, and remove keywords without information."""
     if isinstance(node, list):
         return [_inlined(one, definitions) for one in node]
     if not isinstance(node, dict):
@@ -80,7 +80,7 @@ def _inlined(node: Any, definitions: Mapping[str, Schema]) -> Any:
 
 
 def _described(node: Any) -> Any:
-    """Give each key its text of the docstring of the class that has it."""
+    """Give each key its text from the docstring of its class."""
     if isinstance(node, list):
         return [_described(one) for one in node]
     if not isinstance(node, dict):
@@ -95,14 +95,14 @@ def _described(node: Any) -> Any:
 
 
 class KeyText(NamedTuple):
-    """What a docstring says of a key, and of its default; "" where it says nothing of that."""
+    """A key's text in a docstring, and its default in words; "" if none is given."""
 
     text: str
     default: str
 
 
 def key_texts(docstring: str) -> dict[str, KeyText]:
-    """The texts of a docstring's keys: `max_queue_size: Requests in the queue …; default 16.`."""
+    """Return the texts of a docstring's keys: `max_queue_size: Requests in …; default 16.`."""
     lines = cleandoc(docstring).replace("\n    ", " ")
     found = re.findall(r"^(\w+): (.+?)\.?$", lines, re.MULTILINE)
     return {key: _without_default(text) for key, text in found}
@@ -117,7 +117,7 @@ def _without_default(text: str) -> KeyText:
 
 
 def _at(node: Schema, path: Sequence[str]) -> Iterator[Schema]:
-    """The numbers at a path, where `*` is any key or place."""
+    """Yield the schemas of numbers at a path, in which `*` is any key or index."""
     for branch in node.get("anyOf", ()):
         yield from _at(branch, path)
     if not path:
@@ -132,7 +132,7 @@ def _at(node: Schema, path: Sequence[str]) -> Iterator[Schema]:
 
 
 def _add_examples(node: Schema, value: Any) -> None:
-    """Put the example's value at each key that has one, the first where there are several."""
+    """Add the example's value to each key; the first if there are several."""
     if "properties" in node:
         for key, one in value.items():
             if key in node["properties"]:

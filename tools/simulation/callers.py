@@ -47,7 +47,7 @@ CONFIG = Config(_no_application, log_config=None, ws="none", lifespan="off")
 
 @dataclass
 class Caller(asyncio.Transport):
-    """A connection, as seen by its caller, who is also the transport that the server writes to."""
+    """A connection seen from its caller, which is also the transport that the server writes to."""
 
     world: World
     waiting: deque[Asked] = field(default_factory=deque)
@@ -110,7 +110,7 @@ class Caller(asyncio.Transport):
     # -- the transport
 
     def write(self, data: Any) -> None:
-        """Take bytes of responses."""
+        """Receive bytes of responses."""
         if self._closing:
             return
         self._received += data

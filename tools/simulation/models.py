@@ -26,20 +26,20 @@ X = TensorSpec("x", "FP32", (None, 2))
 Y = TensorSpec("y", "FP32", (None, 2))
 
 NOBODY = -1
-"""In the rows of a measurement, in place of a request's id."""
+"""Replaces a request's id in the rows of a measurement."""
 
 POISON = 7.0
-"""In a row's second column: the model fails on it, and blames it."""
+"""The value in a row's second column on which the model fails, with an error that names the row."""
 
 SLICE_SECONDS = 0.005
-"""How long a run goes on after it was told to stop: until the next node."""
+"""How long a run continues after a stop: until the next node."""
 
 
 STUBBORN_SECONDS = 300.0
-"""How long a load goes on that has no end and cannot be cancelled; a life is shorter."""
+"""How long an endless load takes that cannot be cancelled; a life is shorter."""
 
 SMALLEST_TIMEOUT = 0.2
-"""Of those that configs give, in seconds."""
+"""The shortest timeout in a config, in seconds."""
 
 
 @dataclass(frozen=True)

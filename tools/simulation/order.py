@@ -1,4 +1,4 @@
-"""What is promised of who goes first, and who is let in, by priority; kept beside the server's own.
+"""The promised order and admission of requests by priority, kept apart from the server's own.
 
 See docs/decisions/0015: each step of priority counts as having arrived HEAD_START seconds
 earlier, and may fill so much of a queue. The priority of a request is that of the key it was sent
@@ -19,7 +19,7 @@ KEYS: Mapping[int, str] = {-1: "last", 0: "between", 1: "first"}
 """The keys of callers of each priority."""
 
 Place = tuple[float, int]
-"""When a request counts as having arrived, and its number in that order."""
+"""The time at which a request counts as arrived, and its number in that order."""
 
 
 class Order:
@@ -38,7 +38,7 @@ class Order:
         self._count = 0
 
     def queued(self, batcher: Batcher, ticket: Ticket) -> None:
-        """A request, or several that were coalesced, were let into a queue."""
+        """Note that a request, or several coalesced ones, entered a queue."""
         ids = [int(one) for one in ticket.inputs["x"][:, 0]]
         asked_by_nobody = batcher._observe is ignore  # copies, and checks of what failed
         found = {0 if asked_by_nobody else self.priorities[one] for one in ids}
@@ -54,7 +54,7 @@ class Order:
             self._violated(f"{batcher.waiting} requests wait, {most} may for priority {priority}")
 
     def taken(self, batcher: Batcher, decision: BatchDecision, batch: Batch) -> None:
-        """A batch was taken out of its queue: it has the first places, in their order."""
+        """Check a batch taken from its queue: it must have the first places, in order."""
         places = [self._tickets.pop(ticket) for ticket in batch.tickets]
         if places != sorted(places):
             self._violated(f"a batch is out of order: {places}")

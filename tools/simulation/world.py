@@ -1,4 +1,4 @@
-"""One simulated life of a server: start, callers, operators, trouble, stop; and what must hold.
+"""One simulated life of a server (start, callers, operators, faults, stop), and its checks.
 
 Everything between the bytes of HTTP and ONNX Runtime is the server's own code: the fast path,
 coalescing, batching, scheduling, the watchdog, the registry, leases, rollouts and the drain.
@@ -48,20 +48,20 @@ from tools.simulation.order import KEYS, SHARES, Order
 from tools.simulation.turns import Loop, Turns, in_place
 
 STEADY = "steady"
-"""A model that always has a version that can serve, and that nobody unloads."""
+"""A model that always has a version that can serve, and that is never unloaded."""
 
 VOLATILE = "volatile"
 
 DRAIN_SECONDS = 40.0
-"""How long requests may take to end once no more are sent: their longest timeout, and some."""
+"""How long requests may take once no more are sent: more than their longest timeout."""
 
 
 class Violation(AssertionError):
-    """Something that must hold did not."""
+    """A check failed."""
 
 
 class World:
-    """Everything that one seed gives.
+    """The life that one seed gives.
 
     seed: Gives every decision.
     trace: Called with a line about each event; default: nothing.
@@ -88,7 +88,7 @@ class World:
         self._draining = False
 
     def run(self) -> None:
-        """Live this life. Raises Violation, or whatever the server should have caught."""
+        """Run this life. Raises Violation, or any error that the server should have caught."""
         loop = Loop(self.turns, self._check)
         errors: list[dict[str, Any]] = []
         loop.set_exception_handler(lambda _, context: errors.append(context))
@@ -225,7 +225,7 @@ class World:
     # -- what must hold
 
     def violated(self, what: str) -> None:
-        """Say what must not be; the run ends soon. Raises nothing: the server would catch it."""
+        """Report a violation; the run ends soon. Raises nothing: the server would catch it."""
         self.note(f"VIOLATION: {what}")
         self._violations.append(what)
 
@@ -300,7 +300,7 @@ class World:
             self.violated(f"{service.concurrency_limit.leases} requests hold a version")
 
     def _check_waiting(self, batcher: Batcher) -> None:
-        """Requests wait, and the event loop has nothing to do: there must be a reason."""
+        """Check that requests have a reason to wait while the event loop is idle."""
         scheduler = self.server.scheduler
         if batcher not in scheduler._work:
             self.violated("requests wait that the scheduler does not know of")
@@ -332,7 +332,7 @@ class World:
             self._trace(f"{self.turns.now - 1000:12.6f} {line}")
 
     def next_id(self) -> int:
-        """A number that no request had."""
+        """Return a number that no request has had."""
         self._ids += 1
         return self._ids
 
@@ -366,7 +366,7 @@ class World:
 
 
 def _tells_of_a_bug(line: MutableMapping[str, Any]) -> bool:
-    """Whether a log line says more than that a model or a device failed, or a version is broken."""
+    """Whether a log line reports anything but a failed model or device or a broken version."""
     if line["log_level"] not in {"error", "critical"} or line["event"] == "version unavailable":
         return False
     error = line.get("exc_info")
@@ -394,7 +394,7 @@ def _key(priority: int) -> ApiKey:
 
 
 def _rollout(draw: Random) -> str:
-    """The text of some rollouts file: perhaps a canary, perhaps a shadow."""
+    """Write a random rollouts file, perhaps with a canary or a shadow."""
     model = draw.choice((STEADY, VOLATILE))
     if draw.random() < 0.3:
         return ""

@@ -34,13 +34,13 @@ BAD: tuple[object, ...] = (
     {"inputs": 3},
     [],
 )
-"""Each is the caller's fault."""
+"""Invalid requests."""
 
 
 class Clients:
     """Makes clients of one server.
 
-    over: Set when they are to end; none leaves an answer unread.
+    over: Set when the clients must end; each reads its last answer first.
     """
 
     def __init__(self, server: Cohort, ledger: Ledger, over: asyncio.Event) -> None:
@@ -49,13 +49,13 @@ class Clients:
         self._over = over
 
     async def pause(self, seconds: float) -> None:
-        """Wait, but not longer than until it is over."""
+        """Wait for `seconds`, or until the soak is over."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._over.wait()
 
     async def rest(self, random: Random) -> None:
-        """Ask over the simple API and V2, good and bad, on one connection."""
+        """Send valid and invalid requests over the simple API and V2 on one connection."""
         reader, writer = await self._connect()
         ask: list[Callable[[Random, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]]
         ask = [self._predict, self._predict, self._predict, self._infer, self._bad]
@@ -67,7 +67,7 @@ class Clients:
             writer.close()
 
     async def leaver(self, random: Random) -> None:
-        """Ask, and leave before the answer, or in the middle of the request."""
+        """Send requests, and leave before the answer or in the middle of the request."""
         while not self._over.is_set():
             _, writer = await self._connect()
             data = encode(f"/models/{LEFT}/predict", {"inputs": {"x": [[1, 2, 3]]}})
@@ -81,7 +81,7 @@ class Clients:
             await self.pause(0.02)
 
     async def grpc(self, random: Random, client: Client) -> None:
-        """Ask by single calls."""
+        """Send unary calls."""
         while not self._over.is_set():
             model, x = _draw(random)
             self._ledger.sent += 1
@@ -96,7 +96,7 @@ class Clients:
             await self.pause(random.choice((0.0, 0.01)))
 
     async def stream(self, random: Random, client: Client) -> None:
-        """Ask over streams of some requests each; their answers come in order."""
+        """Send streams of several requests each; the answers must come in order."""
         while not self._over.is_set():
             asked = [_draw(random) for _ in range(random.randint(1, 100))]
             call = client.stream()

@@ -1,4 +1,4 @@
-"""What clients sent and heard, to be compared with what the server counts."""
+"""The requests and answers of the clients, to compare with the server's counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.chaos.callers import factor_of
 from tests.e2e.scrape import Scrape
 
 STEADY, SLOW, CHANGING, LEFT = "steady", "slow", "changing", "left"
-"""Always serves; takes a while; is unloaded now and then; whose callers leave."""
+"""Models: one always serves, one is slow, one is unloaded at times, and callers of one leave."""
 
 EXPECTED = {
     STEADY: {"OK", "InvalidInput"},
@@ -25,9 +25,9 @@ EXPECTED = {
 class Ledger:
     """The requests of all clients.
 
-    sent, answered: How many; those whose callers left are neither.
+    sent, answered: Number of requests, without those whose callers left.
     outcomes: How many answers there were by model and code.
-    wrong: Answers that are not right, or were not expected.
+    wrong: Answers that are wrong or were not expected.
     """
 
     def __init__(self) -> None:
@@ -49,9 +49,9 @@ class Ledger:
             self.wrong.append(f"{model} {version}: {x!r} gave {y!r}")
 
     def compare(self, scrape: Scrape) -> None:
-        """What the server counted must be what was heard, but where callers may have left.
+        """Assert that the server counted the answers that clients got, except where callers left.
 
-        A model that is not loaded is not counted by name.
+        The server does not count a model by name while it is not loaded.
         """
         for model in (STEADY, SLOW, CHANGING):
             counted = Counter(

@@ -23,7 +23,7 @@ CONFIG = "versions: all\n"
 
 
 def publish(models: Path) -> None:
-    """What there is at the beginning."""
+    """Publish the models and versions that exist at the beginning."""
     for name in (STEADY, CHANGING, LEFT):
         put(models, name, config=CONFIG)
     onnx_models.save(onnx_models.slow(nodes=10, size=128), models / SLOW / "1/model.onnx")
@@ -32,7 +32,7 @@ def publish(models: Path) -> None:
 class Operator:
     """Acts on one server and its files. Version 1 of each model stays, and is every baseline.
 
-    acts: What was done, for the reader.
+    acts: The names of the acts so far.
     """
 
     def __init__(self, server: Cohort, models: Path, random: Random) -> None:
@@ -43,7 +43,7 @@ class Operator:
         self._client = httpx.AsyncClient(base_url=server.url, headers=ADMIN, timeout=60)
 
     async def operate(self, pause: Callable[[float], Awaitable[None]], over: asyncio.Event) -> None:
-        """Act until it is over; all is mended then."""
+        """Act until the soak is over; then repair everything."""
         acts = (
             self._publish, self._remove, self._break, self._edit_rollout, self._roll_back,
             self._unload, self._truncate, self._move, self._stop, self._hang_up,

@@ -30,18 +30,18 @@ from tools.soak.operator import Operator, publish
 REST_CALLERS, LEAVERS, GRPC_CALLERS, STREAMS = 6, 2, 2, 2
 
 MORE_MEMORY = 48 << 20
-"""Bytes that may be kept after the load has been on for a while: garbage, sessions, arenas."""
+"""Bytes that memory may grow after the warm-up: garbage, sessions, arenas."""
 
 MORE_THREADS, MORE_DESCRIPTORS, MORE_TASKS = 4, 8, 4
-"""Executors and gRPC start theirs when they are first needed."""
+"""Allowed growth: executors and gRPC start theirs on first use."""
 
 OURS_TO_SAY = {"version unavailable", "state folder problem"}
-"""The errors that may be logged: what the operator broke."""
+"""The errors that may be logged, because the operator causes them."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a process holds while nobody asks."""
+    """The resources that a process holds while idle."""
 
     memory: int
     threads: int
