@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from app.batching.batch import Run
+from app.batching.policy import rows_and_key
 from app.batching.stacking import Outputs, rows_follow
-from app.tensors import Array, Arrays
+from app.tensors import Arrays
 
 
 class FilledRuns:
@@ -33,18 +32,11 @@ class FilledRuns:
     def run(self, feeds: Arrays, control: Any) -> Outputs:
         """Run the model, and give the outputs of the rows that were asked for."""
         rows = self._rows
-        own = {len(array) if array.ndim else 0 for array in feeds.values()}
-        count = own.pop() if len(own) == 1 else 0
-        if not (self._follow and 0 < count < rows):
+        own, key = rows_and_key(feeds)
+        if key is None or not 0 < own < rows or not self._follow:
             return self._run(feeds, control)
-        filled = {name: _filled(array, rows) for name, array in feeds.items()}
+        places = range(rows)  # those beyond its own are taken from the last one
+        filled = {name: array.take(places, 0, mode="clip") for name, array in feeds.items()}
         outputs = self._run(filled, control)
         self._follow = all(rows_follow(output, rows) for output in outputs)
-        return [output[:count] for output in outputs] if self._follow else self._run(feeds, control)
-
-
-def _filled(array: Array, rows: int) -> Array:
-    feed = np.empty((rows, *array.shape[1:]), array.dtype)
-    feed[: len(array)] = array
-    feed[len(array) :] = array[-1:]
-    return feed
+        return [output[:own] for output in outputs] if self._follow else self._run(feeds, control)
