@@ -8,7 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,17 @@ from random import SystemRandom
 
 import httpx
 
+from tests.e2e.forking import ForkedProcess, fork
 from tests.waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "models"
+
+COMMAND = (sys.executable, "-m", "app")
+"""The real command, which imports what it needs."""
+
+FORKS = hasattr(os, "pidfd_open")
+"""Whether servers can be forked: on Linux."""
 
 EPHEMERAL = 32_768
 """Linux gives connections ports from here on; other tests open thousands of them."""
@@ -32,7 +39,7 @@ STARTING = 300.0
 class Cohort:
     """A started server. `log` is the file its standard error goes to."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedProcess
     url: str
     log: Path
     grpc: str = ""  # where it was asked for gRPC: host and port
@@ -86,7 +93,7 @@ def cohort(
     stdout: int | None = None,
     stderr: int | None = None,
     under: Sequence[str] = (),
-    program: Sequence[str] = (sys.executable, "-m", "app"),
+    program: Sequence[str] = (),
     cwd: Path = ROOT,
     trust: ssl.SSLContext | None = None,
     **settings: object,
@@ -96,8 +103,9 @@ def cohort(
     Settings are COHORT_* names in lower case.
 
     `folder` takes the state, the cache, and the log, unless that goes to the descriptor `stderr`.
-    `under` is a command that runs the server, such as prlimit, in the same process; `program` is
-    what is run, in `cwd`; `trust` is whose certificate it has been given. With
+    The server is forked from a process that has imported everything (`tests.e2e.forking`), unless
+    `program` names a command, which runs in `cwd`, or `under` one that runs the server in its own
+    process, such as prlimit. `trust` is whose certificate it has been given. With
     `inspection_seconds=0` no second process is started that opens each model first, where that is
     not what a test is about: it takes 0.7 s, and as long again as the models.
     """
@@ -116,13 +124,13 @@ def cohort(
     }
     log = folder / f"log-{port}.txt"
     with log.open("wb") as file:
-        process = subprocess.Popen(
-            [*under, *program, "serve"],
+        process = _start(
+            program,
+            under,
             cwd=cwd,
             env=environment,
-            stdin=subprocess.DEVNULL,
             stdout=stdout,
-            stderr=file if stderr is None else stderr,
+            stderr=file.fileno() if stderr is None else stderr,
         )
     started = Cohort(
         process,
@@ -138,6 +146,28 @@ def cohort(
         if process.poll() is None:
             process.kill()
         process.wait()
+
+
+def _start(
+    command: Sequence[str],
+    under: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    stdout: int | None,
+    stderr: int,
+) -> subprocess.Popen[bytes] | ForkedProcess:
+    if FORKS and not command and not under:
+        inherited = 1 if stdout is None else stdout
+        return fork(["serve"], cwd=cwd, env=env, stdout=inherited, stderr=stderr)
+    return subprocess.Popen(
+        [*under, *(command or COMMAND), "serve"],
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+    )
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

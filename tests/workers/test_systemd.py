@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.workers.systemd import Systemd
-from tests.e2e.processes import cohort
+from tests.e2e.processes import COMMAND, cohort
 from tests.waiting import PATIENCE
 
 WATCHDOG = 0.4
@@ -54,7 +54,9 @@ def test_systemd_hears_of_the_start_the_life_and_the_stop(
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
     monkeypatch.setenv("WATCHDOG_USEC", str(int(WATCHDOG * 1e6)))
     (tmp_path / "models").mkdir()
-    with cohort(tmp_path / "models", tmp_path, ready=False, allow_empty=1) as server:
+    with cohort(
+        tmp_path / "models", tmp_path, ready=False, program=COMMAND, allow_empty=1
+    ) as server:
         read_until(notified, "READY=1")
         read_until(notified, "WATCHDOG=1")
         read_until(notified, "STATUS=ready")

@@ -1,0 +1,71 @@
+"""Forked servers end, log and fail as started ones do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.forking import ForkedProcess, fork
+from tests.e2e.processes import FORKS, ROOT, cohort
+
+pytestmark = pytest.mark.skipif(not FORKS, reason="servers are forked on Linux only")
+
+
+def forked(*arguments: str, log: Path, **env: str) -> ForkedProcess:
+    """Fork `cohort ARGUMENTS` with this environment alone; `log` takes both streams."""
+    with log.open("wb") as file:
+        return fork(arguments, cwd=log.parent, env=env, stdout=file.fileno(), stderr=file.fileno())
+
+
+def test_streams_arguments_folder_and_environment_are_its_own(tmp_path: Path) -> None:
+    """A forked command sees what it was given, and nothing of the process it was forked from."""
+    (tmp_path / "models").mkdir()
+    log = tmp_path / "log"
+    process = forked("check", "models", log=log, COLUMNS="200")
+    assert process.wait(60) == 1
+    assert "models" in log.read_text()
+    assert f"{ROOT}" not in log.read_text()
+
+
+def test_exit_status_is_that_of_the_command(tmp_path: Path) -> None:
+    """As a command's of the shell: 0, and 2 for a wrong option; `wait` may be asked again."""
+    good = forked("--version", log=tmp_path / "good")
+    bad = forked("serve", "--no-such-option", log=tmp_path / "bad")
+    assert [good.wait(60), good.poll(), good.returncode] == [0, 0, 0]
+    assert bad.wait(60) == 2
+    assert "no-such-option" in (tmp_path / "bad").read_text()
+
+
+def test_end_by_a_signal_is_seen(tmp_path: Path) -> None:
+    """A killed server has minus the signal's number as its status, and takes no more signals."""
+    with cohort(tmp_path, tmp_path, allow_empty=1) as server:
+        assert isinstance(server.process, ForkedProcess)
+        assert server.process.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            server.process.wait(0.01)
+        server.process.kill()
+        assert server.process.wait(60) == -signal.SIGKILL
+        server.process.terminate()
+
+
+def test_servers_end_with_the_tests(tmp_path: Path) -> None:
+    """No server outlives the process that had it forked, however that ended."""
+    read, write = os.pipe()
+    code = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from tests.e2e.forking import fork\n"
+        "fork(['serve', '--port', '0', '--grpc-port', '0'], cwd=Path(sys.argv[1]),\n"
+        "    env={'COHORT_ALLOW_EMPTY': '1'}, stdout=int(sys.argv[2]), stderr=int(sys.argv[2]))\n"
+        "os._exit(3)"
+    )
+    asked = [sys.executable, "-c", code, str(tmp_path), str(write)]
+    assert subprocess.run(asked, cwd=ROOT, pass_fds=[write], check=False).returncode == 3
+    os.close(write)
+    with os.fdopen(read, "rb") as held:  # ends when the last process that has it ends
+        held.read()
