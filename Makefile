@@ -10,7 +10,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve install uninstall wheel test coverage lint types lock conformance fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom containers
+.PHONY: help serve install uninstall wheel quick test coverage lint types lock conformance fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -61,14 +61,20 @@ wheel: app/playground/runtime/package.json | $(UV)  ## Build the package for oth
 	@rm -rf build/package
 	@echo "cohort: wrote $$(ls '$(DIST)'/cohort-*.whl)"
 
+OPENVINO_TESTS := tests/session/test_providers_openvino.py
+RECORD := -p tools.rerun.recording --record build/tests/
+
+quick: $(VENV)/dev.stamp  ## Check the files that changed, and run the tests that their change needs (ARGS="--base main", ARGS="--package batching")
+	@$(VENV)/bin/python -m tools.quick $(ARGS)
+
 test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp app/playground/runtime/package.json packages  ## Run every test
-	@if [ -f tests/session/test_providers_openvino.py ]; then \
-		echo "cohort: the tests that need OpenVINO, in .venv-openvino"; \
-		.venv-openvino/bin/python -m pytest -q tests/session/test_providers_openvino.py; \
-	fi
-	@echo "cohort: all other tests, in $(VENV)"
-	@$(AS_PIP) $(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal $(if $(COVERED),--cov) \
-		--ignore=tests/session/test_providers_openvino.py
+	@rm -rf build/tests
+	@echo "cohort: the tests that need OpenVINO, in .venv-openvino; then all others, in $(VENV)"
+	@failed=0; \
+	.venv-openvino/bin/python -m pytest -q $(RECORD)openvino.json $(OPENVINO_TESTS) || failed=1; \
+	$(AS_PIP) $(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal $(if $(COVERED),--cov) \
+		$(RECORD)all.json --ignore=$(OPENVINO_TESTS) || failed=1; \
+	exit $$failed
 
 coverage:  ## The same, and say which lines and branches no test reaches; takes longer
 	@$(MAKE) --no-print-directory test COVERED=1

@@ -1,0 +1,147 @@
+"""A failed test runs once more, alone: one that passes then is flaky, and is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tools import ROOT
+from tools.rerun.__main__ import reason_to_stop
+from tools.rerun.recording import Record
+
+TESTS = """
+import os
+from pathlib import Path
+import pytest
+
+def test_good(): pass
+
+def test_skipped(): pytest.skip("not here")
+
+@pytest.fixture
+def late():
+    yield
+    assert Path("teardown").exists() or Path("teardown").touch()
+
+@pytest.mark.skipif("teardown" not in os.environ["FAULTS"], reason="not now")
+def test_fails_in_teardown_at_first(late): pass
+
+@pytest.mark.skipif("flaky" not in os.environ["FAULTS"], reason="not now")
+@pytest.mark.parametrize("place", os.environ["FAULTS"].split())
+def test_fails_at_first(place):
+    assert Path(f"seen-{place}").exists() or Path(f"seen-{place}").touch()
+
+@pytest.mark.skipif("bad" not in os.environ["FAULTS"], reason="not now")
+def test_bad(): assert "always" == "bad"
+
+@pytest.mark.skipif("crash" not in os.environ["FAULTS"], reason="not now")
+def test_crashes_at_first():
+    if not Path("crashed").exists():
+        Path("crashed").touch()
+        os._exit(1)
+"""
+
+XDIST = ("-p", "xdist", "-n2")
+
+
+def run(folder: Path, faults: str, *options: str) -> tuple[subprocess.CompletedProcess[str], str]:
+    """Run TESTS with `faults`, then the failed ones again; return the result and flaky.json."""
+    folder.joinpath("test_them.py").write_text(TESTS)
+    folder.joinpath("pytest.ini").write_text("[pytest]\n")
+    environment = {
+        **os.environ,
+        "FAULTS": faults,
+        "PYTHONPATH": str(ROOT),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # they take half a second to import
+    }
+    command = ["pytest", "-q", "-p", "tools.rerun.recording", "--record", "build/tests/one.json"]
+    for asked in ([*command, *options], ["tools.rerun", "build/tests"]):
+        done = subprocess.run(
+            [sys.executable, "-m", *asked],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    flaky = folder / "build" / "flaky.json"
+    return done, flaky.read_text() if flaky.exists() else ""
+
+
+@pytest.mark.parametrize("options", [(), XDIST])
+def test_test_that_passes_alone_is_flaky(tmp_path: Path, options: Sequence[str]) -> None:
+    """The run passes, names the tests, counts them as passed, and keeps their first reports."""
+    done, flaky = run(tmp_path, "flaky teardown", *options)
+    assert done.returncode == 0
+    named = [line for line in done.stdout.splitlines() if line.startswith("cohort: flaky: ")]
+    assert len(named) == 3
+    assert done.stdout.endswith("\n4 passed, 0 failed, 3 skipped\n")
+    reports = json.loads(flaky)
+    assert len(reports) == 3
+    assert "assert (False" in reports["test_them.py::test_fails_at_first[flaky]"]
+
+
+def test_test_that_fails_twice_fails_the_run(tmp_path: Path) -> None:
+    """It counts as failed, and flaky ones beside it are named all the same."""
+    done, flaky = run(tmp_path, "flaky bad")
+    assert done.returncode == 1
+    assert done.stdout.endswith("\n3 passed, 1 failed, 3 skipped\n")
+    assert set(json.loads(flaky)) == {
+        "test_them.py::test_fails_at_first[flaky]",
+        "test_them.py::test_fails_at_first[bad]",
+    }
+
+
+def test_crash_of_a_worker_is_a_failure_of_its_test(tmp_path: Path) -> None:
+    """The test in which a process of pytest-xdist ended runs again as others do."""
+    done, flaky = run(tmp_path, "crash", *XDIST)
+    assert done.returncode == 0
+    assert [*json.loads(flaky)] == ["test_them.py::test_crashes_at_first"]
+
+
+def test_more_than_three_failures_are_no_luck(tmp_path: Path) -> None:
+    """The run fails without trying them again, and says why."""
+    done, flaky = run(tmp_path, "flaky a b c")
+    assert done.returncode == 1
+    assert done.stdout == "cohort: 4 tests failed; at most 3 run again\n"
+    assert flaky == ""
+
+
+def test_good_run_has_no_more_to_say(tmp_path: Path) -> None:
+    """Pytest's closing line stays the last, and the list of flaky tests is empty."""
+    done, flaky = run(tmp_path, "")
+    assert (done.returncode, done.stdout, json.loads(flaky)) == (0, "", {})
+
+
+@pytest.mark.parametrize("broken", ["pass (", "import no_such_module"])
+def test_module_that_cannot_be_collected_fails_the_run(tmp_path: Path, broken: str) -> None:
+    """Its tests did not run at all: running what failed again would not show them."""
+    tmp_path.joinpath("test_broken.py").write_text(broken)
+    done, _ = run(tmp_path, "")
+    assert done.returncode == 1
+    assert done.stdout == "cohort: pytest ended with status 2\n"
+
+
+@pytest.mark.parametrize(
+    ("records", "reason"),
+    [
+        ([], "no run of pytest was recorded"),
+        ([Record("python", 3, 9, 0, {"a": ""})], "pytest ended with status 3"),
+        ([Record("python", 5, 0, 0, {})], "pytest ended with status 5"),
+        ([Record("python", 1, 9, 0, {})], "pytest failed, and no test did"),
+        (
+            [Record("python", 1, 0, 0, {"a": "", "b": ""})] * 2,
+            "4 tests failed; at most 3 run again",
+        ),
+        ([Record("python", 0, 9, 0, {}), Record("python", 1, 8, 0, {"a": ""})], ""),
+    ],
+)
+def test_run_that_failed_otherwise_stays_failed(records: Sequence[Record], reason: str) -> None:
+    """Passing tests do not make up for a run that ended early or did not begin."""
+    assert reason_to_stop(records) == reason
