@@ -1,0 +1,64 @@
+"""`make quick` runs the tests that a change needs, and leaves the others out."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.quick.selection import select_tests
+
+SOURCES = {
+    "app/__init__.py": "",
+    "app/errors.py": "",
+    "app/queues/__init__.py": "from app.queues.heap import Heap",
+    "app/queues/heap.py": "import heapq",
+    "app/serving/__init__.py": "",
+    "app/serving/plane.py": "def f():\n    from app.queues import Heap",
+    "app/drawing/__init__.py": "from app import errors",
+    "tests/__init__.py": "",
+    "tests/fakes.py": "from tests.clocks import Clock",
+    "tests/clocks.py": "",
+    "tests/e2e/__init__.py": "",
+    "tests/e2e/processes.py": "",
+    "tests/e2e/test_all.py": "from tests.e2e.processes import cohort",
+    "tests/queues/test_heap.py": "from app.queues import Heap",
+    "tests/queues/test_served.py": "from tests.e2e.processes import cohort",
+    "tests/serving/test_plane.py": "from tests.fakes import Fake",
+    "tests/serving/test_served.py": "from tests.e2e import processes",
+    "tests/drawing/test_graph.py": "from app.drawing import draw",
+    "tests/tools/fuzz/test_fuzz.py": "",
+    "tests/test_errors.py": "import app.errors",
+    "tools/__init__.py": "",
+    "tools/fuzz/__init__.py": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "needed"),
+    [
+        ("app/queues/heap.py", {"queues/test_heap", "queues/test_served", "serving/test_plane"}),
+        ("app/serving/plane.py", {"serving/test_plane", "serving/test_served"}),
+        ("app/errors.py", {"test_errors", "drawing/test_graph"}),
+        ("tests/drawing/test_graph.py", {"drawing/test_graph"}),
+        ("tests/e2e/test_all.py", {"e2e/test_all"}),
+        ("tests/clocks.py", {"serving/test_plane"}),
+        ("tests/e2e/processes.py", set()),
+        ("tools/fuzz/__init__.py", {"tools/fuzz/test_fuzz"}),
+        ("app/gone.py", set()),
+        ("README.md", set()),
+    ],
+)
+def test_change_needs_its_tests_and_those_of_what_imports_it(
+    changed: str, needed: set[str]
+) -> None:
+    """Tests that start servers run only if they, or the package that they test, changed."""
+    assert select_tests([changed], SOURCES) == sorted(f"tests/{test}.py" for test in needed)
+
+
+def test_changes_add_up() -> None:
+    """Two changes need the tests of both, each once."""
+    assert select_tests(["tests/clocks.py", "app/serving/plane.py", "app/errors.py"], SOURCES) == [
+        "tests/drawing/test_graph.py",
+        "tests/serving/test_plane.py",
+        "tests/serving/test_served.py",
+        "tests/test_errors.py",
+    ]
