@@ -12,6 +12,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -96,22 +97,9 @@ class Module:
     def top(self) -> str:
         return self.name.split(".")[0]
 
-    def imports(self) -> Iterator[tuple[int, str]]:
+    def imports(self) -> list[tuple[int, str]]:
         """Give the line and full dotted name of everything imported, e.g. `(3, "app.rest.hot")`."""
-        for node in ast.walk(ast.parse(self.source)):
-            match node:
-                case ast.Import(names=names):
-                    yield from ((node.lineno, alias.name) for alias in names)
-                case ast.ImportFrom(module=str(module), names=names, level=0):
-                    yield from ((node.lineno, f"{module}.{alias.name}") for alias in names)
-                case ast.Call(
-                    func=(
-                        ast.Attribute(attr="import_module" | "__import__")
-                        | ast.Name(id="import_module" | "__import__")
-                    ),
-                    args=[ast.Constant(value=str(name)), *_],
-                ):
-                    yield node.lineno, name
+        return imports_in(self.source)
 
     def imports_from_app(self) -> Iterator[tuple[int, str]]:
         """Give the line and the name without `app.` of each import from this package."""
@@ -119,6 +107,26 @@ class Module:
             package, _, rest = name.partition(".")
             if package == "app" and not (rest.startswith("__") and rest.endswith("__")):
                 yield line, rest
+
+
+@cache
+def imports_in(source: str) -> list[tuple[int, str]]:
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                found += [(node.lineno, alias.name) for alias in names]
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                found += [(node.lineno, f"{module}.{alias.name}") for alias in names]
+            case ast.Call(
+                func=(
+                    ast.Attribute(attr="import_module" | "__import__")
+                    | ast.Name(id="import_module" | "__import__")
+                ),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                found.append((node.lineno, name))
+    return found
 
 
 def read_modules(folder: Path) -> list[Module]:
@@ -239,6 +247,8 @@ def hidden_modules(modules: Sequence[Module]) -> list[str]:
             for one in modules
             if one.name and one is not module and one.name.startswith(prefix)
         }
+        if not inside:
+            continue
         tree = ast.parse(module.source)
         bound = _defined(tree) | {
             alias.asname or alias.name
@@ -299,6 +309,7 @@ def sleeps(modules: Iterable[Module]) -> list[str]:
     return [
         f"{module.name}:{node.lineno} sleeps; tests.waiting has ways to wait"
         for module in modules
+        if "sleep" in module.source
         for node in ast.walk(ast.parse(module.source))
         if isinstance(node, ast.Call)
         if getattr(node.func, "attr", getattr(node.func, "id", None)) == "sleep"
