@@ -10,7 +10,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve install uninstall wheel quick test coverage lint types lock conformance fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom containers
+.PHONY: help serve install uninstall wheel quick test test-full coverage lint types lock conformance fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -75,6 +75,14 @@ test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .np
 	$(AS_PIP) $(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal $(if $(COVERED),--cov) \
 		$(RECORD)all.json --ignore=$(OPENVINO_TESTS) || failed=1; \
 	exit $$failed
+
+test-full: export CHAOS = long
+test-full: export INCIDENTS = all
+test-full: export PAGES = all
+test-full: export FIRST_HOUR = all
+test-full: export CONVERTERS = all
+test-full: export HYPOTHESIS_PROFILE = nightly
+test-full: test conformance  ## Run every test in its long form, with more examples that differ each time (about 11 GB of packages; hours)
 
 coverage:  ## The same, and say which lines and branches no test reaches; takes longer
 	@$(MAKE) --no-print-directory test COVERED=1

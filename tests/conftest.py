@@ -28,9 +28,11 @@ collect_ignore = (
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A deadline for each example would fail on a machine that is busy with something else.
-settings.register_profile("cohort", deadline=None)
-settings.load_profile("cohort")
+# A deadline for each example would fail on a busy machine. The examples are the same at each run,
+# so that a change is judged by itself; nightly runs look for new ones.
+settings.register_profile("default", deadline=None, derandomize=True)
+settings.register_profile("nightly", deadline=None, max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 @pytest.hookimpl(optionalhook=True)
