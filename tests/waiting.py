@@ -20,6 +20,9 @@ PATIENCE = 120.0
 POLL = 0.02
 """Seconds between two looks at an outside process."""
 
+LONG_LOOK = 0.001
+"""Seconds that a look takes at least if it asks another process."""
+
 
 async def iterations(count: int = 5) -> None:
     """Let the event loop go round `count` times: what was ready has then happened."""
@@ -32,19 +35,21 @@ async def until(
 ) -> None:
     """Let the event loop go on until `condition` holds, which may be a coroutine function.
 
-    The first thousand looks follow one another at once, later ones every POLL seconds. Raises
-    TimeoutError after `seconds`.
+    The first thousand looks follow one another at once, later ones every POLL seconds, and so do
+    those that take long: they ask another process. Raises TimeoutError after `seconds`.
     """
     looks = 0
     async with asyncio.timeout(seconds):
         while True:
+            started = time.monotonic()
             found = condition()
             if inspect.isawaitable(found):
                 found = await found
             if found:
                 return
             looks += 1
-            await asyncio.sleep(0 if looks < 1000 else POLL)
+            at_once = looks < 1000 and time.monotonic() - started < LONG_LOOK
+            await asyncio.sleep(0 if at_once else POLL)
 
 
 def wait_until(condition: Callable[[], T | None], *, seconds: float = PATIENCE) -> T:

@@ -22,14 +22,14 @@ from app.session import CancellationToken
 from tools.simulation.world import World
 
 
-@pytest.mark.parametrize("first", range(0, 500, 250))
+@pytest.mark.parametrize("first", [0, 50])
 def test_what_must_hold_does(first: int) -> None:
     """Each request gets one answer, the right one, in the order that was promised; nothing is left.
 
-    `python -m tools.simulation --seed N` replays a seed that fails; `make simulate` runs 2,000
-    seeds or more.
+    `python -m tools.simulation --seed N` replays a seed that fails. CI runs 500 seeds by
+    `make simulate`, which runs 2,000 or more by hand.
     """
-    for seed in range(first, first + 250):
+    for seed in range(first, first + 50):
         try:
             World(seed).run()
         except Exception as error:
