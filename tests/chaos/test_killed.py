@@ -95,7 +95,7 @@ def test_stopped_for_a_while_it_goes_on(models: Path, tmp_path: Path, cache: Pat
     onnx_models.save(onnx_models.slow(nodes=40), models / "slow/1/model.onnx")
     (models / "slow/config.yaml").write_text("batching: {max_batch_size: 1}\n")
     with (
-        cohort(models, tmp_path, cache=cache) as server,
+        cohort(models, tmp_path, cache=cache, inspection_seconds=60) as server,
         callers(server) as heard,
         callers(
             server, "slow", count=8, factor_of=lambda _: 1, row=(0, 0, 1), timeout_ms=1000

@@ -105,9 +105,9 @@ def cohort(
     `folder` takes the state, the cache, and the log, unless that goes to the descriptor `stderr`.
     The server is forked from a process that has imported everything (`tests.e2e.forking`), unless
     `program` names a command, which runs in `cwd`, or `under` one that runs the server in its own
-    process, such as prlimit. `trust` is whose certificate it has been given. With
-    `inspection_seconds=0` no second process is started that opens each model first, where that is
-    not what a test is about: it takes 0.7 s, and as long again as the models.
+    process, such as prlimit. `trust` is whose certificate it has been given. Models are opened
+    without being inspected first in a second process, which takes 0.7 s and as long again as the
+    models; `inspection_seconds=60` is what operators have.
     """
     port = int(str(settings.pop("port", 0))) or free_port()
     environment = {
@@ -117,6 +117,7 @@ def cohort(
         "COHORT_GRPC_PORT": "0",
         "COHORT_STATE": str(folder / "state"),
         "COHORT_CACHE": str(folder / "cache"),
+        "COHORT_INSPECTION_SECONDS": "0",
         "COHORT_WATCH_SECONDS": "0.2",
         "COHORT_DRAIN_NOTICE_SECONDS": "0",
         "COHORT_LOG_FORMAT": "json",

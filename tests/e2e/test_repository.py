@@ -33,7 +33,7 @@ def test_one_bad_model_leaves_the_others_serving(models: Path, tmp_path: Path) -
     shutil.copytree(MODELS / "iris", models / "iris")
     (models / "broken/1").mkdir(parents=True)
     (models / "broken/1/model.onnx").write_bytes(b"this is no model")
-    with cohort(models, tmp_path) as server:
+    with cohort(models, tmp_path, inspection_seconds=60) as server:
         assert states(server, "broken") == {"1": "UNAVAILABLE"}
         told = httpx.get(server.url + "/models/broken/versions/1").json()
         assert told["reason"]
@@ -52,7 +52,7 @@ def test_a_broken_newest_version_leaves_the_older_one_serving(models: Path, tmp_
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
     onnx_models.save(onnx_models.mlp(), models / "mlp/2/model.onnx")
     (models / "mlp/2/model.onnx").write_bytes(b"\x00" * 100)
-    with cohort(models, tmp_path) as server:
+    with cohort(models, tmp_path, inspection_seconds=60) as server:
         assert states(server, "mlp") == {"1": "READY", "2": "UNAVAILABLE"}
         assert ask(server, "mlp", ASK_MLP).json()["version"] == "1"
 
@@ -60,7 +60,7 @@ def test_a_broken_newest_version_leaves_the_older_one_serving(models: Path, tmp_
 def test_a_new_version_takes_over_and_the_old_one_goes(models: Path, tmp_path: Path) -> None:
     """Without a restart; when the new one is taken away again the old one comes back."""
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
-    with cohort(models, tmp_path) as server:
+    with cohort(models, tmp_path, inspection_seconds=60) as server:
         assert ask(server, "mlp", ASK_MLP).json()["version"] == "1"
         onnx_models.save(onnx_models.mlp(), tmp_path / "new/model.onnx")
         (tmp_path / "new").rename(models / "mlp/2")
@@ -74,7 +74,7 @@ def test_a_new_version_takes_over_and_the_old_one_goes(models: Path, tmp_path: P
 def test_a_broken_update_leaves_what_serves_alone(models: Path, tmp_path: Path) -> None:
     """A new version that cannot be opened shows as UNAVAILABLE; the old one answers on."""
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
-    with cohort(models, tmp_path) as server:
+    with cohort(models, tmp_path, inspection_seconds=60) as server:
         (tmp_path / "bad").mkdir()
         (tmp_path / "bad/model.onnx").write_bytes(b"nothing good")
         (tmp_path / "bad").rename(models / "mlp/2")
@@ -115,7 +115,7 @@ def test_an_empty_repository_serves_errors_until_a_model_comes(
 def test_the_tutorials_form_works_as_it_is(models: Path, tmp_path: Path) -> None:
     """`{"input": …}` is answered by `{"prediction": …}`; an object where there are more outputs."""
     shutil.copytree(MODELS / "iris", models / "iris")
-    with cohort(models, tmp_path) as server:
+    with cohort(models, tmp_path, inspection_seconds=60) as server:
         told = httpx.post(server.url + "/predict", json={"input": [[5.1, 3.5, 1.4, 0.2]]}).json()
         assert set(told) == {"prediction", "inference_time_ms", "model", "version"}
         assert told["prediction"]["label"] == [0]
@@ -128,7 +128,7 @@ def test_a_model_whose_rows_influence_each_other_is_served_one_by_one(
 ) -> None:
     """The check at load says so on /models, and the answers are those of rows alone."""
     onnx_models.save(onnx_models.dynamically_quantized(), models / "dq/1/model.onnx")
-    with cohort(models, tmp_path) as server:
+    with cohort(models, tmp_path, inspection_seconds=60) as server:
         told = httpx.get(server.url + "/models/dq/versions/1").json()
         assert told["batching"]["on"] is False
         assert "influence" in told["batching"]["reason"]

@@ -57,7 +57,7 @@ async def test_swaps_under_load_fail_no_request(models: Path, tmp_path: Path) ->
     The metrics count what the callers saw, and what was replaced is gone from memory's books.
     """
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
-    with cohort(models, tmp_path) as server:
+    with cohort(models, tmp_path, inspection_seconds=60) as server:
         async with asking(server, callers=16) as load, connected(server) as client:
 
             async def third_is_known() -> bool:

@@ -100,6 +100,7 @@ def test_it_serves_from_the_folder_of_another_project(
         Path("models"),
         project,
         program=[str(installed.cohort)],
+        inspection_seconds=60,
         cwd=project,
         watchdog_seconds=10,
     ) as server:
