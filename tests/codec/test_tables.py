@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from contextlib import suppress
-from time import process_time
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from app.codec.csv_table import CELLS_AT_ONCE, LINES_UNTIMED, read_csv
 from app.codec.tables import table_of
 from app.errors import DeadlineExceeded, InvalidInput
 from app.tensors import DATATYPES, TensorSpec, check_inputs
+from tests.counting import check_growth
 
 FEATURES = TensorSpec("x", "FP32", ("N", 3))
 NAME = TensorSpec("name", "BYTES", ("N",))
@@ -90,20 +90,17 @@ def test_no_json_does_more_than_be_refused(value: Any, key: str, framed: bool) -
 
 
 @pytest.mark.parametrize("fill", [b"1,2,3\n", b"\n", b",,\n", b"1", b'"', b'""', b"\r", b"\xc3"])
-def test_twice_as_much_csv_takes_about_twice_as_long(fill: bytes) -> None:
-    """Whatever it looks like."""
+def test_csv_costs_what_it_weighs(fill: bytes) -> None:
+    """32 times as many bytes take about 32 times as long, whatever they look like.
 
-    def seconds(size: int) -> float:
-        body = fill * (size // len(fill))
-        times = []
-        for _ in range(3):
-            before = process_time()
-            with suppress(InvalidInput):
-                read_csv(body, [FEATURES])
-            times.append(process_time() - before)
-        return min(times)
+    At most 160 times, where work that grows by the square would take 1024.
+    """
 
-    assert seconds(1 << 20) < 30 * seconds(1 << 17) + 0.05
+    def read(size: int) -> None:
+        with suppress(InvalidInput):
+            read_csv(fill * (size // len(fill)), [FEATURES])
+
+    check_growth(lambda: read(1 << 14), lambda: read(1 << 19), most=160)
 
 
 def test_a_long_table_is_read_in_parts() -> None:
