@@ -199,8 +199,10 @@ async def test_a_deadline_passes_in_the_queue() -> None:
     scheduler, seen = ManualScheduler(), RecordedEvents()
     batcher = make(scheduler, seen)
     hasty, patient = RecordedReply(), RecordedReply()
-    batcher.submit({"x": ONE}, hasty, deadline=monotonic() + 0.05, timeout=0.06)
-    batcher.submit({"x": ONE}, patient, deadline=monotonic() + 30)
+    deadline = monotonic() + 1000
+    batcher.submit({"x": ONE}, hasty, deadline=deadline, timeout=0.06)
+    batcher.submit({"x": ONE}, patient, deadline=deadline + 1000)
+    let_pass(batcher, deadline)
     late = await hasty.error()
     assert isinstance(late, DeadlineExceeded)
     assert str(late) == "no response within 60 ms"
@@ -213,36 +215,35 @@ async def test_a_deadline_passes_in_the_queue() -> None:
 async def test_deadlines_in_any_order_all_pass() -> None:
     """A later request with an earlier deadline is not forgotten, and no expiry forgets the next."""
     batcher = make(ManualScheduler(), RecordedEvents())
-    answers = []
-    for milliseconds in (60, 30, 45, 20, 50):
-        answers.append(RecordedReply())
-        batcher.submit({"x": ONE}, answers[-1], deadline=monotonic() + milliseconds / 1000)
-    for answer in answers:
-        assert isinstance(await answer.error(), DeadlineExceeded)
+    start, answers = monotonic() + 1000, {}
+    for seconds in (60, 30, 45, 20, 50):
+        answers[start + seconds] = RecordedReply()
+        batcher.submit({"x": ONE}, answers[start + seconds], deadline=start + seconds)
+        assert batcher._deadlines.earliest == min(answers)
+    for deadline in sorted(answers):
+        assert batcher._deadlines.earliest == deadline
+        let_pass(batcher, deadline)
+        assert isinstance(await answers[deadline].error(), DeadlineExceeded)
     assert_empty(batcher)
     assert not batcher._deadlines.armed
 
 
 async def test_timers_that_fire_early_do_not_spin() -> None:
     """uvloop fires up to half a millisecond early: the next look is then at least one later."""
-    batcher = make(ManualScheduler(), RecordedEvents())
-    looks = 0
-    expire = batcher._expire
-
-    def counted() -> None:
-        nonlocal looks
-        looks += 1
-        expire()
-
-    batcher._expire = counted  # type: ignore[method-assign]
-    answers = []
-    for number in range(10):  # ends at every tenth of a millisecond
-        answers.append(RecordedReply())
-        batcher.submit({"x": ONE}, answers[-1], deadline=monotonic() + 0.03 + number * 0.0021)
-    counted()
-    for answer in answers:
-        assert isinstance(await answer.error(), DeadlineExceeded)
-    assert looks <= 2 * len(answers) + 1
+    batcher, answer = make(ManualScheduler(), RecordedEvents()), RecordedReply()
+    deadline = monotonic() + 1000
+    batcher.submit({"x": ONE}, answer, deadline=deadline)
+    with (
+        mock.patch("app.batching.batcher.monotonic", return_value=deadline - 0.0004),
+        mock.patch("app.batching.deadlines.monotonic", return_value=deadline - 0.0004),
+        mock.patch.object(asyncio.get_running_loop(), "call_later") as timer,
+    ):
+        batcher._expire()
+    ((wait, _), _) = timer.call_args
+    assert 0.001 <= wait <= 0.002
+    assert not answer.calls
+    let_pass(batcher, deadline)
+    assert isinstance(await answer.error(), DeadlineExceeded)
 
 
 async def test_closing_answers_those_who_wait() -> None:
@@ -250,7 +251,7 @@ async def test_closing_answers_those_who_wait() -> None:
     batcher = make(ManualScheduler(), RecordedEvents())
     answers = [RecordedReply(), RecordedReply()]
     for answer in answers:
-        batcher.submit({"x": ONE}, answer, deadline=monotonic() + 30)
+        batcher.submit({"x": ONE}, answer, deadline=monotonic() + 1000)
     batcher.close()
     for answer in answers:
         assert isinstance(await answer.error(), NotReady)

@@ -158,12 +158,13 @@ async def test_who_would_be_too_late_is_refused_at_once() -> None:
     )
 
     def submit(timeout: float, priority: int = 0) -> None:
-        batcher.submit(
-            {"x": np.ones((1, 1))},
-            RecordedReply(),
-            deadline=monotonic() + timeout,
-            priority=priority,
-        )
+        with mock.patch("app.batching.batcher.monotonic", return_value=1000.0):
+            batcher.submit(
+                {"x": np.ones((1, 1))},
+                RecordedReply(),
+                deadline=1000.0 + timeout,
+                priority=priority,
+            )
 
     for _ in range(49):
         submit(30)
@@ -192,7 +193,7 @@ async def test_deadlines_of_a_long_queue_leave_the_event_loop_time() -> None:
     """A look at all of them is followed by ten times as long without one."""
     batcher = Batcher(double, BatchPolicy(), wake=lambda batcher: None, observe=RecordedEvents())
     replies = [RecordedReply() for _ in range(2)]
-    for reply, seconds in zip(replies, (0.001, 0.002), strict=True):
+    for reply, seconds in zip(replies, (1000, 2000), strict=True):
         batcher.submit({"x": np.ones((1, 1))}, reply, deadline=monotonic() + seconds)
     with mock.patch("app.batching.batcher.monotonic", side_effect=[1e9 - 1, 1e9 - 1 + 5.0]):
         batcher._expire()

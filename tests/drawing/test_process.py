@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from app.drawing import DrawingProcess
 from app.drawing import process as module
 from app.errors import LoadFailed
 from tests.e2e.processes import MODELS
+from tests.waiting import PATIENCE, wait_until
 
 DIGITS = MODELS / "digits/1/model.onnx"
 
@@ -47,11 +48,25 @@ def test_what_takes_too_much_is_not_tried_again(
     assert began.read_text().count("\n") == times
 
 
-def test_a_killed_one_says_so() -> None:
-    """Before it began, and while it works; it is not begun again."""
+def test_a_killed_one_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it works; it is not begun again."""
+    began = tmp_path / "began"
+    monkeypatch.setattr(module, "PYTHON", ["sh", "-c", f"echo >> {began}; exec sleep 3600"])
     process = DrawingProcess(DIGITS, {})
-    threading.Timer(0.05, process.kill).start()
-    with pytest.raises(LoadFailed, match=r"stopping|SIGKILL"):
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(process.run)
+        wait_until(began.exists)
+        process.kill()
+        with pytest.raises(LoadFailed, match=r"stopping|SIGKILL"):
+            run.result(PATIENCE)
+    assert began.read_text().count("\n") == 1
+
+
+def test_one_that_is_killed_before_it_began_does_not_begin() -> None:
+    """And says so."""
+    process = DrawingProcess(DIGITS, {})
+    process.kill()
+    with pytest.raises(LoadFailed, match="stopping"):
         process.run()
 
 

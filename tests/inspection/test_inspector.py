@@ -150,8 +150,9 @@ def test_harm_that_takes_several_rows_is_seen(
     inspectors: Inspectors, path: Path, loops: bool, setting: str
 ) -> None:
     """The server warms a model up and profiles it with as many."""
+    limits = LITTLE_TIME if loops else PLENTY
     with pytest.raises(LoadFailed, match=setting):
-        inspectors(LITTLE_TIME).inspect(opener(path, onnx_models.growing_with_rows(loops=loops)))
+        inspectors(limits).inspect(opener(path, onnx_models.growing_with_rows(loops=loops)))
 
 
 def test_what_is_wrong_otherwise_is_for_opening_to_say(inspectors: Inspectors, path: Path) -> None:
@@ -277,7 +278,7 @@ def test_closing_ends_an_inspection(inspectors: Inspectors, path: Path) -> None:
 
 def test_model_that_changes_meanwhile_is_not_passed(inspectors: Inspectors, path: Path) -> None:
     """What was inspected is what is opened."""
-    inspector = inspectors(LITTLE_TIME)
+    inspector = inspectors(InspectionLimits(seconds=4, megabytes=2048))
     onnx_models.save(onnx_models.endless(), path)
     changed = threading.Event()
 

@@ -20,7 +20,7 @@ from app.rollouts import Rollouts, RolloutWatcher
 from app.session import default_chain
 from app.settings import Settings
 from tests.registry.on_disk import RegistryOnDisk
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 READY, UNAVAILABLE = State.READY, State.UNAVAILABLE
 
@@ -98,14 +98,14 @@ async def test_a_folder_that_hangs_is_a_problem(
 
     def hang(models: Path, previous: Snapshot | None) -> Snapshot:
         looking.set()
-        assert goes_on.wait(30)
+        assert goes_on.wait(PATIENCE)
         return scan_now(models, previous)
 
     monkeypatch.setattr(model_loader, "scan", hang)
     monkeypatch.setattr(model_loader, "SLOW_SCAN_SECONDS", 0.0)
     loading.disk.put(1)
     start = asyncio.create_task(loading.start())
-    assert await asyncio.to_thread(looking.wait, 30)
+    assert await asyncio.to_thread(looking.wait, PATIENCE)
     assert loading.loader.scanning_seconds > 0
     (problem,) = loading.loader.problems
     assert "its file system may hang" in str(problem)

@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.control_plane import ProcessHealth
-from app.errors import DeadlineExceeded, NotReady
+from app.errors import DeadlineExceeded, NotReady, Overloaded
 from app.main import model_loader
 from app.main.application import create_app
 from app.main.service import Service
@@ -66,25 +66,34 @@ async def test_models_load_in_the_background_and_unload_at_the_end(settings: Set
     assert ("first models loaded", None) in events
 
 
-async def test_a_model_that_cannot_be_stopped_makes_the_process_unready(settings: Settings) -> None:
+async def test_a_model_that_cannot_be_stopped_makes_the_process_unready(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its callers are answered in time; the process says which model it is, until the run ends."""
     onnx_models.save(onnx_models.one_long_node(), settings.models_folder / "m/1/model.onnx")
     service = Service(settings)
+    monkeypatch.setattr("app.main.service.LAG_INTERVAL_SECONDS", 0.01)
     service.health = ProcessHealth(service.scheduler.troubles, stuck_seconds=0.05)
     service.control_plane.troubles = service.health.troubles
     plane = service.control_plane
+
+    async def ask() -> bool:
+        """Whether a run is stuck: on a busy machine one may be given up before it has begun."""
+        with service.data_plane.pick("m") as lease, pytest.raises((DeadlineExceeded, Overloaded)):
+            await lease.infer({"n": np.array([40_000])}, timeout=0.1)
+        return not plane.readiness().ready
+
     with capture_logs() as logs:
         async with service.running():
             await until(lambda: plane.readiness().ready)
-            with service.data_plane.pick("m") as lease, pytest.raises(DeadlineExceeded):
-                await lease.infer({"n": np.array([40_000])}, timeout=0.1)
-            await until(lambda: not plane.readiness().ready)
+            await until(ask)
             assert "has not stopped" in plane.readiness().reason
             assert "model m, version 1" in plane.readiness().reason
             assert plane.liveness().ready
             await until(lambda: plane.readiness().ready)
             await until(lambda: any(one["event"] == "well again" for one in logs))
-    assert [one["kind"] for one in logs if one["event"] == "unwell"] == ["run_stuck"]
+    kinds = {one["kind"] for one in logs if one["event"] == "unwell"}
+    assert kinds - {"loop_lagging"} == {"run_stuck"}  # a loop lags on a busy machine
 
 
 async def test_parts_stop_in_reverse_order(
