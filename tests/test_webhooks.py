@@ -167,7 +167,7 @@ async def test_a_dead_or_slow_receiver_holds_up_nobody_else(receivers: list[Rece
     """Neither the others, nor who sends; what is too many or too old is counted."""
     slow, good = receiver(receivers, 0), receiver(receivers, 200)
     dead = f"127.0.0.1:{free_port()}"
-    retrying = Retrying(1.0, 0.01, 0.02, give_up_after=0.5, most_waiting=3)
+    retrying = Retrying(PATIENCE, 0.01, 0.02, give_up_after=0.0, most_waiting=3)
     async with sending(slow.url, f"http://{dead}/", good.url, retrying=retrying) as webhooks:
         for number in range(3):
             webhooks.send(note(f"msg_{number}"))
@@ -177,11 +177,22 @@ async def test_a_dead_or_slow_receiver_holds_up_nobody_else(receivers: list[Rece
         assert all(count <= 3 for count in webhooks.waiting.values())
         assert webhooks.outcomes[slow.name, "dropped"] >= 2
         await until(lambda: webhooks.outcomes[good.name, "delivered"] == 6)
+        slow.released.set()
         await until(lambda: not any(webhooks.waiting.values()))
     assert good.ids == [f"msg_{number}" for number in range(6)]
     for name in (slow.name, dead):
         assert not webhooks.outcomes[name, "delivered"]
         assert webhooks.outcomes[name, "failed"] + webhooks.outcomes[name, "dropped"] == 6
+
+
+async def test_a_receiver_that_never_answers_is_given_up(receivers: list[Receiver]) -> None:
+    """Each request has a time limit, and so has each notification."""
+    slow = receiver(receivers, 0)
+    retrying = Retrying(0.05, 0.01, 0.02, give_up_after=0.1)
+    async with sending(slow.url, retrying=retrying) as webhooks:
+        webhooks.send(note())
+        await until(lambda: webhooks.outcomes[slow.name, "failed"] == 1)
+    assert not webhooks.outcomes[slow.name, "delivered"]
 
 
 def test_what_waits_is_counted_by_receiver() -> None:

@@ -14,19 +14,15 @@ from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from threading import Event, Thread
-from time import monotonic
 
 import httpx
 
 from tests import onnx_models
 from tests.e2e.processes import Cohort
-from tests.waiting import POLL, wait_until
+from tests.waiting import PATIENCE, POLL, wait_until
 
 PAUSE = 0.005
 """Seconds between two requests of a caller: most faults need callers, not load."""
-
-TIMEOUT = 60.0
-"""Seconds that a caller waits for an answer, however long the server was held up."""
 
 
 def factor_of(version: int) -> int:
@@ -54,7 +50,8 @@ class Callers:
     statuses: How many answers of each status, and how many requests were lost to which error.
     versions: How many right answers each version gave.
     wrong: Answers with 200 that were not right.
-    slowest: The longest that anybody waited for an answer, in seconds.
+
+    Who gets no answer within PATIENCE is lost to TimeoutError.
     """
 
     def __init__(self, factor_of: Callable[[int], int] = factor_of) -> None:
@@ -62,7 +59,6 @@ class Callers:
         self.statuses: Counter[str] = Counter()
         self.versions: Counter[int] = Counter()
         self.wrong: list[str] = []
-        self.slowest = 0.0
 
     @property
     def served(self) -> int:
@@ -110,13 +106,12 @@ def callers(
     address = httpx.URL(server.url)
 
     def ask() -> None:
-        connection = HTTPConnection(address.host, address.port, timeout=TIMEOUT)
+        connection = HTTPConnection(address.host, address.port, timeout=PATIENCE)
         number = 0
         while not over.is_set():
             number = number % 1000 + 1
             x = [number, *row]
             document = {"inputs": {"x": [x]}, **fields}
-            began = monotonic()
             try:
                 connection.request("POST", path, json.dumps(document), headers or {})
                 response = connection.getresponse()
@@ -125,7 +120,6 @@ def callers(
                 heard.statuses[type(lost).__name__] += 1
                 connection.close()
                 over.wait(POLL)
-            heard.slowest = max(heard.slowest, monotonic() - began)
             over.wait(PAUSE)
         connection.close()
 

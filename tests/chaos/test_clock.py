@@ -133,4 +133,5 @@ def test_a_jump_ends_tokens_and_nothing_else(skewed: Skewed, by: str) -> None:
     skewed.heard.more(of=2)
     server.wait_for("/health/ready")
     assert not httpx.get(server.url + "/health", headers=KEY).json()["problems"]
-    assert skewed.heard.slowest < 10, "deadlines and timers do not go by this clock"
+    # Deadlines by a clock that jumps pass at once or never: callers would get 504, or nothing.
+    assert set(skewed.heard.statuses) == {"200"}

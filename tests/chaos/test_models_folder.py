@@ -78,11 +78,11 @@ def test_callers_notice_nothing(
     """What is loaded serves on; health and a metric say what is wrong, until it is mended."""
     with callers(server) as heard:
         mend = trouble(folder)
-        wait_until(problem(server, says), seconds=30)
+        wait_until(problem(server, says))
         assert Scrape(server.url).value("models_folder_problems") >= 1
         heard.more()
         mend()
-        wait_until(lambda: not problem(server, says)(), seconds=30)
+        wait_until(lambda: not problem(server, says)())
         heard.more()
         server.wait_for("/health/ready")
     assert set(heard.statuses) == {"200"}

@@ -14,7 +14,7 @@ from app.rpc.inference_pb2 import ModelStreamInferResponse
 from tests.chaos.callers import factor_of, put
 from tests.e2e.processes import cohort, free_port
 from tests.rpc.client import PATH, arrays_of, raw_request
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 STREAMS = 4
 
@@ -72,5 +72,5 @@ def test_what_a_stream_has_sent_is_answered_or_it_is_told(
         server.process.send_signal(signal.SIGTERM)
         assert [life.result() for life in lives] == [grpc.StatusCode.UNAVAILABLE] * STREAMS
         assert all(stream.answered <= stream.sent for stream in streams)
-        assert server.process.wait(60) == 0
+        assert server.process.wait(PATIENCE) == 0
     assert '"level": "error"' not in server.logged
