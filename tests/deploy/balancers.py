@@ -30,7 +30,7 @@ import httpx
 from tests.deploy.test_files import PATH
 from tests.e2e.processes import ROOT, Cohort, cohort, end, free_port
 from tests.e2e.scrape import Scrape
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 MISSING = "this test needs {}: apt-get install --no-install-recommends nginx-light haproxy"
 
@@ -235,7 +235,7 @@ class Calls:
                 streams = streams or await asyncio.open_connection("127.0.0.1", port)
                 reader, writer = streams
                 writer.write(request)
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(PATIENCE):
                     answer = (await reader.readuntil(b"\r\n\r\n")).lower()
                     length = int(answer.split(b"content-length: ")[1].split(b"\r", 1)[0])
                     text = await reader.readexactly(length)

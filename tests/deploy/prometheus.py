@@ -15,7 +15,7 @@ import httpx
 from ruamel.yaml import YAML
 
 from tests.e2e.processes import ROOT, end, free_port
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 DEPLOY = ROOT / "deploy"
 PACKAGES = {
@@ -151,7 +151,7 @@ def prometheus(folder: Path, config: object) -> Iterator[Prometheus]:
     log = folder / "prometheus.log"
     with (
         _running(command, log, f"http://{address}/-/ready"),
-        httpx.Client(base_url=f"http://{address}", timeout=30) as client,
+        httpx.Client(base_url=f"http://{address}", timeout=PATIENCE) as client,
     ):
         yield Prometheus(client, log)
 

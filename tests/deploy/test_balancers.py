@@ -34,7 +34,7 @@ from tests.deploy.balancers import (
 )
 from tests.e2e.processes import free_port
 from tests.rpc.client import Client
-from tests.waiting import until, wait_until
+from tests.waiting import PATIENCE, until, wait_until
 
 both = pytest.mark.parametrize("start", [nginx, haproxy])
 X = np.random.default_rng(0).random((93, 100)).round(7).tolist()
@@ -128,7 +128,7 @@ def test_bodies_have_a_limit(start: Start, replicas: Fleet, tmp_path: Path) -> N
     head = f"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: {64 * 2**20 + 1}\r\n\r\n"
     with (
         start(replicas.ports, tmp_path) as balancer,
-        socket.create_connection(("127.0.0.1", balancer.port), timeout=20) as connection,
+        socket.create_connection(("127.0.0.1", balancer.port), timeout=PATIENCE) as connection,
     ):
         connection.sendall(head.encode())
         assert connection.recv(1000).startswith(b"HTTP/1.1 413 ")

@@ -17,9 +17,15 @@ from grpc import aio
 
 from tests.deploy.balancers import answering, close, nginx
 from tests.e2e.processes import free_port
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 GRPC = "/inference.GRPCInferenceService"
+
+
+def patient(text: str) -> str:
+    """Wait five times as long as is shipped, so that no busy machine makes a stand-in seem slow."""
+    assert text.count("_read_timeout 1s;") == 3 * ("location @alive" in text)
+    return text.replace("_read_timeout 1s;", "_read_timeout 5s;").replace(" 500ms;", " 5s;")
 
 
 @dataclass
@@ -93,9 +99,13 @@ async def test_a_slow_model_takes_no_replica_out(tmp_path: Path) -> None:
     """
     async with AsyncExitStack() as stack:
         replicas = await stack.enter_async_context(stand_ins())
-        balancer = stack.enter_context(nginx(replicas.ports, tmp_path, grpc=replicas.grpc_ports))
+        balancer = stack.enter_context(
+            nginx(replicas.ports, tmp_path, patient, grpc=replicas.grpc_ports)
+        )
         stack.callback(replicas.let_go.set)
-        http = await stack.enter_async_context(httpx.AsyncClient(base_url=balancer.url, timeout=60))
+        http = await stack.enter_async_context(
+            httpx.AsyncClient(base_url=balancer.url, timeout=PATIENCE)
+        )
         channel = await stack.enter_async_context(
             aio.insecure_channel(
                 f"127.0.0.1:{balancer.grpc_port}", options=[("grpc.enable_retries", 0)]
@@ -133,13 +143,15 @@ async def test_slow_loads_take_no_replica_out(tmp_path: Path) -> None:
     """
 
     def impatient(text: str) -> str:
-        return text.replace("proxy_read_timeout 10m;", "proxy_read_timeout 500ms;")
+        return patient(text).replace("proxy_read_timeout 10m;", "proxy_read_timeout 500ms;")
 
     async with AsyncExitStack() as stack:
         replicas = await stack.enter_async_context(stand_ins())
         balancer = stack.enter_context(nginx(replicas.ports, tmp_path, impatient))
         stack.callback(replicas.let_go.set)
-        http = await stack.enter_async_context(httpx.AsyncClient(base_url=balancer.url, timeout=60))
+        http = await stack.enter_async_context(
+            httpx.AsyncClient(base_url=balancer.url, timeout=PATIENCE)
+        )
         loads = [http.post("/admin/models/slow/load") for _ in range(3)]
         assert [load.status_code for load in await asyncio.gather(*loads)] == [504] * 3
         for _ in range(6):
@@ -173,7 +185,7 @@ async def test_a_caller_who_names_no_host_is_answered(tmp_path: Path) -> None:
 async def _ask_through(head: bytes, folder: Path) -> tuple[bytes, list[str]]:
     """What nginx answers to a request without a body, and what it asked of replicas by then."""
     async with stand_ins() as replicas:
-        with nginx(replicas.ports, folder) as balancer:
+        with nginx(replicas.ports, folder, patient) as balancer:
             answer = await _ask(balancer.port, head)
         return answer, list(replicas.asked)
 

@@ -39,6 +39,7 @@ from tests.deploy.promql import (
 )
 from tests.e2e.broken_digits import copy_digits
 from tests.e2e.processes import MODELS, ROOT, cohort
+from tests.waiting import PATIENCE
 
 FOLDER = DEPLOY / "prometheus"
 CASES = sorted((FOLDER / "tests").glob("*.yml"))
@@ -324,6 +325,6 @@ def test_a_broken_version_reaches_who_is_on_duty(tmp_path: Path) -> None:
 def get(heard: Queue[dict[str, Any]], name: str, status: str) -> dict[str, Any]:
     """The next such alert; others may come between."""
     while True:
-        alert = heard.get(timeout=30)
+        alert = heard.get(timeout=PATIENCE)
         if (alert["labels"]["alertname"], alert["status"]) == (name, status):
             return alert

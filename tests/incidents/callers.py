@@ -16,9 +16,7 @@ from grpc import aio
 
 from tests.deploy.balancers import Balancer, close
 from tests.rpc.client import connected
-
-PATIENCE = 60.0
-"""Seconds that a caller waits for an answer."""
+from tests.waiting import PATIENCE
 
 ROWS = np.random.default_rng(0).random((1, 100)).astype(np.float32)
 BODY = json.dumps({"inputs": {"x": ROWS.tolist()}}).encode()

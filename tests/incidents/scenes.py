@@ -17,7 +17,7 @@ from tests.deploy.prometheus import Prometheus, configuration, hurried_rules, pr
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.incidents import runbook
 from tests.incidents.recording import ASKED, Case, Recorder
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 SECONDS = 1.0
 """Between two scrapes."""
@@ -151,13 +151,13 @@ class Scene:
     def ask(self, model: str, body: object, *, times: int = 1) -> list[int]:
         """The statuses of so many requests, one after the other."""
         url = f"{self.replica.server.url}/models/{model}/predict"
-        with httpx.Client(timeout=60) as client:
+        with httpx.Client(timeout=PATIENCE) as client:
             return [client.post(url, json=body).status_code for _ in range(times)]
 
     def admin(self, path: str) -> None:
         """What an operator does."""
         url, token = f"{self.replica.server.url}/admin/{path}", f"Bearer {TOKEN}"
-        httpx.post(url, headers={"authorization": token}, timeout=60).raise_for_status()
+        httpx.post(url, headers={"authorization": token}, timeout=PATIENCE).raise_for_status()
 
 
 @contextmanager

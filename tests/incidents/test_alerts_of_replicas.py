@@ -20,7 +20,7 @@ from tests.deploy.balancers import Balancer, haproxy, nginx
 from tests.e2e.processes import MODELS, ROOT, end, free_port
 from tests.incidents.recording import Case
 from tests.incidents.scenes import Alert, Replica, Scene, watching
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 FLOWER = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 LIVE = "curl --max-time 2 $R/health/live"
@@ -161,7 +161,7 @@ def ask(balancer: str, seconds: float, *, body: object = FLOWER) -> set[int]:
     def call(_: int) -> set[int]:
         statuses = set()
         while monotonic() < until:
-            statuses.add(httpx.post(url, json=body, timeout=60).status_code)
+            statuses.add(httpx.post(url, json=body, timeout=PATIENCE).status_code)
         return statuses
 
     with ThreadPoolExecutor(16) as callers:

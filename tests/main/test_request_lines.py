@@ -16,7 +16,7 @@ from app.rpc import inference_pb2 as messages
 from tests.e2e.processes import MODELS, Cohort, cohort, free_port
 from tests.rest.wire import exchange, request
 from tests.rpc.client import PATH
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 WEB, OPS, ADMIN = "key-of-web", "key-of-ops", "admin-token"
 ROW = [5.1, 3.5, 1.4, 0.2]
@@ -68,7 +68,7 @@ def call(
     with grpc.insecure_channel(server.grpc) as channel:
         stream: Any = channel.stream_stream(f"{PATH}/{method}")
         try:
-            return "OK", list(stream(iter(sent), metadata=metadata, timeout=30))
+            return "OK", list(stream(iter(sent), metadata=metadata, timeout=PATIENCE))
         except grpc.RpcError as error:
             return str(error.code().name), []
 

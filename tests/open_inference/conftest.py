@@ -12,6 +12,7 @@ import pytest
 from tests import onnx_models
 from tests.e2e.processes import MODELS, Cohort, cohort, free_port
 from tests.rpc.client import Client, connected
+from tests.waiting import PATIENCE
 
 TOKEN = "open-sesame"
 
@@ -60,5 +61,5 @@ async def grpc_client(server: Cohort) -> AsyncIterator[Client]:
 @pytest.fixture
 async def rest_client(server: Cohort) -> AsyncIterator[httpx.AsyncClient]:
     """A connection for REST."""
-    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
         yield client
