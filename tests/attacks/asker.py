@@ -6,7 +6,9 @@ for the answer, and for the server.
 
 The two differ: on a busy machine the server's threads and this process themselves wait for a
 processor. The kernel says how long (run_delay in /proc/PID/task/TID/schedstat), and the longest of
-the server's threads' waits and this process's own are taken off.
+the server's threads' waits and this process's own are taken off. Nor is anything the server's that
+exceeds its processor time since the request was sent: where it computes nothing, it holds up
+nobody by what it computes. One that waits for something else altogether answers with status 0.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
+
+UNANSWERED = 120
+"""Seconds after which a request counts as not answered."""
 
 PAUSE = 0.02
 """Seconds between two requests, so that asking costs the server little."""
@@ -38,6 +43,14 @@ def longest(before: dict[str, int], after: dict[str, int]) -> float:
     return max((after[one] - before.get(one, 0) for one in after), default=0) / 1e9
 
 
+def processor_time(pid: int) -> float:
+    """Seconds that all threads of a process have run, to the nanosecond.
+
+    The clock of another process, as clock_getcpuclockid(3) would name it.
+    """
+    return time.clock_gettime((~pid << 3) | 2)
+
+
 def main() -> None:
     """Ask until this process is ended."""
     pid, url, *others = sys.argv[1:]
@@ -47,8 +60,8 @@ def main() -> None:
     while True:
         for path, body in asked:
             theirs, ours = delays(int(pid)), delays(os.getpid())
-            began = time.monotonic()
-            connection = http.client.HTTPConnection(host, timeout=300)
+            computed, began = processor_time(int(pid)), time.monotonic()
+            connection = http.client.HTTPConnection(host, timeout=UNANSWERED)
             status = 0
             with suppress(OSError, http.client.HTTPException):
                 connection.request(
@@ -58,8 +71,9 @@ def main() -> None:
             ended = time.monotonic()
             connection.close()
             busy = longest(theirs, delays(int(pid))) + longest(ours, delays(os.getpid()))
-            took = ended - began
-            sys.stdout.write(f"{path} {status} {took} {max(took - busy, 0.0)}\n")
+            took, computed = ended - began, processor_time(int(pid)) - computed
+            waited = min(max(took - busy, 0.0), computed)
+            sys.stdout.write(f"{path} {status} {took} {waited}\n")
             sys.stdout.flush()
             pause.wait(PAUSE)
 
