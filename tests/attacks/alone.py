@@ -25,6 +25,7 @@ def serve(folder: Path) -> None:
 
     from tests.e2e.processes import MODELS, cohort, free_port
     from tests.rpc.client import connected, raw_request
+    from tests.waiting import PATIENCE
 
     shutil.copytree(MODELS / "iris", folder / "models" / "iris")
     row = [[5.1, 3.5, 1.4, 0.2]]
@@ -33,7 +34,7 @@ def serve(folder: Path) -> None:
         cohort(
             folder / "models", folder, grpc_port=free_port(), admin_token="token"
         ) as server,
-        httpx.Client(base_url=server.url) as client,
+        httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
     ):  # fmt: skip
         found = client.get("/v2/models/iris").json()["inputs"][0]
         tensor = {**found, "shape": [1, 4], "data": row}

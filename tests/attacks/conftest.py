@@ -19,14 +19,11 @@ import pytest
 from tests.e2e.processes import ROOT, Cohort
 from tests.waiting import wait_until
 
-LONGEST_WAIT = 0.25
-"""Seconds that somebody else may wait for the server, whatever is done to it; STALL once.
+LONGEST_WAIT = 1.0
+"""Seconds for which the server may compute while somebody else waits, whatever is done to it.
 
-On a quiet machine it is less than 0.1; a busy one adds to it what cannot be told apart.
+It was 0.03 beside runs without end, each of which would take three on the event loop.
 """
-
-STALL = 0.5
-"""What a single wait may be: threads that hold the interpreter's lock are displaced, too."""
 
 MORE_MEMORY = 200 << 20
 """Bytes that may be kept: garbage between two collections, and buffers for the next large body."""
@@ -65,10 +62,10 @@ def bystanders(request: pytest.FixtureRequest) -> Iterator[None]:
     """Ask the module's `server` for its health and what the module's OTHERS say, all along.
 
     OTHERS are `path=body` of a request to a model that is not attacked. At the end of the module
-    each was answered by 200; the server let none wait for LONGEST_WAIT more than once, and never
-    for STALL, by what `tests.attacks.asker` takes for that; and memory and descriptors are back
-    where they were, but for MORE_MEMORY. A module says by constants of these names where it is
-    otherwise with it: where callers wait for one another, or large bodies leave room for the next.
+    each was answered by 200; the server let none wait for LONGEST_WAIT, by what
+    `tests.attacks.asker` takes for that; and memory and descriptors are back where they were, but
+    for MORE_MEMORY. A module says by constants of these names where it is otherwise with it: where
+    callers wait for one another, or large bodies leave room for the next.
     """
     if sys.platform != "linux" or not hasattr(request.module, "server"):
         yield
@@ -82,10 +79,9 @@ def bystanders(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
     assert {one.status for one in asked} == {200}, [one for one in asked if one.status != 200]
     worst = sorted(asked, key=lambda one: -one.waited)[:5]
-    assert worst[0].waited < max(STALL, longest), worst
-    assert worst[1].waited < longest, worst
+    assert worst[0].waited < longest, worst
     wait_until(lambda: held(server).descriptors <= before.descriptors + MORE_DESCRIPTORS)
-    assert held(server).memory <= before.memory + more
+    wait_until(lambda: held(server).memory <= before.memory + more)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import pytest
 from grpc import StatusCode
 
 from tests import onnx_models
+from tests.attacks.asker import processor_time
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.pipes import fill
 from tests.rpc.client import connected, told
@@ -253,22 +254,20 @@ async def test_large_tensor_is_answered(server: Cohort, name: str) -> None:
     await ATTACKS[name](server)
 
 
-def cpu_seconds(server: Cohort) -> float:
-    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def test_document_of_many_models_is_made_once(server: Cohort) -> None:
-    """Whoever asks again gets what was written."""
-    documents, costs = [], []
+    """Whoever asks again gets what was written.
+
+    The first one took 190 ms of processor time, further ones 2 ms, and 50 where they were made.
+    """
+    documents, costs = set(), []
     with httpx.Client(timeout=None) as client:
-        for _ in range(2):
-            before = cpu_seconds(server)
-            documents.append(client.get(server.url + "/openapi.json").raise_for_status().content)
-            costs.append(cpu_seconds(server) - before)
-    assert documents[0] == documents[1]
-    assert f"/models/other-{MODELS - 1}/predict" in json.loads(documents[0])["paths"]
-    assert costs[1] < costs[0] / 2
+        for _ in range(20):
+            before = processor_time(server.process.pid)
+            documents.add(client.get(server.url + "/openapi.json").raise_for_status().content)
+            costs.append(processor_time(server.process.pid) - before)
+    (document,) = documents
+    assert f"/models/other-{MODELS - 1}/predict" in json.loads(document)["paths"]
+    assert min(costs[1:]) < costs[0] / 10
 
 
 REFUSED = 3000

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from time import monotonic
 from typing import Any, NamedTuple
 
 import grpc
@@ -23,14 +22,15 @@ from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.e2e.scrape import Scrape
 from tests.rpc.client import PATH, raw_request
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 OTHERS = ['/models/plain/predict={"inputs": {"x": [[1, 2, 3, 4]]}}']
 APIS = ("hot", "ordinary", "v2", "v1", "unary", "stream")
 
 ONE = np.array([[1]], "i8")
-PATIENCE = 60.0
-"""Seconds in which even a busy machine answers."""
+TRIES = 5
+"""Runs at most of which one has to be in progress when others are answered: a busy machine may take
+longer for that than a run has."""
 
 LIMIT_MB = 64
 HUGE = 10**9  # ones, 4 GB of them
@@ -164,13 +164,16 @@ def test_a_run_without_end_ends_at_its_deadline(
 ) -> None:
     """Its caller is told, others are answered meanwhile, and its thread is free again."""
     before = runs_of(server, model)
-    endless = pool.submit(ask, server, api, model, onnx_models.FOREVER)
-    assert answers_others(server, endless)
-    assert answers_others(server, endless)
-    answer = endless.result(PATIENCE)
-    assert answer.error == "deadline", answer
+    for _ in range(TRIES):
+        endless = pool.submit(ask, server, api, model, onnx_models.FOREVER)
+        meanwhile = [answers_others(server, endless) for _ in range(2)]
+        answer = endless.result(PATIENCE)
+        assert answer.error == "deadline", answer
+        if all(meanwhile):
+            break
+    assert all(meanwhile), "nobody was answered before it ended"
     wait_until(lambda: runs_of(server, model) > before)  # counted when it is over
-    assert ask(server, api, model, 3).error == ""
+    wait_until(lambda: ask(server, api, model, 3).error == "")
 
 
 @pytest.mark.parametrize("model", ["patient", "patient_nested"])
@@ -179,13 +182,11 @@ def test_a_run_without_end_ends_at_its_callers_limit(
     server: Cohort, pool: ThreadPoolExecutor, api: str, model: str
 ) -> None:
     """Though its model's would let it go on for minutes; others are answered meanwhile."""
-    began = monotonic()
     endless = pool.submit(ask, server, api, model, onnx_models.FOREVER, timeout_ms=200)
     answers_others(server, endless)
     answer = endless.result(PATIENCE)
     assert answer.error == "deadline", answer
     assert "within 200 ms" in answer.text
-    assert monotonic() - began < PATIENCE / 2
     assert ask(server, api, model, 3).error == ""
 
 
@@ -211,7 +212,7 @@ def test_a_run_over_the_memory_limit_fails_by_itself(server: Cohort, api: str) -
     assert answer.error == "failed"
     assert f"{LIMIT_MB} MB (memory_limit_mb)" in answer.text
     assert ask(server, api, "limited", 10).error == ""
-    assert resident(server) < before + 2 * LIMIT_MB
+    assert resident(server) < before + 8 * LIMIT_MB  # it asked for sixty times as much
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -306,9 +307,13 @@ def test_many_runs_without_end_leave_room_for_others(
     server: Cohort, pool: ThreadPoolExecutor
 ) -> None:
     """They take the slots of the CPU, not the event loop and not the slot for short runs."""
-    endless = [pool.submit(ask, server, "hot", "loop", onnx_models.FOREVER) for _ in range(4)]
-    assert answers_others(server, endless[0])
-    rows = {"inputs": {"x": [[1, 2, 3, 4]] * 2000}}  # too long for the loop
-    response = httpx.post(f"{server.url}/models/shaped/predict", json=rows, timeout=PATIENCE)
-    assert response.status_code == 200
-    assert {one.result(PATIENCE).error for one in endless} == {"deadline"}
+    for _ in range(TRIES):
+        endless = [pool.submit(ask, server, "hot", "loop", onnx_models.FOREVER) for _ in range(4)]
+        meanwhile = answers_others(server, endless[0])
+        rows = {"inputs": {"x": [[1, 2, 3, 4]] * 2000}}  # too long for the loop
+        response = httpx.post(f"{server.url}/models/shaped/predict", json=rows, timeout=PATIENCE)
+        assert response.status_code == 200
+        assert {one.result(PATIENCE).error for one in endless} == {"deadline"}
+        if meanwhile:
+            break
+    assert meanwhile, "nobody was answered before they ended"

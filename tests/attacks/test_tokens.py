@@ -291,7 +291,7 @@ def test_a_token_ends_on_open_connections(guarded: Guarded) -> None:
 def test_a_token_that_ends_within_a_body_is_good(guarded: Guarded) -> None:
     """The head had come in time, and was checked then."""
     with ExitStack() as stack:
-        for sent, end in ending(2, 4, 8):
+        for sent, end in ending(4, 16, 64):
             slow = stack.enter_context(connect(guarded.server.url))
             slow.sendall(predict(sent)[:-5])
             assert guarded.code("hot", token()) == "OK"  # so what came before has been read
