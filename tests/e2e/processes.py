@@ -31,6 +31,9 @@ FORKS = hasattr(os, "pidfd_open")
 EPHEMERAL = 32_768
 """Linux gives connections ports from here on; other tests open thousands of them."""
 
+SHARES = 8
+"""Processes of pytest-xdist that draw ports from a share of their own."""
+
 STARTING = 300.0
 """Seconds that a server may take to start, on a machine that does much else."""
 
@@ -53,7 +56,7 @@ class Cohort:
         """Ask for `path` on a connection of its own."""
         return httpx.get(self.url + path, verify=self.trust, timeout=PATIENCE)
 
-    def stop(self, *, kill: int = signal.SIGTERM, timeout: float = 60) -> int:
+    def stop(self, *, kill: int = signal.SIGTERM, timeout: float = PATIENCE) -> int:
         """Send the signal, wait, and give the exit status."""
         self.process.send_signal(kill)
         return self.process.wait(timeout)
@@ -182,9 +185,20 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def free_port() -> int:
-    """A port nobody listens on just now, and that no connection is given until somebody does."""
+    """A port nobody listens on just now, and that no connection is given until somebody does.
+
+    No other process of pytest-xdist draws it, and none is given twice: the server that it is for
+    binds it a moment later.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     while True:
-        port = SystemRandom().randrange(10_000, EPHEMERAL)
+        port = SystemRandom().randrange(10_000 + worker % SHARES, EPHEMERAL, SHARES)
+        if port in _given:
+            continue
         with socket.socket() as listener, suppress(OSError):
             listener.bind(("127.0.0.1", port))
+            _given.add(port)
             return port
+
+
+_given: set[int] = set()
