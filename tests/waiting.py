@@ -12,10 +12,17 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from httpx._config import DEFAULT_TIMEOUT_CONFIG
+
 T = TypeVar("T")
 
 PATIENCE = 120.0
 """Seconds after which a test that waits for what never comes fails, instead of hanging."""
+
+# By default httpx gives up after 5 s, which a busy machine exceeds. One object holds that default
+# for all its functions and clients; there is no other way to change it in one place.
+for _wait in ("connect", "read", "write", "pool"):
+    setattr(DEFAULT_TIMEOUT_CONFIG, _wait, PATIENCE)
 
 POLL = 0.02
 """Seconds between two looks at an outside process."""
