@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections import Counter
 from pathlib import Path
 
 import httpx
 
 from tests import onnx_models
+from tests.e2e.endless import endless_runs, in_progress
 from tests.e2e.processes import cohort
 from tests.e2e.scrape import Scrape
-from tests.waiting import PATIENCE, wait_until
+from tests.waiting import PATIENCE, until, wait_until
 
 
 async def test_a_full_queue_is_429_and_a_late_answer_504(models: Path, tmp_path: Path) -> None:
@@ -25,23 +27,26 @@ async def test_a_full_queue_is_429_and_a_late_answer_504(models: Path, tmp_path:
         "timeout_ms: 600000\nbatching: {max_batch_size: 1, max_queue_size: 4}\n"
     )
     with cohort(models, tmp_path) as server:
-        body = {"inputs": {"n": [[onnx_models.LONG // 4]]}}
-        late = {**body, "timeout_ms": 1}
+        body = {"inputs": {"n": [[1]]}}
+        late = {"inputs": {"n": [[onnx_models.FOREVER]]}, "timeout_ms": 1}
         async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
             first = await client.post("/predict", json=late)
             assert (first.status_code, first.json()["code"]) == (504, "DeadlineExceeded")
-            answers = await asyncio.gather(*(client.post("/predict", json=body) for _ in range(24)))
-        codes = ["OK" if one.is_success else one.json()["code"] for one in answers]
-        assert set(codes) == {"OK", "Overloaded"}
+            await until(lambda: in_progress(server, "slow") == 0)
+            with endless_runs(server, "slow") as callers:
+                asked = [asyncio.create_task(client.post("/predict", json=body)) for _ in range(24)]
+                await until(lambda: sum(one.done() for one in asked) == 20)
+                for caller in callers:
+                    caller.close()
+                answers = await asyncio.gather(*asked)
+        codes = Counter("OK" if one.is_success else one.json()["code"] for one in answers)
+        assert codes == {"OK": 4, "Overloaded": 20}
         refused = [one for one in answers if one.status_code == httpx.codes.TOO_MANY_REQUESTS]
-        assert len(refused) == codes.count("Overloaded")
+        assert len(refused) == 20
         assert all(int(one.headers["retry-after"]) >= 1 for one in refused)
+        wait_until(lambda: in_progress(server, "slow") == 0)
         counted = Scrape(server.url).by("model_inference_total", "code", model="slow")
-        assert counted == {
-            "OK": codes.count("OK"),
-            "Overloaded": len(refused),
-            "DeadlineExceeded": 1,
-        }
+        assert counted == codes | {"DeadlineExceeded": 1, "Cancelled": len(callers)}
 
 
 def test_a_poisoned_request_fails_alone_with_the_models_own_words(

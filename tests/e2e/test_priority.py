@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from time import monotonic
+from socket import socket
 from typing import Any
 
 import grpc
@@ -18,16 +18,15 @@ from app.callers import digest_of
 from app.rpc import inference_pb2 as messages
 from app.session import cores
 from tests import onnx_models
+from tests.e2e.endless import endless_runs, queued
 from tests.e2e.processes import Cohort, cohort, free_port
-from tests.e2e.scrape import Scrape
 from tests.rest.wire import connect, request
 from tests.rpc.client import PATH, raw_request
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 APIS = ("hot", "ordinary", "v2", "v2 ordinary", "v1", "unary", "stream")
 KEYS: Mapping[int, str] = {1: "key-of-high", 0: "key-of-middle", -1: "key-of-low"}
 QUEUE = 4 * cores()
-PATIENCE = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +36,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     onnx_models.save(onnx_models.loop(), folder / "models" / "loop" / "1" / "model.onnx")
     config = {
         "providers": ["cpu"],
-        "timeout_ms": PATIENCE * 1000,
-        "batching": {"max_batch_size": 1, "max_queue_size": QUEUE, "max_queue_seconds": 600},
+        "timeout_ms": 3_600_000,
+        "batching": {"max_batch_size": 1, "max_queue_size": QUEUE, "max_queue_seconds": 3600},
     }
     (folder / "models" / "loop" / "config.yaml").write_text(json.dumps(config))
     entries = [
@@ -62,18 +61,29 @@ def ask(server: Cohort, api: str, trips: int, priority: int) -> str:
     """Send a row; "OK", or the error's code."""
     headers = {"x-api-key": KEYS[priority]}
     if api in {"unary", "stream"}:
-        message = raw_request("loop", {"n": np.array([[trips]], "i8")}).SerializeToString()
-        return _ask_grpc(server, message, tuple(headers.items()), streamed=api == "stream")
+        metadata = tuple(headers.items())
+        return _ask_grpc(server, grpc_message(trips), metadata, streamed=api == "stream")
+    path, body = http_request(api, trips)
+    response = httpx.post(server.url + path, json=body, headers=headers, timeout=PATIENCE)
+    return "OK" if response.status_code == httpx.codes.OK else str(response.status_code)
+
+
+def grpc_message(trips: int) -> bytes:
+    """A row for the gRPC service."""
+    return raw_request("loop", {"n": np.array([[trips]], "i8")}).SerializeToString()
+
+
+def http_request(api: str, trips: int) -> tuple[str, dict[str, Any]]:
+    """The path and the body of a row."""
     inputs = [{"name": "n", "datatype": "INT64", "shape": [1, 1], "data": [trips]}]
-    path, body = {
+    requests: dict[str, tuple[str, dict[str, Any]]] = {
         "hot": ("/models/loop/predict", {"inputs": {"n": [[trips]]}}),
         "ordinary": ("/models/loop/predict?x", {"inputs": {"n": [[trips]]}}),
         "v1": ("/v1/models/loop:predict", {"instances": [[trips]]}),
         "v2": ("/v2/models/loop/infer", {"inputs": inputs}),
         "v2 ordinary": ("/v2/models/loop/infer?x", {"inputs": inputs}),
-    }[api]
-    response = httpx.post(server.url + path, json=body, headers=headers, timeout=PATIENCE)
-    return "OK" if response.status_code == httpx.codes.OK else str(response.status_code)
+    }
+    return requests[api]
 
 
 def _ask_grpc(server: Cohort, message: bytes, metadata: Any, *, streamed: bool) -> str:
@@ -91,76 +101,76 @@ def _ask_grpc(server: Cohort, message: bytes, metadata: Any, *, streamed: bool) 
         return "OK"
 
 
-TRIPS = 60_000
-"""Of runs that take long enough to tell which came first."""
+@contextmanager
+def busy(server: Cohort) -> Iterator[list[socket]]:
+    """Keep every core at a run without end, until its caller leaves."""
+    with endless_runs(server, "loop", f"x-api-key: {KEYS[1]}") as callers:
+        yield callers
 
 
 @contextmanager
-def busy(server: Cohort) -> Iterator[None]:
-    """Keep every core at a run without end, until the callers leave."""
-    endless = {"inputs": {"n": [[onnx_models.FOREVER]]}}
-    sent = request("/models/loop/predict", endless, f"x-api-key: {KEYS[1]}")
+def endless(server: Cohort, api: str, priority: int, count: int = 1) -> Iterator[None]:
+    """Have `count` requests without end wait in the queue, whose callers leave afterwards."""
+    before = queued(server, "loop")
+    headers = {"x-api-key": KEYS[priority]}
+    calls: list[Any] = []  # one that nobody holds is cancelled
     with ExitStack() as callers:
-        for _ in range(cores()):
-            callers.enter_context(connect(server.url)).sendall(sent)
-        wait_until(lambda: in_progress(server) == cores() and not queued(server))
+        for _ in range(count):
+            if api in {"unary", "stream"}:
+                channel: Any = callers.enter_context(grpc.insecure_channel(server.grpc))
+                message, metadata = grpc_message(onnx_models.FOREVER), tuple(headers.items())
+                if api == "stream":
+                    stream = channel.stream_stream(f"{PATH}/ModelStreamInfer")
+                    calls.append(stream(iter([message]), metadata=metadata))
+                else:
+                    unary = channel.unary_unary(f"{PATH}/ModelInfer")
+                    calls.append(unary.future(message, metadata=metadata))
+            else:
+                path, body = http_request(api, onnx_models.FOREVER)
+                sent = request(path, body, *(f"{name}: {one}" for name, one in headers.items()))
+                callers.enter_context(connect(server.url)).sendall(sent)
+        wait_until(lambda: queued(server, "loop") == before + count)
         yield
 
 
-def queued(server: Cohort) -> int:
-    """How many requests are in the queue."""
-    return int(Scrape(server.url).value("model_queue_requests", model="loop"))
-
-
-def in_progress(server: Cohort) -> int:
-    """How many are in the queue or run."""
-    return int(Scrape(server.url).value("model_inflight_requests", model="loop"))
-
-
 class Asked:
-    """Requests that wait in the queue, and when each was answered."""
+    """Requests that wait in the queue."""
 
-    def __init__(self, server: Cohort, pool: ThreadPoolExecutor, trips: int = TRIPS) -> None:
+    def __init__(self, server: Cohort, pool: ThreadPoolExecutor) -> None:
         self._server = server
-        self._trips = trips
         self._pool = pool
-        self._futures: list[Future[float]] = []
+        self._futures: list[Future[str]] = []
 
     def add(self, api: str, priority: int, count: int = 1) -> None:
         """Send `count` requests, and wait until they are in the queue."""
-        before = queued(self._server)
+        before = queued(self._server, "loop")
         for _ in range(count):
-            self._futures.append(self._pool.submit(self._ask, api, priority))
-        wait_until(lambda: queued(self._server) == before + count)
+            self._futures.append(self._pool.submit(ask, self._server, api, 1, priority))
+        wait_until(lambda: queued(self._server, "loop") == before + count)
 
-    def _ask(self, api: str, priority: int) -> float:
-        assert ask(self._server, api, self._trips, priority) == "OK"
-        return monotonic()
-
-    def order(self) -> list[int]:
-        """The numbers of the requests, in the order of their answers."""
-        at = [future.result() for future in self._futures]
-        return sorted(range(len(at)), key=at.__getitem__)
+    def answers(self) -> list[str]:
+        """Wait for all answers: "OK", or codes of errors."""
+        return [future.result() for future in self._futures]
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_higher_priority_goes_first(server: Cohort, pool: ThreadPoolExecutor, api: str) -> None:
-    """It is answered before most of those that came before it."""
+    """It is answered before those that came before it, none of which ends."""
     asked = Asked(server, pool)
-    with busy(server):
-        asked.add("hot", 0, count=3 * cores())
+    with busy(server) as callers, endless(server, "hot", 0, count=3 * cores()):
         asked.add(api, 1)
-    assert asked.order().index(3 * cores()) <= 2 * cores()
+        callers[0].close()
+        assert asked.answers() == ["OK"]
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_lower_priority_goes_last(server: Cohort, pool: ThreadPoolExecutor, api: str) -> None:
-    """Most of those that come after it are answered before it."""
+    """Those that come after it are answered before it, which does not end."""
     asked = Asked(server, pool)
-    with busy(server):
-        asked.add(api, -1)
+    with busy(server) as callers, endless(server, api, -1):
         asked.add("hot", 0, count=3 * cores())
-    assert asked.order().index(0) >= cores()
+        callers[0].close()
+        assert asked.answers() == ["OK"] * (3 * cores())
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -169,9 +179,9 @@ def test_lower_priorities_are_refused_first(
 ) -> None:
     """With half a queue -1 is, with a full one 0 is, and 1 has half a queue more."""
     refused = {"unary": "RESOURCE_EXHAUSTED", "stream": "Overloaded"}.get(api, "429")
-    asked = Asked(server, pool, trips=1)
+    asked = Asked(server, pool)
     with busy(server):
         for priority in (-1, 0, 1):
             asked.add(api, priority, count=QUEUE // 2)
             assert ask(server, api, 1, priority) == refused
-    assert len(asked.order()) == 3 * QUEUE // 2
+    assert asked.answers() == ["OK"] * (3 * QUEUE // 2)

@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests import onnx_models
+from tests.e2e.endless import endless_runs, in_progress
 from tests.e2e.processes import Cohort, cohort
 from tests.e2e.scrape import Scrape
 from tests.waiting import PATIENCE, wait_until
@@ -505,19 +506,18 @@ def test_who_is_in_flight_is_answered_before_a_model_goes(
     server: Cohort, client: httpx.Client
 ) -> None:
     """Unloading under a running request: it gets its answer, others 503, then the model is out."""
-    long = trips(onnx_models.LONG)
+    few = trips(7)
     answers: list[httpx.Response] = []
     caller = threading.Thread(
-        target=lambda: answers.append(
-            httpx.post(f"{server.url}/v2/models/slow/infer", json=long, timeout=PATIENCE)
-        )
+        target=lambda: answers.append(httpx.post(f"{server.url}/v2/models/slow/infer", json=few))
     )
-    caller.start()
-    wait_until(lambda: Scrape(server.url).value("model_inflight_requests", model="slow") == 1)
-    assert client.post("/v2/repository/models/slow/unload", headers=ADMIN).is_success
-    assert infer(client, "slow", long).status_code == 503
+    with endless_runs(server, "slow") as others:
+        caller.start()
+        wait_until(lambda: in_progress(server, "slow") == len(others) + 1)
+        assert client.post("/v2/repository/models/slow/unload", headers=ADMIN).is_success
+        assert infer(client, "slow", few).status_code == 503
     caller.join(PATIENCE)
-    assert answers[0].json()["outputs"][0]["data"] == [onnx_models.LONG]
+    assert answers[0].json()["outputs"][0]["data"] == [7]
     wait_until(lambda: state(client, "slow") == ("UNAVAILABLE", "unloaded"))
     assert client.post("/admin/models/slow/load", headers=ADMIN).is_success
     assert state(client, "slow") == ("READY", "")
