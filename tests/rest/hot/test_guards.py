@@ -29,6 +29,8 @@ from app.rest.hot.protocol import HotProtocol
 from app.rest.hot.shared import LOOKED_AT, MAX_READ_AHEAD_BYTES, Hot
 from app.rest.hot.watched import bytes_in_kernel
 from tests import onnx_models
+from tests.e2e import counted
+from tests.e2e.endless import endless_runs, in_progress
 from tests.e2e.processes import Cohort, cohort
 from tests.e2e.scrape import Scrape
 from tests.rest.fakes import FakeLease, FakeServer, asgi, hot, read
@@ -369,12 +371,19 @@ def test_the_sweep_runs_on_a_real_server(tmp_path: Path) -> None:
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
     body = request("/predict", QUICK)
     with cohort(models, tmp_path, keep_alive_seconds=1) as server, contextlib.ExitStack() as stack:
-        idle, half, answered = (stack.enter_context(connect(server.url)) for _ in range(3))
-        half.sendall(body[:-1])
-        answered.sendall(body)
+        idle, half = (stack.enter_context(connect(server.url)) for _ in range(2))
+        with contextlib.suppress(OSError):  # a machine may stall for longer than that second
+            half.sendall(body[:-1])
         assert read_all(idle) == b""
         assert read_all(half) == b""
-        assert [one.code for one in answers(read_all(answered))] == ["OK"]
+
+        def answered() -> list[str]:
+            with connect(server.url) as caller, contextlib.suppress(OSError):
+                caller.sendall(body)
+                return [one.code for one in answers(read_all(caller))]
+            return []
+
+        assert wait_until(answered) == ["OK"]
 
 
 # ---- leaving
@@ -427,6 +436,27 @@ async def test_a_large_body_of_a_lost_connection_is_not_parsed() -> None:
     await iterations()
     assert server.plane.waiting == []
     assert server.plane.reading == 0
+
+
+async def test_a_large_body_is_read_off_the_loop() -> None:
+    """Requests of other connections are answered as long as it is being read."""
+    server = FakeServer()
+    gate = threading.Event()
+    codec_thread.first_stage.submit(gate.wait)
+    try:
+        server.send(hot(b"x" * 200_000))
+        large = server.transport
+        for path in (hot, asgi):
+            server.connect()
+            server.send(path(b"2"))
+            await server.answer_all()
+            assert [one.status for one in server.transport.answers] == [200]
+        assert large.written == b""
+    finally:
+        gate.set()
+    await until(lambda: server.plane.waiting)
+    await server.answer_all()
+    assert [one.status for one in large.answers] == [200]
 
 
 async def test_large_bodies_that_wait_for_the_codec_thread_are_counted() -> None:
@@ -614,7 +644,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         yield started
 
 
-LONG = {"inputs": {"n": [[onnx_models.LONG]]}}
 ENDLESS = {"inputs": {"n": [[onnx_models.FOREVER]]}}
 QUICK = {"inputs": {"x": [[0.1, 0.2, 0.3, 0.4]]}}
 
@@ -626,18 +655,15 @@ def resident(server: Cohort, name: str = "VmRSS") -> float:
 
 
 def test_requests_over_the_concurrency_limit_get_429(server: Cohort) -> None:
-    """COHORT_MAX_CONCURRENCY requests are in progress and are answered."""
-    with contextlib.ExitStack() as stack:
-        waiting = [stack.enter_context(connect(server.url)) for _ in range(2)]
-        for one in waiting:
-            one.sendall(request("/models/slow/predict", LONG, "connection: close"))
-        wait_until(lambda: Scrape(server.url).value("model_inflight_requests") == 2)
-        (refused,) = exchange(
-            server.url, [request("/models/mlp/predict", QUICK, "connection: close")]
-        )
+    """Until one of COHORT_MAX_CONCURRENCY requests that are in progress has ended."""
+    quick = [request("/models/mlp/predict", QUICK, "connection: close")]
+    with endless_runs(server, "slow", count=2) as callers:
+        (refused,) = exchange(server.url, quick, last=None)
         assert (refused.status, refused.code) == (429, "Overloaded")
         assert int(refused.headers["retry-after"]) >= 1
-        assert [answers(read_all(one))[0].code for one in waiting] == ["OK", "OK"]
+        callers[0].close()
+        wait_until(lambda: in_progress(server, "slow") == 1)
+        assert exchange(server.url, quick, last=None)[0].code == "OK"
 
 
 def test_pipelined_requests_of_a_lost_connection_are_cancelled(server: Cohort) -> None:
@@ -666,14 +692,16 @@ def test_a_client_that_does_not_read_is_paused_and_then_served(server: Cohort) -
     before = resident(server)
     with connect(server.url) as caller:
         caller.settimeout(2)
-        whole, place = 0, 0
-        with contextlib.suppress(TimeoutError):
-            while whole * len(sent) < 400 * 2**20:
+        whole, place, held_back = 0, 0, False
+        while not held_back and whole * len(sent) < 1200 * 2**20:
+            try:
                 place += caller.send(sent[place:])
-                if place == len(sent):
-                    whole, place = whole + 1, 0
-        assert 0 < whole * len(sent) < 100 * 2**20, "it was never held back"
-        assert resident(server) - before < 30
+            except TimeoutError:
+                held_back = whole > 0
+            if place == len(sent):
+                whole, place = whole + 1, 0
+        assert held_back
+        assert resident(server) - before < 100  # MB; without a pause 1200 are sent
         caller.settimeout(PATIENCE)
         rest = threading.Thread(target=lambda: caller.sendall(sent[place:] + LAST))
         rest.start()
@@ -691,8 +719,8 @@ def test_bodies_over_the_limit_take_no_memory(tmp_path: Path) -> None:
     with cohort(models, tmp_path, max_body_mb=4) as server:
         before = resident(server)
         for sent in (
-            request("/predict", b"x" * 2**20, f"content-length: {2**40}"),
-            request("/predict", chunk * 1100, "transfer-encoding: chunked"),
+            request("/predict", b"x" * (64 << 20), f"content-length: {2**40}"),
+            request("/predict", chunk * 16_384, "transfer-encoding: chunked"),
             request("/predict", b"2\r\nxx\r\n" * 300_000, "transfer-encoding: chunked"),
         ):
             with contextlib.ExitStack() as stack:
@@ -704,29 +732,29 @@ def test_bodies_over_the_limit_take_no_memory(tmp_path: Path) -> None:
                     with contextlib.suppress(OSError):
                         caller.sendall(LAST)  # what it is in the middle of does not end
         assert exchange(server.url, [request("/predict", QUICK)])[0].code == "OK"
-        assert resident(server, "VmHWM") - before < 8 * 4 * 1.5 + 10
+        assert resident(server, "VmHWM") - before < 50  # of 1024 MB that are sent
 
 
-def test_large_json_is_read_off_the_loop(server: Cohort) -> None:
-    """/health/live is answered many times while bodies of megabytes are being read."""
-    rows = json.dumps({"inputs": {"x": [0.123456789] * 2_000_000}}).encode()
-    with connect(server.url) as caller:
-        caller.sendall(request("/models/echo/predict", rows, "connection: close"))
-        reading = threading.Thread(target=read_all, args=(caller,))
-        reading.start()
-        live = 0
-        while reading.is_alive():
-            (answer, _) = exchange(server.url, [request("/health/live", method="GET")])
-            live += answer.status == 200
-        reading.join()
-    assert live > 10
+def test_many_requests_do_not_grow_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is as after the first ten thousand; refused requests are among them.
 
-
-def test_a_hundred_thousand_requests_do_not_grow_memory(server: Cohort) -> None:
-    """Memory is as after the first ten thousand; refused requests are among them."""
+    Of Python objects there is fewer than one more for ten requests.
+    """
+    onnx_models.save(onnx_models.mlp(), tmp_path / "models/mlp/1/model.onnx")
+    monkeypatch.setenv("BLOCKS_FILE", str(tmp_path / "blocks"))
     batch = (request("/models/mlp/predict", QUICK) * 9 + request("/models/mlp/predict", b"{")) * 50
-    sizes = []
-    with connect(server.url) as caller, caller.makefile("rb") as stream:
+    file = tmp_path / "blocks"
+    with (
+        cohort(
+            tmp_path / "models",
+            tmp_path,
+            program=counted.PROGRAM,
+            watch_seconds=0,
+            inspection_seconds=0,
+        ) as server,
+        connect(server.url) as caller,
+        caller.makefile("rb") as stream,
+    ):
         for number in range(120):
             caller.sendall(batch)
             for _ in range(500):
@@ -735,9 +763,12 @@ def test_a_hundred_thousand_requests_do_not_grow_memory(server: Cohort) -> None:
                     if name == b"content-length":
                         length = int(value)
                 stream.read(length)
-            if number in {20, 119}:
-                sizes.append(resident(server))
-    assert sizes[1] < sizes[0] * 1.05 + 2
+            if number == 20:
+                blocks, size = counted.blocks(server, file), resident(server)
+        counted.check_blocks(server, file, most=blocks + 4000)
+        assert (
+            resident(server) - size < 10
+        )  # MB: 200 bytes of each, where they are outside of Python objects
 
 
 async def test_sigterm_under_pipelined_load_loses_no_request(tmp_path: Path) -> None:
@@ -779,7 +810,7 @@ async def test_sigterm_under_pipelined_load_loses_no_request(tmp_path: Path) -> 
         stopped.set()
         server.process.send_signal(signal.SIGTERM)
         counts = await asyncio.gather(*loads)
-        assert await asyncio.to_thread(server.process.wait, 30) == 0
+        assert await asyncio.to_thread(server.process.wait, PATIENCE) == 0
     assert sum(counts) >= 200 * depth - depth * 8
 
 
