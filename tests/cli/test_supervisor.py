@@ -8,12 +8,15 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from tests.e2e.processes import Cohort, cohort
 from tests.waiting import PATIENCE, wait_until
 
 WATCHDOG = 2.0
+"""Seconds, of servers that are to be killed."""
+
+LIVES = 8.0
+"""Seconds in which a server that goes on gives a sign of life, also on a machine that stalls."""
 
 
 def child_of(server: Cohort) -> int:
@@ -31,8 +34,7 @@ def test_a_server_that_hangs_is_killed_and_one_that_stops_is_not(tmp_path: Path)
     go through, and a paused container, parent and all, is none of these.
     """
     (tmp_path / "models").mkdir()
-    settings: dict[str, Any] = {"allow_empty": 1, "watchdog_seconds": WATCHDOG}
-    with cohort(tmp_path / "models", tmp_path, **settings) as server:
+    with cohort(tmp_path / "models", tmp_path, allow_empty=1, watchdog_seconds=60) as server:
         child = child_of(server)
         server.process.send_signal(signal.SIGHUP)
         wait_until(lambda: "looking at all files" in server.logged)
@@ -41,7 +43,7 @@ def test_a_server_that_hangs_is_killed_and_one_that_stops_is_not(tmp_path: Path)
                 os.kill(process, number)
         server.wait_for("/health/ready")
         assert server.stop() == 0
-    with cohort(tmp_path / "models", tmp_path, **settings) as server:
+    with cohort(tmp_path / "models", tmp_path, allow_empty=1, watchdog_seconds=WATCHDOG) as server:
         child = child_of(server)
         os.kill(child, signal.SIGSTOP)
         assert server.process.wait(PATIENCE) == 128 + signal.SIGKILL
@@ -97,14 +99,14 @@ def test_ctrl_z_stops_the_server_until_it_is_told_to_go_on(tmp_path: Path) -> No
     # As a job of a shell, which could have it go on.
     shell = ["bash", "-c", 'set -m; "$@" & wait -f $!', "bash"]
     with cohort(
-        tmp_path / "models", tmp_path, allow_empty=1, watchdog_seconds=WATCHDOG, under=shell
+        tmp_path / "models", tmp_path, allow_empty=1, watchdog_seconds=LIVES, under=shell
     ) as job:
         parent = only_child(job.process.pid)
         child = only_child(parent)
         os.killpg(parent, signal.SIGTSTP)
         wait_until(lambda: state_of(parent) == state_of(child) == "T")
         stopped = monotonic()
-        wait_until(lambda: monotonic() > stopped + WATCHDOG + 0.1)
+        wait_until(lambda: monotonic() > stopped + LIVES + 0.1)
         os.killpg(parent, signal.SIGCONT)
         job.wait_for("/health/ready")
         os.killpg(parent, signal.SIGTERM)

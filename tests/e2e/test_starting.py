@@ -27,7 +27,7 @@ def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
             env={**os.environ, "COHORT_MODELS": str(MODELS), "COHORT_LOG_FORMAT": "json"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         )
     assert ended.returncode == 1
@@ -38,9 +38,9 @@ def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
 
 def test_ctrl_c_stops_at_once_and_exits_0(tmp_path: Path) -> None:
     """Without the notice that a balancer needs."""
-    with cohort(MODELS, tmp_path, drain_notice_seconds=60) as server:
+    with cohort(MODELS, tmp_path, drain_notice_seconds=3600) as server:
         assert httpx.get(server.url + "/health/live").is_success
-        assert server.stop(kill=signal.SIGINT, timeout=30) == 0, server.logged
+        assert server.stop(kill=signal.SIGINT, timeout=PATIENCE) == 0, server.logged
 
 
 def takes(pid: int, number: signal.Signals) -> bool:

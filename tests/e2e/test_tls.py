@@ -19,9 +19,9 @@ from grpc_health.v1 import health_pb2
 
 from tests.certificates import issue, replace, serve_with, trusting
 from tests.e2e.processes import MODELS, ROOT, Cohort, cohort, free_port
-from tests.e2e.test_stopping import stop_without_loss
+from tests.e2e.test_stopping import NOTICE, stop_without_loss
 from tests.rest.wire import LAST, answers, connect, read_all, request
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 HEALTH = request("/health/live", method="GET")
 
@@ -74,7 +74,7 @@ def health_over_grpc(server: Cohort, ca: trustme.CA, client: tuple[bytes, bytes]
             request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
         )
         try:
-            call(health_pb2.HealthCheckRequest(), timeout=20)
+            call(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
         except grpc.RpcError as error:
             return error.code().name
     return "OK"
@@ -173,7 +173,7 @@ async def test_sigterm_over_tls_loses_no_request(
     """Whoever got a connection gets an answer, also who was in the middle of a handshake."""
     settings: dict[str, Any] = dict(serve_with(ca, tmp_path))
     trust = trusting(ca, tmp_path)
-    with cohort(MODELS, tmp_path, trust=trust, drain_notice_seconds=1, **settings) as server:
+    with cohort(MODELS, tmp_path, trust=trust, drain_notice_seconds=NOTICE, **settings) as server:
         await stop_without_loss(server, 8, keep_alive=keep_alive)
 
 

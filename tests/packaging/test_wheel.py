@@ -102,7 +102,7 @@ def test_it_serves_from_the_folder_of_another_project(
         program=[str(installed.cohort)],
         inspection_seconds=60,
         cwd=project,
-        watchdog_seconds=10,
+        watchdog_seconds=60,
     ) as server:
         assert httpx.post(server.url + "/predict", json=FLOWER).json()["model"] == "mlp"
         assert "model inspected" in server.logged

@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -229,9 +230,8 @@ async def test_sigterm_tells_watchers_serves_on_and_ends_streams(
     iris: Path, tmp_path: Path
 ) -> None:
     """NOT_SERVING at once; the notice is served; idle streams hold nothing up."""
-    with cohort(
-        iris, tmp_path, grpc_port=free_port(), drain_notice_seconds=2, drain_seconds=60
-    ) as server:
+    settings: dict[str, Any] = {"drain_seconds": 3600, "drain_notice_seconds": 3600}
+    with cohort(iris, tmp_path, grpc_port=free_port(), **settings) as server:
         async with connected(server.grpc) as client:
             watch = client.watch()
             assert (await told(watch)).status == SERVING
@@ -244,7 +244,14 @@ async def test_sigterm_tells_watchers_serves_on_and_ends_streams(
             assert await client.infer("iris", IRIS)
             await stream.write(request)
             assert (await told(stream)).infer_response.model_name == "iris"
-            assert await asyncio.to_thread(server.process.wait, 30) == 0, server.logged
+    settings["drain_notice_seconds"] = 0
+    with cohort(iris, tmp_path, grpc_port=free_port(), **settings) as server:
+        async with connected(server.grpc) as client:
+            stream = client.stream()
+            await stream.write(request)
+            assert (await told(stream)).infer_response.model_name == "iris"
+            server.process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(server.process.wait, PATIENCE) == 0, server.logged
             with pytest.raises(aio.AioRpcError) as caught:
                 await stream.read()
             assert caught.value.code() is StatusCode.UNAVAILABLE

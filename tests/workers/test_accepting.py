@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.e2e.processes import Cohort
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 from tests.workers.hosts import host
 
 
@@ -39,7 +39,7 @@ def test_a_parent_without_a_descriptor_waits_for_one(tmp_path: Path) -> None:
         soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (next_descriptor(server), hard))
         with pytest.raises(httpx.ReadTimeout):
-            httpx.get(server.url + "/health/live", timeout=1.0)
+            httpx.get(server.url + "/health/live", timeout=httpx.Timeout(PATIENCE, read=1.0))
         waited, used = switches(server), ticks(server)
         wait_until(lambda: switches(server) > waited + 10)
         asked = switches(server) - waited

@@ -19,8 +19,8 @@ from tests.certificates import serve_with, trusting
 from tests.e2e.load import encode
 from tests.e2e.processes import MODELS, cohort, free_port
 from tests.e2e.scrape import Scrape
-from tests.e2e.test_stopping import stop_without_loss
-from tests.waiting import until, wait_until
+from tests.e2e.test_stopping import NOTICE, stop_without_loss
+from tests.waiting import PATIENCE, until, wait_until
 from tests.workers.hosts import (
     calling,
     connections_of,
@@ -36,6 +36,9 @@ TOKEN = {"authorization": "Bearer secret"}
 OK, UNAVAILABLE = 200, 503
 
 FEW = 5
+
+WATCHDOG = 10.0
+"""Seconds: the worker that does not hang gives a sign of life in them on any machine."""
 
 
 async def test_connections_are_spread_evenly(tmp_path: Path) -> None:
@@ -140,7 +143,7 @@ async def test_sigterm_under_load_loses_no_request_of_any_worker(
     tmp_path: Path, keep_alive: bool
 ) -> None:
     """As with one process: each is answered, until the door closes, and the status is 0."""
-    with host(tmp_path, 2, drain_notice_seconds=1) as server:
+    with host(tmp_path, 2, drain_notice_seconds=NOTICE) as server:
         await stop_without_loss(server, 16, keep_alive=keep_alive)
 
 
@@ -149,7 +152,9 @@ async def test_tls_is_spoken_on_connections_that_are_passed(tmp_path: Path) -> N
     ca = trustme.CA()
     settings: dict[str, Any] = dict(serve_with(ca, tmp_path))
     trust = trusting(ca, tmp_path)
-    with cohort(MODELS, tmp_path, trust=trust, workers=2, drain_notice_seconds=1, **settings) as it:
+    with cohort(
+        MODELS, tmp_path, trust=trust, workers=2, drain_notice_seconds=NOTICE, **settings
+    ) as it:
         await stop_without_loss(it, 8, keep_alive=True)
 
 
@@ -157,7 +162,7 @@ def test_systemd_hears_of_the_host(tmp_path: Path) -> None:
     """By the parent: its workers' signs are for it alone."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "notify"))
-        listener.settimeout(60)
+        listener.settimeout(PATIENCE)
         under = ["env", f"NOTIFY_SOCKET={tmp_path / 'notify'}"]
         with host(tmp_path, 2, under=under) as server:
             while (said := listener.recv(4096)) != b"READY=1\nSTATUS=serving":
@@ -174,7 +179,7 @@ async def test_a_second_signal_ends_all_workers_at_once(tmp_path: Path) -> None:
         server.process.send_signal(signal.SIGTERM)
         await asyncio.to_thread(server.wait_for, "/health/ready", UNAVAILABLE)
         server.process.send_signal(signal.SIGINT)
-        assert await asyncio.to_thread(server.process.wait, 60) == 128 + signal.SIGINT
+        assert await asyncio.to_thread(server.process.wait, PATIENCE) == 128 + signal.SIGINT
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
@@ -188,12 +193,12 @@ async def test_workers_do_not_outlive_their_parent(tmp_path: Path) -> None:
 
 async def test_a_worker_that_hangs_is_killed_and_replaced(tmp_path: Path) -> None:
     """Meanwhile new connections go to the others."""
-    with host(tmp_path, 2, watchdog_seconds=2) as server:
+    with host(tmp_path, 2, watchdog_seconds=WATCHDOG) as server:
         hung, other = workers_of(server)
         os.kill(hung, signal.SIGSTOP)
         await asyncio.to_thread(wait_for_all, server, 2, frozenset({hung}))
         assert other in workers_of(server)
-        assert "no sign of life for 2 s: killed the worker" in server.logged
+        assert f"no sign of life for {WATCHDOG:g} s: killed the worker" in server.logged
 
 
 async def test_an_unload_holds_in_all_workers_and_in_new_ones(tmp_path: Path) -> None:
