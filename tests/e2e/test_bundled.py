@@ -15,6 +15,7 @@ import pytest
 from tests.bundled import digits_test_split, iris_test_split
 from tests.e2e.processes import MODELS, Cohort, cohort
 from tests.e2e.scrape import Scrape
+from tests.waiting import wait_until
 
 CALLERS = 32
 
@@ -54,7 +55,9 @@ async def test_digits_answers_32_callers_as_onnx_runtime_does(tmp_path: Path, ve
     images, labels = digits_test_split()
     expected = in_process("digits", version, images)[0]
     path = f"/models/digits/versions/{version}/predict"
+    described = f"/models/digits/versions/{version}"
     with cohort(MODELS, tmp_path) as server:
+        wait_until(lambda: server.get(described).json()["profile"]["complete"])
         answers, log = await ask_row_by_row(server.url, path, "image", images)
         scrape = Scrape(server.url)
 

@@ -87,7 +87,8 @@ def find(
     counted: Any = Counted(session)
     opener = Opener(path, chain=CHAIN)
     if briefly:
-        return profile_briefly(opener, counted, trial, batching, store), counted.runs
+        found = profile_briefly(opener, counted, trial, batching, store, seconds=PATIENCE)
+        return found, counted.runs
     return profile_model(opener, counted, trial, batching, store, fresh=fresh), counted.runs
 
 

@@ -19,7 +19,7 @@ from app.registry.loading import PLACES, LoadThreads
 from app.registry.preparation import PreparedVersion, prepare_version
 from app.session import CancellationToken
 from tests.registry.on_disk import RegistryOnDisk
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, until, wait_until
 
 READY = State.READY
 
@@ -37,7 +37,6 @@ class Puppet:
     closed: threading.Event = field(default_factory=threading.Event)
 
     def prepare(self) -> PreparedVersion:
-        self.token.enter("holding")
         self.begun.set()
         with self.token.calling(self.released.set if self.heeds else lambda: None):
             assert self.released.wait(PATIENCE)
@@ -49,6 +48,7 @@ class Puppet:
         self.closed.set()
 
     def load(self, threads: LoadThreads, number: int, seconds: float = A_DAY) -> asyncio.Task[Any]:
+        self.token.enter("holding")  # before its thread begins, however short its time is
         run = threads.run(("m", number), self.prepare, self.token, seconds=seconds)
         return asyncio.create_task(run)
 
@@ -246,9 +246,18 @@ async def test_the_first_pass_is_over_without_what_came_later(
 
 
 async def test_a_load_without_end_fails_and_is_not_begun_again(
-    disk: RegistryOnDisk, held: Held
+    disk: RegistryOnDisk, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process is settled then; the reason says what it was at."""
+    start = LoadThreads._start
+
+    def start_and_wait(*arguments: Any) -> Any:
+        """Let its time begin once its thread has, however busy the machine is."""
+        outcome = start(*arguments)
+        wait_until(lambda: held.token.stage == "held")
+        return outcome
+
+    monkeypatch.setattr(LoadThreads, "_start", start_and_wait)
     disk.put(1)
     (disk.models / "m/config.yaml").write_text("load_timeout_s: 0.05")
     await disk.reconcile()

@@ -20,7 +20,6 @@ from app.errors import LoadFailed
 from app.session import Opener, Provider, Session, model_files
 from app.session.private_copy import LOCKING_SECONDS, clean
 from tests import onnx_models
-from tests.waiting import wait_until
 
 CHAIN = (Provider("cpu"),)
 ROWS = 50_000
@@ -183,10 +182,25 @@ def make_old(cache: Path) -> None:
 
 
 COPY = """
-import sys
+import os, signal, sys
 from pathlib import Path
+from io import BufferedRandom
+from app.session import private_copy
 from app.session.digests import Digests
 from app.session.private_copy import copy_privately
+
+class Killed(BufferedRandom):
+    def write(self, content):
+        super().write(content)
+        self.flush()
+        if self.tell() > 1 << 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+copy_content = private_copy._copy_content
+private_copy._copy_content = lambda source, copy, size: copy_content(
+    source, Killed(copy.raw), size
+)
+private_copy._share_blocks = lambda *_: False
 copy_privately(Path(sys.argv[1]), ["weights.bin"], Path(sys.argv[2]), Digests())
 """
 
@@ -194,11 +208,10 @@ copy_privately(Path(sys.argv[1]), ["weights.bin"], Path(sys.argv[2]), Digests())
 def test_what_a_killed_process_leaves_is_cleaned(path: Path, weights: Path, cache: Path) -> None:
     """Half a copy is taken for nothing."""
     content = weights.read_bytes()
-    os.truncate(weights, 4 << 30)  # a hole, which takes seconds to copy
-    process = subprocess.Popen([sys.executable, "-c", COPY, path, cache])
-    wait_until(lambda: any(made.stat().st_size > 1 << 20 for made in cache.rglob("made")))
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    os.truncate(weights, 64 << 20)
+    done = subprocess.run([sys.executable, "-c", COPY, path, cache], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert any(made.stat().st_size > 1 << 20 for made in cache.rglob("made"))
     assert len(kept(cache)) == 1  # the model, which was whole
     assert len(folders(cache)) == 1
     make_old(cache)
