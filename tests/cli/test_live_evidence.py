@@ -16,6 +16,7 @@ from app.cli.rollout_commands.live_evidence import (
     EvidenceUnavailable,
     fetch_evidence,
 )
+from tests.waiting import PATIENCE
 
 OK = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"
 CANARY: dict[str, Any] = {
@@ -48,7 +49,7 @@ def serving(answer: Callable[[socket], object]) -> Iterator[str]:
         thread = Thread(target=serve, daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        thread.join(60)
+        thread.join(PATIENCE)
 
 
 def body_of(**rollout: object) -> bytes:

@@ -26,7 +26,7 @@ HALVES = np.array([[1.5, 2, 0.25]], np.float16)
 
 async def ask_rest(url: str) -> dict[str, Any]:
     """Ask over HTTP, and tell."""
-    client = InferenceRESTClient(RESTConfig(protocol="v2", timeout=30))
+    client = InferenceRESTClient(RESTConfig(protocol="v2", timeout=120))
 
     async def ask(
         model: str, name: str, datatype: str, array: Any, *, sent: bool, answered: bool
@@ -107,7 +107,7 @@ async def ask_grpc(address: str) -> dict[str, Any]:
             return {"status": error.code().name, "says": error.details()}
         return {}
 
-    async with InferenceGRPCClient(address, timeout=30) as client:
+    async with InferenceGRPCClient(address, timeout=120) as client:
         # The client has no method for metadata; KServe's generated code does.
         async with grpc.aio.insecure_channel(address) as channel:
             stub = GRPCInferenceServiceStub(channel)
@@ -140,7 +140,7 @@ async def ask_grpc(address: str) -> dict[str, Any]:
                 raw=True,
                 model_version="1",
                 request_outputs=[RequestedOutput("label", {"binary_data": True})],
-                parameters={"timeout": 10_000_000},
+                parameters={"timeout": 600_000_000},
             ),
             "refused": await refused(FLOWERS[:, :3]),
             "no version": await refused(FLOWERS, model_version="9"),

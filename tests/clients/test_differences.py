@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.e2e.processes import Cohort
+from tests.waiting import PATIENCE
 
 Body = Mapping[str, Any]
 
@@ -28,7 +29,7 @@ ANSWERED: Mapping[str, tuple[Body, Body]] = {
     "more rows than max_batch_size": ({"inputs": MANY}, {}),
     "no rows": ({"inputs": NONE}, {}),
     "an id that is a number": ({"id": 7, "inputs": [A, B]}, {"id": "7"}),
-    "a timeout in a string": ({"inputs": [A, B], "parameters": {"timeout": "9000000"}}, {}),
+    "a timeout in a string": ({"inputs": [A, B], "parameters": {"timeout": "600000000"}}, {}),
     "priority and sequences": (
         {"inputs": [A, B], "parameters": {"priority": "x", "sequence_id": 5, "mine": [1]}},
         {},
@@ -67,7 +68,7 @@ REFUSED: Mapping[str, tuple[str, bytes | Body, int, str]] = {
 
 def ask(server: Cohort, path: str, body: bytes | Body) -> httpx.Response:
     content = body if isinstance(body, bytes) else json.dumps(body)
-    return httpx.post(f"{server.url}/v2/models/{path}", content=content, timeout=60)
+    return httpx.post(f"{server.url}/v2/models/{path}", content=content, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("case", ANSWERED)

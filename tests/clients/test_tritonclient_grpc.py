@@ -16,6 +16,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.clients.conftest import TOKEN
 from tests.e2e.processes import Cohort
+from tests.waiting import PATIENCE
 
 ADMIN = {"authorization": f"Bearer {TOKEN}"}
 FLOWERS = np.array([[5.1, 3.5, 1.4, 0.2], [6.3, 3.3, 6.0, 2.5]], "f4")
@@ -165,7 +166,7 @@ def test_requests_in_flight_together_get_their_own_answers(client: Any) -> None:
             request_id=str(number),
         )
     for _ in range(50):
-        result, error = answers.get(timeout=30)
+        result, error = answers.get(timeout=PATIENCE)
         assert error is None
         assert result.as_numpy("y").tolist() == [[int(result.get_response().id)] * 3]
 
@@ -176,7 +177,7 @@ def test_a_stream_outlives_a_bad_request(client: Any) -> None:
     client.start_stream(callback=lambda result, error: answers.put((result, error)))
     for model in ("iris", "nobody", "iris"):
         client.async_stream_infer(model, flowers(), request_id=model)
-    (first, fine), (_, error), (last, _) = (answers.get(timeout=30) for _ in range(3))
+    (first, fine), (_, error), (last, _) = (answers.get(timeout=PATIENCE) for _ in range(3))
     client.stop_stream()
     assert fine is None
     assert "'nobody'" in error.message()

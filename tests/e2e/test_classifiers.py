@@ -17,6 +17,7 @@ from app.rpc import inference_pb2 as messages
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.rpc.client import PATH
+from tests.waiting import PATIENCE
 
 ROWS = [[0.5, 0.25], [-1.0, 2.0]]
 CLASSES = ["cat", "dog", "eel"]
@@ -64,7 +65,7 @@ def test_the_classes_are_in_metadata(server: Cohort) -> None:
             request_serializer=messages.ModelMetadataRequest.SerializeToString,
             response_deserializer=messages.ModelMetadataResponse.FromString,
         )
-        over_grpc = ask(messages.ModelMetadataRequest(name="pets"), timeout=30)
+        over_grpc = ask(messages.ModelMetadataRequest(name="pets"), timeout=PATIENCE)
     assert dict(over_grpc.properties) == over_rest["properties"]
     assert json.loads(over_rest["properties"]["classes"]) == CLASSES
     document = json.dumps(httpx.get(f"{server.url}/openapi.json").json())

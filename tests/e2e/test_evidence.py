@@ -17,6 +17,7 @@ import pytest
 from grpc import StatusCode, aio
 
 from app.rollouts.config import parse_rollouts
+from app.rollouts.evidence import HUNG_RATIO, HUNG_SECONDS
 from app.tensors import Arrays
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort, free_port
@@ -296,7 +297,7 @@ async def test_what_counts_is_what_callers_got(server: Cohort, api: Api) -> None
         for model, (requests, bad) in wanted.items()
     }
     try:
-        await until(lambda: counted(server) == after, seconds=20)
+        await until(lambda: counted(server) == after)
     except TimeoutError:
         assert counted(server) == after
 
@@ -313,18 +314,30 @@ async def test_callers_who_leave_a_version_that_hangs_have_seen_a_failure(
 
     callers, hung = keys_on("stable"), keys_on("canary")
     monkeypatch.setattr(f"{__name__}.KEYS", callers)
+    longest = 0.0
     for _ in range(enough):
+        began = monotonic()
         assert await APIS["V1"].ask(server, "hung", {"n": np.array([[1]])}) == [200]
-    await until(lambda: baseline() == enough, seconds=20)
+        longest = max(longest, monotonic() - began)
+    await until(lambda: baseline() == enough)
     monkeypatch.setattr(f"{__name__}.KEYS", hung)
-    leaving = monotonic() + 2
-    asked = [
-        api.ask_and_leave(server, "hung", COUNT, lambda: monotonic() > leaving)
-        for api in APIS.values()
-    ]
+    long = 2 * max(HUNG_SECONDS, HUNG_RATIO * longest)
+
+    def waited() -> Callable[[], bool]:
+        """Whether a request is in progress, and has been for long since it was first seen so."""
+        since: list[float] = []
+
+        def has() -> bool:
+            if not since and Scrape(server.url).value("model_inflight_requests", model="hung"):
+                since.append(monotonic())
+            return bool(since) and monotonic() > since[0] + long
+
+        return has
+
+    asked = [api.ask_and_leave(server, "hung", COUNT, waited()) for api in APIS.values()]
     await asyncio.gather(*asked)
     each = len(APIS), len(APIS)  # of four on a connection one is run, the others wait for it
     try:
-        await until(lambda: counted(server)["hung"] == each, seconds=20)
+        await until(lambda: counted(server)["hung"] == each)
     except TimeoutError:
         assert counted(server)["hung"] == each

@@ -15,6 +15,7 @@ from tritonclient.grpc import InferenceServerClient, InferInput
 from app.session import read_signature
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort, free_port
+from tests.waiting import PATIENCE
 
 X = [[1.0, 2.0, 3.0]]
 TWICE = [[2.0, 4.0, 6.0]]
@@ -38,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 
 
 def post(server: Cohort, path: str, body: object) -> httpx.Response:
-    return httpx.post(server.url + path, json=body, timeout=30)
+    return httpx.post(server.url + path, json=body, timeout=PATIENCE)
 
 
 def over_v2(server: Cohort, **optional: float) -> httpx.Response:

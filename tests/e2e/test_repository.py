@@ -79,8 +79,7 @@ def test_a_broken_update_leaves_what_serves_alone(models: Path, tmp_path: Path) 
         (tmp_path / "bad/model.onnx").write_bytes(b"nothing good")
         (tmp_path / "bad").rename(models / "mlp/2")
         server.wait_for("/models/mlp/versions/2")
-        while states(server, "mlp")["2"] != "UNAVAILABLE":
-            pass
+        wait_until(lambda: states(server, "mlp")["2"] == "UNAVAILABLE")
         assert states(server, "mlp") == {"1": "READY", "2": "UNAVAILABLE"}
         assert ask(server, "mlp", ASK_MLP).json()["version"] == "1"
         assert httpx.get(server.url + "/health/ready").is_success

@@ -15,7 +15,7 @@ import httpx
 
 from tests.e2e.processes import free_port
 from tests.pages.blocks import Block
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 from tests.working_copy import copy_working_tree
 
 LONGEST = 300.0
@@ -101,7 +101,7 @@ class Terminal:
             if not _is_alive(self._server):
                 raise self._failure(block, name)
             with suppress(httpx.TransportError):
-                return httpx.get(url, verify=False, timeout=5).status_code == httpx.codes.OK
+                return httpx.get(url, verify=False, timeout=PATIENCE).status_code == httpx.codes.OK
             return False
 
         try:
@@ -115,7 +115,7 @@ class Terminal:
             with suppress(ProcessLookupError):
                 os.killpg(self._server, signal.SIGINT)
             with suppress(TimeoutError):
-                wait_until(lambda: not _is_alive(self._server), seconds=30)
+                wait_until(lambda: not _is_alive(self._server))
             with suppress(ProcessLookupError):
                 os.killpg(self._server, signal.SIGKILL)
             self._server = None

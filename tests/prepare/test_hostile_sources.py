@@ -13,7 +13,7 @@ import pytest
 
 from app.prepare.detecting import open_source
 from app.prepare.failures import Misused
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,13 +52,13 @@ def test_ctrl_c_ends_the_users_code_and_all_that_it_forked(tmp_path: Path) -> No
     (tmp_path / "endless.py").write_text(ENDLESS)
     command = started(tmp_path, "endless:model", "--out", "model.onnx")
     files = [tmp_path / "forked.pid", tmp_path / "loading.pid"]
-    wait_until(lambda: all(one.exists() and one.read_text() for one in files), seconds=120)
+    wait_until(lambda: all(one.exists() and one.read_text() for one in files))
     pids = [int(one.read_text()) for one in files]
     command.send_signal(signal.SIGINT)
-    _, said = command.communicate(timeout=60)
+    _, said = command.communicate(timeout=PATIENCE)
     assert command.returncode == 130
     assert "nothing was written" in said
-    wait_until(lambda: not any(map(runs, pids)), seconds=30)
+    wait_until(lambda: not any(map(runs, pids)))
     left = {one.name for one in tmp_path.iterdir()} - {"__pycache__"}
     assert left == {"endless.py", "forked.pid", "loading.pid"}
 

@@ -38,7 +38,7 @@ from app.repository import (
 from app.session import Provider, open_session
 from tests import onnx_models
 from tests.signed import OURS
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[2]
 SIGNER = fingerprint_of(OURS.public_key())
@@ -316,7 +316,7 @@ def test_stopped_in_the_middle_nothing_is_left(
     )
     wait_until(lambda: list((tmp_path / "models").glob("mlp/.publishing-*")))
     os.kill(process.pid, number)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert b"nothing was written" in said
     assert left(tmp_path / "models") == []

@@ -21,7 +21,7 @@ from app.prepare.onnx_files import model_digest
 from app.prepare.recipe import OPTIONS, SECTIONS, read_recipe
 from tests.cli.test_cli import run
 from tests.e2e.processes import ROOT
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 TRAINING = """
 import numpy as np
@@ -143,7 +143,7 @@ def test_ctrl_c_leaves_nothing(folder: Path) -> None:
     process = Popen(command, stdout=PIPE, stderr=PIPE, cwd=ROOT)
     wait_until((folder / "begun").exists)
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == STOPPED
     assert not json.loads(said)["good"]
     left = {one.name for one in folder.iterdir()} - {"__pycache__"}

@@ -15,6 +15,7 @@ from app.remote import Mirror, ModelUse, store
 from app.repository import scan
 from tests import onnx_models
 from tests.remote.servers import Bucket, network
+from tests.waiting import PATIENCE
 
 MakeMirror = Callable[..., Mirror]
 
@@ -38,7 +39,7 @@ def mirror(bucket: Bucket, tmp_path: Path) -> Iterator[MakeMirror]:
 def look(mirror: Mirror, uses: dict[str, ModelUse] | None = None) -> None:
     """Look, and wait until what is wanted has come."""
     mirror.look(uses)
-    assert mirror.wait(60)
+    assert mirror.wait(PATIENCE)
 
 
 def files(mirror: Mirror) -> dict[str, bytes]:

@@ -142,7 +142,7 @@ def test_a_version_may_be_named(client: httpx.Client, path: str) -> None:
 def test_the_query_says_what_a_file_cannot(client: httpx.Client) -> None:
     """The model, the version, the outputs, an id and a limit."""
     answer = client.post(
-        "/predict?model=known&version=1&id=a1&outputs=y&timeout_ms=5000",
+        "/predict?model=known&version=1&id=a1&outputs=y&timeout_ms=600000",
         content=IMAGE,
         headers={"content-type": "image/png"},
     )

@@ -13,6 +13,7 @@ import pytest
 from app.rollouts import Decision, DecisionStore, Recorded
 from app.rollouts.decisions import KEPT
 from app.rollouts.ramp import RampProgress
+from tests.waiting import PATIENCE
 
 CANARY = Decision(2, "errors", "4.00% of 900 requests against 1.00%", "2026-05-01T10:00:00.000")
 
@@ -97,7 +98,7 @@ def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(first)])
         for first in (1, 2, 3)
     ]
-    assert [process.wait(60) for process in processes] == [0, 0, 0]
+    assert [process.wait(PATIENCE) for process in processes] == [0, 0, 0]
     assert set(DecisionStore(tmp_path).read()[0]["m"]) == set(range(1, 60))
     assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]
 

@@ -124,7 +124,7 @@ async def test_callers_are_split_and_stay(deployment: Deployment) -> None:
     """By weight without a key, and by key with one."""
     deployment.apply(HALVES + ", sticky: {parameter: user}")
     split = await deployment.ask(times=400)
-    assert 140 < split["stable", "OK"] < 260
+    assert 80 < split["stable", "OK"] < 320
     for user in map(str, range(20)):
         assert len(await deployment.ask(times=5, key=user)) == 1
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from app.tensors import BY_NAME
 from tests.e2e.processes import Cohort
 from tests.rpc.client import Request, connected, raw_request
+from tests.waiting import PATIENCE
 
 FINE = {StatusCode.OK, StatusCode.INVALID_ARGUMENT, StatusCode.NOT_FOUND}
 
@@ -102,12 +103,12 @@ async def status_of(server: Cohort, data: bytes) -> StatusCode:
     """Send these bytes, and ask for a sign of life on the same connection."""
     async with connected(server.grpc) as client:
         try:
-            await client.raw("ModelInfer", data, timeout=30)
+            await client.raw("ModelInfer", data, timeout=PATIENCE)
         except aio.AioRpcError as error:
             status = error.code()
         else:
             status = StatusCode.OK
-        await client.raw("ServerLive", b"", timeout=30)
+        await client.raw("ServerLive", b"", timeout=PATIENCE)
     return status
 
 

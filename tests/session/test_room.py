@@ -11,6 +11,7 @@ from app.errors import LoadFailed
 from app.session import Opener, Provider
 from app.session.room import Room, free_memory
 from tests import onnx_models
+from tests.waiting import PATIENCE
 
 MIB = 1 << 20
 
@@ -37,9 +38,9 @@ def test_loads_wait_for_each_other_where_memory_is_short() -> None:
     thread = threading.Thread(target=second)
     with room.take(60):
         thread.start()
-        assert waiting.wait(60)
+        assert waiting.wait(PATIENCE)
         assert not done.is_set()
-    thread.join(60)
+    thread.join(PATIENCE)
     assert done.is_set()
 
 

@@ -19,7 +19,7 @@ from app.prepare.optimizing.worker import Worker
 from app.prepare.steps import read_steps
 from app.session import open_session
 from tests import onnx_models
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 
 def test_the_command_writes_a_model_that_says_what_was_done(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
     wait_until(lambda: _child_of(process.pid) is not None)
     child = _child_of(process.pid)
     os.kill(process.pid, signal.SIGINT)
-    printed, _ = process.communicate(timeout=30)
+    printed, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, printed
     assert "nothing was written" in printed
     assert child is not None
