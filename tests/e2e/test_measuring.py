@@ -26,10 +26,10 @@ ROWS = [[float(number)] * 4 for number in range(6)]
 async def test_a_slow_model_serves_before_it_is_measured_and_batches_after(tmp_path: Path) -> None:
     """Requests meanwhile run one by one and get right answers.
 
-    A run takes 0.07 s on an idle core, and rows hardly count.
+    A run takes 0.14 s on an idle core, and rows hardly count.
     """
     models = tmp_path / "models"
-    onnx_models.save(onnx_models.slow(nodes=600), models / "slow" / "1" / "model.onnx")
+    onnx_models.save(onnx_models.slow(nodes=1200), models / "slow" / "1" / "model.onnx")
     (models / "slow" / "config.yaml").write_text(CONFIG)
 
     async def described(client: httpx.AsyncClient) -> dict[str, Any]:

@@ -354,8 +354,12 @@ def test_more_threads_are_best_only_where_clearly_faster() -> None:
     assert best_concurrency([one, faster]) == faster
 
 
-def test_load_recalls_what_an_earlier_one_kept(tmp_path: Path, path: Path) -> None:
+def test_load_recalls_what_an_earlier_one_kept(
+    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And measures again for a config that matters; without a cache folder nothing is kept."""
+    slowly = partial(profile_briefly, seconds=PATIENCE)  # a result that is not complete is not kept
+    monkeypatch.setattr("app.registry.measurement.profile_briefly", slowly)
     cache = tmp_path / "cache"
     source = Source(path, "", ModelConfig(providers=CHAIN))
     assert [

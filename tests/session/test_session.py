@@ -36,6 +36,7 @@ from app.session.protobuf import parse_model
 from app.session.running import LEFT_OUT
 from app.tensors import BY_NAME, STANDARD, Array, TensorSpec
 from tests import onnx_models
+from tests.waiting import PATIENCE
 
 ON_CPU = (Provider("cpu"),)
 Opener = Callable[[onnx.ModelProto], Session]
@@ -421,7 +422,7 @@ def test_stopped_before_it_starts(opened: Opener) -> None:
 
 def test_stopped_from_another_thread_while_running(opened: Opener) -> None:
     """A run that is under way ends between two nodes when another thread says so."""
-    session = opened(onnx_models.slow(nodes=20_000, size=256))
+    session = opened(onnx_models.endless())
     control = session.control()
     running = threading.Event()
     failures: list[CohortError] = []
@@ -429,15 +430,15 @@ def test_stopped_from_another_thread_while_running(opened: Opener) -> None:
     def run() -> None:
         running.set()
         try:
-            session.run({"x": np.ones((1, 4), "f4")}, control)
+            session.run({"x": np.ones((1, 3), "f4")}, control)
         except CohortError as error:
             failures.append(error)
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     running.wait()
     control.stop()
-    thread.join()
+    thread.join(PATIENCE)
     assert [str(failure) for failure in failures] == ["the run was stopped"]
 
 
