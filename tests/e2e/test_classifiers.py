@@ -85,7 +85,7 @@ def test_what_cannot_be_sent_is_named(server: Cohort, folder: Path) -> None:
     assert (line["model"], line["outputs"]) == ("parts", {"rows": "seq(tensor(float))"})
     checked = subprocess.run(
         [sys.executable, "-m", "app", "check", "--models", str(folder / "models")],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     said = "parts/1: output 'rows' is left out: seq(tensor(float)) cannot be sent"
     assert said in checked.stdout, checked.stdout + checked.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests import onnx_models
 from tests.e2e.processes import MODELS, cohort
+from tests.waiting import PATIENCE
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 
@@ -38,13 +39,14 @@ def test_what_is_documented_is_what_is_answered(models: Path, tmp_path: Path) ->
             "run",
         ]
         options = ["--max-examples=5", "--generation-deterministic", "--no-color"]
+        options.append(f"--request-timeout={PATIENCE:g}")
         ran = subprocess.run(
             [*command, server.url + "/openapi.json", *options],
             cwd=tmp_path,  # it keeps a database there
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=1800,
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
         assert '"code": "InferenceFailed"' not in server.logged

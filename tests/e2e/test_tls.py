@@ -190,7 +190,7 @@ def run(*arguments: str, **settings: object) -> subprocess.CompletedProcess[str]
     }
     command = [sys.executable, "-m", "app", *arguments]
     return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=600
     )
 
 

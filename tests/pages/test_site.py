@@ -100,7 +100,7 @@ def read_in_a_browser(address: str, folder: Path) -> tuple[str, list[str]]:
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
+            timeout=600,
         )
     return done.stdout, [line for line in asked if not ITS_OWN.match(line)]
 
@@ -156,7 +156,7 @@ def test_a_page_that_is_wrong_fails_the_site(text: str, said: str, tmp_path: Pat
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode != 0
     assert re.search(f"index.md.*{said}|{said}.*index.md", done.stderr), done.stderr

@@ -768,7 +768,7 @@ def _in_a_process(script: str, **environment: str) -> subprocess.CompletedProces
     return subprocess.run(
         [sys.executable, "-c", script],
         cwd=Path(__file__).parents[2], env={**clean, **environment},
-        capture_output=True, text=True, check=True, timeout=120,
+        capture_output=True, text=True, check=True, timeout=600,
     )  # fmt: skip
 
 

@@ -144,7 +144,7 @@ _COMMAND = [sys.executable, "-P", "-m", "app", "optimize"]
 
 def _optimize(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*_COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False
+        [*_COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=600, check=False
     )
 
 

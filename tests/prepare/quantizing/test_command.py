@@ -32,7 +32,7 @@ def quantize(*arguments: object, folder: Path) -> tuple[int, dict[str, Any], str
         env={"PYTHONPATH": str(Path.cwd()), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     return ended.returncode, json.loads(ended.stdout), ended.stderr
