@@ -26,6 +26,7 @@ from app.scheduling import Scheduler
 from app.session import Provider, Session, open_session
 from app.tensors import Arrays
 from tests import onnx_models
+from tests.examples import examples
 from tests.fakes import LOOPS, Loop, RecordedEvents, RecordedReply, assert_empty, assert_same
 from tests.waiting import iterations, until
 
@@ -242,7 +243,7 @@ def test_models_answer_each_caller_as_if_alone(name: str, seconds: float, tmp_pa
     assert not mixes or found.max_batch_size == 1, found.reason
     model = Model(session.run, inputs, session.run, tolerance=1e-5)
 
-    @settings(deadline=None, max_examples=25)
+    @settings(deadline=None, max_examples=examples(25))
     @given(st.lists(asked, min_size=1, max_size=30), policies)
     def every_caller(requests: list[Asked], policy: BatchPolicy) -> None:
         # What is slow to profile here may batch elsewhere: only what is wrong to batch does not.

@@ -21,6 +21,7 @@ from app.open_inference.inference import decode_input
 from app.rest.v2.message import parse_infer
 from app.tensors import Arrays, TensorSpec
 from tests.codec.bodies import BLOCKS, cut_into
+from tests.examples import examples
 
 texts = st.text(st.sampled_from('a,"\\[]{}: é中😀\n\0'), max_size=40)
 keys = st.text(st.sampled_from('a,"\\[{é'), max_size=3)
@@ -60,7 +61,7 @@ def plain(value: object) -> object:
     return value
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(text=documents(), block=st.sampled_from(BLOCKS))
 def test_pieces_are_read_as_orjson_reads_the_whole(text: bytes, block: int) -> None:
     """The same values, the last of a repeated key among them; and what is not JSON is refused."""
@@ -140,7 +141,7 @@ def by_v2(spec: TensorSpec, text: bytes) -> Arrays:
 @pytest.mark.parametrize(
     "read", [by_predict, by_tutorial, by_columns, by_rows, by_plain_rows, by_v2]
 )
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(tensor=tensors(), block=st.sampled_from(BLOCKS))
 def test_pieces_make_the_arrays_of_the_whole(
     read: Callable[[TensorSpec, bytes], Arrays], tensor: tuple[str, Any], block: int

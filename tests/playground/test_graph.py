@@ -17,6 +17,7 @@ from playwright.sync_api import Page, expect
 from tests import onnx_models
 from tests.browser.page import CHROMIUM, Browser
 from tests.e2e.processes import MODELS, Cohort, cohort
+from tests.examples import examples
 from tests.playground.test_access import AXE, findings
 from tests.playground.visiting import opened
 
@@ -223,7 +224,7 @@ def test_axe_finds_nothing_serious(chromium: Browser, server: Cohort, scheme: An
     chromium.page.emulate_media(color_scheme=None)
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=examples(40), suppress_health_check=list(HealthCheck), deadline=None)
 @given(links=st.lists(st.lists(st.integers(1, 60), max_size=4), min_size=1, max_size=60))
 def test_any_graph_is_laid_out(chromium: Browser, server: Cohort, links: list[list[int]]) -> None:
     """Each node below all that it takes from, none over another, every edge drawn."""

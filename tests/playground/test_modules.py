@@ -17,11 +17,12 @@ from playwright.sync_api import Error, Page
 from app.cli.top_command.scraped import quantile
 from tests.browser.page import CHROMIUM, Browser
 from tests.e2e.processes import Cohort
+from tests.examples import examples
 from tests.playground.visiting import opened
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: make packages")
 
-MANY = settings(max_examples=60, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 COLUMNS = [{"name": "width", "kind": "number"}, {"name": "kind", "kind": "text"}]
 CELL = st.text(st.sampled_from('abc01.," -\nü'), max_size=8)
 

@@ -20,6 +20,7 @@ from tests import onnx_models
 from tests.e2e.endless import endless_runs, in_progress
 from tests.e2e.processes import Cohort, cohort
 from tests.e2e.scrape import Scrape
+from tests.examples import examples
 from tests.waiting import PATIENCE, wait_until
 
 TOKEN = "open-sesame"
@@ -588,7 +589,7 @@ documents = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     documents | anything,
     st.binary(max_size=40),
@@ -611,7 +612,7 @@ def test_no_message_breaks_the_server(
 GOOD, GOOD_HEADERS = message(ask(sized(12), parameters={"binary_data_output": True}), ROW)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.integers(0, len(GOOD)),
     st.integers(0, len(GOOD)),
@@ -628,7 +629,7 @@ def test_no_damage_to_a_message_breaks_the_server(
         assert answer.status_code in {200, 400}, answer.text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.binary(max_size=64), st.sampled_from(["same", "bytes", "halves", "pair", "strings"]))
 def test_no_bare_data_breaks_the_server(client: httpx.Client, body: bytes, model: str) -> None:
     """Any bytes as a model's only input."""

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.rollouts import Decision, Rollout, Shadow, Variant
+from tests.examples import examples
 
 KEYS = [f"user-{number}" for number in range(4000)]
 
@@ -73,7 +74,7 @@ def test_shares_are_weights_over_their_sum() -> None:
 
 
 @given(rollout=rollouts(), ready=versions)
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_choices_follow_shares(rollout: Rollout, ready: frozenset[int] | None) -> None:
     """What `shares` says is what `choose` does, within five standard deviations."""
     counts = counted(rollout, ready)
@@ -177,7 +178,7 @@ def test_a_shadow_sees_its_sample_until_it_is_stopped() -> None:
 
 
 @given(before=rollouts(), after=rollouts())
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 def test_moves_are_what_choose_does(before: Rollout, after: Rollout) -> None:
     """By variant left and variant joined; who stays is not among them."""
     keys = [f"caller-{number}" for number in range(10_000)]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from app.tensors import BY_NAME
 from tests.e2e.processes import Cohort
+from tests.examples import examples
 from tests.rpc.client import Request, connected, raw_request
 from tests.waiting import PATIENCE
 
@@ -113,7 +114,9 @@ async def status_of(server: Cohort, data: bytes) -> StatusCode:
 
 
 QUIET = settings(
-    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None,
+    max_examples=examples(150),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 

@@ -33,6 +33,7 @@ from app.session.class_maps import find_class_maps, read_class_maps, with_column
 from app.session.signatures import read_signature
 from app.tensors import Array, TensorSpec
 from tests import onnx_models
+from tests.examples import examples
 
 ON_CPU = (Provider("cpu"),)
 X = np.random.default_rng(1).normal(size=(5, 2)).astype(np.float32)
@@ -227,7 +228,7 @@ def test_weights_outside_the_file_are_found(tmp_path: Path) -> None:
     np.testing.assert_array_equal(scores, columns_of(expected, ("cat", "dog", "eel")))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=st.data())
 def test_damaged_files_are_no_models(data: st.DataObject) -> None:
     """Whatever bytes are other ones: there are class maps, or none, or a ValueError."""

@@ -30,6 +30,7 @@ from app.rest.v1 import match_v1
 from app.rest.v2.infer import match_infer
 from app.settings import read_settings
 from tests import onnx_models
+from tests.examples import examples
 from tests.fakes import exposed
 from tests.rest.fakes import FakeTransport, application
 from tests.rest.wire import TIMES, Answer, request
@@ -290,7 +291,9 @@ def compared(answers: Sequence[Answer]) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("budget", [1.0, -1.0], ids=["run at once", "queued"])
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(sent=st.lists(st.sampled_from(GOOD * 3 + ODD + BAD), min_size=2, max_size=80))
 def test_coalescing_changes_no_response(models: Path, budget: float, sent: list[bytes]) -> None:

@@ -23,6 +23,7 @@ from app.rest.hot.head_cache import (
 )
 from app.rest.hot.heads import Head, SentHeaders
 from app.rest.v2.infer import match_infer
+from tests.examples import examples
 from tests.rest.fakes import FakeServer, hot
 from tests.rest.hot.known_heads import GENERATED_ID, REQUESTS, forgetful, know, known_heads, talk
 
@@ -70,7 +71,7 @@ def conversations(draw: st.DrawFn) -> list[bytes]:
     return [segment for segment in segments if segment]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(segments=conversations())
 @example(segments=[REQUESTS[0], b"\r\n", REQUESTS[0]])
 @example(segments=[hot(b"x" * 20)[:-10], b"x" * 10, REQUESTS[0]])

@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 from tests import onnx_models
 from tests.e2e.processes import MODELS, ROOT, Cohort, cohort, free_port
 from tests.e2e.scrape import Scrape
+from tests.examples import examples
 from tests.rest.wire import LAST, answers, chunked, connect, exchange, read_all, request
 
 Compared = tuple[object, ...]
@@ -532,7 +533,9 @@ CODES = {
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     kinds=st.lists(st.sampled_from(list(KINDS)), max_size=12),
@@ -560,7 +563,9 @@ def test_pipelined_requests_are_answered_in_order(
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(150),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     path=st.sampled_from(PATHS),
@@ -593,7 +598,9 @@ def test_generated_requests_are_answered_the_same(
 
 
 @settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     noise=st.binary(min_size=1, max_size=8),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.rest.hot.turns import PIECE_BYTES, Turns
+from tests.examples import examples
 from tests.rest.fakes import FakeServer
 from tests.rest.wire import chunked, request
 from tests.waiting import until
@@ -74,7 +75,7 @@ SIZES = st.lists(
 
 
 @pytest.mark.parametrize("path", ["/hot", "/ordinary"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(sizes=SIZES, cut=st.integers(1, 300_000), behind=st.booleans())
 def test_a_body_is_what_was_sent(
     path: str, sizes: Sequence[tuple[int, int]], cut: int, behind: bool

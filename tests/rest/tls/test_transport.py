@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from app.rest.tls.transport import AHEAD_BYTES, FED_BYTES, RECORD_BYTES, TlsTransport
 from tests.certificates import serve_with, trusting
+from tests.examples import examples
 from tests.waiting import iterations
 
 
@@ -155,7 +156,7 @@ SIZES = st.lists(
 
 
 @given(sizes=SIZES, closing=st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_what_is_written_arrives(
     contexts: Sequence[ssl.SSLContext], sizes: list[int], closing: bool
 ) -> None:
@@ -179,7 +180,7 @@ def test_what_is_written_arrives(
     sizes=st.lists(st.integers(1, 100_000), min_size=1, max_size=5),
     cut=st.sampled_from([100, 1400, 16_413, FED_BYTES + 1, 256_000]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_what_is_sent_is_received(
     contexts: Sequence[ssl.SSLContext], sizes: list[int], cut: int
 ) -> None:

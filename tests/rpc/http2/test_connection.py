@@ -18,6 +18,7 @@ from app.rpc.http2.connection import PING_SECONDS, PING_TIMEOUT_SECONDS
 from app.rpc.http2.frames import PREFACE, ErrorCode
 from app.rpc.http2.incoming import MOST_ODD
 from app.rpc.http2.streams import STREAM_WINDOW
+from tests.examples import examples
 from tests.rpc.http2.peers import HEADERS, Caller, Served, SmallEcho, message
 
 cuts = st.lists(st.integers(1, 40), max_size=60)
@@ -41,7 +42,7 @@ def send_all(caller: Caller, rest: dict[int, bytes]) -> None:
             del rest[number]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     calls,
     cuts,

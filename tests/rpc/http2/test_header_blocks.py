@@ -18,6 +18,7 @@ from app.rpc.http2.header_blocks import (
     HeaderBlocks,
     encode,
 )
+from tests.examples import examples
 
 names = st.sampled_from([b":path", b"te", b"x-a", b"x-b", b"grpc-timeout", b"authorization"])
 values = st.sampled_from([b"", b"1", b"/a/b", b"trailers", b"x" * 300]) | st.binary(max_size=40)
@@ -65,7 +66,7 @@ def _mutated(blocks: list[bytes], changes: list[tuple[int, int, int]]) -> list[b
     return [bytes(block) for block in changed]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.lists(st.lists(fields, max_size=4), min_size=1, max_size=6),
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 400), st.integers(0, 255)), max_size=4),

@@ -22,6 +22,7 @@ from app.repository import (
 )
 from app.settings import read_settings
 from tests.e2e.processes import ROOT
+from tests.examples import examples
 from tools.reference.page import file_rows, flow, setting_examples, setting_rows
 from tools.reference.schemas import CONFIG, KEYS, RECIPE, ROLLOUTS, OperatorFile, Schema, schema_of
 from tools.reference.template import template
@@ -167,7 +168,7 @@ def changed(draw: st.DrawFn, tree: Any) -> Any:
 
 
 @WITH_SCHEMA
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_an_editor_takes_what_the_server_takes(file: OperatorFile, data: st.DataObject) -> None:
     """Whatever is changed in a file: its schema refuses it where the server does, and only then."""
