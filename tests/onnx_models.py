@@ -522,9 +522,6 @@ def uncounted() -> onnx.ModelProto:
 FOREVER = 10**15
 """Trips of `loop` that nobody waits for."""
 
-LONG = 800_000
-"""Trips of `loop` that take about a second of an idle core, whatever the model's profile says."""
-
 
 def loop(*, nested: bool = False) -> onnx.ModelProto:
     """`n` INT64 [N, 1] → `y` FP32 [N, 1] = n, counted in a Loop as often as the largest n says.
