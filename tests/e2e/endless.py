@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from socket import socket
 
 from app.session import cores
@@ -36,7 +37,11 @@ def endless_runs(
     sent = request(f"/models/{model}/predict", {"inputs": {"n": [[onnx_models.FOREVER]]}}, *headers)
     with ExitStack() as stack:
         callers = [stack.enter_context(connect(server.url)) for _ in range(wanted)]
-        for caller in callers:
+        for number, caller in enumerate(callers, 1):  # one at a time: two might share a run
             caller.sendall(sent)
-        wait_until(lambda: in_progress(server, model) == wanted and not queued(server, model))
+            wait_until(partial(_running, server, model, number))
         yield callers
+
+
+def _running(server: Cohort, model: str, number: int) -> bool:
+    return in_progress(server, model) == number and not queued(server, model)
