@@ -159,30 +159,30 @@ def forget_to_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "put_in",
+    ("put_in", "first"),
     [
-        forget_priorities,
-        mix_callers,
-        let_all_fill_a_queue,
-        lose_a_wake_up,
-        keep_the_lease_of_a_leaver,
-        swap_during_a_batch,
-        answer_in_any_order,
-        mix_up_rows,
-        unload_before_the_next_is_ready,
-        forget_a_load_that_was_left,
-        leave_open_what_was_cancelled,
-        forget_to_try_again,
+        (forget_priorities, 0),
+        (mix_callers, 0),
+        (let_all_fill_a_queue, 0),
+        (lose_a_wake_up, 180),
+        (keep_the_lease_of_a_leaver, 0),
+        (swap_during_a_batch, 50),
+        (answer_in_any_order, 0),
+        (mix_up_rows, 0),
+        (unload_before_the_next_is_ready, 0),
+        (forget_a_load_that_was_left, 340),
+        (leave_open_what_was_cancelled, 0),
+        (forget_to_try_again, 30),
     ],
 )
 def test_a_bug_is_found(
-    put_in: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+    put_in: Callable[[pytest.MonkeyPatch], None], first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within some seeds, each bug breaks something that must hold."""
+    """Each bug breaks something that must hold; `first` is just before the seed that shows it."""
     put_in(monkeypatch)
 
     def look() -> None:
-        for seed in range(1000):
+        for seed in range(first, first + 1000):
             World(seed).run()
 
     with pytest.raises(AssertionError):
