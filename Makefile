@@ -10,7 +10,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve install uninstall wheel quick test test-full coverage lint types lock conformance fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom containers
+.PHONY: help serve install uninstall wheel quick test test-full durations coverage lint types lock conformance fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -62,6 +62,7 @@ wheel: app/playground/runtime/package.json | $(UV)  ## Build the package for oth
 	@echo "cohort: wrote $$(ls '$(DIST)'/cohort-*.whl)"
 
 OPENVINO_TESTS := tests/session/test_providers_openvino.py
+TEST_ALL = $(AS_PIP) $(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal --ignore=$(OPENVINO_TESTS)
 RECORD := -p tools.rerun.recording --record build/tests/
 
 quick: $(VENV)/dev.stamp  ## Check the files that changed, and run the tests that their change needs (ARGS="--base main", ARGS="--package batching")
@@ -72,9 +73,13 @@ test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .np
 	@echo "cohort: the tests that need OpenVINO, in .venv-openvino; then all others, in $(VENV)"
 	@failed=0; \
 	.venv-openvino/bin/python -m pytest -q $(RECORD)openvino.json $(OPENVINO_TESTS) || failed=1; \
-	$(AS_PIP) $(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal $(if $(COVERED),--cov) \
-		$(RECORD)all.json --ignore=$(OPENVINO_TESTS) || failed=1; \
+	$(TEST_ALL) $(if $(COVERED),--cov) $(RECORD)all.json || failed=1; \
 	exit $$failed
+
+durations: $(VENV)/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp app/playground/runtime/package.json packages  ## Run the tests, and say which took how much CPU and waited how long
+	@rm -rf build/durations
+	@$(TEST_ALL) -p tools.durations.recording --durations-in build/durations || true
+	@$(VENV)/bin/python -m tools.durations build/durations
 
 test-full: export CHAOS = long
 test-full: export INCIDENTS = all

@@ -1,0 +1,1 @@
+"""Measure where the time of the tests goes, by test and by fixture: `make durations`."""
