@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
-STARTS_SERVERS = "tests.e2e.processes"
-"""The test module that starts servers: tests that import it take seconds each."""
+_PROCESSES = re.compile(r"^(?:import|from) subprocess\b", re.MULTILINE)
 
 _IMPORTS = re.compile(
     r"^\s*(?:from|import)\s+((?:app|tests|tools)\b[\w.]*)(?:\s+import\s+(\w+))?", re.MULTILINE
@@ -18,23 +17,23 @@ def select_tests(changed: Iterable[str], sources: Mapping[str, str]) -> list[str
     """Return the test modules that a change needs, as paths.
 
     These are the changed test modules, those that import a changed helper of the tests, the tests
-    of each changed package of `app` or `tools`, and the tests of the packages that import it.
-    Tests that start servers are left out, except a changed package's own.
+    of each changed package of `app` or `tools`, and the tests of modules of `app` that import it.
+    Test modules that start processes are left out, except a changed package's own.
 
     changed: Paths of the changed files.
     sources: The text of each Python file of `app`, `tests` and `tools`, by its path.
     """
     names = {_name(path): path for path in sources}
     imports = {name: _imports(sources[path], names) for name, path in names.items()}
+    starting = {name for name, path in names.items() if _PROCESSES.search(sources[path])}
     tests = {name for name in names if _is_test(name)}
     reach = {test: _closure(test, imports) for test in tests}
-    slow = {test for test in tests if STARTS_SERVERS in reach[test]}
+    slow = {test for test in tests if starting & reach[test]}
 
     wanted: set[str] = set()
-    for path in changed:
-        if path not in sources:
+    for name in map(_name, changed):
+        if name not in names:
             continue
-        name = _name(path)
         package = _package(name)
         if _is_test(name):
             wanted.add(name)
@@ -42,9 +41,16 @@ def select_tests(changed: Iterable[str], sources: Mapping[str, str]) -> list[str
             wanted |= {test for test in tests if name in reach[test]} - slow
         else:
             wanted |= _tests_of(package, tests)
-            importers = {_package(one) for one in names if package in map(_package, imports[one])}
-            for importer in importers - {"tests"}:
-                wanted |= _tests_of(importer, tests) - slow
+            importers = {
+                one
+                for one in names
+                if one.startswith("app.")
+                and _package(one) != package
+                and package in map(_package, imports[one])
+            }
+            wanted |= {
+                test for test in tests if any(_tests(test, one, imports) for one in importers)
+            } - slow
     return sorted(names[test] for test in wanted)
 
 
@@ -68,6 +74,14 @@ def _tests_of(package: str, tests: set[str]) -> set[str]:
     top, _, rest = package.partition(".")
     folder = f"tests.{rest}" if top == "app" else f"tests.tools.{rest}"
     return {test for test in tests if test.startswith(f"{folder}.") or test == f"tests.test_{rest}"}
+
+
+def _tests(test: str, module: str, imports: Mapping[str, set[str]]) -> bool:
+    """Whether a test module imports a module, or has its name: `test_queue` is of `app.x.queue`."""
+    return module in imports[test] or (
+        test.rpartition(".")[2] == f"test_{module.rpartition('.')[2]}"
+        and test in _tests_of(_package(module), {test})
+    )
 
 
 def _imports(source: str, names: Mapping[str, str]) -> set[str]:

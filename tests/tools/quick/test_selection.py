@@ -18,13 +18,16 @@ SOURCES = {
     "tests/fakes.py": "from tests.clocks import Clock",
     "tests/clocks.py": "",
     "tests/e2e/__init__.py": "",
-    "tests/e2e/processes.py": "",
+    "tests/e2e/processes.py": "import subprocess",
     "tests/e2e/test_all.py": "from tests.e2e.processes import cohort",
     "tests/queues/test_heap.py": "from app.queues import Heap",
     "tests/queues/test_served.py": "from tests.e2e.processes import cohort",
     "tests/serving/test_plane.py": "from tests.fakes import Fake",
+    "tests/serving/test_pacing.py": "from app.serving.plane import Plane",
+    "tests/serving/test_other.py": "from app.serving import pace",
+    "tests/serving/test_started.py": "import subprocess\nfrom app.serving.plane import Plane",
     "tests/serving/test_served.py": "from tests.e2e import processes",
-    "tests/drawing/test_graph.py": "from app.drawing import draw",
+    "tests/drawing/test_graph.py": "import app.drawing",
     "tests/tools/fuzz/test_fuzz.py": "",
     "tests/test_errors.py": "import app.errors",
     "tools/__init__.py": "",
@@ -32,11 +35,17 @@ SOURCES = {
 }
 
 
+SERVING = {f"serving/test_{name}" for name in ("other", "pacing", "plane", "served", "started")}
+
+
 @pytest.mark.parametrize(
     ("changed", "needed"),
     [
-        ("app/queues/heap.py", {"queues/test_heap", "queues/test_served", "serving/test_plane"}),
-        ("app/serving/plane.py", {"serving/test_plane", "serving/test_served"}),
+        (
+            "app/queues/heap.py",
+            {"queues/test_heap", "queues/test_served", "serving/test_pacing", "serving/test_plane"},
+        ),
+        ("app/serving/plane.py", SERVING),
         ("app/errors.py", {"test_errors", "drawing/test_graph"}),
         ("tests/drawing/test_graph.py", {"drawing/test_graph"}),
         ("tests/e2e/test_all.py", {"e2e/test_all"}),
@@ -50,15 +59,12 @@ SOURCES = {
 def test_change_needs_its_tests_and_those_of_what_imports_it(
     changed: str, needed: set[str]
 ) -> None:
-    """Tests that start servers run only if they, or the package that they test, changed."""
+    """Tests that start processes run only if they, or the package that they test, changed."""
     assert select_tests([changed], SOURCES) == sorted(f"tests/{test}.py" for test in needed)
 
 
 def test_changes_add_up() -> None:
     """Two changes need the tests of both, each once."""
-    assert select_tests(["tests/clocks.py", "app/serving/plane.py", "app/errors.py"], SOURCES) == [
-        "tests/drawing/test_graph.py",
-        "tests/serving/test_plane.py",
-        "tests/serving/test_served.py",
-        "tests/test_errors.py",
-    ]
+    changed = ["tests/clocks.py", "app/serving/plane.py", "app/errors.py"]
+    needed = {"drawing/test_graph", "test_errors", *SERVING}
+    assert select_tests(changed, SOURCES) == sorted(f"tests/{test}.py" for test in needed)
