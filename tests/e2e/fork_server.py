@@ -1,9 +1,9 @@
 """The process that `tests.e2e.forking` forks servers from: `python -m tests.e2e.fork_server FD`.
 
-FD is a socket. Each message on it asks for one process: JSON with the arguments, the working folder
-and the environment, and three descriptors: standard output, standard error, and a socket that is
-sent the process id at once and the exit status at the end. When FD closes, all processes are
-killed and this one ends.
+FD is a socket. Each message on it asks for one process: JSON with the module, its arguments, the
+working folder and the environment, and three descriptors: standard output, standard error, and a
+socket that is sent the process id at once and the exit status at the end. When FD closes, all
+processes are killed and this one ends.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -19,7 +20,12 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
-IMPORTED = (
+COHORT = "app"
+"""The module that is the command `cohort`."""
+
+_RUNTIME = ("app.session.runtime", "onnxruntime.quantization")  # in this order
+
+_SERVER = (
     "app.cli",
     "app.cli.runtime_check",
     "app.main.application",
@@ -32,10 +38,27 @@ IMPORTED = (
 )
 """All that a server imports by the time it has answered a request of each API."""
 
+IMPORTED: Mapping[str, Sequence[str]] = {
+    COHORT: _SERVER,
+    "app.prepare.frameworks.child": (
+        *("app.prepare.frameworks.callables", "app.prepare.frameworks.sklearn_models"),
+        *("joblib", "pandas", "skl2onnx", "sklearn.datasets", "sklearn.linear_model"),
+        *("sklearn.pipeline", "sklearn.preprocessing"),
+    ),
+    "app.prepare.optimizing.child": ("app.prepare.optimizing", "onnxslim", *_RUNTIME),
+    "app.prepare.overview.process": (
+        *("app.prepare.overview.behavior", "app.prepare.overview.structure"),
+        "onnxruntime.tools.symbolic_shape_infer",
+    ),
+    "app.prepare.quantizing.process": ("app.prepare.quantizing.work", "onnx_ir", *_RUNTIME),
+}
+"""By the module that a process runs: what it imports. It happens before the first fork."""
+
 
 def fork_servers(control: socket.socket) -> bool:
     """Fork a process for each message; return True in each of them, False at the end."""
     running: dict[int, tuple[int, socket.socket]] = {}  # by the descriptor that tells of its end
+    imported: set[str] = set()
     while True:
         for ready in select.select([control.fileno(), *running], [], [])[0]:
             if ready in running:
@@ -51,44 +74,64 @@ def fork_servers(control: socket.socket) -> bool:
                     os.kill(pid, signal.SIGKILL)
                 return False
             ended = socket.socket(fileno=descriptors.pop())
+            asked = json.loads(message)
+            if asked["module"] not in imported:
+                _import(IMPORTED[asked["module"]])
+                imported.add(asked["module"])
             pid = os.fork()
             if not pid:
-                for descriptor in [control.detach(), ended.detach(), *running]:
+                for descriptor in [control.detach(), *running]:
                     os.close(descriptor)
                 for _, other in running.values():
                     other.close()
-                _become(descriptors, **json.loads(message))
+                _become(descriptors, **asked)
+                ended.send(str(os.getpid()).encode())
+                ended.close()
                 return True
             for descriptor in descriptors:
                 os.close(descriptor)
-            ended.send(str(pid).encode())
             running[os.pidfd_open(pid)] = (pid, ended)
 
 
+def _import(names: Sequence[str]) -> None:
+    for name in names:
+        import_module(name)
+    threads = [*Path("/proc/self/task").iterdir()]
+    assert len(threads) == 1, "a forked process would lack the threads of this one"
+    gc.freeze()  # what is imported is shared with the forked processes
+
+
 def _become(
-    streams: Sequence[int], *, arguments: list[str], cwd: str, env: Mapping[str, str]
+    streams: Sequence[int],
+    *,
+    module: str,
+    arguments: list[str],
+    cwd: str,
+    env: Mapping[str, str],
+    new_session: bool,
 ) -> None:
     """Turn this forked process into the one that is asked for."""
+    if new_session:
+        os.setsid()
     for number, stream in enumerate(streams, 1):
         os.dup2(stream, number)
         os.close(stream)
+    ours = os.environ["PYTHONPATH"].split(os.pathsep)
+    theirs = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if module != COHORT:  # the command finds its own
+        sys.path[:] = [*theirs, *(path for path in sys.path if path not in ours)]
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.unfreeze()
     sys.argv[1:] = arguments
-    sys.orig_argv[1:] = ["-m", "app", *arguments]  # which is how workers are started
+    sys.orig_argv[1:] = ["-m", module, *arguments]  # which is how workers are started
+    for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
+        del sys.modules[name]
 
 
 if __name__ == "__main__":
-    for name in IMPORTED:
-        import_module(name)
-    threads = [*Path("/proc/self/task").iterdir()]
-    assert len(threads) == 1, "a forked process would lack the threads of this one"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which then end this
-    gc.freeze()  # what is imported is shared with the forked processes
     if fork_servers(socket.socket(fileno=int(sys.argv[1]))):
-        from app.cli import main
-
-        main()
+        runpy.run_module(sys.orig_argv[2], run_name="__main__", alter_sys=True)

@@ -1,5 +1,7 @@
 """Start servers by forking a process that has imported everything: it saves most of a start.
 
+The same is done for the processes that the commands which prepare models start (`fork_children`).
+
 A server imports for more than a second of CPU, and tests start hundreds of servers. One process of
 `tests.e2e.fork_server` imports once and forks each of them. A forked server runs the command with
 its own arguments, environment, working folder and standard streams, and ends as a started one does.
@@ -15,11 +17,20 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import IO, Any
+from unittest import mock
+
+from tests.e2e.fork_server import COHORT, IMPORTED
 
 _ROOT = Path(__file__).parents[2]
+
+FORKS = hasattr(os, "pidfd_open")
+"""Whether processes can be forked: on Linux."""
 
 
 class ForkedProcess:
@@ -76,28 +87,82 @@ class ForkedProcess:
 
 
 def fork(
-    arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdout: int, stderr: int
+    arguments: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    stdout: int,
+    stderr: int,
+    module: str = COHORT,
+    new_session: bool = False,
 ) -> ForkedProcess:
-    """Run `cohort` with `arguments` in a forked process; `stdout` and `stderr` are descriptors."""
+    """Run `cohort` with `arguments` in a forked process; `stdout` and `stderr` are descriptors.
+
+    module: What to run instead, one of `IMPORTED`.
+    new_session: Whether the process leads a session of its own.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        request = {"arguments": [*arguments], "cwd": str(cwd), "env": {**env}}
+        request = {
+            "module": module,
+            "arguments": [*arguments],
+            "cwd": str(cwd),
+            "env": {**env},
+            "new_session": new_session,
+        }
         body = json.dumps(request).encode()
-        socket.send_fds(_fork_server(), [body], [stdout, stderr, theirs.fileno()])
+        server = _fork_server(env.get("PYTHONHASHSEED", "random"))
+        socket.send_fds(server, [body], [stdout, stderr, theirs.fileno()])
     message = ours.recv(64)
     assert message, "the fork server has ended"
     return ForkedProcess(int(message), ours)
 
 
+@contextmanager
+def fork_children() -> Iterator[None]:
+    """Fork the processes that prepare models, as long as this lasts.
+
+    One imports for up to two seconds, and a command has several do its work. They are forked if
+    they are started with this Python by `app.prepare.processes`; other processes start as ever.
+    """
+
+    def popen(command: Sequence[str], **how: Any) -> ForkedProcess | subprocess.Popen[bytes]:
+        match [*command]:
+            case [sys.executable, "-P", "-m", str(module), *arguments] if module in IMPORTED:
+                printed: IO[bytes] = how["stdout"]
+                return fork(
+                    arguments,
+                    cwd=how["cwd"] or Path.cwd(),
+                    env=how["env"],
+                    stdout=printed.fileno(),
+                    stderr=printed.fileno(),
+                    module=module,
+                    new_session=how["start_new_session"],
+                )
+        return subprocess.Popen(command, **how)
+
+    stand_in = SimpleNamespace(**{**vars(subprocess), "Popen": popen})
+    with mock.patch("app.prepare.processes.subprocess", stand_in):
+        yield
+
+
 @cache
-def _fork_server() -> socket.socket:
-    """Start the fork server of this process, once, and return the socket for its messages."""
+def _fork_server(hash_seed: str) -> socket.socket:
+    """Start a fork server of this process, once, and return the socket for its messages.
+
+    hash_seed: The PYTHONHASHSEED that it and all its processes have.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         server = subprocess.Popen(
-            [sys.executable, "-m", "tests.e2e.fork_server", str(theirs.fileno())],
+            [sys.executable, "-P", "-m", "tests.e2e.fork_server", str(theirs.fileno())],
             cwd=_ROOT,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # a thread would not survive the fork
+            env={
+                **os.environ,
+                "OPENBLAS_NUM_THREADS": "1",  # a thread would not survive the fork
+                "PYTHONHASHSEED": hash_seed,
+                "PYTHONPATH": str(_ROOT),
+            },
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
         )

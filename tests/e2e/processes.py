@@ -16,7 +16,7 @@ from random import SystemRandom
 
 import httpx
 
-from tests.e2e.forking import ForkedProcess, fork
+from tests.e2e.forking import FORKS, ForkedProcess, fork
 from tests.waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -24,9 +24,6 @@ MODELS = ROOT / "models"
 
 COMMAND = (sys.executable, "-m", "app")
 """The real command, which imports what it needs."""
-
-FORKS = hasattr(os, "pidfd_open")
-"""Whether servers can be forked: on Linux."""
 
 EPHEMERAL = 32_768
 """Linux gives connections ports from here on; other tests open thousands of them."""

@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.forking import ForkedProcess, fork
-from tests.e2e.processes import FORKS, ROOT, cohort
+from app.prepare.processes import run_child
+from tests.e2e.forking import FORKS, ForkedProcess, fork, fork_children
+from tests.e2e.processes import ROOT, cohort
 
 pytestmark = pytest.mark.skipif(not FORKS, reason="servers are forked on Linux only")
 
@@ -69,3 +71,18 @@ def test_servers_end_with_the_tests(tmp_path: Path) -> None:
     os.close(write)
     with os.fdopen(read, "rb") as held:  # ends when the last process that has it ends
         held.read()
+
+
+def test_children_are_forked_as_they_would_be_started(tmp_path: Path) -> None:
+    """The parent gets the same status and output from a forked child as from a started one."""
+    command = [sys.executable, "-P", "-m", "app.prepare.optimizing.child", "nowhere.json"]
+    said = {}
+    for name in ("started", "forked"):
+        folder = tmp_path / name
+        folder.mkdir()
+        with fork_children() if name == "forked" else nullcontext():
+            status, printed = run_child(command, folder, path=str(ROOT), cwd=folder)
+        said[name] = (status, printed.splitlines()[-1])
+    assert said["forked"] == said["started"]
+    assert said["forked"][0] == 1
+    assert "nowhere.json" in said["forked"][1]
