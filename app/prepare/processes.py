@@ -98,12 +98,13 @@ def _wait(
 ) -> int:
     ends = None if seconds is None else monotonic() + seconds
     while True:
+        left = _LOOK_SECONDS if ends is None else min(_LOOK_SECONDS, max(0.0, ends - monotonic()))
         try:
-            return child.wait(None if ends is None and look is None else _LOOK_SECONDS)
+            return child.wait(None if ends is None and look is None else left)
         except subprocess.TimeoutExpired:
             if look is not None:
                 look()
-            if ends is not None and monotonic() > ends:
+            if ends is not None and monotonic() >= ends:
                 raise TookTooLong from None
 
 
