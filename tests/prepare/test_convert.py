@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.prepare.commands import run_in, start_in
 
 TRAINING = """
 from sklearn.datasets import load_iris
@@ -23,17 +21,6 @@ def broken():
 """
 
 
-def convert(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, ROOT / "cohort.py", "convert", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-
-
 @pytest.fixture
 def training(tmp_path: Path) -> Path:
     (tmp_path / "training.py").write_text(TRAINING)
@@ -44,8 +31,8 @@ def test_model_of_a_module_is_converted_the_same_every_time(training: Path) -> N
     """The framework is found by the model's class; two conversions give the same bytes."""
     found = []
     for name in ("one", "other"):
-        ended = convert(training, "training:model", "--out", f"{name}.onnx", "--json")
-        assert ended.returncode == 0, ended.stderr
+        ended = run_in(training, "convert", "training:model", "--out", f"{name}.onnx", "--json")
+        assert ended.exit_code == 0, ended.stderr
         found.append(json.loads(ended.stdout))
     assert found[0]["sha256"] == found[1]["sha256"]
     assert found[0]["framework"] == "sklearn"
@@ -56,7 +43,9 @@ def test_model_of_a_module_is_converted_the_same_every_time(training: Path) -> N
 
 def test_failed_conversion_leaves_nothing(training: Path) -> None:
     """An exception of the user's code is exit 1, and the version's folder is not made."""
-    ended = convert(training, "training:broken", "--out", "models/iris/1/model.onnx", "--json")
+    ended = start_in(
+        training, "convert", "training:broken", "--out", "models/iris/1/model.onnx", "--json"
+    )
     assert ended.returncode == 1
     assert "ValueError: no data today" in json.loads(ended.stdout)["error"]
     assert {one.name for one in training.iterdir()} - {"__pycache__"} == {"training.py"}
@@ -64,7 +53,7 @@ def test_failed_conversion_leaves_nothing(training: Path) -> None:
 
 def test_source_that_is_not_there_is_told(training: Path) -> None:
     """Wrong use is exit 2, in words on stderr and in JSON on stdout."""
-    ended = convert(training, "nowhere.pkl", "--out", "model.onnx", "--json")
-    assert ended.returncode == 2
+    ended = run_in(training, "convert", "nowhere.pkl", "--out", "model.onnx", "--json")
+    assert ended.exit_code == 2
     assert "no file, no folder" in json.loads(ended.stdout)["error"]
     assert not (training / "model.onnx").exists()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +18,15 @@ from app.prepare.steps import read_steps
 from app.session import open_session
 from tests import onnx_models
 from tests.bundled import MODELS, digits_test_split
+from tests.prepare.commands import run_in, start_in
 
 DIGITS = MODELS / "digits" / "1" / "model.onnx"
 
 
 def quantize(*arguments: object, folder: Path) -> tuple[int, dict[str, Any], str]:
     """Run the command with --json: its exit code, what it printed, and what it said."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "cohort", "quantize", *map(str, arguments), "--json"],
-        cwd=folder,
-        env={"PYTHONPATH": str(Path.cwd()), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    return ended.returncode, json.loads(ended.stdout), ended.stderr
+    ended = run_in(folder, "quantize", *arguments, "--json")
+    return ended.exit_code, json.loads(ended.stdout), ended.stderr
 
 
 @pytest.fixture
@@ -73,11 +64,12 @@ def test_a_static_model_is_written_with_its_accuracy(rows: Path) -> None:
 
 def test_a_model_of_trees_has_nothing_to_quantize(tmp_path: Path) -> None:
     """That is a verdict, with the operators it has."""
-    code, found, said = quantize(
-        MODELS / "iris" / "1" / "model.onnx", "--out", "q.onnx", folder=tmp_path
+    ended = start_in(
+        tmp_path, "quantize", MODELS / "iris" / "1" / "model.onnx", "--out", "q.onnx", "--json"
     )
-    assert (code, found["good"]) == (1, False)
-    assert "nothing to quantize" in said
+    found = json.loads(ended.stdout)
+    assert (ended.returncode, found["good"]) == (1, False)
+    assert "nothing to quantize" in ended.stderr
     assert found["operators"]
     assert list(tmp_path.iterdir()) == []
 

@@ -14,9 +14,8 @@ from sklearn.datasets import load_iris
 
 from app.cli import cli
 from tests import onnx_models
+from tests.prepare.commands import run_in, start_in
 from tests.prepare.verifying.broken_models import BROKEN, SOURCES
-
-ROOT = Path(__file__).parents[3]
 
 TRAINING = """
 from sklearn.datasets import load_iris
@@ -40,17 +39,6 @@ if __name__ == "__main__":
 """
 
 
-def verify(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, ROOT / "cohort.py", "verify", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pipeline of scikit-learn, its conversion, and one without its scaler."""
@@ -65,12 +53,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_conversion_agrees_and_is_drawn(trained: Path) -> None:
     """Exit 0, the accuracy of both with an interval, and a picture."""
-    ended = verify(
+    ended = run_in(
         trained,
-        *("training:model", "model.onnx", "--inputs", "test.npz", "--labels", "test.npy"),
+        *("verify", "training:model", "model.onnx", "--inputs", "test.npz", "--labels", "test.npy"),
         *("--plot", "plot.png", "--json"),
     )
-    assert ended.returncode == 0, ended.stderr
+    assert ended.exit_code == 0, ended.stderr
     found = json.loads(ended.stdout)
     assert (found["good"], found["rows_off"], found["problems"]) == (True, 0, [])
     accuracy = found["accuracy"]
@@ -83,13 +71,13 @@ def test_conversion_agrees_and_is_drawn(trained: Path) -> None:
 
 def test_difference_is_reproduced_by_the_command_printed(trained: Path) -> None:
     """Exit 1, advice, and a file whose one row shows it again."""
-    ended = verify(trained, "training:model", "unscaled.onnx")
-    assert ended.returncode == 1, ended.stderr
+    ended = run_in(trained, "verify", "training:model", "unscaled.onnx")
+    assert ended.exit_code == 1, ended.stderr
     assert "preprocessing" in ended.stdout
     command = "cohort verify training:model unscaled.onnx --inputs unscaled.worst.npz"
     assert command in ended.stdout
-    again = verify(trained, *command.split()[2:], "--json")
-    assert again.returncode == 1
+    again = run_in(trained, "verify", *command.split()[2:], "--json")
+    assert again.exit_code == 1
     found = json.loads(again.stdout)
     assert (found["rows"], found["rows_off"]) == (1, 1)
     assert found["reproduce"] == command
@@ -97,12 +85,20 @@ def test_difference_is_reproduced_by_the_command_printed(trained: Path) -> None:
 
 def test_accuracy_that_is_lost_is_told(trained: Path) -> None:
     """With labels, how many rows only one of the two has right."""
-    ended = verify(
+    ended = run_in(
         trained,
-        *("training:model", "unscaled.onnx", "--inputs", "test.npz", "--labels", "test.npy"),
+        *(
+            "verify",
+            "training:model",
+            "unscaled.onnx",
+            "--inputs",
+            "test.npz",
+            "--labels",
+            "test.npy",
+        ),
         *("--worst", "mine.npz", "--json"),
     )
-    assert ended.returncode == 1
+    assert ended.exit_code == 1
     found = json.loads(ended.stdout)
     assert found["accuracy"]["only_source_right"] > 20
     assert any("right less often" in one for one in found["problems"])
@@ -146,7 +142,7 @@ def test_tolerance_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     onnx_models.save(SOURCES["probabilities"], tmp_path / "a.onnx")
     onnx_models.save(BROKEN["weights of another epoch"][1], tmp_path / "b.onnx")
     monkeypatch.chdir(tmp_path)
-    assert CliRunner().invoke(cli, ["verify", "a.onnx", "b.onnx"]).exit_code == 1
+    assert start_in(tmp_path, "verify", "a.onnx", "b.onnx").returncode == 1
     ended = CliRunner().invoke(cli, ["verify", "a.onnx", "b.onnx", "--tolerance", "2"])
     assert ended.exit_code == 0, ended.output
     assert "FP32: 2 of the row's largest value" in ended.output
