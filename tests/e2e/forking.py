@@ -124,6 +124,7 @@ def fork_children() -> Iterator[None]:
 
     One imports for up to two seconds, and a command has several do its work. They are forked if
     they are started with this Python by `app.prepare.processes`; other processes start as ever.
+    A forked one that has done its work ends without freeing its modules.
     """
 
     def popen(command: Sequence[str], **how: Any) -> ForkedProcess | subprocess.Popen[bytes]:
