@@ -16,6 +16,7 @@ import pytest
 
 from app.errors import LoadFailed
 from app.inspection import Inspected, InspectionLimits, Inspector
+from app.inspection.child import Child
 from app.session import ModelRules, Opener, Provider, SessionOptions
 from tests import onnx_models
 from tests.bundled import model_path
@@ -45,12 +46,49 @@ class Inspectors:
         return list((self.cache / "inspections").glob("*"))
 
 
+class Pool:
+    """Keeps children that have nothing to do for the next test: one starts for half a second."""
+
+    def __init__(self) -> None:
+        self.idle: list[Child] = []
+        self.keeps = False
+
+    def take(self) -> Child:
+        """A child: one that is kept, or a new one."""
+        return self.idle.pop() if self.idle else PooledChild(self)
+
+
+class PooledChild(Child):
+    """A child that `pool` keeps instead of ending it, while it keeps any."""
+
+    def __init__(self, pool: Pool) -> None:
+        super().__init__()
+        self._pool = pool
+
+    def close(self) -> None:
+        if self._pool.keeps:
+            self._pool.idle.append(self)
+        else:
+            super().close()
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    made = Pool()
+    yield made
+    for child in made.idle:
+        child.close()
+
+
 @pytest.fixture
-def inspectors(tmp_path: Path) -> Iterator[Inspectors]:
+def inspectors(tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inspectors]:
+    monkeypatch.setattr("app.inspection.inspector.Child", pool.take)
     made = Inspectors(tmp_path / "cache")
     yield made
+    pool.keeps = True
     for one in made.made:
         one.rest()
+    pool.keeps = False
 
 
 @pytest.fixture
@@ -243,6 +281,7 @@ def test_child_knows_no_secret(
     inspectors: Inspectors, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither tokens in the environment nor open files of the server."""
+    monkeypatch.setattr("app.inspection.inspector.Child", Child)  # one that starts now
     monkeypatch.setenv("COHORT_ADMIN_TOKEN", "secret-1")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-2")
     read, write = os.pipe()
