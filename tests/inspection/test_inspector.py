@@ -20,6 +20,7 @@ from app.inspection.child import Child
 from app.session import ModelRules, Opener, Provider, SessionOptions
 from tests import onnx_models
 from tests.bundled import model_path
+from tests.inspection.pool import Pool
 from tests.waiting import wait_until
 
 CHAIN = (Provider("cpu"),)
@@ -46,38 +47,11 @@ class Inspectors:
         return list((self.cache / "inspections").glob("*"))
 
 
-class Pool:
-    """Keeps children that have nothing to do for the next test: one starts for half a second."""
-
-    def __init__(self) -> None:
-        self.idle: list[Child] = []
-        self.keeps = False
-
-    def take(self) -> Child:
-        """A child: one that is kept, or a new one."""
-        return self.idle.pop() if self.idle else PooledChild(self)
-
-
-class PooledChild(Child):
-    """A child that `pool` keeps instead of ending it, while it keeps any."""
-
-    def __init__(self, pool: Pool) -> None:
-        super().__init__()
-        self._pool = pool
-
-    def close(self) -> None:
-        if self._pool.keeps:
-            self._pool.idle.append(self)
-        else:
-            super().close()
-
-
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
     made = Pool()
     yield made
-    for child in made.idle:
-        child.close()
+    made.close()
 
 
 @pytest.fixture
