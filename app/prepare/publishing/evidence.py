@@ -294,6 +294,10 @@ def _precision(model: onnx.ModelProto) -> str:
     return "float16" if onnx.TensorProto.FLOAT16 in datatypes else "float32"
 
 
+LATENCY_SECONDS = 0.5
+"""Spent on timing runs, of all numbers of rows together."""
+
+
 def _latency(session: Session, cases: Cases, before: Path | None) -> dict[int, Change]:
     """The median milliseconds of a run by rows, of the model and of that before it, in turn."""
     vary = bool(session.inputs) and all(spec.rows_vary for spec in session.inputs)
@@ -304,7 +308,7 @@ def _latency(session: Session, cases: Cases, before: Path | None) -> dict[int, C
         runs = {(rows, "after"): partial(session.run, feeds[rows]) for rows in sizes}
         if former is not None:
             runs |= {(rows, "before"): partial(former.run, feeds[rows]) for rows in sizes}
-        taken = time_in_turn(runs, budget=0.5)
+        taken = time_in_turn(runs, budget=LATENCY_SECONDS)
     finally:
         if former is not None:
             former.close()
