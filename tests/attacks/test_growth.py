@@ -2,8 +2,9 @@
 
 Each part of each kind of request is grown by 32, and the processor time of the server's process
 may grow by 160, five times of what is right, and less than a sixth of what grows by the square.
-Small requests cost what any request costs, which would hide growth: the sizes are raised until the
-larger request costs `ENOUGH`, or is as large as requests here get.
+Small requests cost what any request costs, which would hide growth: the cost of a request with one
+of the part is subtracted, and the sizes are raised until the larger request costs `ENOUGH`, or is
+as large as requests here get.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="other systems do not tell the time of a process so exactly"
 )
 
-ENOUGH = 0.2
+ENOUGH = 0.05
 """Seconds of processor time that the larger request costs, where it may be as large as that."""
 
 HARMLESS = 0.03
@@ -92,6 +93,7 @@ def check(server: Cohort, part: Part) -> None:
         most=MOST,
         harmless=HARMLESS,
         clock=clock,
+        base=lambda: part.ask(server, 1),
     )
 
 
