@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import grpc
 import httpx
 import numpy as np
+import onnx
 import pytest
 
 from app.rpc import inference_pb2 as messages
@@ -28,9 +29,9 @@ OTHERS = ['/models/plain/predict={"inputs": {"x": [[1, 2, 3, 4]]}}']
 APIS = ("hot", "ordinary", "v2", "v1", "unary", "stream")
 
 ONE = np.array([[1]], "i8")
-TRIES = 5
-"""Runs at most of which one has to be in progress when others are answered: a busy machine may take
-longer for that than a run has."""
+LIMITS_MS = (400, 1200, 4000, 12_000)
+"""The limits of runs of which one has to be in progress when others are answered: a busy machine
+may take longer for that than a short run has."""
 
 LIMIT_MB = 64
 HUGE = 10**9  # ones, 4 GB of them
@@ -47,9 +48,8 @@ class Answer(NamedTuple):
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     """A server with models whose work depends on values, and an ordinary one."""
     folder = tmp_path_factory.mktemp("runs")
-    models = {
-        "loop": (onnx_models.loop(), {"timeout_ms": 3000}),
-        "nested": (onnx_models.loop(nested=True), {"timeout_ms": 3000}),
+    models: dict[str, tuple[onnx.ModelProto, dict[str, int]]] = {
+        "loop": (onnx_models.loop(), {}),
         "patient": (onnx_models.loop(), {"timeout_ms": 600_000}),
         "patient_nested": (onnx_models.loop(nested=True), {"timeout_ms": 600_000}),
         "limited": (onnx_models.fill(), {"memory_limit_mb": LIMIT_MB}),
@@ -61,6 +61,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         "shaped": (onnx_models.reshaped(), {}),
         "explosive": (onnx_models.explosive(), {}),
     }
+    for limit in LIMITS_MS:
+        config = {"timeout_ms": limit}
+        models[f"loop_{limit}"] = (onnx_models.loop(), config)
+        models[f"nested_{limit}"] = (onnx_models.loop(nested=True), config)
     for name, (model, config) in models.items():
         onnx_models.save(model, folder / "models" / name / "1" / "model.onnx")
         (folder / "models" / name / "config.yaml").write_text(
@@ -163,17 +167,18 @@ def test_a_run_without_end_ends_at_its_deadline(
     server: Cohort, pool: ThreadPoolExecutor, api: str, model: str
 ) -> None:
     """Its caller is told, others are answered meanwhile, and its thread is free again."""
-    before = runs_of(server, model)
-    for _ in range(TRIES):
-        endless = pool.submit(ask, server, api, model, onnx_models.FOREVER)
+    for limit in LIMITS_MS:
+        limited = f"{model}_{limit}"
+        before = runs_of(server, limited)
+        endless = pool.submit(ask, server, api, limited, onnx_models.FOREVER)
         meanwhile = [answers_others(server, endless) for _ in range(2)]
         answer = endless.result(PATIENCE)
         assert answer.error == "deadline", answer
         if all(meanwhile):
             break
     assert all(meanwhile), "nobody was answered before it ended"
-    wait_until(lambda: runs_of(server, model) > before)  # counted when it is over
-    wait_until(lambda: ask(server, api, model, 3).error == "")
+    wait_until(lambda: runs_of(server, limited) > before)  # counted when it is over
+    wait_until(lambda: ask(server, api, limited, 3).error == "")
 
 
 @pytest.mark.parametrize("model", ["patient", "patient_nested"])
@@ -307,8 +312,9 @@ def test_many_runs_without_end_leave_room_for_others(
     server: Cohort, pool: ThreadPoolExecutor
 ) -> None:
     """They take the slots of the CPU, not the event loop and not the slot for short runs."""
-    for _ in range(TRIES):
-        endless = [pool.submit(ask, server, "hot", "loop", onnx_models.FOREVER) for _ in range(4)]
+    for limit in LIMITS_MS:
+        model = f"loop_{limit}"
+        endless = [pool.submit(ask, server, "hot", model, onnx_models.FOREVER) for _ in range(4)]
         meanwhile = answers_others(server, endless[0])
         rows = {"inputs": {"x": [[1, 2, 3, 4]] * 2000}}  # too long for the loop
         response = httpx.post(f"{server.url}/models/shaped/predict", json=rows, timeout=PATIENCE)
