@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.codec import (
@@ -20,9 +20,11 @@ from tests.codec.bodies import (
     arrays,
     same,
 )
+from tests.examples import examples
 
 
 @pytest.mark.parametrize("datatype", sorted(BY_NAME))
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_bytes_round_trip_every_array(datatype: str, data: st.DataObject) -> None:
     """Written and read, an array of any datatype and shape is the same to the last bit."""

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.codec import (
@@ -31,6 +31,7 @@ from tests.codec.bodies import (
     same,
     simdjson_from,
 )
+from tests.examples import examples
 
 
 @pytest.mark.parametrize(
@@ -185,6 +186,7 @@ def test_decoded_inputs_pass_the_models_own_check() -> None:
 
 
 @pytest.mark.parametrize("datatype", sorted(BY_NAME))
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_json_round_trips_every_array(datatype: str, data: st.DataObject) -> None:
     """Encoded and decoded, an array of any datatype and shape is the same to the last bit."""
