@@ -20,7 +20,7 @@ from tests.e2e.processes import Cohort, cohort
 from tests.waiting import PATIENCE, wait_until
 
 HARMFUL = {
-    "crash": (onnx_models.calling_functions(20_000, calls=1), "crashed ONNX Runtime"),
+    "crash": (onnx_models.calling_functions(8_000, calls=1), "crashed ONNX Runtime"),
     "doubling": (onnx_models.calling_functions(31), "2,147,483,648 nodes"),
     "endless": (onnx_models.endless(), "COHORT_INSPECTION_SECONDS"),
     "hoard": (onnx_models.hoard(10**10), "COHORT_INSPECTION_MB"),
@@ -133,7 +133,7 @@ def test_a_crash_of_a_new_version_leaves_the_old_one_serving(tmp_path: Path) -> 
     """And the description says why it does."""
     with serving(tmp_path, {"plain": onnx_models.mlp()}, seconds=60) as server:
         path = tmp_path / "models" / "plain" / "2" / "model.onnx"
-        onnx_models.save(onnx_models.calling_functions(20_000, calls=1), path)
+        onnx_models.save(onnx_models.calling_functions(8_000, calls=1), path)
         url = f"{server.url}/models/plain/versions/2"
         found = wait_until(
             lambda: (one := httpx.get(url).json()).get("state") == "UNAVAILABLE" and one
