@@ -178,7 +178,7 @@ def test_a_shadow_sees_its_sample_until_it_is_stopped() -> None:
 
 
 @given(before=rollouts(), after=rollouts())
-@settings(max_examples=examples(10))
+@settings(max_examples=examples(4))
 def test_moves_are_what_choose_does(before: Rollout, after: Rollout) -> None:
     """By variant left and variant joined; who stays is not among them."""
     keys = [f"caller-{number}" for number in range(10_000)]

@@ -79,7 +79,7 @@ def test_four_percent_against_one_is_caught_within_2000_requests(ratio: int, gua
 def test_a_canary_as_good_as_the_baseline_is_left_alone() -> None:
     """However long it runs."""
     random = np.random.default_rng(3)
-    traffic = Traffic(0.05, 0.05, requests=20_000, look_every=100)
+    traffic = Traffic(0.05, 0.05, requests=20_000, look_every=200)
     assert not any(rolled_back_after(traffic, ERRORS, random) for _ in range(100))
 
 
@@ -87,7 +87,7 @@ def test_a_baseline_that_fails_too_does_not_roll_back_its_canary() -> None:
     """Ten percent against ten is no increase: a caller's bad input alone moves nothing."""
     random = np.random.default_rng(5)
     traffic = Traffic(0.10, 0.105, requests=4000)
-    assert sum(rolled_back_after(traffic, ERRORS, random) is not None for _ in range(200)) <= 10
+    assert sum(rolled_back_after(traffic, ERRORS, random) is not None for _ in range(100)) <= 5
 
 
 def stream(evidence: Evidence) -> Stream:
@@ -384,7 +384,7 @@ def test_bets_that_start_anew_keep_the_budget() -> None:
     """At the limit for long, with all its new bets, a variant is rolled back as rarely."""
     random = np.random.default_rng(19)
     false = 0
-    for _ in range(300):
+    for _ in range(200):
         evidence = Evidence()
         for _ in range(200):
             low = Counts(180, int(random.binomial(180, 0.01)))
@@ -393,4 +393,4 @@ def test_bets_that_start_anew_keep_the_budget() -> None:
             if judge({"errors": stream(evidence)}, ERRORS):
                 false += 1
                 break
-    assert false <= 0.05 * 300
+    assert false <= 0.05 * 200
