@@ -209,6 +209,9 @@ GUARDS = {
     "slow": "guard: {max_latency_ratio: 2, min_requests: 50}",
     "wrong": "shadow: {version: 3}, guard: {max_disagreement: 0.02, min_requests: 50}",
 }
+CALLERS = 48
+"""Each counts as evidence once in two seconds."""
+
 REASONS = {"raises": "errors", "slow": "latency", "wrong": "disagreement"}
 
 
@@ -218,7 +221,7 @@ async def test_a_bad_canary_is_rolled_back_under_load(folder: Path, how: str) ->
     save_broken(folder / "models", how)
     write(folder, f"{THIRD}, {GUARDS[how]}")
     with serve(folder) as server, serve(folder) as replica:
-        async with under_load(server.url, endless()) as load:
+        async with under_load(server.url, endless(), callers=CALLERS) as load:
             await until(lambda: canary(server)["rolled_back"])
             decided = time.monotonic()
             await until(lambda: canary(replica)["rolled_back"])
