@@ -55,7 +55,7 @@ async def test_any_size_up_to_the_limit_comes_out(size: int) -> None:
 
 
 @pytest.mark.parametrize("limit", [DECOMPRESS_AT_ONCE // 4, LIMIT])
-@pytest.mark.parametrize("factor", [1, 200])
+@pytest.mark.parametrize("factor", [1, 50])
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 async def test_a_bomb_is_too_large(limit: int, factor: int, encoding: str) -> None:
     """However little of it there is before it is unpacked, which it is not beyond the limit."""
@@ -68,8 +68,8 @@ async def test_a_bomb_is_too_large(limit: int, factor: int, encoding: str) -> No
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    if factor == 200:
-        assert peak < 20 * LIMIT  # of 200 that would come out
+    if factor == 50:
+        assert peak < 20 * LIMIT  # of 50 that would come out
 
 
 @pytest.mark.parametrize(
