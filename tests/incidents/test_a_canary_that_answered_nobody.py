@@ -57,7 +57,8 @@ async def test_a_canary_that_answered_nobody(
     prepare(tmp_path, good, broken)
     request = encode(PATH, {"inputs": value})
     with cohort(tmp_path / "models", tmp_path, rollouts=tmp_path / "rollouts.yaml") as server:
-        async with under_load(server.url, itertools.repeat(request)) as load:
+        # A caller counts once in two seconds: few would give little evidence.
+        async with under_load(server.url, itertools.repeat(request), callers=48) as load:
             await until(lambda: canary(server.url)["rolled_back"])
             told = len(load.outcomes)
             await until(lambda: len(load.outcomes) > told + 200)
