@@ -42,6 +42,12 @@ def test_head_is_answered_with_the_length_alone(server: Cohort) -> None:
     assert int(got.headers["content-length"]) == len(got.content) > 300_000
 
 
+def counts_of(text: str) -> str:
+    """Return the lines that are compared: reading all of them takes most of the time."""
+    names = ("model_inference_total", "model_inference_duration_seconds_")
+    return "".join(line for line in text.splitlines(keepends=True) if line.startswith(names))
+
+
 def test_each_version_agrees_with_itself_under_load(server: Cohort) -> None:
     """In each of many scrapes at once: counts of all its families, and of a histogram's buckets."""
     with httpx.Client(base_url=server.url) as client, ThreadPoolExecutor(8) as threads:
@@ -52,7 +58,7 @@ def test_each_version_agrees_with_itself_under_load(server: Cohort) -> None:
     for scrape in scrapes:
         values = {
             (sample.name, sample.labels.get("model"), sample.labels.get("le")): sample.value
-            for family in text_string_to_metric_families(scrape.result().text)
+            for family in text_string_to_metric_families(counts_of(scrape.result().text))
             for sample in family.samples
         }
         for number in range(MODELS):
