@@ -104,13 +104,13 @@ async def in_binary(server: Cohort) -> None:
 
 
 async def in_tiny_chunks(server: Cohort) -> None:
-    """Eight callers, half a million chunks of a byte each."""
+    """Eight callers, 200,000 chunks of a byte each."""
     host, port = server.url.removeprefix("http://").split(":")
     head = b"POST /models/int64/predict HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
 
     async def ask() -> bytes:
         reader, writer = await asyncio.open_connection(host, port)
-        writer.write(head + b"1\r\n \r\n" * 500_000 + b"0\r\n\r\n")
+        writer.write(head + b"1\r\n \r\n" * 200_000 + b"0\r\n\r\n")
         status = await reader.readline()
         writer.close()
         return status
@@ -122,11 +122,20 @@ async def in_tiny_chunks(server: Cohort) -> None:
 PREDICT, V1, V2 = "/models/{}/predict", "/v1/models/{}:predict", "/v2/models/{}/infer"
 
 
-def in_json(path: str, model: str, before: bytes, unit: bytes, after: bytes, said: str) -> Attack:
-    """`unit` over and over, in JSON that is refused at its end."""
+def in_json(
+    path: str,
+    model: str,
+    before: bytes,
+    unit: bytes,
+    after: bytes,
+    said: str,
+    *,
+    size: int = JSON_BYTES,
+) -> Attack:
+    """`unit` over and over, in JSON of about `size` bytes that is refused at its end."""
 
     async def attack(server: Cohort) -> None:
-        content = before + unit * (JSON_BYTES // len(unit)) + after
+        content = before + unit * (size // len(unit)) + after
         async with httpx.AsyncClient(timeout=None) as client:
             answer = await client.post(server.url + path.format(model), content=content)
         assert said in answer.json()["error"]
@@ -146,7 +155,9 @@ IN_JSON: dict[str, Attack] = {
     "digits": in_json(PREDICT, "int64", b'{"input": [', b"1,", b'"1"]}', "got the string '1'"),
     "uneven rows": in_json(PREDICT, "int64", b'{"input": [', b"[123,456],", b"[1]]}", "ragged"),
     "no JSON": in_json(PREDICT, "int64", b'{"input": [', b"[123,456],", b"[1,]]}", "not valid"),
-    "empty lists": in_json(PREDICT, "int64", b'{"input": [', b"[],", b"1]}", "ragged"),
+    "empty lists": in_json(
+        PREDICT, "int64", b'{"input": [', b"[],", b"1]}", "ragged", size=JSON_BYTES // 2
+    ),
     "objects": in_json(PREDICT, "int64", b'{"input": [1,', b"{},", b"{}]}", "got an object"),
     "a string": in_json(PREDICT, "bytes", b'{"input": ["', b"a", b'", 1]}', "got 1 at [1]"),
     "escapes": in_json(PREDICT, "bytes", b'{"input": ["', b"\\u4e2d", b'", 1]}', "got 1 at [1]"),
@@ -172,7 +183,15 @@ IN_JSON: dict[str, Attack] = {
     "names": in_json(
         PREDICT, "int64", b'{"input": [1], "outputs": [', b'"y",', b'"y"]}', "more than 10000"
     ),
-    "V1 rows": in_json(V1, "int64", b'{"instances": [', b'{"x": 1234567},', b'{"z": 1}]}', "'z'"),
+    "V1 rows": in_json(
+        V1,
+        "int64",
+        b'{"instances": [',
+        b'{"x": 1234567},',
+        b'{"z": 1}]}',
+        "'z'",
+        size=JSON_BYTES // 2,
+    ),
     "V1 base64": in_json(
         V1, "bytes", b'{"instances": [', b'{"b64": "%b"},' % (b"YWJj" * 99), b"1]}", "got 1 at ["
     ),
@@ -230,7 +249,13 @@ IN_FILES: dict[str, Attack] = {
         INVOKE, "text/csv", lambda: b"1," * (FILE_BYTES // 2), "more than 1048576 characters"
     ),
     "records": in_json(
-        INVOKE, "int64", b'{"dataframe_records": [', b'{"a":1,"b":2},', b'{"c":1}]}', "columns than"
+        INVOKE,
+        "int64",
+        b'{"dataframe_records": [',
+        b'{"a":1,"b":2},',
+        b'{"c":1}]}',
+        "columns than",
+        size=JSON_BYTES // 2,
     ),
 }
 
