@@ -95,10 +95,17 @@ def test_others_are_served_while_a_model_is_inspected(tmp_path: Path) -> None:
     with serving(tmp_path, models, ready=False) as server:
         wait_until(lambda: state(server, "a-plain").get("state") == "READY")
         during = 0
-        while state(server, "b-endless")["state"] == "LOADING":
+
+        def over() -> bool:
+            nonlocal during
+            if state(server, "b-endless")["state"] != "LOADING":
+                return True
             assert httpx.get(f"{server.url}/health/live", timeout=PATIENCE).status_code == 200
             assert predicts(server, "a-plain")
             during += 1
+            return False
+
+        wait_until(over)
         assert during > 3
         server.wait_for("/health/ready")
         onnx_models.save(onnx_models.mlp(seed=1), tmp_path / "models" / "c" / "1" / "model.onnx")
@@ -115,8 +122,12 @@ def test_runs_without_end_end_by_a_limit(tmp_path: Path, inspected: bool) -> Non
     models = tmp_path / "models"
     for name in ("a", "b"):
         onnx_models.save(onnx_models.mlp(), models / name / "1" / "model.onnx")
-    limit = PATIENCE if inspected else 10
-    (models / "a" / "config.yaml").write_text(f"{{providers: [cpu], load_timeout_s: {limit}}}")
+
+    def limit(seconds: float) -> None:
+        config = f"{{providers: [cpu], load_timeout_s: {PATIENCE if inspected else seconds}}}"
+        (models / "a" / "config.yaml").write_text(config)
+
+    limit(10)
     with cohort(models, tmp_path, inspection_seconds=seconds) as server:
         loops = onnx_models.growing_with_rows(loops=True)
         onnx_models.save(loops, models / "a" / "2" / "model.onnx")
@@ -124,6 +135,7 @@ def test_runs_without_end_end_by_a_limit(tmp_path: Path, inspected: bool) -> Non
         assert setting in state(server, "a", 2)["reason"]
         assert predicts(server, "a")
         assert inspected or "load takes long" in server.logged
+    limit(1)  # nothing of `a` has to load any more
     with cohort(models, tmp_path, inspection_seconds=seconds) as server:
         assert state(server, "a", 2).get("state") == "UNAVAILABLE"
         assert predicts(server, "b")
