@@ -44,8 +44,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than there are cores: every fourth second a test waits for another."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Two processes more than there are cores: a third of the time a test waits for another."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 @pytest.fixture(scope="session", autouse=True)
