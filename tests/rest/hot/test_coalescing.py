@@ -35,7 +35,7 @@ from tests.examples import examples
 from tests.fakes import exposed
 from tests.rest.fakes import FakeTransport, application
 from tests.rest.wire import TIMES, Answer, request
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 
 @pytest.fixture(autouse=True)
@@ -130,11 +130,13 @@ async def serving(folder: Path, **options: Any) -> AsyncIterator[Server]:
     with mock.patch.dict(os.environ, clean, clear=True):
         given = {"models": folder / "models", "state": folder / "s", "cache": folder / "c"}
         service = Service(read_settings({**given, **options}))
-    async with service.running():
-        await until(lambda: service.registry.settled)
-        server = Server(service)
-        await server.ask(GOOD, at_once=False)
-        yield server
+    # After a run that a busy machine interrupts for long, a version leaves the event loop.
+    with mock.patch("app.batching.inline.STALL_SECONDS", PATIENCE):
+        async with service.running():
+            await until(lambda: service.registry.settled)
+            server = Server(service)
+            await server.ask(GOOD, at_once=False)
+            yield server
 
 
 def ask(body: object, path: str = "/predict", *headers: str) -> bytes:
