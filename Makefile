@@ -10,7 +10,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve install uninstall wheel quick test test-full durations coverage lint types lock conformance fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom containers
+.PHONY: help serve install uninstall wheel quick test rerun test-full durations coverage lint types lock conformance fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -63,18 +63,21 @@ wheel: app/playground/runtime/package.json | $(UV)  ## Build the package for oth
 
 OPENVINO_TESTS := tests/session/test_providers_openvino.py
 TEST_ALL = $(AS_PIP) $(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal --ignore=$(OPENVINO_TESTS)
-RECORD := -p tools.rerun.recording --record build/tests/
+RECORDS := build/tests/openvino.json build/tests/all.json
+RECORD := -p tools.rerun.recording --record
 
 quick: $(VENV)/dev.stamp  ## Check the files that changed, and run the tests that their change needs (ARGS="--base main", ARGS="--package batching")
 	@$(VENV)/bin/python -m tools.quick $(ARGS)
 
 test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp app/playground/runtime/package.json packages  ## Run every test
-	@rm -rf build/tests
 	@echo "cohort: the tests that need OpenVINO, in .venv-openvino; then all others, in $(VENV)"
 	@failed=0; \
-	.venv-openvino/bin/python -m pytest -q $(RECORD)openvino.json $(OPENVINO_TESTS) || failed=1; \
-	$(TEST_ALL) $(if $(COVERED),--cov) $(RECORD)all.json || failed=1; \
+	.venv-openvino/bin/python -m pytest -q $(RECORD) $(word 1,$(RECORDS)) $(OPENVINO_TESTS) || failed=1; \
+	$(TEST_ALL) $(if $(COVERED),--cov) $(RECORD) $(word 2,$(RECORDS)) || failed=1; \
 	exit $$failed
+
+rerun: $(VENV)/dev.stamp  ## Run the failed tests of `make test` once more, alone, as CI does (STATUS=its exit status)
+	@$(AS_PIP) $(VENV)/bin/python -m tools.rerun $(or $(STATUS),1) $(RECORDS)
 
 durations: $(VENV)/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp app/playground/runtime/package.json packages  ## Run the tests, and say which took how much CPU and waited how long
 	@rm -rf build/durations

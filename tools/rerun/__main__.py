@@ -1,4 +1,7 @@
-"""`python -m tools.rerun FOLDER`: run the failed tests that FOLDER records once more, alone."""
+"""`python -m tools.rerun STATUS FILE ...`: run the failed tests once more, alone.
+
+STATUS is the exit status of `make test`, and each FILE the record of a run of pytest that it made.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +17,32 @@ MAX_FLAKY = 3
 """The number of tests that may fail at first and pass alone; more of them fail the run."""
 
 
-def reason_to_stop(records: Sequence[Record]) -> str:
-    """Say why the run fails whatever its failed tests do alone; empty if that matters."""
-    if not records:
-        return "no run of pytest was recorded"
+def reason_to_stop(status: int, records: Sequence[Record | None]) -> str:
+    """Say why the run fails whatever its failed tests do alone; empty if that matters.
+
+    status: The exit status of `make test`.
+    records: The result of each run of pytest; None if it recorded nothing.
+    """
     for record in records:
+        if record is None:
+            return "a run of pytest recorded nothing"
         if record.exit_status not in (0, 1):
             return f"pytest ended with status {record.exit_status}"
         if record.exit_status and not record.failed:
             return "pytest failed, and no test did"
-    count = sum(len(record.failed) for record in records)
+    count = sum(len(record.failed) for record in records if record)
+    if status and not count:
+        return "make test failed, and no test did"
     return f"{count} tests failed; at most {MAX_FLAKY} run again" if count > MAX_FLAKY else ""
 
 
-def main(folder: Path, flaky_file: Path) -> int:
+def main(status: int, paths: Sequence[Path], flaky_file: Path) -> int:
     """Run failed tests again and write `flaky_file`; return the exit status."""
-    records = [Record.read(path) for path in sorted(folder.glob("*.json"))]
-    if reason := reason_to_stop(records):
+    found = [Record.read(path) if path.exists() else None for path in paths]
+    if reason := reason_to_stop(status, found):
         print(f"cohort: {reason}")
         return 1
+    records = [record for record in found if record is not None]
     flaky: dict[str, str] = {}
     failed_twice: list[str] = []
     for record in records:
@@ -55,4 +65,4 @@ def main(folder: Path, flaky_file: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), Path("build/flaky.json")))
+    sys.exit(main(int(sys.argv[1]), [*map(Path, sys.argv[2:])], Path("build/flaky.json")))

@@ -60,16 +60,20 @@ def run(folder: Path, faults: str, *options: str) -> tuple[subprocess.CompletedP
         "PYTHONPATH": str(ROOT),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # they take half a second to import
     }
-    command = ["pytest", "-q", "-p", "tools.rerun.recording", "--record", "build/tests/one.json"]
-    for asked in ([*command, *options], ["tools.rerun", "build/tests"]):
-        done = subprocess.run(
-            [sys.executable, "-m", *asked],
+
+    def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", *arguments],
             cwd=folder,
             env=environment,
             capture_output=True,
             text=True,
             check=False,
         )
+
+    record = "build/tests/one.json"
+    first = python("pytest", "-q", "-p", "tools.rerun.recording", "--record", record, *options)
+    done = python("tools.rerun", str(first.returncode), record)
     flaky = folder / "build" / "flaky.json"
     return done, flaky.read_text() if flaky.exists() else ""
 
@@ -128,20 +132,29 @@ def test_module_that_cannot_be_collected_fails_the_run(tmp_path: Path, broken: s
     assert done.stdout == "cohort: pytest ended with status 2\n"
 
 
+GOOD = Record("python", 0, 9, 0, {})
+
+
 @pytest.mark.parametrize(
-    ("records", "reason"),
+    ("status", "records", "reason"),
     [
-        ([], "no run of pytest was recorded"),
-        ([Record("python", 3, 9, 0, {"a": ""})], "pytest ended with status 3"),
-        ([Record("python", 5, 0, 0, {})], "pytest ended with status 5"),
-        ([Record("python", 1, 9, 0, {})], "pytest failed, and no test did"),
+        (0, [GOOD, None], "a run of pytest recorded nothing"),
+        (2, [None, GOOD], "a run of pytest recorded nothing"),
+        (2, [GOOD, GOOD], "make test failed, and no test did"),
+        (2, [Record("python", 3, 9, 0, {"a": ""})], "pytest ended with status 3"),
+        (2, [Record("python", 5, 0, 0, {})], "pytest ended with status 5"),
+        (2, [Record("python", 1, 9, 0, {})], "pytest failed, and no test did"),
         (
+            2,
             [Record("python", 1, 0, 0, {"a": "", "b": ""})] * 2,
             "4 tests failed; at most 3 run again",
         ),
-        ([Record("python", 0, 9, 0, {}), Record("python", 1, 8, 0, {"a": ""})], ""),
+        (2, [GOOD, Record("python", 1, 8, 0, {"a": ""})], ""),
+        (0, [GOOD, GOOD], ""),
     ],
 )
-def test_run_that_failed_otherwise_stays_failed(records: Sequence[Record], reason: str) -> None:
+def test_run_that_failed_otherwise_stays_failed(
+    status: int, records: Sequence[Record | None], reason: str
+) -> None:
     """Passing tests do not make up for a run that ended early or did not begin."""
-    assert reason_to_stop(records) == reason
+    assert reason_to_stop(status, records) == reason
