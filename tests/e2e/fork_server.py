@@ -2,8 +2,8 @@
 
 FD is a socket. Each message on it asks for one process: JSON with the module, its arguments, the
 working folder and the environment, and three descriptors: standard output, standard error, and a
-socket that is sent the process id at once and the exit status at the end. When FD closes, all
-processes are killed and this one ends.
+socket that is sent "started" and the process id, then "ended" and the exit status. When FD closes,
+all processes are killed and this one ends.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def fork_servers(control: socket.socket) -> bool:
                 os.close(ready)
                 with ended:
                     _, status = os.waitpid(pid, 0)
-                    ended.send(str(os.waitstatus_to_exitcode(status)).encode())
+                    ended.send(b"ended %d" % os.waitstatus_to_exitcode(status))
                 continue
             message, descriptors, *_ = socket.recv_fds(control, 1 << 20, 3)
             if not message:
@@ -86,7 +86,7 @@ def fork_servers(control: socket.socket) -> bool:
                 for _, other in running.values():
                     other.close()
                 _become(descriptors, **asked)
-                ended.send(str(os.getpid()).encode())
+                ended.send(b"started %d" % os.getpid())
                 ended.close()
                 return True
             for descriptor in descriptors:

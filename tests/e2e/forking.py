@@ -5,7 +5,7 @@ The same is done for the processes that the commands which prepare models start 
 A server imports for more than a second of CPU, and tests start hundreds of servers. One process of
 `tests.e2e.fork_server` imports once and forks each of them. A forked server runs the command with
 its own arguments, environment, working folder and standard streams, and ends as a started one does.
-Only the imports have already happened, and `sys.orig_argv` is the forking process's.
+Only the imports have already happened.
 """
 
 from __future__ import annotations
@@ -80,8 +80,7 @@ class ForkedProcess:
                 message = self._ended.recv(64)
             except (BlockingIOError, TimeoutError):
                 return None
-            assert message, "the fork server has ended"
-            self.returncode = int(message)
+            self.returncode = _number(message, b"ended")
             self._ended.close()
         return self.returncode
 
@@ -113,9 +112,18 @@ def fork(
         body = json.dumps(request).encode()
         server = _fork_server(env.get("PYTHONHASHSEED", "random"))
         socket.send_fds(server, [body], [stdout, stderr, theirs.fileno()])
-    message = ours.recv(64)
-    assert message, "the fork server has ended"
-    return ForkedProcess(int(message), ours)
+    try:
+        return ForkedProcess(_number(ours.recv(64), b"started"), ours)
+    except AssertionError:
+        ours.close()
+        raise
+
+
+def _number(message: bytes, event: bytes) -> int:
+    """Return what a message says of an event: a process that never started has no id."""
+    told, _, number = message.partition(b" ")
+    assert told == event, message or "the fork server has ended"
+    return int(number)
 
 
 @contextmanager

@@ -43,6 +43,12 @@ def test_exit_status_is_that_of_the_command(tmp_path: Path) -> None:
     assert "no-such-option" in (tmp_path / "bad").read_text()
 
 
+def test_process_that_cannot_start_has_no_id(tmp_path: Path) -> None:
+    """Its exit status is not taken for the id of a process, which a test would then kill."""
+    with pytest.raises(AssertionError, match="ended 1"), (tmp_path / "log").open("wb") as file:
+        fork([], cwd=tmp_path / "gone", env={}, stdout=file.fileno(), stderr=file.fileno())
+
+
 def test_end_by_a_signal_is_seen(tmp_path: Path) -> None:
     """A killed server has minus the signal's number as its status, and takes no more signals."""
     with cohort(tmp_path, tmp_path, allow_empty=1) as server:
