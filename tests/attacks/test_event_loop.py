@@ -51,7 +51,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     for number in range(MODELS):
         model = onnx_models.two_inputs()
         onnx_models.save(model, folder / "models" / f"other-{number}" / "1" / "model.onnx")
-    with cohort(folder / "models", folder, grpc_port=free_port(), inspection_seconds=0) as server:
+    with cohort(folder / "models", folder, grpc_port=free_port()) as server:
         yield server
 
 

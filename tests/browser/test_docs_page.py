@@ -23,7 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     models = folder / "models"
     shutil.copytree(MODELS / "iris", models / "iris")
     onnx_models.save(onnx_models.image_classifier(), models / "photos/1/model.onnx")
-    with cohort(models, folder, inspection_seconds=0, cors_origins=PAGE) as started:
+    with cohort(models, folder, cors_origins=PAGE) as started:
         yield started
 
 
@@ -89,7 +89,7 @@ def test_many_models_are_folded(tmp_path: Path) -> None:
     """The page begins with their names, since a list of hundreds of paths takes long to make."""
     for number in range(MOST_UNFOLDED + 1):
         onnx_models.save(onnx_models.mlp(), tmp_path / f"models/m{number}/1/model.onnx")
-    with cohort(tmp_path / "models", tmp_path, inspection_seconds=0) as server:
+    with cohort(tmp_path / "models", tmp_path) as server:
         assert '"docExpansion": "none"' in server.get("/docs").text
 
 

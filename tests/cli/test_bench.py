@@ -99,7 +99,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     onnx_models.save(onnx_models.strings(), models / "words/1/model.onnx")
     onnx_models.save(onnx_models.identity("FP32", (1, 4)), models / "one/1/model.onnx")
     onnx_models.save(onnx_models.identity("FP32", (3, 4)), models / "three/1/model.onnx")
-    with cohort(models, folder, grpc_port=free_port(), inspection_seconds=0) as started:
+    with cohort(models, folder, grpc_port=free_port()) as started:
         yield started
 
 

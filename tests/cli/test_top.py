@@ -36,7 +36,7 @@ ROW = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Cohort]:
     """A server that nobody else asks."""
-    with cohort(MODELS, tmp_path, inspection_seconds=0) as started:
+    with cohort(MODELS, tmp_path) as started:
         yield started
 
 
@@ -106,7 +106,7 @@ def test_a_server_that_is_not_there_is_named(url: str) -> None:
 def test_a_key_is_asked_for_where_metrics_have_one(tmp_path: Path) -> None:
     """And is taken from the option."""
     key = "0123456789abcdef0123456789abcdef"
-    with cohort(MODELS, tmp_path, inspection_seconds=0, metrics_key=key) as server:
+    with cohort(MODELS, tmp_path, metrics_key=key) as server:
         refused = run("top", "--once", server.url)
         assert refused.exit_code == PROBLEMS
         assert "COHORT_METRICS_KEY" in refused.stderr

@@ -47,6 +47,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         admin_token=TOKEN,
         max_body_mb=4,
         grpc_port=free_port(),
-        inspection_seconds=0,
     ) as started:
         yield started

@@ -47,7 +47,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         "unknown-rank": onnx_models.unknown_rank(),
     }.items():
         onnx_models.save(model, models / name / "1/model.onnx")
-    with cohort(models, folder, inspection_seconds=0) as started:
+    with cohort(models, folder) as started:
         yield started
 
 

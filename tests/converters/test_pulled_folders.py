@@ -49,7 +49,7 @@ def repository(folder: Path) -> Path:
 
 def states(models: Path, folder: Path) -> Mapping[str, object]:
     """What a server says of the models, once it has looked at them."""
-    with cohort(models, folder, ready=False, allow_empty=True, inspection_seconds=0) as server:
+    with cohort(models, folder, ready=False, allow_empty=True) as server:
         server.wait_for("/health/ready")
         found: Mapping[str, object] = server.get("/health").json()
         return found

@@ -31,9 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         models[f"{datatype}-scalar"] = onnx_models.untouched(datatype, [])
     for name, model in models.items():
         onnx_models.save(model, folder / "models" / name / "1" / "model.onnx")
-    with cohort(
-        folder / "models", folder, watch_seconds=0, grpc_port=free_port(), inspection_seconds=0
-    ) as started:
+    with cohort(folder / "models", folder, watch_seconds=0, grpc_port=free_port()) as started:
         yield started
 
 

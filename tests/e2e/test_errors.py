@@ -54,7 +54,7 @@ def test_a_poisoned_request_fails_alone_with_the_models_own_words(
 ) -> None:
     """What ONNX Runtime says of the input reaches the caller, without paths of the machine."""
     onnx_models.save(onnx_models.gather(size=3), models / "gather/1/model.onnx")
-    with cohort(models, tmp_path, inspection_seconds=0) as server:
+    with cohort(models, tmp_path) as server:
         answer = httpx.post(server.url + "/predict", json={"inputs": {"index": [7]}})
         told = answer.json()
         assert "out of data bounds" in told["error"] or "out of bounds" in told["error"]

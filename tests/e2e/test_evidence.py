@@ -239,7 +239,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     rollouts.write_text("".join([HALVES, *others]))
     with cohort(
         folder / "models", folder, rollouts=rollouts, grpc_port=free_port(), max_body_mb=1,
-        inspection_seconds=0,
     ) as started:  # fmt: skip
         yield started
 

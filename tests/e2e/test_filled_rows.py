@@ -38,7 +38,7 @@ def outputs_for(server: Cohort, rows: int) -> dict[str, Any]:
 def test_runs_are_filled_up_and_callers_get_what_they_asked_for(tmp_path: Path) -> None:
     """By a profile that says so; larger requests run as they are. Metrics count callers' rows."""
     onnx_models.save(onnx_models.rows_of_its_run(), tmp_path / "models/counts/1/model.onnx")
-    with cohort(tmp_path / "models", tmp_path, inspection_seconds=0) as server:
+    with cohort(tmp_path / "models", tmp_path) as server:
         assert outputs_for(server, 3)["rows"] == [3, 3, 3]
         wait_until(lambda: profile_of(server)["complete"])
         (kept,) = wait_until(lambda: list((tmp_path / "cache/profiles").rglob("*.json")))
@@ -49,7 +49,7 @@ def test_runs_are_filled_up_and_callers_get_what_they_asked_for(tmp_path: Path) 
         "change_seconds": 0.1,
     }
     kept.write_text(json.dumps(json.loads(kept.read_text()) | measured))
-    with cohort(tmp_path / "models", tmp_path, inspection_seconds=0) as server:
+    with cohort(tmp_path / "models", tmp_path) as server:
         found = profile_of(server)
         assert (found["kept"], found["filled_rows"], found["change_seconds"]) == (True, 32, 0.1)
         for rows in ROWS:

@@ -53,7 +53,7 @@ async def test_a_slow_model_serves_before_it_is_measured_and_batches_after(tmp_p
     def client_of(server: Cohort) -> httpx.AsyncClient:
         return httpx.AsyncClient(base_url=server.url, timeout=120)
 
-    with cohort(models, tmp_path, inspection_seconds=0) as server:
+    with cohort(models, tmp_path) as server:
         async with client_of(server) as client:
             before = await described(client)
             assert before["state"] == "READY"

@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         "old": onnx_models.with_defaults(ir_version=3),
     }.items():
         onnx_models.save(model, folder / "models" / name / "1/model.onnx")
-    with cohort(folder / "models", folder, grpc_port=free_port(), inspection_seconds=0) as started:
+    with cohort(folder / "models", folder, grpc_port=free_port()) as started:
         yield started
 
 

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Cohort]:
     models, keys = folder / "models", folder / "keys"
-    with cohort(models, folder, trusted_keys=keys, inspection_seconds=0) as server:
+    with cohort(models, folder, trusted_keys=keys) as server:
         yield server
 
 

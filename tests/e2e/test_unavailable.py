@@ -34,9 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
             for name, models in KEYS.items()
         )
     )
-    with cohort(
-        models, folder, grpc_port=free_port(), api_keys=keys, inspection_seconds=0
-    ) as started:
+    with cohort(models, folder, grpc_port=free_port(), api_keys=keys) as started:
         yield started
 
 

@@ -71,7 +71,6 @@ class Replicas:
             rollouts=self._folder / "rollouts.yaml",
             drain_notice_seconds=1.5,
             admin_token="secret",
-            inspection_seconds=0,
         )
 
     def ask(self, place: int, action: str) -> None:

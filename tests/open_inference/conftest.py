@@ -45,9 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     (models / "broken/1/model.onnx").write_bytes(b"broken")
     shutil.copytree(MODELS / "digits", models / "digits")
     (models / "digits/config.yaml").write_text("versions: all\n")
-    with cohort(
-        models, folder, admin_token=TOKEN, grpc_port=free_port(), inspection_seconds=0
-    ) as started:
+    with cohort(models, folder, admin_token=TOKEN, grpc_port=free_port()) as started:
         yield started
 
 

@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     )
     for number in range(MANY):
         onnx_models.save(onnx_models.mlp(hidden=2), models / f"many-{number:03}/1/model.onnx")
-    with cohort(models, folder, inspection_seconds=0) as started:
+    with cohort(models, folder) as started:
         yield started
 
 

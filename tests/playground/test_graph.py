@@ -89,7 +89,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     onnx_models.save(residual(), models / "residual/1/model.onnx")
     onnx_models.save(hostile(), models / "hostile/1/model.onnx")
     onnx_models.save(onnx_models.loop(), models / "loop/1/model.onnx")
-    with cohort(models, folder, inspection_seconds=0) as started:
+    with cohort(models, folder) as started:
         yield started
 
 

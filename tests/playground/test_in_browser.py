@@ -55,7 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     for name in ("halves", "outside"):
         (models / name / "config.yaml").write_text(GIVEN_OUT)
     onnx_models.save(onnx_models.mlp(), models / "kept/1/model.onnx")
-    with cohort(models, folder, inspection_seconds=0) as started:
+    with cohort(models, folder) as started:
         yield started
 
 
@@ -252,6 +252,6 @@ def test_what_is_on_disk_and_does_not_serve_is_not_given(tmp_path: Path) -> None
     """A file that was replaced and cannot be loaded."""
     models = tmp_path / "models"
     shutil.copytree(MODELS / "iris", models / "iris")
-    with cohort(models, tmp_path, inspection_seconds=0) as server:
+    with cohort(models, tmp_path) as server:
         (models / "iris/1/model.onnx").write_bytes(b"no model")
         server.wait_for("/playground/data/iris/1/files/model.onnx", 404)

@@ -23,7 +23,7 @@ ROW = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Cohort]:
     """A server that nobody else asks."""
-    with cohort(MODELS, tmp_path, inspection_seconds=0) as started:
+    with cohort(MODELS, tmp_path) as started:
         yield started
 
 
@@ -69,7 +69,7 @@ def test_the_numbers_move_and_are_those_of_the_metrics(chromium: Browser, server
 def test_the_key_for_metrics_is_asked_for(chromium: Browser, tmp_path: Path) -> None:
     """Where there is one; a wrong one asks again, and one that no header can have is refused."""
     page, key = chromium.page, "only-who-counts-knows"
-    with cohort(MODELS, tmp_path, inspection_seconds=0, metrics_key=key) as guarded:
+    with cohort(MODELS, tmp_path, metrics_key=key) as guarded:
         page.goto(f"{guarded.url}/playground/live")
         field = page.get_by_label("Key for metrics")
         field.fill("typed “so”")
@@ -159,7 +159,7 @@ def _status(url: str) -> int:
 def test_a_viewer_does_not_hold_up_a_shutdown(tmp_path: Path) -> None:
     """It is told the end, long before the drain is over."""
     with (
-        cohort(MODELS, tmp_path, inspection_seconds=0, drain_seconds=3600) as server,
+        cohort(MODELS, tmp_path, drain_seconds=3600) as server,
         httpx.stream("GET", f"{server.url}/playground/data/live") as response,
     ):
         lines = response.iter_lines()
@@ -171,7 +171,7 @@ def test_a_viewer_does_not_hold_up_a_shutdown(tmp_path: Path) -> None:
 def test_who_may_not_read_metrics_does_not_see_them_live(tmp_path: Path) -> None:
     """Where they have a key of their own, it is asked for here, too."""
     key = "0123456789abcdef0123456789abcdef"
-    with cohort(MODELS, tmp_path, inspection_seconds=0, metrics_key=key) as server:
+    with cohort(MODELS, tmp_path, metrics_key=key) as server:
         url = f"{server.url}/playground/data/live"
         assert httpx.get(url).status_code == httpx.codes.UNAUTHORIZED
         with httpx.stream("GET", url, headers={"authorization": f"Bearer {key}"}) as response:

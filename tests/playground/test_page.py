@@ -50,7 +50,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         onnx_models.save(model, models / name / "1/model.onnx")
     (models / "broken/1").mkdir(parents=True)
     (models / "broken/1/model.onnx").write_bytes(b"no model")
-    with cohort(models, folder, inspection_seconds=0) as started:
+    with cohort(models, folder) as started:
         yield started
 
 
@@ -299,7 +299,7 @@ def test_a_key_is_asked_for_and_kept_in_memory_alone(fresh: Page, tmp_path: Path
     key = "0123456789abcdef0123456789abcdef"
     keys = tmp_path / "keys.yaml"
     keys.write_text(f'- {{name: me, sha256: "{sha256(key.encode()).hexdigest()}", models: [iris]}}')
-    with cohort(MODELS, tmp_path, inspection_seconds=0, api_keys=keys) as guarded:
+    with cohort(MODELS, tmp_path, api_keys=keys) as guarded:
         fresh.goto(f"{guarded.url}/playground/models/iris")
         expect(fresh.get_by_role("alert")).to_be_visible()
         fresh.get_by_label("Key").fill(key)

@@ -96,7 +96,7 @@ def test_it_can_lie_below_any_path_of_a_proxy(bundled: Cohort, path: str) -> Non
 
 def test_it_can_be_left_out_whole(tmp_path: Path) -> None:
     """`/` leads to the API's documentation, as it did, and nothing of the page is there."""
-    with cohort(MODELS, tmp_path, inspection_seconds=0, playground="off") as server:
+    with cohort(MODELS, tmp_path, playground="off") as server:
         front = httpx.get(server.url, headers=BROWSER)
         assert front.headers["location"] == "/docs"
         for path in ("/playground", "/playground/models/digits", "/playground/files/0/main.js"):
@@ -110,7 +110,7 @@ def test_where_keys_are_asked_for_the_page_is_open_and_what_it_shows_is_not(
     keys = tmp_path / "keys.yaml"
     digest = sha256(KEY.encode()).hexdigest()
     keys.write_text(f'- {{name: me, sha256: "{digest}", models: [iris]}}\n')
-    with cohort(MODELS, tmp_path, inspection_seconds=0, api_keys=keys) as server:
+    with cohort(MODELS, tmp_path, api_keys=keys) as server:
         for path in ("/playground", "/playground/models/digits", "/playground/live"):
             page = httpx.get(server.url + path).raise_for_status().text
             assert "digits" not in page
@@ -183,7 +183,7 @@ def test_a_viewer_whose_key_has_gone_is_told_no_more(tmp_path: Path) -> None:
         for place, key in enumerate((KEY, other))
     ]
     keys.write_text("".join(both))
-    with cohort(MODELS, tmp_path, inspection_seconds=0, api_keys=keys, watch_seconds=0.1) as server:
+    with cohort(MODELS, tmp_path, api_keys=keys, watch_seconds=0.1) as server:
         headers = {"authorization": f"Bearer {KEY}"}
 
         def told(lines: Iterator[str]) -> list[str]:

@@ -80,9 +80,7 @@ def test_signed_versions_go_through_a_bucket_and_no_others(
     """A new version takes over; one that was changed in the bucket, or is another's, does not."""
     first = publish_apart(models[2.0], bucket, tmp_path / "ours")
     assert (first["version"], first["place"]) == (1, f"{bucket.url}/times/1")
-    with cohort(
-        bucket.url, tmp_path, inspection_seconds=0, trusted_keys=tmp_path / "trusted.pem"
-    ) as server:
+    with cohort(bucket.url, tmp_path, trusted_keys=tmp_path / "trusted.pem") as server:
         assert answer(server) == ("1", [[2.0, 2.0, 2.0]])
         assert publish(models[3.0], bucket, tmp_path / "ours")["version"] == 2
         server.process.send_signal(SIGHUP)

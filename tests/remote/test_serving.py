@@ -36,7 +36,7 @@ def test_bucket_is_served_followed_and_outlived(
         for name, value in bucket.environment.items():
             monkeypatch.setenv(name, value)
         put_model(bucket, tmp_path, 1, 2.0)
-        with cohort(bucket.url, tmp_path, inspection_seconds=0) as server:
+        with cohort(bucket.url, tmp_path) as server:
             assert version(server) == "1"
             put_model(bucket, tmp_path, 2, 3.0)
             server.process.send_signal(SIGHUP)
@@ -48,6 +48,6 @@ def test_bucket_is_served_followed_and_outlived(
             assert "remote_repository_up 0.0" in server.get("/metrics").text
             assert server.get("/health/ready").status_code == 200
             assert server.stop() == 0
-    with cohort(bucket.url, tmp_path, inspection_seconds=0) as server:
+    with cohort(bucket.url, tmp_path) as server:
         assert version(server) == "2"
         assert "cannot be reached" in server.get("/health").text

@@ -76,9 +76,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     (folder / "models/image/config.yaml").write_text(
         json.dumps({"session": {"custom_op_libraries": [LIBRARY.name]}})
     )
-    with cohort(
-        folder / "models", folder, max_body_mb=4, custom_ops=LIBRARY.parent, inspection_seconds=0
-    ) as started:
+    with cohort(folder / "models", folder, max_body_mb=4, custom_ops=LIBRARY.parent) as started:
         yield started
 
 

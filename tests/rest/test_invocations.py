@@ -40,9 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         "words": onnx_models.identity("BYTES", ("N",)),
     }.items():
         onnx_models.save(model, folder / "models" / name / "1/model.onnx")
-    with cohort(
-        folder / "models", folder, default_model="features", max_body_mb=8, inspection_seconds=0
-    ) as started:
+    with cohort(folder / "models", folder, default_model="features", max_body_mb=8) as started:
         yield started
 
 

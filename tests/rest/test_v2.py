@@ -55,9 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
         else:
             onnx_models.save(model, path)
     (folder / "models/slow/config.yaml").write_text("timeout_ms: 600000\n")
-    with cohort(
-        folder / "models", folder, admin_token=TOKEN, max_body_mb=LIMIT_MB, inspection_seconds=0
-    ) as started:
+    with cohort(folder / "models", folder, admin_token=TOKEN, max_body_mb=LIMIT_MB) as started:
         yield started
 
 

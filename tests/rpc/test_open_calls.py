@@ -33,9 +33,7 @@ FLOWER = np.array([[5.1, 3.5, 1.4, 0.2]], "f4")
 def server(tmp_path: Path) -> Iterator[Cohort]:
     """It takes 100 calls at a time."""
     port = free_port()
-    with cohort(
-        MODELS, tmp_path, grpc_port=port, max_concurrency=MOST_CALLS, inspection_seconds=0
-    ) as started:
+    with cohort(MODELS, tmp_path, grpc_port=port, max_concurrency=MOST_CALLS) as started:
         yield started
 
 

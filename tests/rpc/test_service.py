@@ -204,7 +204,7 @@ def test_a_port_taken_meanwhile_is_told_in_one_line(iris: Path, tmp_path: Path) 
     port = free_port()
     aside = iris.rename(tmp_path / "aside")
     iris.mkdir()
-    with cohort(iris, tmp_path, ready=False, grpc_port=port, inspection_seconds=0) as server:
+    with cohort(iris, tmp_path, ready=False, grpc_port=port) as server:
         with socket.create_server(("127.0.0.1", port)):
             (aside / "iris").rename(iris / "iris")
             assert server.process.wait(PATIENCE) == 1

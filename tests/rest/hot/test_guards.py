@@ -653,9 +653,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     (folder / "models/slow/config.yaml").write_text("timeout_ms: 600000\n")
     onnx_models.save(onnx_models.mlp(), folder / "models/mlp/1/model.onnx")
     onnx_models.save(onnx_models.identity("FP32", ["N"]), folder / "models/echo/1/model.onnx")
-    with cohort(
-        folder / "models", folder, max_concurrency=2, watch_seconds=0, inspection_seconds=0
-    ) as started:
+    with cohort(folder / "models", folder, max_concurrency=2, watch_seconds=0) as started:
         yield started
 
 
@@ -768,7 +766,6 @@ def test_many_requests_do_not_grow_memory(tmp_path: Path, monkeypatch: pytest.Mo
             tmp_path,
             program=counted.PROGRAM,
             watch_seconds=0,
-            inspection_seconds=0,
         ) as server,
         connect(server.url) as caller,
     ):
