@@ -15,6 +15,12 @@ from app.request_ids import new_request_id, readable
 LOG = structlog.get_logger("test")
 
 
+@pytest.fixture(autouse=True)
+def full_allowance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the lines of the tests before, which may have used up those of this second."""
+    monkeypatch.setattr("app.refusals._lines", LineLimit())
+
+
 @pytest.mark.parametrize("error", [InvalidInput("no"), DeadlineExceeded(0.1)])
 def test_a_refusal_is_logged_at_info(error: CohortError) -> None:
     """Without a traceback: the server did what it should."""
