@@ -134,7 +134,7 @@ recorded: $(VENV)/dev.stamp packages  ## Fire alerts on purpose, and write what 
 fuzz: $(VENV)/dev.stamp  ## Send mutated bytes to all that reads a caller's (ARGS="--seconds 600", ARGS="--replay FILE")
 	@$(VENV)/bin/python -m tools.fuzz $(ARGS)
 
-reference: $(VENV)/dev.stamp  ## Write docs/reference/configuration.md and app/schemas/ from the types again
+reference: $(VENV)/dev.stamp  ## Write docs/reference/configuration.md, app/schemas/ and app/rpc/inference_pb2.py again
 	@$(VENV)/bin/python -m tools.reference
 
 site: .venv-docs/docs.stamp  ## Build the documentation site into build/site; a warning or a broken link fails it

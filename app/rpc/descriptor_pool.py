@@ -2,8 +2,8 @@
 
 Every Open Inference client ships the same message names in a file of its own (Triton's
 `grpc_service.proto`, KServe's `grpc_predict_v2.proto`), and protobuf's default pool takes each name
-once per process. Ours are in a pool of their own. `tests/rpc/generate.py` points the generated code
-to `Default`, the name it knows.
+once per process. Ours are in a pool of their own. `tools/reference/messages.py` points the
+generated code to `Default`, the name it knows.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Write docs/reference/configuration.md and app/schemas from the types: `make reference`."""
+"""Write docs/reference/configuration.md, app/schemas and app/rpc's messages: `make reference`."""

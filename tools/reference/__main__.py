@@ -1,4 +1,4 @@
-"""Write the reference page and the schemas of operators' files: `make reference`."""
+"""Write the reference page, the schemas of operators' files and the messages: `make reference`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files made from the types: the page, the schemas, and the file that `cohort init` writes."""
+"""The files made from others: the page and schemas from types, messages from their .proto."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from tools import ROOT
+from tools.reference.messages import messages
 from tools.reference.page import page
 from tools.reference.schemas import CONFIG, RECIPE, ROLLOUTS, schema_of
 from tools.reference.template import template
@@ -26,4 +27,5 @@ def written() -> dict[Path, str]:
             + "\n"
             for file in (CONFIG, ROLLOUTS, RECIPE)
         },
+        **messages(),
     }

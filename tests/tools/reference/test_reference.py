@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -21,7 +20,6 @@ from app.repository import (
     validate_tree,
 )
 from app.settings import read_settings
-from tests.e2e.processes import ROOT
 from tests.examples import examples
 from tools.reference.page import file_rows, flow, setting_examples, setting_rows
 from tools.reference.schemas import CONFIG, KEYS, RECIPE, ROLLOUTS, OperatorFile, Schema, schema_of
@@ -34,12 +32,10 @@ FILES = pytest.mark.parametrize(
 WITH_SCHEMA = pytest.mark.parametrize("file", [CONFIG, ROLLOUTS], ids=lambda file: file.name)
 
 
-@pytest.mark.parametrize(
-    ("path", "text"), written().items(), ids=lambda one: one.name if isinstance(one, Path) else ""
-)
-def test_what_is_written_is_what_the_types_say(path: Path, text: str) -> None:
-    """`make reference` writes these files again."""
-    assert path.read_text(encoding="utf-8") == text, f"{path.relative_to(ROOT)}: make reference"
+def test_what_is_written_is_what_its_sources_say() -> None:
+    """`make reference` would change no file."""
+    stale = [path for path, text in written().items() if path.read_text(encoding="utf-8") != text]
+    assert not stale
 
 
 @FILES

@@ -1,4 +1,4 @@
-"""The generated code, and the messages' numbers on the wire."""
+"""The messages' numbers on the wire."""
 
 from __future__ import annotations
 
@@ -8,18 +8,11 @@ from typing import Any
 from tritonclient.grpc import service_pb2
 
 from app.rpc import inference_pb2
-from tests.rpc.generate import ROOT, generate
 
 OURS_ALONE = tuple(
     f"inference.modelmetadataresponse.{name}" for name in ("properties", "optional_inputs")
 )
 """KServe has the former, and nobody the latter: Triton lists optional inputs among the others."""
-
-
-def test_generated_code_is_what_the_proto_says() -> None:
-    """`python -m tests.rpc.generate` would change nothing."""
-    for path, text in generate().items():
-        assert (ROOT / path).read_text(encoding="utf-8") == text, path
 
 
 def fields(message: Any) -> Iterator[tuple[str, tuple[int, int, bool]]]:
