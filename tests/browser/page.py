@@ -33,6 +33,14 @@ class Browser:
         stopped: list[str] = self.page.evaluate("window.violations")
         return stopped
 
+    def first_violation(self) -> str:
+        """Wait for the Content-Security-Policy to stop something, and return the directive.
+
+        The browser reports it some time after it has stopped it.
+        """
+        self.page.wait_for_function("window.violations.length > 0")
+        return self.violations[0].split(":")[0]
+
     @contextmanager
     def other_page(self, origin: str) -> Iterator[Page]:
         """A page at an origin that is nowhere but in this browser."""
