@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import onnxruntime
 import pytest
+import structlog
 from hypothesis import settings
 
 from tests.e2e.processes import MODELS, Cohort, cohort
@@ -34,6 +35,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.register_profile("nightly", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+# Where nothing else is said, lines are for people, and a traceback shows the locals of each frame,
+# which takes longer than most tests.
+structlog.configure(
+    processors=[
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 
 def pytest_collection_finish() -> None:
