@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -44,6 +45,21 @@ structlog.configure(
         structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
     ]
 )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Let one process at a time import a module of tests, and the others read its bytecode.
+
+    In a new clone all of them would rewrite and compile every module at once.
+    """
+    if not isinstance(collector, pytest.Module):
+        return (yield)
+    with collector.path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # closing releases it
+        return (yield)
 
 
 def pytest_collection_finish() -> None:
