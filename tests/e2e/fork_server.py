@@ -36,6 +36,7 @@ _SERVER = (
     "anyio._backends._asyncio",
     "uvicorn.lifespan.on",
     "uvloop",
+    "tests.e2e.forked_workers",
 )
 """All that a server imports by the time it has answered a request of each API."""
 
@@ -127,6 +128,7 @@ def _become(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if module == COHORT:
         gc.unfreeze()
+        import_module("tests.e2e.forked_workers").fork_workers()
     sys.argv[1:] = arguments
     sys.orig_argv[1:] = ["-m", module, *arguments]  # which is how workers are started
     for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:

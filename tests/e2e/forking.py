@@ -5,7 +5,8 @@ The same is done for the processes that the commands which prepare models start 
 A server imports for more than a second of CPU, and tests start hundreds of servers. One process of
 `tests.e2e.fork_server` imports once and forks each of them. A forked server runs the command with
 its own arguments, environment, working folder and standard streams, and ends as a started one does.
-Only the imports have already happened.
+Only the imports have already happened. One that is the parent of several workers forks them, too
+(`tests.e2e.forked_workers`).
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import pytest
 from app.prepare.processes import run_child
 from tests.e2e.forking import FORKS, ForkedProcess, fork, fork_children
 from tests.e2e.processes import ROOT, cohort
+from tests.workers.hosts import host, port_of, workers_of
 
 pytestmark = pytest.mark.skipif(not FORKS, reason="servers are forked on Linux only")
 
@@ -77,6 +78,35 @@ def test_servers_end_with_the_tests(tmp_path: Path) -> None:
     os.close(write)
     with os.fdopen(read, "rb") as held:  # ends when the last process that has it ends
         held.read()
+
+
+def test_workers_are_forked_as_they_would_be_started(tmp_path: Path) -> None:
+    """They have nothing of their parent: no descriptors, and none of its ways with signals."""
+    with host(tmp_path, 2, tmp_path, allow_empty=1) as server:
+        parent = server.process.pid
+        port = f"0100007F:{port_of(server):04X}"
+        sockets = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines())
+        listener = next(f"socket:[{one[9]}]" for one in sockets if one[1] == port)
+        suspend = 1 << signal.SIGTSTP - 1
+        assert caught(parent) & suspend
+        assert listener in opened(parent)
+        assert len(workers_of(server)) == 2
+        for pid in workers_of(server):
+            assert not caught(pid) & suspend
+            assert listener not in opened(pid)
+            assert os.getpgid(pid) == pid
+        assert server.stop() == 0
+
+
+def caught(pid: int) -> int:
+    """The signals that a process takes itself, a bit each."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("SigCgt:")[1].split()[0], 16)
+
+
+def opened(pid: int) -> set[str]:
+    """What the descriptors of a process are."""
+    return {str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()}
 
 
 def test_children_are_forked_as_they_would_be_started(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import trustme
 
 from tests.certificates import serve_with, trusting
 from tests.e2e.load import encode
-from tests.e2e.processes import MODELS, cohort, free_port
+from tests.e2e.processes import COMMAND, MODELS, cohort, free_port
 from tests.e2e.scrape import Scrape
 from tests.e2e.test_stopping import NOTICE, stop_without_loss
 from tests.waiting import PATIENCE, until, wait_until
@@ -122,8 +121,11 @@ async def test_all_workers_are_counted(tmp_path: Path) -> None:
 async def test_sighup_replaces_all_workers_and_loses_no_request(
     tmp_path: Path, headers: dict[str, str]
 ) -> None:
-    """Callers are told to come again, and find another worker; counts go on."""
-    with host(tmp_path, 2) as server:
+    """Callers are told to come again, and find another worker; counts go on.
+
+    Once as operators have it: new workers are new interpreters, of a parent that is small.
+    """
+    with host(tmp_path, 2, program=COMMAND if headers else ()) as server:
         before = frozenset(workers_of(server))
         request = encode("/models/iris/predict", {"inputs": INPUTS}, headers)
         async with calling(server, request, 8) as callers:
@@ -233,18 +235,15 @@ async def test_an_unload_holds_in_all_workers_and_in_new_ones(tmp_path: Path) ->
                 assert [await one.ask() for one in again] == [OK] * 4
 
 
-async def test_the_port_for_grpc_is_shared(tmp_path: Path) -> None:
+def test_the_port_for_grpc_is_shared(tmp_path: Path) -> None:
     """By the workers alone: a second server is refused it."""
     port = free_port()
-    with host(tmp_path, 2, grpc_port=port):
-        second = await asyncio.create_subprocess_exec(
-            *("env", f"COHORT_GRPC_PORT={port}", f"COHORT_PORT={free_port()}"),
-            *("COHORT_WORKERS=2", sys.executable, "-m", "app", "serve"),
-            stderr=asyncio.subprocess.PIPE,
-        )
-        _, said = await second.communicate()
-        assert second.returncode == 1
-        assert "address already in use" in said.decode()
+    with (
+        host(tmp_path, 2, grpc_port=port),
+        pytest.raises(AssertionError, match=r"(?s)ended with 1:.*address already in use"),
+        host(tmp_path, 2, grpc_port=port),
+    ):
+        pass
 
 
 async def test_settings_that_are_wrong_end_the_start(tmp_path: Path) -> None:
@@ -252,28 +251,18 @@ async def test_settings_that_are_wrong_end_the_start(tmp_path: Path) -> None:
     with host(tmp_path, 2) as server:
         taken = await asyncio.create_subprocess_exec(
             *("env", f"COHORT_PORT={port_of(server)}", "COHORT_LOG_FORMAT=json"),
-            *("COHORT_WORKERS=2", sys.executable, "-m", "app", "serve"),
+            *("COHORT_WORKERS=2", *COMMAND, "serve"),
             stderr=asyncio.subprocess.PIPE,
         )
         _, said = await taken.communicate()
         assert taken.returncode == 1
         assert "already in use" in json.loads(said.splitlines()[-1])["reason"]
     missing = tmp_path / "missing.pem"
-    wrong = await asyncio.create_subprocess_exec(
-        *("env", f"COHORT_PORT={free_port()}", "COHORT_GRPC_PORT=0", "COHORT_WORKERS=2"),
-        *(
-            f"COHORT_TLS_CERT={missing}",
-            f"COHORT_TLS_KEY={missing}",
-            sys.executable,
-            "-m",
-            "app",
-            "serve",
-        ),
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, said = await wrong.communicate()
-    assert wrong.returncode == 1
-    assert "missing.pem" in said.decode()
+    with (
+        pytest.raises(AssertionError, match=r"(?s)ended with 1:.*missing\.pem"),
+        host(tmp_path, 2, tls_cert=missing, tls_key=missing),
+    ):
+        pass
 
 
 def test_a_worker_that_an_operator_ends_is_replaced(tmp_path: Path) -> None:
