@@ -10,7 +10,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve install uninstall wheel quick test rerun test-full durations coverage lint types lock conformance fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom containers
+.PHONY: help serve install uninstall wheel quick test rerun test-full durations coverage lint types lock conformance prove fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -97,6 +97,9 @@ coverage:  ## The same, and say which lines and branches no test reaches; takes 
 
 conformance: $(VENV)/dev.stamp  ## Send the ONNX standard's backend suite over the wire, and write down what passes
 	@$(VENV)/bin/python -m tools.conformance
+
+prove: $(VENV)/dev.stamp  ## Try to contradict proofs of row independence: 100,000 random graphs and ONNX's node tests (ARGS="--graphs 5000")
+	@$(VENV)/bin/python -m tools.prove $(ARGS)
 
 fuzz-models: $(VENV)/dev.stamp  ## Open mutated model files in a child process, and say what ONNX Runtime does with them (ARGS="--count 20000")
 	@$(VENV)/bin/python -m tools.fuzz_models $(ARGS)

@@ -40,6 +40,8 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"comparing"}),
     frozenset({"codec"}),
     frozenset({"tensors"}),
+    frozenset({"row_independence"}),
+    frozenset({"model_file"}),
     frozenset({"workers"}),
     frozenset({"children", "errors", "kept_files", "listeners", "processor", "remote_address"}),
 )

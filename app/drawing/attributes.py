@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from app.drawing.words import LONGEST_WORDS, describe_tensor
 from app.errors import shortened
-from app.session.protobuf import (
+from app.model_file.protobuf import (
     FileSlice,
     MessageBytes,
     decode_text,

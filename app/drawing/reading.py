@@ -20,7 +20,7 @@ from app.drawing.words import (
     read_texts,
 )
 from app.errors import shortened
-from app.session.protobuf import FileSlice, MessageBytes, decode_text, fields
+from app.model_file.protobuf import FileSlice, MessageBytes, decode_text, fields
 
 MAX_DRAWN = 12_000
 """Nodes of one graph that are drawn: its first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from app.errors import shortened
-from app.session.protobuf import (
+from app.model_file.protobuf import (
     TENSOR,
     MessageBytes,
     decode_text,

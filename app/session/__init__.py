@@ -3,6 +3,8 @@
 An `Opener` opens a model file; a `Session` has specs, metadata, a truthful `placement`, and `run`.
 """
 
+from app.model_file.graphs import MAX_NODES
+from app.model_file.protobuf import Metadata
 from app.processor import available_memory, cores, cpu_limit, share_machine
 from app.session.assignment import AssignedNode
 from app.session.cancellation import CancellationToken, WorkCancelled
@@ -10,13 +12,11 @@ from app.session.chains import DefaultChain, default_chain
 from app.session.digests import Digests
 from app.session.failures import lacks_resources, ran_out_of_memory, sentence
 from app.session.file_kinds import why_pointer
-from app.session.graphs import MAX_NODES
 from app.session.identity import machine, runtime_build
 from app.session.memory import give_back_memory
 from app.session.model_files import find_external
 from app.session.opening import Opener, SessionOptions, open_session
 from app.session.private_copy import PrivateCopy, clean_copies
-from app.session.protobuf import Metadata
 from app.session.providers import (
     SPELLINGS,
     Provider,

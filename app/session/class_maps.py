@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from app.session.protobuf import (
+from app.model_file.protobuf import (
     FileSlice,
     MessageBytes,
     decode_text,

@@ -11,13 +11,14 @@ from pathlib import Path
 import structlog
 
 from app.errors import LoadFailed
+from app.model_file.graphs import read_graphs
+from app.model_file.protobuf import ModelFile, read_model
 from app.processor import available_memory
+from app.row_independence import RowKind, RowVerdict, prove_rows
 from app.session.class_maps import Classes, read_class_maps
 from app.session.digests import Digests, Stamp, stamp
 from app.session.file_kinds import recognize
-from app.session.graphs import read_graphs
 from app.session.private_copy import PrivateCopy, copy_privately, read_content
-from app.session.protobuf import ModelFile, read_model
 from app.session.rules import (
     ModelRules,
     check_external,
@@ -26,7 +27,6 @@ from app.session.rules import (
     leads_out,
     missing_external,
 )
-from app.session.value_dependence import find_dependence
 
 log = structlog.get_logger("cohort.session")
 
@@ -49,7 +49,7 @@ class ModelFiles:
     in_memory: external data that sessions take instead of the files', by path in their folder.
     digests: the digests of files that were read.
     peak: the bytes that opening and first running it took elsewhere; 0: not known.
-    unpredictable: why runs cannot be estimated; "" where they can, or before the model was read.
+    rows: whether rows of a run influence each other; unknown before the model was read.
     class_maps: the classes of outputs that the file makes dictionaries of, and that are opened as
         columns; empty before the model was read.
     """
@@ -60,7 +60,7 @@ class ModelFiles:
         self.path, self.rules, self.digests = path, rules, Digests()
         self.origin = path
         self.in_memory: Mapping[str, bytes] = {}
-        self.peak, self.unpredictable = 0, ""
+        self.peak, self.rows = 0, NOT_READ
         self.class_maps: Mapping[str, Classes] = {}
         self.closed = False
         self.copy: PrivateCopy | None = None
@@ -72,7 +72,7 @@ class ModelFiles:
         """What is in the model's own file. Raises LoadFailed where that may not be opened."""
         if self._model is None:
             before = stamp(self.path)
-            model, self.unpredictable, self.class_maps = _read(self.path, self.rules)
+            model, self.rows, self.class_maps = _read(self.path, self.rules)
             beside = [self.path.parent / location for location in sorted(model.external)]
             beside += self.libraries()
             self._stamps = {self.path: before, **{path: stamp(path) for path in beside}}
@@ -190,8 +190,11 @@ class ModelFiles:
             raise LoadFailed(f"its external data cannot be read: {error.strerror}") from error
 
 
-def _read(path: Path, rules: ModelRules) -> tuple[ModelFile, str, Mapping[str, Classes]]:
-    """The model's file, why the cost of its runs depends on values, and its class maps."""
+NOT_READ = RowVerdict(RowKind.UNKNOWN, reason="the model was not read yet")
+
+
+def _read(path: Path, rules: ModelRules) -> tuple[ModelFile, RowVerdict, Mapping[str, Classes]]:
+    """The model's file, what is known of its rows, and its class maps."""
     with _told(path):
         check_model_file(path)
         rules.check_size([path])
@@ -200,7 +203,7 @@ def _read(path: Path, rules: ModelRules) -> tuple[ModelFile, str, Mapping[str, C
         for location in sorted(model.external):
             check_external(path, location)
         rules.check_size([path, *(path.parent / location for location in model.external)])
-        return model, find_dependence(graphs), read_class_maps(path, model.sequences)
+        return model, prove_rows(graphs), read_class_maps(path, model.sequences)
 
 
 def find_external(path: Path) -> list[str]:

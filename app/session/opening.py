@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from app.errors import LoadFailed
+from app.model_file.protobuf import DeclaredShape, ModelFile
 from app.session.assignment import count_nodes
 from app.session.cancellation import CancellationToken
 from app.session.class_maps import Classes, with_columns
@@ -19,7 +20,6 @@ from app.session.failures import sentence
 from app.session.memory import limit_provider, limit_session, limited_memory
 from app.session.model_files import CHANGED, ModelFiles
 from app.session.optimized_graph import MAX_MODEL_BYTES, OptimizedGraph
-from app.session.protobuf import DeclaredShape, ModelFile
 from app.session.providers import (
     CPU,
     Provider,
@@ -358,7 +358,7 @@ def _session(
         metadata=model.metadata,
         placement=placement,
         device=device,
-        unpredictable=opener.unpredictable,
+        rows=opener.rows,
         memory_limit_mb=opener.memory_limit_mb,
     )
 

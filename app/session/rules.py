@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from app.errors import LoadFailed, quoted
+from app.model_file.graphs import MAX_NODES
 from app.processor import available_memory
 from app.session.chains import DefaultChain, default_chain
 from app.session.file_kinds import why_pointer
-from app.session.graphs import MAX_NODES
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from app.errors import InferenceFailed, InvalidInput, quoted
+from app.model_file.protobuf import Metadata
+from app.row_independence import RowVerdict
 from app.session.assignment import AssignedNode, list_nodes
 from app.session.failures import run_failure
-from app.session.protobuf import Metadata
 from app.session.runtime import ort
 from app.tensors import (
     BY_NAME,
@@ -106,14 +107,14 @@ class Session:
     metadata: The metadata in the model's file.
     placement: The execution providers wanted and active.
     device: The device that runs use, such as "cpu" or "cuda:0".
-    unpredictable: Why the cost of a run depends on the inputs' values; default "": it does not.
-        What such a run took of memory is given back after it.
+    rows: Whether rows of a run influence each other, and whether its cost depends on the inputs'
+        values. What a run of such a cost took of memory is given back after it.
     memory_limit_mb: The limit that it was opened with, for errors; default None: none.
     """
 
     __slots__ = (
         "_memory_limit_mb", "_names", "_raw", "_run", "device", "inputs", "metadata",
-        "optional_inputs", "outputs", "placement", "unpredictable",
+        "optional_inputs", "outputs", "placement", "rows",
     )  # fmt: skip
 
     def __init__(
@@ -126,13 +127,13 @@ class Session:
         metadata: Metadata,
         placement: Placement,
         device: str,
-        unpredictable: str = "",
+        rows: RowVerdict,
         memory_limit_mb: int | None = None,
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
         self.optional_inputs = optional_inputs
         self.metadata, self.placement, self.device = metadata, placement, device
-        self.unpredictable = unpredictable
+        self.rows = rows
         self._memory_limit_mb = memory_limit_mb
         self._names = [spec.name for spec in outputs if spec.transportable]
         self._raw = raw
@@ -146,6 +147,11 @@ class Session:
             self._run = _leave_out(self._run, outputs)
         if any(spec.classes for spec in outputs):
             self._run = _check_columns(self._run, outputs)
+
+    @property
+    def unpredictable(self) -> str:
+        """Why the cost of a run depends on the inputs' values; "" where it does not."""
+        return self.rows.dependence
 
     def run(self, feeds: Mapping[str, Array], control: OrtRunControl | None = None) -> list[Array]:
         """Every output, in the order of `outputs`; `LEFT_OUT` for one that is not a tensor.

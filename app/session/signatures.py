@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from app.errors import quoted
-from app.session.class_maps import find_class_maps, spec_as_opened
-from app.session.declared_classes import declared_classes, with_classes
-from app.session.protobuf import (
+from app.model_file.protobuf import (
     TENSOR,
     FileSlice,
     MessageBytes,
@@ -19,6 +17,8 @@ from app.session.protobuf import (
     read_pair,
     read_value_info,
 )
+from app.session.class_maps import find_class_maps, spec_as_opened
+from app.session.declared_classes import declared_classes, with_classes
 from app.tensors import DATATYPES, TensorSpec
 
 MAX_FIELDS = 200_000

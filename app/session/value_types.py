@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from app.errors import LoadFailed
-from app.session.graphs import parse_graphs
+from app.model_file.graphs import parse_graphs
+from app.model_file.protobuf import DeclaredShape
 from app.session.opening import EXTERNAL_DATA_FOLDER
-from app.session.protobuf import DeclaredShape
 from app.session.runtime import FATAL_ONLY, ort
 from app.tensors import BY_ORT
 
@@ -39,7 +39,7 @@ def infer_types(path: Path) -> Mapping[str, tuple[str, DeclaredShape]]:
         main = parse_graphs(memoryview(model)).main
     except (LoadFailed, ValueError, RecursionError):
         return {}
-    ends = {*main.inputs, *main.outputs, *main.constants, ""}
+    ends = {*(one.name for one in main.inputs), *main.outputs, *main.constants, ""}
     made = {name for node in main.nodes for name in node.outputs}
     if len(made) > MAX_INFERRED_VALUES:
         return {}

@@ -20,7 +20,7 @@ from app.drawing.attributes import read_attribute
 from app.drawing.blocks import FEW, LEAST_FOLDED, find_blocks
 from app.drawing.reading import MAX_DRAWN, MAX_GRAPHS
 from app.drawing.words import describe_shape, describe_tensor
-from app.session.protobuf import FileSlice
+from app.model_file.protobuf import FileSlice
 from tests import onnx_models
 from tests.e2e.processes import MODELS
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from app.errors import CohortError, InferenceFailed, InvalidInput, LoadFailed, RunRefused
+from app.model_file.protobuf import parse_model
 from app.session import (
     Metadata,
     ModelRules,
@@ -32,7 +33,6 @@ from app.session import (
     optimized_graph,
 )
 from app.session.failures import run_failure, sentence
-from app.session.protobuf import parse_model
 from app.session.running import LEFT_OUT
 from app.tensors import BY_NAME, STANDARD, Array, TensorSpec
 from tests import onnx_models

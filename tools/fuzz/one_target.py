@@ -15,7 +15,7 @@ READERS = (
     "app.open_inference",
     "app.rest",
     "app.rpc",
-    "app.session.protobuf",
+    "app.model_file.protobuf",
     "app.tensors",
 )
 """The modules that read callers' bytes. To instrument all their imports would take ten seconds."""

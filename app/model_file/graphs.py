@@ -1,6 +1,6 @@
 """The nodes of a model: its main graph and its functions, read from the protobuf.
 
-Only the names that lead from node to node are read; weights, attributes and shapes are skipped.
+Weights are left out, and so is what is long in attributes; see `app.model_file.constants`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from app.errors import LoadFailed, quoted
-from app.session.protobuf import FileSlice, MessageBytes, decode_text, fields
+from app.model_file.constants import (
+    AttributeValue,
+    ConstantTensor,
+    read_attribute_value,
+    read_sparse,
+    read_tensor,
+)
+from app.model_file.protobuf import (
+    DeclaredShape,
+    FileSlice,
+    MessageBytes,
+    decode_text,
+    fields,
+    read_opset,
+    read_value_info,
+)
 
 MAX_NODES = 1_000_000
 """More nodes than any known model has."""
@@ -20,29 +35,55 @@ FunctionName = tuple[str, str, str]
 """Domain, name and overload."""
 
 
+class GraphInput(NamedTuple):
+    """An input of a graph or a function, or an output of a graph.
+
+    kind: The field of its type in TypeProto: TENSOR, another, or 0 where none is declared.
+    dtype, shape: Of a tensor.
+    """
+
+    name: str
+    kind: int = 0
+    dtype: int = 0
+    shape: DeclaredShape = None
+
+
 class Graph(NamedTuple):
-    """A graph, or the body of a function: its nodes, and the names of its values."""
+    """A graph, or the body of a function.
+
+    constants: Its initializers, by name.
+    opsets: The operator sets of a function, by domain.
+    defaults: The attributes of a function that its callers may leave out.
+    """
 
     nodes: list[Node]
-    inputs: list[str]
+    inputs: list[GraphInput]
     outputs: list[str]
-    constants: list[str]
+    constants: dict[str, ConstantTensor]
+    opsets: dict[str, int]
+    defaults: dict[str, AttributeValue]
 
 
 class Node(NamedTuple):
-    """A node: what it calls, its values, and the graphs among its attributes."""
+    """A node: what it calls, its values, its attributes, and the graphs among these."""
 
     function: FunctionName
+    name: str
     inputs: list[str]
     outputs: list[str]
-    graphs: list[Graph]
+    attributes: dict[str, AttributeValue]
+    graphs: dict[str, Graph]
 
 
 class ModelGraphs(NamedTuple):
-    """The main graph, and the functions of the model, each after those that it calls."""
+    """The main graph, and the functions of the model, each after those that it calls.
+
+    opsets: The operator sets of the main graph, by domain.
+    """
 
     main: Graph
     functions: Mapping[FunctionName, Graph]
+    opsets: Mapping[str, int]
 
     def count_nodes(self) -> int:
         """The nodes once each call of a function is replaced by the function's nodes.
@@ -60,7 +101,7 @@ _MANY = 10**18  # a chain of calls could make numbers of any length
 
 def _count(graph: Graph, counts: Mapping[FunctionName, int]) -> int:
     return sum(
-        counts.get(node.function, 1) + sum(_count(inner, counts) for inner in node.graphs)
+        counts.get(node.function, 1) + sum(_count(inner, counts) for inner in node.graphs.values())
         for node in graph.nodes
     )
 
@@ -87,27 +128,33 @@ def _too_many(nodes: str, allowed: int) -> LoadFailed:
     return LoadFailed(f"it has {nodes}; at most {allowed:,} are allowed (COHORT_MAX_NODES)")
 
 
+def _empty() -> Graph:
+    return Graph([], [], [], {}, {}, {})
+
+
 class _Reader:
-    """Reads nodes and names; everything else is skipped."""
+    """Reads messages, and counts nodes."""
 
     def __init__(self, max_nodes: int) -> None:
         self._max_nodes = max_nodes
         self._nodes = 0
 
     def read(self, model: MessageBytes) -> ModelGraphs:
-        main = Graph([], [], [], [])
+        main = _empty()
         functions: dict[FunctionName, Graph] = {}
         for number, value in fields(model):
             if isinstance(value, int):
                 continue
             if number == 7:  # parts of a message that is written twice are one message
                 self._graph(value, main)
+            elif number == 8:
+                main.opsets.update([read_opset(value)])
             elif number == 25:
                 name, body = self._function(value)
                 if name in functions:
                     raise LoadFailed(f"it defines function {quoted(name[1])} twice")
                 functions[name] = body
-        return ModelGraphs(main, _in_order(functions))
+        return ModelGraphs(main, _in_order(functions), main.opsets)
 
     def _graph(self, message: MessageBytes, graph: Graph) -> Graph:
         for number, value in fields(message):
@@ -116,41 +163,44 @@ class _Reader:
             if number == 1:
                 graph.nodes.append(self._node(value))
             elif number == 5:
-                graph.constants.append(_name(value, 8))
+                graph.constants.update([read_tensor(value)])
             elif number == 11:
-                graph.inputs.append(_name(value, 1))
+                graph.inputs.append(GraphInput(*read_value_info(value)))
             elif number == 12:
-                graph.outputs.append(_name(value, 1))
+                graph.outputs.append(read_value_info(value)[0])
             elif number == 15:
-                for part, tensor in fields(value):
-                    if part == 1 and not isinstance(tensor, int):
-                        graph.constants.append(_name(tensor, 8))
+                graph.constants.update([read_sparse(value)])
         return graph
 
     def _function(self, message: MessageBytes) -> tuple[FunctionName, Graph]:
         texts = {1: "", 10: "", 13: ""}
-        body = Graph([], [], [], [])
+        body = _empty()
         for number, value in fields(message):
             if isinstance(value, int):
                 continue
             if number in texts:
                 texts[number] = decode_text(value)
             elif number == 4:
-                body.inputs.append(decode_text(value))
+                body.inputs.append(GraphInput(decode_text(value)))
             elif number == 5:
                 body.outputs.append(decode_text(value))
             elif number == 7:
                 body.nodes.append(self._node(value))
+            elif number == 9:
+                body.opsets.update([read_opset(value)])
+            elif number == 11:
+                body.defaults.update([read_attribute_value(value)])
         return (texts[10], texts[1], texts[13]), body
 
     def _node(self, message: MessageBytes) -> Node:
         self._nodes += 1
         if self._nodes > self._max_nodes:
             raise _too_many(f"more than {self._max_nodes:,} nodes", self._max_nodes)
-        texts = {4: "", 7: "", 8: ""}
+        texts = {3: "", 4: "", 7: "", 8: ""}
         inputs: list[str] = []
         outputs: list[str] = []
-        graphs: list[Graph] = []
+        attributes: dict[str, AttributeValue] = {}
+        graphs: dict[str, Graph] = {}
         for number, value in fields(message):
             if isinstance(value, int):
                 continue
@@ -159,20 +209,20 @@ class _Reader:
             elif number == 2:
                 outputs.append(decode_text(value))
             elif number == 5:
-                for part, graph in fields(value):
-                    if part in (6, 11) and not isinstance(graph, int):
-                        graphs.append(self._graph(graph, Graph([], [], [], [])))
+                name, held = read_attribute_value(value)
+                attributes[name] = held
+                self._graphs(name, value, graphs)
             elif number in texts:
                 texts[number] = decode_text(value)
-        return Node((texts[7], texts[4], texts[8]), inputs, outputs, graphs)
+        function = (texts[7], texts[4], texts[8])
+        return Node(function, texts[3], inputs, outputs, attributes, graphs)
 
-
-def _name(message: MessageBytes, field: int) -> str:
-    name = ""
-    for number, value in fields(message):
-        if number == field and not isinstance(value, int):
-            name = decode_text(value)
-    return name
+    def _graphs(self, name: str, attribute: MessageBytes, graphs: dict[str, Graph]) -> None:
+        """Read the graphs of an attribute; those of a list get its name with their place."""
+        for part, graph in fields(attribute):
+            if part in (6, 11) and not isinstance(graph, int):
+                key = name if name not in graphs else f"{name}[{len(graphs)}]"
+                graphs[key] = self._graph(graph, _empty())
 
 
 def _in_order(functions: Mapping[FunctionName, Graph]) -> dict[FunctionName, Graph]:
@@ -190,5 +240,5 @@ def _in_order(functions: Mapping[FunctionName, Graph]) -> dict[FunctionName, Gra
 def _calls(nodes: Sequence[Node]) -> Iterator[FunctionName]:
     for node in nodes:
         yield node.function
-        for graph in node.graphs:
+        for graph in node.graphs.values():
             yield from _calls(graph.nodes)

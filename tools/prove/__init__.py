@@ -1,0 +1,1 @@
+"""Try to contradict proofs of row independence with ONNX Runtime: `make prove`."""

@@ -1,0 +1,155 @@
+"""Draw graphs, and try what is said of their rows; the same with ONNX's node tests."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+from rich.progress import Progress
+
+from app.model_file.graphs import parse_graphs
+from app.row_independence import RowKind, prove_rows
+from tools.prove.contrib_cases import contrib_cases
+from tools.prove.experiment import open_session, try_rows
+from tools.prove.node_cases import NodeCase, node_cases
+from tools.prove.random_graphs import random_graph
+
+TRIALS = 4
+GRAPHS_AT_ONCE = 200
+
+Counts = Counter[tuple[str, str]]
+"""How many models there were of a verdict and an outcome: independent, mixed or not run."""
+
+Result = tuple[Counts, list[str]]
+"""These, and what contradicts a proof."""
+
+
+def try_graph(seed: int) -> tuple[str, str, str]:
+    """The verdict on a random graph, its outcome, and what contradicts a proof; "" for nothing."""
+    graph = random_graph(seed)
+    model = graph.model().SerializeToString()
+    verdict = prove_rows(parse_graphs(memoryview(model)), guesses=[graph.axes])
+    tried = try_rows(open_session(model), verdict, graph.rows, TRIALS)
+    return _outcome(f"seed {seed}", verdict.kind, verdict.independent, tried.ran, tried.difference)
+
+
+def try_node(case: NodeCase) -> tuple[str, str, str]:
+    """The same of a node test."""
+    model = case.model.SerializeToString()
+    verdict = prove_rows(parse_graphs(memoryview(model)), guesses=[case.axes])
+    try:
+        session = open_session(model)
+    except Exception:  # noqa: BLE001  of operators that are not in the runtime, or not with rows
+        return verdict.kind, "not run", ""
+    tried = try_rows(session, verdict, case.draw, len(case.axes) + 5)
+    name = f"{case.name} {dict(case.axes)}"
+    return _outcome(name, verdict.kind, verdict.independent, tried.ran, tried.difference)
+
+
+def _outcome(
+    name: str, kind: RowKind, proven: bool, ran: int, difference: str
+) -> tuple[str, str, str]:
+    if not ran:
+        return kind, "not run", ""
+    contradiction = f"{name}: {difference}" if proven and difference else ""
+    return kind, "mixed" if difference else "independent", contradiction
+
+
+def try_graphs(first: int, count: int) -> Result:
+    """Try some graphs in this process, which a kernel may end."""
+    counts: Counts = Counter()
+    wrong: list[str] = []
+    for seed in range(first, first + count):
+        kind, outcome, contradiction = try_graph(seed)
+        counts[kind, outcome] += 1
+        wrong += [contradiction] if contradiction else []
+    return counts, wrong
+
+
+def _in_child(first: int, count: int) -> Result:
+    """The same in a process of its own. If it ends early, none of these graphs count."""
+    command = [
+        sys.executable,
+        "-m",
+        "tools.prove",
+        "--graphs",
+        str(count),
+        "--seed",
+        str(first),
+        "--child",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return Counter({("the process", f"ended with {done.returncode}"): count}), []
+    found = json.loads(done.stdout)
+    return Counter({(kind, outcome): n for kind, outcome, n in found["counts"]}), found["wrong"]
+
+
+def _report(what: str, counts: Counts, wrong: list[str]) -> None:
+    total = sum(counts.values())
+    lines = [f"{what}: {total:,}"]
+    lines += [
+        f"  {kind}, {outcome}: {count:,}" for (kind, outcome), count in sorted(counts.items())
+    ]
+    lines += [f"  contradiction: {one}" for one in wrong]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Return 1 where something that was run contradicts a proof."""
+    parser = argparse.ArgumentParser("make prove", description=__doc__)
+    parser.add_argument("--graphs", type=int, default=100_000, help="random graphs to try")
+    parser.add_argument("--seed", type=int, default=1, help="that of the first graph")
+    parser.add_argument("--no-nodes", action="store_true", help="leave out ONNX's node tests")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    if chosen.child:
+        counts, wrong = try_graphs(chosen.seed, chosen.graphs)
+        listed = [[*key, count] for key, count in counts.items()]
+        json.dump({"counts": listed, "wrong": wrong}, sys.stdout)
+        return 0
+    counts, wrong = _try_all(chosen.seed, chosen.graphs)
+    _report("random graphs", counts, wrong)
+    if not chosen.no_nodes:
+        nodes, contradictions = try_nodes()
+        _report("node tests", nodes, contradictions)
+        wrong += contradictions
+    return 1 if wrong else 0
+
+
+def _try_all(seed: int, graphs: int) -> Result:
+    counts: Counts = Counter()
+    wrong: list[str] = []
+    parts = [
+        (first, min(GRAPHS_AT_ONCE, seed + graphs - first))
+        for first in range(seed, seed + graphs, GRAPHS_AT_ONCE)
+    ]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool, Progress() as shown:
+        task = shown.add_task("graphs", total=graphs)
+        for (_, count), (found, contradictions) in zip(
+            parts, pool.map(lambda part: _in_child(*part), parts), strict=True
+        ):
+            counts += found
+            wrong += contradictions
+            shown.advance(task, count)
+    return counts, wrong
+
+
+def try_nodes() -> Result:
+    """Try ONNX's node tests."""
+    counts: Counts = Counter()
+    wrong: list[str] = []
+    for case in (*node_cases(), *contrib_cases()):
+        kind, outcome, contradiction = try_node(case)
+        counts[kind, outcome] += 1
+        wrong += [contradiction] if contradiction else []
+    return counts, wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main())
