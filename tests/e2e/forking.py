@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,8 +81,12 @@ class ForkedProcess:
                 message = self._ended.recv(64)
             except (BlockingIOError, TimeoutError):
                 return None
-            self.returncode = _number(message, b"ended")
             self._ended.close()
+            if not message:  # the fork server has ended: nobody else ends this process
+                self.returncode = -signal.SIGKILL
+                with suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGKILL)
+            self.returncode = _number(message, b"ended")
         return self.returncode
 
 
@@ -111,8 +115,13 @@ def fork(
             "new_session": new_session,
         }
         body = json.dumps(request).encode()
-        server = _fork_server(env.get("PYTHONHASHSEED", "random"))
-        socket.send_fds(server, [body], [stdout, stderr, theirs.fileno()])
+        descriptors = [stdout, stderr, theirs.fileno()]
+        seed = env.get("PYTHONHASHSEED", "random")
+        try:
+            socket.send_fds(_fork_server(seed), [body], descriptors)
+        except ConnectionError:  # it has ended: another takes its place
+            _fork_server.cache_clear()
+            socket.send_fds(_fork_server(seed), [body], descriptors)
     try:
         return ForkedProcess(_number(ours.recv(64), b"started"), ours)
     except AssertionError:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from app.prepare.processes import run_child
 from tests.e2e.forking import FORKS, ForkedProcess, fork, fork_children
 from tests.e2e.processes import ROOT, cohort
+from tests.waiting import wait_until
 from tests.workers.hosts import host, port_of, workers_of
 
 pytestmark = pytest.mark.skipif(not FORKS, reason="servers are forked on Linux only")
@@ -107,6 +109,29 @@ def caught(pid: int) -> int:
 def opened(pid: int) -> set[str]:
     """What the descriptors of a process are."""
     return {str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()}
+
+
+def test_dropped_process_ends_no_other(tmp_path: Path) -> None:
+    """The fork server outlives the end of a process that nobody waits for."""
+    other = forked("serve", "--port", "0", "--grpc-port", "0", log=tmp_path / "other")
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        forked("--version", log=tmp_path / "dropped")
+    wait_until((tmp_path / "dropped").read_text, seconds=60)
+    assert forked("--version", log=tmp_path / "next").wait(60) == 0
+    other.kill()
+    assert other.wait(60) == -signal.SIGKILL
+
+
+def test_process_ends_with_its_fork_server(tmp_path: Path) -> None:
+    """A test is told, its process is killed, and the next one has a fork server again."""
+    process = forked("serve", "--port", "0", "--grpc-port", "0", log=tmp_path / "log")
+    parent = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(parent, signal.SIGKILL)
+    with pytest.raises(AssertionError, match="the fork server has ended"):
+        process.wait(60)
+    assert process.poll() == -signal.SIGKILL
+    wait_until(lambda: not Path(f"/proc/{process.pid}").exists(), seconds=60)
+    assert forked("--version", log=tmp_path / "next").wait(60) == 0
 
 
 def test_children_are_forked_as_they_would_be_started(tmp_path: Path) -> None:
