@@ -65,15 +65,17 @@ OPENVINO_TESTS := tests/session/test_providers_openvino.py
 TEST_ALL = $(AS_PIP) $(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal --ignore=$(OPENVINO_TESTS)
 RECORDS := build/tests/openvino.json build/tests/all.json
 RECORD := -p tools.rerun.recording --record
+# A run that ended otherwise than by failed tests, such as by an abort after it wrote its record, has none.
+ENDED = { [ $$? = 1 ] || rm -f $(1); failed=1; }
 
 quick: $(VENV)/dev.stamp  ## Check the files that changed, and run the tests that their change needs (ARGS="--base main", ARGS="--package batching")
 	@$(VENV)/bin/python -m tools.quick $(ARGS)
 
 test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp app/playground/runtime/package.json packages  ## Run every test
 	@echo "cohort: the tests that need OpenVINO, in .venv-openvino; then all others, in $(VENV)"
-	@failed=0; \
-	.venv-openvino/bin/python -m pytest -q $(RECORD) $(word 1,$(RECORDS)) $(OPENVINO_TESTS) || failed=1; \
-	$(TEST_ALL) $(if $(COVERED),--cov) $(RECORD) $(word 2,$(RECORDS)) || failed=1; \
+	@rm -f $(RECORDS); failed=0; \
+	.venv-openvino/bin/python -m pytest -q $(RECORD) $(word 1,$(RECORDS)) $(OPENVINO_TESTS) || $(call ENDED,$(word 1,$(RECORDS))); \
+	$(TEST_ALL) $(if $(COVERED),--cov) $(RECORD) $(word 2,$(RECORDS)) || $(call ENDED,$(word 2,$(RECORDS))); \
 	exit $$failed
 
 rerun: $(VENV)/dev.stamp  ## Run the failed tests of `make test` once more, alone, as CI does (STATUS=its exit status)

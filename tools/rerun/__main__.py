@@ -28,6 +28,8 @@ def reason_to_stop(status: int, records: Sequence[Record | None]) -> str:
             return "a run of pytest recorded nothing"
         if record.exit_status not in (0, 1):
             return f"pytest ended with status {record.exit_status}"
+        if record.left:
+            return f"{record.left} tests did not run"
         if record.exit_status and not record.failed:
             return "pytest failed, and no test did"
     count = sum(len(record.failed) for record in records if record)
@@ -48,11 +50,10 @@ def main(status: int, paths: Sequence[Path], flaky_file: Path) -> int:
     for record in records:
         for test, report in record.failed.items():
             print(f"cohort: running {test} again, alone", flush=True)
-            again = subprocess.run([record.python, "-m", "pytest", "-q", test], check=False)
-            if again.returncode:
-                failed_twice.append(test)
-            else:
+            if _passes(record.python, test, flaky_file.parent / "tests" / "again.json"):
                 flaky[test] = report
+            else:
+                failed_twice.append(test)
     flaky_file.parent.mkdir(parents=True, exist_ok=True)
     flaky_file.write_text(json.dumps(flaky, indent=1))
     for test in flaky:
@@ -62,6 +63,14 @@ def main(status: int, paths: Sequence[Path], flaky_file: Path) -> int:
         skipped = sum(record.skipped for record in records)
         print(f"{passed} passed, {len(failed_twice)} failed, {skipped} skipped")
     return int(bool(failed_twice))
+
+
+def _passes(python: str, test: str, path: Path) -> bool:
+    """Whether a test passes alone: one that is skipped then does not."""
+    path.unlink(missing_ok=True)
+    recorded = ["-p", "tools.rerun.recording", "--record", str(path)]
+    again = subprocess.run([python, "-m", "pytest", "-q", *recorded, test], check=False)
+    return not again.returncode and Record.read(path).passed == 1
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ class Record:
     passed: The number of tests that passed.
     skipped: The number of tests that were skipped.
     failed: The ids of the failed tests, each with its report.
+    left: The number of tests that were collected and did not run.
     """
 
     python: str
@@ -29,6 +30,7 @@ class Record:
     passed: int
     skipped: int
     failed: dict[str, str]
+    left: int = 0
 
     @classmethod
     def read(cls, path: Path) -> Record:
@@ -55,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 class _Recorder:
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._ran: set[str] = set()
         self._passed: set[str] = set()
         self._skipped: set[str] = set()
         self._failed: dict[str, str] = {}
@@ -64,6 +67,7 @@ class _Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._note(report)
+        self._ran.add(report.nodeid)
         if report.passed and report.when == "call":
             self._passed.add(report.nodeid)
 
@@ -73,12 +77,13 @@ class _Recorder:
         elif report.skipped:
             self._skipped.add(report.nodeid)
 
-    def pytest_sessionfinish(self, exitstatus: int) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         record = Record(
             sys.executable,
             int(exitstatus),
             passed=len(self._passed - self._failed.keys()),
             skipped=len(self._skipped - self._failed.keys()),
             failed=self._failed,
+            left=session.testscollected - len(self._ran),
         )
         record.write(self._path)

@@ -22,6 +22,13 @@ import pytest
 
 def test_good(): pass
 
+@pytest.mark.skipif("skip" not in os.environ["FAULTS"], reason="not now")
+def test_skips_alone():
+    if Path("skip").exists():
+        pytest.skip("not there")
+    Path("skip").touch()
+    assert not "here"
+
 def test_skipped(): pytest.skip("not here")
 
 @pytest.fixture
@@ -85,7 +92,7 @@ def test_test_that_passes_alone_is_flaky(tmp_path: Path, options: Sequence[str])
     assert done.returncode == 0
     named = [line for line in done.stdout.splitlines() if line.startswith("cohort: flaky: ")]
     assert len(named) == 3
-    assert done.stdout.endswith("\n4 passed, 0 failed, 3 skipped\n")
+    assert done.stdout.endswith("\n4 passed, 0 failed, 4 skipped\n")
     reports = json.loads(flaky)
     assert len(reports) == 3
     assert "assert (False" in reports["test_them.py::test_fails_at_first[flaky]"]
@@ -95,11 +102,24 @@ def test_test_that_fails_twice_fails_the_run(tmp_path: Path) -> None:
     """It counts as failed, and flaky ones beside it are named all the same."""
     done, flaky = run(tmp_path, "flaky bad")
     assert done.returncode == 1
-    assert done.stdout.endswith("\n3 passed, 1 failed, 3 skipped\n")
+    assert done.stdout.endswith("\n3 passed, 1 failed, 4 skipped\n")
     assert set(json.loads(flaky)) == {
         "test_them.py::test_fails_at_first[flaky]",
         "test_them.py::test_fails_at_first[bad]",
     }
+
+
+def test_test_that_is_skipped_alone_is_not_flaky(tmp_path: Path) -> None:
+    """Nothing shows that it was luck."""
+    done, flaky = run(tmp_path, "skip")
+    assert (done.returncode, json.loads(flaky)) == (1, {})
+
+
+@pytest.mark.parametrize("options", [("-x",), ("-x", *XDIST)])
+def test_run_that_stopped_early_fails(tmp_path: Path, options: Sequence[str]) -> None:
+    """Tests that did not run may be the ones that fail."""
+    done, flaky = run(tmp_path, "flaky bad", *options)
+    assert (done.returncode, flaky) == (1, "")
 
 
 def test_crash_of_a_worker_is_a_failure_of_its_test(tmp_path: Path) -> None:
@@ -144,6 +164,7 @@ GOOD = Record("python", 0, 9, 0, {})
         (2, [Record("python", 3, 9, 0, {"a": ""})], "pytest ended with status 3"),
         (2, [Record("python", 5, 0, 0, {})], "pytest ended with status 5"),
         (2, [Record("python", 1, 9, 0, {})], "pytest failed, and no test did"),
+        (2, [Record("python", 1, 3, 0, {"a": ""}, 5)], "5 tests did not run"),
         (
             2,
             [Record("python", 1, 0, 0, {"a": "", "b": ""})] * 2,
