@@ -25,6 +25,8 @@ def main() -> int:
     started = monotonic()
     if options.package:
         changed = _git("ls-files", f"app/{options.package}", f"app/{options.package}.py")
+        if not changed:
+            parser.error(f"there is no package {options.package} in app")
     else:
         changed = _changed(options.base) if options.base else _changed("HEAD") or _changed("HEAD~1")
     sources = {
@@ -46,7 +48,8 @@ def main() -> int:
 def _commands(python: Sequence[str], tests: Sequence[str]) -> list[list[str]]:
     commands = []
     if python:
-        commands += [[RUFF, "check", *python], [RUFF, "format", "--check", *python]]
+        commands += [[RUFF, "check", "--force-exclude", *python]]
+        commands += [[RUFF, "format", "--check", "--force-exclude", *python]]
         commands += [[MYPY, *python]]
     if tests:
         parallel = ["-n", "auto", "--dist", "worksteal"]
@@ -61,7 +64,7 @@ def _run(command: Sequence[str]) -> int:
 def _changed(base: str) -> list[str]:
     """List the files that differ from `base`, new ones that git does not ignore included."""
     untracked = _git("ls-files", "--others", "--exclude-standard")
-    return sorted({*_git("diff", "--name-only", base), *untracked})
+    return sorted({*_git("diff", "--name-only", "--no-renames", base), *untracked})
 
 
 def _git(*arguments: str) -> list[str]:

@@ -20,7 +20,7 @@ def select_tests(changed: Iterable[str], sources: Mapping[str, str]) -> list[str
     of each changed package of `app` or `tools`, and the tests of modules of `app` that import it.
     Test modules that start processes are left out, except a changed package's own.
 
-    changed: Paths of the changed files.
+    changed: Paths of the changed files, those that are gone included.
     sources: The text of each Python file of `app`, `tests` and `tools`, by its path.
     """
     names = {_name(path): path for path in sources}
@@ -31,12 +31,10 @@ def select_tests(changed: Iterable[str], sources: Mapping[str, str]) -> list[str
     slow = {test for test in tests if starting & reach[test]}
 
     wanted: set[str] = set()
-    for name in map(_name, changed):
-        if name not in names:
-            continue
+    for name in (_name(path) for path in changed if path.endswith(".py")):
         package = _package(name)
         if _is_test(name):
-            wanted.add(name)
+            wanted |= {name} & tests
         elif name.startswith("tests."):
             wanted |= {test for test in tests if name in reach[test]} - slow
         else:

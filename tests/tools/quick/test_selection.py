@@ -35,6 +35,7 @@ SOURCES = {
 }
 
 
+QUEUES = {"queues/test_heap", "queues/test_served", "serving/test_pacing", "serving/test_plane"}
 SERVING = {f"serving/test_{name}" for name in ("other", "pacing", "plane", "served", "started")}
 
 
@@ -43,7 +44,7 @@ SERVING = {f"serving/test_{name}" for name in ("other", "pacing", "plane", "serv
     [
         (
             "app/queues/heap.py",
-            {"queues/test_heap", "queues/test_served", "serving/test_pacing", "serving/test_plane"},
+            QUEUES,
         ),
         ("app/serving/plane.py", SERVING),
         ("app/errors.py", {"test_errors", "drawing/test_graph"}),
@@ -53,6 +54,9 @@ SERVING = {f"serving/test_{name}" for name in ("other", "pacing", "plane", "serv
         ("tests/e2e/processes.py", set()),
         ("tools/fuzz/__init__.py", {"tools/fuzz/test_fuzz"}),
         ("app/gone.py", set()),
+        ("app/queues/gone.py", QUEUES),
+        ("tests/drawing/test_gone.py", set()),
+        ("app/queues/heap.json", set()),
         ("README.md", set()),
     ],
 )
