@@ -13,12 +13,28 @@ _IMPORTS = re.compile(
 )
 
 
+LONG = frozenset(
+    {
+        "tests.main.test_service",
+        "tests.rest.hot.test_coalescing",
+        "tests.tools.simulation.test_simulation",
+    }
+)
+"""Test modules that take many seconds and reach much: they run if their own package changed."""
+
+OF_LAYOUT = "tests.test_architecture"
+"""The rules of the layout, which any module of app may break."""
+
+OF_PAGES = "tests.test_docs"
+
+
 def select_tests(changed: Iterable[str], sources: Mapping[str, str]) -> list[str]:
     """Return the test modules that a change needs, as paths.
 
-    These are the changed test modules, those that import a changed helper of the tests, the tests
-    of each changed package of `app` or `tools`, and the tests of modules of `app` that import it.
-    Test modules that start processes are left out, except a changed package's own.
+    These are the changed test modules, those that import a changed helper of the tests or are below
+    a changed conftest, the tests of each changed package of `app` or `tools`, those that import it,
+    and those of modules of `app` that import it. Test modules that start processes or take long are
+    left out, except a changed package's own.
 
     changed: Paths of the changed files, those that are gone included.
     sources: The text of each Python file of `app`, `tests` and `tools`, by its path.
@@ -28,17 +44,25 @@ def select_tests(changed: Iterable[str], sources: Mapping[str, str]) -> list[str
     starting = {name for name, path in names.items() if _PROCESSES.search(sources[path])}
     tests = {name for name in names if _is_test(name)}
     reach = {test: _closure(test, imports) for test in tests}
-    slow = {test for test in tests if starting & reach[test]}
+    slow = {test for test in tests if starting & reach[test]} | LONG
 
+    changed = list(changed)
     wanted: set[str] = set()
+    if any(path.endswith(".md") for path in changed):
+        wanted |= {OF_PAGES} & tests
     for name in (_name(path) for path in changed if path.endswith(".py")):
         package = _package(name)
         if _is_test(name):
             wanted |= {name} & tests
+        elif name.startswith("tests.") and name.endswith(".conftest"):
+            folder = name.removesuffix("conftest")
+            wanted |= {test for test in tests if test.startswith(folder)} - slow
         elif name.startswith("tests."):
             wanted |= {test for test in tests if name in reach[test]} - slow
         else:
             wanted |= _tests_of(package, tests)
+            wanted |= {OF_LAYOUT} & tests
+            wanted |= {test for test in tests if package in map(_package, imports[test])} - slow
             importers = {
                 one
                 for one in names

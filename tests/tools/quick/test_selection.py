@@ -72,3 +72,33 @@ def test_changes_add_up() -> None:
     changed = ["tests/clocks.py", "app/serving/plane.py", "app/errors.py"]
     needed = {"drawing/test_graph", "test_errors", *SERVING}
     assert select_tests(changed, SOURCES) == sorted(f"tests/{test}.py" for test in needed)
+
+
+MORE = {
+    **SOURCES,
+    "tests/conftest.py": "",
+    "tests/serving/conftest.py": "",
+    "tests/test_architecture.py": "",
+    "tests/test_docs.py": "",
+    "tests/main/test_service.py": "from app.queues import Heap",
+    "tests/attacks/test_fuzz.py": "from tools.fuzz import targets",
+    "tests/clients/test_queues.py": "from app.queues import Heap",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "some", "none"),
+    [
+        ("tests/serving/conftest.py", "serving/test_plane", "drawing/test_graph"),
+        ("tests/conftest.py", "drawing/test_graph", "serving/test_served"),
+        ("docs/guide/rollout.md", "test_docs", "test_errors"),
+        ("app/queues/heap.py", "test_architecture", "test_docs"),
+        ("app/queues/heap.py", "clients/test_queues", "main/test_service"),
+        ("tools/fuzz/__init__.py", "attacks/test_fuzz", "main/test_service"),
+    ],
+)
+def test_what_else_a_change_may_break_is_tested(changed: str, some: str, none: str) -> None:
+    """Whatever imports it, the layout, the pages; not what takes long or starts processes."""
+    selected = select_tests([changed], MORE)
+    assert f"tests/{some}.py" in selected
+    assert f"tests/{none}.py" not in selected

@@ -1,0 +1,67 @@
+"""The checks that a change needs, by the kinds of its files."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from tools import ROOT
+
+FEW = 8
+"""Test modules that run in one process: to start more takes longer."""
+
+
+class Check(NamedTuple):
+    """A command, and its name for people."""
+
+    name: str
+    command: Sequence[str]
+
+
+def find_checks(changed: Sequence[str]) -> Iterator[Check]:
+    """The linters and type checkers for changed files that exist, by their paths."""
+    python = [path for path in changed if path.endswith(".py")]
+    if "pyproject.toml" in changed:  # it has the rules for all
+        yield Check("ruff check", [_program("ruff"), "check"])
+    elif python:
+        yield Check("ruff check", [_program("ruff"), "check", "--force-exclude", *python])
+    if python:
+        formatted = [_program("ruff"), "format", "--check", "--force-exclude", *python]
+        yield Check("ruff format", formatted)
+    if typed := [path for path in python if _is_typed(path)]:
+        yield Check("mypy", [_program("mypy"), *typed])
+    if yaml := [path for path in changed if path.endswith((".yml", ".yaml"))]:
+        yield Check("yamllint", [_program("yamllint"), "--strict", *yaml])
+    if shell := [path for path in changed if path.endswith(".sh") or path == ".ci/run"]:
+        yield Check("shellcheck", [_program("shellcheck"), *shell])
+    if images := [path for path in changed if path.endswith("Dockerfile")]:
+        yield Check("hadolint", [_program("hadolint"), *images])
+
+
+def find_unchecked(changed: Sequence[str]) -> list[str]:
+    """The changed files that neither a check nor a test of `make quick` looks at."""
+    looked_at = (".py", ".yml", ".yaml", ".sh", "Dockerfile", ".md", "pyproject.toml")
+    return [path for path in changed if not path.endswith(looked_at) and path != ".ci/run"]
+
+
+def pytest_command(tests: Sequence[str]) -> Check:
+    """The command that runs test modules."""
+    many = ["-n", "auto", "--dist", "worksteal"] if len(tests) > FEW else []
+    return Check("pytest", [sys.executable, "-m", "pytest", "-q", *many, *tests])
+
+
+def _program(name: str) -> str:
+    return str(Path(sys.executable).parent / name)
+
+
+def _is_typed(path: str) -> bool:
+    """Whether mypy looks at a file, by its configuration."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
+    place = PurePosixPath(path)
+    return any(place.is_relative_to(one) for one in settings["files"]) and not any(
+        re.search(pattern, path) for pattern in settings["exclude"]
+    )
