@@ -134,7 +134,8 @@ def prove_rows(
     if shared_one is not None:
         return shared_one
     _, verdict = max(tried, key=lambda one: (_with_rows(one[1].inputs), one[0]))
-    if verdict.node and not any(_may_have_rows(one.shape or ()) for one in inputs):
+    likely = guesses is not None or any(_may_have_rows(one.shape or ()) for one in inputs)
+    if verdict.node and not likely:
         return replace(verdict, kind=RowKind.FIXED, node="", reason=_why_fixed(inputs))
     return verdict
 
