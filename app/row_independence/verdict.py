@@ -17,7 +17,7 @@ MAX_FOLLOWED_NODES, MAX_CPU_SECONDS = 200_000, 5.0
 """What all guesses for one model may take together."""
 
 MAX_GUESSES = 10
-SEQUENCE = 3
+TIMED_RANK = 3
 """The dimensions of a sequence in time, of which rows may be the second."""
 
 TOO_LARGE = "the graph is too large to follow"
@@ -260,7 +260,7 @@ def _all_guesses(shapes: Mapping[str, Sequence[int | str | None]]) -> Iterator[A
 
 def _may_have_rows(shape: Sequence[int | str | None]) -> bool:
     """Whether an open axis is likely to be that of rows, not of time or of an image."""
-    first = shape[: 2 if len(shape) == SEQUENCE else 1]
+    first = shape[: 2 if len(shape) == TIMED_RANK else 1]
     return any(not isinstance(size, int) for size in first) or any(
         isinstance(size, str) and _like_batch(size) for size in shape
     )
