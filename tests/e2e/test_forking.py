@@ -124,14 +124,15 @@ def test_dropped_process_ends_no_other(tmp_path: Path) -> None:
 
 def test_process_ends_with_its_fork_server(tmp_path: Path) -> None:
     """A test is told, its process is killed, and the next one has a fork server again."""
-    process = forked("serve", "--port", "0", "--grpc-port", "0", log=tmp_path / "log")
+    own = {"PYTHONHASHSEED": "36"}  # its fork server is no other test's
+    process = forked("serve", "--port", "0", "--grpc-port", "0", log=tmp_path / "log", **own)
     parent = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(parent, signal.SIGKILL)
     with pytest.raises(AssertionError, match="the fork server has ended"):
         process.wait(60)
     assert process.poll() == -signal.SIGKILL
     wait_until(lambda: not Path(f"/proc/{process.pid}").exists(), seconds=60)
-    assert forked("--version", log=tmp_path / "next").wait(60) == 0
+    assert forked("--version", log=tmp_path / "next", **own).wait(60) == 0
 
 
 def test_children_are_forked_as_they_would_be_started(tmp_path: Path) -> None:
