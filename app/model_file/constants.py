@@ -134,17 +134,22 @@ def _floats(value: int | MessageBytes, form: str, most: int) -> list[float]:
     return found
 
 
-def read_attribute_value(message: MessageBytes) -> tuple[str, AttributeValue]:
-    """An AttributeProto: its name and what it holds."""
+def read_attribute_value(
+    message: MessageBytes,
+) -> tuple[str, AttributeValue, Sequence[MessageBytes]]:
+    """An AttributeProto: its name, what it holds, and the graphs in it, not read yet."""
     name, kind = "", 0
     single: AttributeValue = None
     numbers, texts = _Numbers(), list[str]()
     text_count = 0
+    graphs: list[MessageBytes] = []
     for number, value in fields(message, fixed=True):
         if number == 20 and isinstance(value, int):
             kind = value
         elif number == 1 and not isinstance(value, int):
             name = decode_text(value)
+        elif number in (6, 11) and not isinstance(value, int):
+            graphs.append(value)
         elif number in (7, 8):
             numbers.add(number, value)
         elif number == 9 and not isinstance(value, int):
@@ -154,13 +159,13 @@ def read_attribute_value(message: MessageBytes) -> tuple[str, AttributeValue]:
         elif (found := _single(number, value)) is not None:
             single = found
     if single is not None:
-        return name, single
+        return name, single, graphs
     if text_count:
-        return name, texts if text_count <= MAX_TEXTS else UnreadList(text_count)
+        return name, texts if text_count <= MAX_TEXTS else UnreadList(text_count), graphs
     if numbers.count:
-        return name, numbers.found if numbers.complete else UnreadList(numbers.count)
+        return name, numbers.found if numbers.complete else UnreadList(numbers.count), graphs
     nothing: dict[int, AttributeValue] = {1: 0.0, 2: 0, 3: "", 6: (), 7: (), 8: ()}
-    return name, nothing.get(kind)  # some writers leave out what is zero
+    return name, nothing.get(kind), graphs  # some writers leave out what is zero
 
 
 class _Numbers:

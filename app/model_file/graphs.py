@@ -52,7 +52,7 @@ class Graph(NamedTuple):
     """A graph, or the body of a function.
 
     constants: Its initializers, by name.
-    opsets: The operator sets of a function, by domain.
+    opsets: The operator sets of the main graph or of a function, by domain.
     defaults: The attributes of a function that its callers may leave out.
     """
 
@@ -76,14 +76,10 @@ class Node(NamedTuple):
 
 
 class ModelGraphs(NamedTuple):
-    """The main graph, and the functions of the model, each after those that it calls.
-
-    opsets: The operator sets of the main graph, by domain.
-    """
+    """The main graph, and the functions of the model, each after those that it calls."""
 
     main: Graph
     functions: Mapping[FunctionName, Graph]
-    opsets: Mapping[str, int]
 
     def count_nodes(self) -> int:
         """The nodes once each call of a function is replaced by the function's nodes.
@@ -154,7 +150,7 @@ class _Reader:
                 if name in functions:
                     raise LoadFailed(f"it defines function {quoted(name[1])} twice")
                 functions[name] = body
-        return ModelGraphs(main, _in_order(functions), main.opsets)
+        return ModelGraphs(main, _in_order(functions))
 
     def _graph(self, message: MessageBytes, graph: Graph) -> Graph:
         for number, value in fields(message):
@@ -189,7 +185,8 @@ class _Reader:
             elif number == 9:
                 body.opsets.update([read_opset(value)])
             elif number == 11:
-                body.defaults.update([read_attribute_value(value)])
+                name, held, _ = read_attribute_value(value)
+                body.defaults[name] = held
         return (texts[10], texts[1], texts[13]), body
 
     def _node(self, message: MessageBytes) -> Node:
@@ -209,20 +206,15 @@ class _Reader:
             elif number == 2:
                 outputs.append(decode_text(value))
             elif number == 5:
-                name, held = read_attribute_value(value)
+                name, held, inner = read_attribute_value(value)
                 attributes[name] = held
-                self._graphs(name, value, graphs)
+                for graph in inner:  # those of a list get its name with their place
+                    key = name if name not in graphs else f"{name}[{len(graphs)}]"
+                    graphs[key] = self._graph(graph, _empty())
             elif number in texts:
                 texts[number] = decode_text(value)
         function = (texts[7], texts[4], texts[8])
         return Node(function, texts[3], inputs, outputs, attributes, graphs)
-
-    def _graphs(self, name: str, attribute: MessageBytes, graphs: dict[str, Graph]) -> None:
-        """Read the graphs of an attribute; those of a list get its name with their place."""
-        for part, graph in fields(attribute):
-            if part in (6, 11) and not isinstance(graph, int):
-                key = name if name not in graphs else f"{name}[{len(graphs)}]"
-                graphs[key] = self._graph(graph, _empty())
 
 
 def _in_order(functions: Mapping[FunctionName, Graph]) -> dict[FunctionName, Graph]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from operator import mul
-from typing import Any, TypeGuard
+from typing import Any
 
 MAX_TERMS, MAX_DEGREE, MAX_ATOMS = 64, 16, 64
 MAX_NUMBER = 1 << 62
@@ -182,11 +182,6 @@ def product(sizes: Iterable[Size]) -> Size:
     for size in sizes:
         found = found * size
     return found
-
-
-def is_number(value: object) -> TypeGuard[int]:
-    """Whether a size is a plain number."""
-    return isinstance(value, int)
 
 
 def of_rows(value: object) -> bool:

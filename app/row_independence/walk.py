@@ -77,7 +77,7 @@ class Walk:
         self.cuts: dict[Poly, Size] = {}
         self.dependence = ""
         self._functions = model.functions
-        self._opsets = _opsets(model.opsets)
+        self._opsets = _opsets(model.main.opsets)
         self._limit = limit
         self._scopes: list[dict[str, Followed]] = []
         self._number, self._words = 0, ""
