@@ -33,11 +33,19 @@ class Browser:
         stopped: list[str] = self.page.evaluate("window.violations")
         return stopped
 
-    def first_violation(self) -> str:
-        """Wait for the Content-Security-Policy to stop something, and return the directive.
+    def smuggle(self) -> str:
+        """Add a script that is not the page's own; return the directive that stopped it.
 
         The browser reports it some time after it has stopped it.
         """
+        self.page.evaluate(
+            """() => {
+                const script = document.createElement("script");
+                script.textContent = "window.smuggled = true";
+                document.body.append(script);
+            }"""
+        )
+        assert self.page.evaluate("window.smuggled") is None
         self.page.wait_for_function("window.violations.length > 0")
         return self.violations[0].split(":")[0]
 

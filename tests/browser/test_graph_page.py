@@ -129,13 +129,5 @@ def test_what_a_model_says_is_text(page: Browser, tmp_path: Path) -> None:
     page.page.goto(drawn(path, tmp_path))
     page.page.locator(".node", has_text="Relu").click()
     assert HOSTILE in details(page)
-    page.page.evaluate(
-        """() => {
-            const script = document.createElement("script");
-            script.textContent = "window.smuggled = true";
-            document.body.append(script);
-        }"""
-    )
-    assert page.page.evaluate("window.smuggled") is None
-    assert page.first_violation() == "script-src-elem"
+    assert page.smuggle() == "script-src-elem"
     assert len(page.violations) == 1
