@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -43,7 +43,8 @@ class BatchPolicy:
     latency_budget_ms: Milliseconds that the run of a full batch may take; the profile chooses
         smaller batches to stay within it; default 50.
     pad: How inputs of different lengths are padded, by input; default none.
-    trust: Whether to batch although the rows of a batch influence each other; default False.
+    trust: Whether to batch if rows are not proven to be independent; default false. `refuted`: even
+        if a node combines rows.
     """
 
     max_batch_size: int = 32
@@ -52,7 +53,7 @@ class BatchPolicy:
     max_queue_seconds: float = 10.0
     latency_budget_ms: float = 50.0
     pad: Mapping[str, Padding] = field(default_factory=dict)
-    trust: bool = False
+    trust: bool | Literal["refuted"] = False
 
     @property
     def batches(self) -> bool:

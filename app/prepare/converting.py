@@ -166,7 +166,7 @@ def _check_writable(out: Path) -> None:
 def _notes(session: Session, fixed: str) -> list[str]:
     if fixed:
         return [f"{fixed}; requests are not batched"]
-    reason = why_unbatchable(session.inputs, session.outputs)
+    reason = why_unbatchable(session.inputs, session.outputs, session.rows)
     return [f"requests are not batched: {reason}"] if reason else []
 
 

@@ -21,6 +21,7 @@ from app.profiling.measurement import (
     measure_profile,
     pad_safely,
     sizes_up_to,
+    why_rows_are_fixed,
     why_unbatchable,
 )
 from app.profiling.result import ProfileResult, keep, key_for, profile_briefly, profile_model
@@ -56,5 +57,6 @@ __all__ = [
     "sizes_up_to",
     "small_enough",
     "synthetic_inputs",
+    "why_rows_are_fixed",
     "why_unbatchable",
 ]

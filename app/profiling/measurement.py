@@ -18,9 +18,10 @@ from app.batching import (
     plan_padding,
 )
 from app.comparing import ROUNDING, Pair, compare
-from app.errors import CohortError
+from app.errors import CohortError, quoted
 from app.profiling.runs import OutOfTime
 from app.profiling.trial import RunFeeds, Trial, has_open_dimensions, synthetic_inputs
+from app.row_independence import OutputRows, RowKind, RowVerdict
 from app.tensors import Arrays, TensorSpec, by_name
 
 GOOD_ENOUGH = 0.9
@@ -112,6 +113,7 @@ def measure_profile(
     outputs: Sequence[TensorSpec],
     policy: BatchPolicy,
     *,
+    rows: RowVerdict,
     budget: float = 0.5,
     clock: Callable[[], float] = perf_counter,
     changes: bool = False,
@@ -122,6 +124,7 @@ def measure_profile(
     trial: Makes the inputs.
     inputs, outputs: The model's specs.
     policy: The batch policy of the model's config.
+    rows: Whether rows of a run influence each other.
     budget: Seconds to time runs of several rows, besides those that are always needed; default 0.5.
     clock: Counts the seconds of runs; default: those of the system.
     changes: Whether to measure, for a model whose rows are all of one length, what it costs that a
@@ -134,7 +137,7 @@ def measure_profile(
     longest = policy.latency_budget_ms / 1000
     seconds: dict[int, float] = {}
     change_seconds = 0.0
-    reason = why_unbatchable(inputs, outputs)
+    reason = why_unbatchable(inputs, outputs, rows, policy)
     if not reason and not policy.batches:
         reason = "max_batch_size is 1"
     try:
@@ -142,15 +145,15 @@ def measure_profile(
         if not reason and seconds[1] > longest:
             reason = f"a run of one row takes longer than {longest * 1000:g} ms (latency_budget_ms)"
         if not reason:
-            rows = 8 if seconds[1] < 0.05 else 2
+            more = 8 if seconds[1] < 0.05 else 2
             reason = MEASURING
-            found = influence(run, trial.feeds(rows), outputs, trust=policy.trust)
+            found = influence(run, trial.feeds(more), outputs, trust=bool(policy.trust))
             if changes and not found and not elements and not policy.trust:
-                change_seconds = time_changes(run, trial, rows, seconds[1], clock)
+                change_seconds = time_changes(run, trial, more, seconds[1], clock)
             reason = found  # only now: out of time before, it may not be batched yet
         if not reason:
-            more = list(sizes_up_to(policy.max_batch_size))[1:]
-            time_runs(run, trial, more, seconds, longest, budget, clock)
+            larger = list(sizes_up_to(policy.max_batch_size))[1:]
+            time_runs(run, trial, larger, seconds, longest, budget, clock)
     except OutOfTime:
         complete = False
         seconds = seconds or {1: trial.seconds}
@@ -174,8 +177,25 @@ def choose_size(seconds: Mapping[int, float], latency_budget: float) -> int:
     return min(n for n, taken in allowed.items() if n / taken >= GOOD_ENOUGH * best)
 
 
-def why_unbatchable(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
-    """Say why requests cannot share a run, going by the model's own description; "" if they can."""
+NO_POLICY = BatchPolicy()
+
+
+def why_unbatchable(
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    rows: RowVerdict,
+    policy: BatchPolicy = NO_POLICY,
+) -> str:
+    """Say why requests cannot share a run, going by the model's file; "" if they can.
+
+    rows: Whether rows of a run influence each other.
+    policy: The batch policy of the model's config, whose `trust` is the operator's word for it.
+    """
+    return why_rows_are_fixed(inputs, outputs) or _why_dependent(rows, policy)
+
+
+def why_rows_are_fixed(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
+    """Say why runs cannot have any number of rows along axis 0; "" if they can."""
     if not inputs:
         return "it has no inputs"
     for kind, specs in (("input", inputs), ("output", outputs)):
@@ -186,9 +206,24 @@ def why_unbatchable(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec])
                 return f"{kind} {spec.name!r} has no rows"
             if not spec.rows_vary:
                 return f"{kind} {spec.name!r} has a fixed first dimension, {spec.shape[0]}"
-    symbols = {spec.shape[0] for spec in inputs if spec.shape and spec.shape[0] is not None}
-    if len(symbols) > 1:
-        return f"its inputs have different numbers of rows: {', '.join(sorted(map(str, symbols)))}"
+    return ""
+
+
+def _why_dependent(rows: RowVerdict, policy: BatchPolicy) -> str:
+    match rows.kind:
+        case RowKind.REFUTED | RowKind.RANDOM if policy.trust == "refuted":
+            return ""
+        case RowKind.REFUTED:
+            return f"{rows} (batching.trust: refuted batches all the same)"
+        case RowKind.UNKNOWN:
+            return "" if policy.trust else f"{rows} (batching.trust: true batches all the same)"
+        case RowKind.RANDOM | RowKind.FIXED:
+            return str(rows)
+    elsewhere = [name for name, axis in rows.inputs.items() if axis != 0]
+    elsewhere += [name for name, place in rows.outputs.items() if place != OutputRows(0)]
+    if elsewhere or rows.equal_sizes:
+        names = ", ".join(map(quoted, elsewhere)) or "some inputs have sizes that must be equal"
+        return f"rows are independent, but not along axis 0 everywhere: {names}"
     return ""
 
 

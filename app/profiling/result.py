@@ -72,6 +72,7 @@ def key_for(opener: Opener, session: Session, batching: BatchPolicy) -> dict[str
         "providers": f"{opener.policy} {list(opener.chain)!r}",
         "session": repr(opener.options),
         "batching": batching_key,
+        "rows": f"{session.rows.kind} {session.rows}",
     }
 
 
@@ -179,7 +180,15 @@ def _measure(
     clock = _clock(opener, session, runs)
     changes = session.device != "cpu"
     profile = measure_profile(
-        run, trial, inputs, outputs, batching, budget=FULL_SECONDS, clock=clock, changes=changes
+        run,
+        trial,
+        inputs,
+        outputs,
+        batching,
+        rows=session.rows,
+        budget=FULL_SECONDS,
+        clock=clock,
+        changes=changes,
     )
     if not profile.complete:
         raise OutOfTime
@@ -199,7 +208,14 @@ def _measure_briefly(
         run = runs.of(session)
         clock = _clock(opener, session, runs)
         profile = measure_profile(
-            run, trial, inputs, outputs, batching, clock=clock, changes=session.device != "cpu"
+            run,
+            trial,
+            inputs,
+            outputs,
+            batching,
+            rows=session.rows,
+            clock=clock,
+            changes=session.device != "cpu",
         )
         try:
             padding, complete = pad_safely(run, inputs, outputs, batching), profile.complete

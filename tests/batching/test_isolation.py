@@ -237,8 +237,9 @@ def test_models_answer_each_caller_as_if_alone(name: str, seconds: float, tmp_pa
     session = opened(tmp_path, proto)
     trial = find_trial(session.run, session.inputs)
     found = measure_profile(
-        session.run, trial, session.inputs, session.outputs, BatchPolicy(), budget=0.01
-    )
+        session.run, trial, session.inputs, session.outputs, BatchPolicy(),
+        rows=session.rows, budget=0.01,
+    )  # fmt: skip
     mixes = name in {"dynamically quantized", "rows influence each other"} or "follow" in name
     assert not mixes or found.max_batch_size == 1, found.reason
     model = Model(session.run, inputs, session.run, tolerance=1e-5)

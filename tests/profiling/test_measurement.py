@@ -28,11 +28,13 @@ from app.profiling import (
 )
 from app.profiling.runs import BriefRuns
 from app.profiling.trial import RunFeeds
+from app.row_independence import OutputRows, RowKind, RowVerdict
 from app.session import Session, open_session
 from app.tensors import Array, Arrays, TensorSpec
 from tests import onnx_models
 
 PLAIN = BatchPolicy()
+APART = RowVerdict(RowKind.PROVEN)
 
 
 def opened(model: onnx.ModelProto, folder: Path) -> Session:
@@ -43,7 +45,9 @@ def opened(model: onnx.ModelProto, folder: Path) -> Session:
 def tried(model: onnx.ModelProto, folder: Path, policy: BatchPolicy | None = None) -> Profile:
     """Profile `model` for real."""
     session = opened(model, folder)
-    return profiled(session.run, session.inputs, session.outputs, policy or BatchPolicy())
+    return profiled(
+        session.run, session.inputs, session.outputs, policy or BatchPolicy(), session.rows
+    )
 
 
 def profiled(
@@ -51,16 +55,17 @@ def profiled(
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
     policy: BatchPolicy = PLAIN,
+    rows: RowVerdict = APART,
 ) -> Profile:
     """Profile whatever `run` does."""
-    return measure_profile(run, find_trial(run, inputs), inputs, outputs, policy)
+    return measure_profile(run, find_trial(run, inputs), inputs, outputs, policy, rows=rows)
 
 
 @pytest.mark.parametrize(
     ("build", "says"),
     [
-        (onnx_models.normalized_over_rows, "rows influence each other"),
-        (onnx_models.dynamically_quantized, "rows influence each other"),
+        (onnx_models.normalized_over_rows, "rows may influence each other; Reduce"),
+        (onnx_models.dynamically_quantized, "DynamicQuantizeLinear"),
         (onnx_models.rows_sum, "fixed first dimension"),
         (onnx_models.fixed_rows, "fixed first dimension"),
         (onnx_models.scalar, "has no rows"),
@@ -90,11 +95,18 @@ def test_rows_that_do_not_influence_each_other_may_batch(
     assert found_out.seconds[1] > 0
 
 
-def test_trust_batches_although_rows_influence_each_other(tmp_path: Path) -> None:
-    """The operator's word counts; rows of output must still follow rows of input."""
-    policy = BatchPolicy(trust=True)
-    assert "influence" not in tried(onnx_models.normalized_over_rows(), tmp_path, policy).reason
-    assert tried(onnx_models.rows_sum(), tmp_path, policy).max_batch_size == 1
+def test_trust_is_the_operators_word_for_what_is_not_proven(tmp_path: Path) -> None:
+    """Where a node combines rows, only `refuted` is; and outputs must still follow the rows."""
+    mixing, trusting = onnx_models.normalized_over_rows(), BatchPolicy(trust=True)
+    assert "trust: refuted" in tried(mixing, tmp_path, trusting).reason
+    refuted = BatchPolicy(trust="refuted")
+    assert "influence" not in tried(mixing, tmp_path, refuted).reason
+    assert tried(onnx_models.rows_sum(), tmp_path, refuted).max_batch_size == 1
+    specs = [TensorSpec("x", "FP32", ("N", 3))]
+    unknown = RowVerdict(RowKind.UNKNOWN, "Op 'y'", "there is no rule for this operator")
+    for policy, on in ((PLAIN, False), (trusting, True), (refuted, True)):
+        found = profiled(lambda feeds: [feeds["x"]], specs, specs, policy, unknown)
+        assert ("Op 'y'" in found.reason) is not on
 
 
 def test_max_batch_size_1_turns_batching_off(tmp_path: Path) -> None:
@@ -128,10 +140,18 @@ def test_open_dimensions_are_filled_with_a_length_the_model_takes() -> None:
     assert trial.feeds(5)["x"].shape == (5, 32)
 
 
-def test_inputs_that_count_their_rows_apart_cannot_share_a_run() -> None:
-    """[N, 3] beside [M, 3]: a row of one does not belong to a row of the other."""
-    inputs = [TensorSpec("a", "FP32", ("N", 3)), TensorSpec("b", "FP32", ("M", 3))]
-    assert "different numbers of rows" in why_unbatchable(inputs, [TensorSpec("y", "FP32", ("N",))])
+def test_rows_that_are_elsewhere_than_along_axis_0_do_not_share_a_run() -> None:
+    """As in a network that takes time first, or where a row has several entries of an output."""
+    specs = [TensorSpec("x", "FP32", ("N", 3))]
+    elsewhere = RowVerdict(RowKind.PROVEN, inputs={"x": 1}, outputs={"y": OutputRows(0, 5)})
+    assert why_unbatchable(specs, specs, elsewhere).endswith(
+        "not along axis 0 everywhere: 'x', 'y'"
+    )
+    axes = {"inputs": {"x": 0}, "outputs": {"y": OutputRows(0)}}
+    equal = RowVerdict(RowKind.PROVEN, **axes, equal_sizes=True)  # type: ignore[arg-type]
+    assert "sizes that must be equal" in why_unbatchable(specs, specs, equal)
+    apart = RowVerdict(RowKind.PROVEN, inputs={"x": 0}, outputs={"y": OutputRows(0)})
+    assert why_unbatchable(specs, specs, apart) == ""
 
 
 @given(
@@ -216,7 +236,7 @@ class SlowToChange:
         specs = [spec or TensorSpec("x", "FP32", ("N", 3))]
         return measure_profile(
             self.run, find_trial(self.run, specs), specs, specs, policy,
-            budget=30.0, clock=lambda: self.now, changes=changes,
+            rows=APART, budget=30.0, clock=lambda: self.now, changes=changes,
         )  # fmt: skip
 
 
@@ -256,7 +276,7 @@ def test_a_change_counts_that_is_slow_each_time() -> None:
     specs = [TensorSpec("x", "FP32", ("N", 3))]
     found = measure_profile(
         run, find_trial(run, specs), specs, specs, PLAIN,
-        budget=30.0, clock=lambda: device.now, changes=True,
+        rows=APART, budget=30.0, clock=lambda: device.now, changes=True,
     )  # fmt: skip
     assert found.change_seconds == 0
 
@@ -303,8 +323,9 @@ def test_until_changes_were_timed_requests_run_one_by_one() -> None:
         return device.run(feeds)
 
     found = measure_profile(
-        run, find_trial(run, specs), specs, specs, PLAIN, clock=lambda: device.now, changes=True
-    )
+        run, find_trial(run, specs), specs, specs, PLAIN,
+        rows=APART, clock=lambda: device.now, changes=True,
+    )  # fmt: skip
     assert (found.complete, found.max_batch_size, found.reason) == (False, 1, MEASURING)
 
 
@@ -408,7 +429,9 @@ class Clocked:
     def profile(self) -> Profile:
         spec = [TensorSpec("x", "FP32", ("N", 2))]
         trial = Trial(spec, 16, seconds=self._seconds)
-        return measure_profile(self.run, trial, spec, spec, PLAIN, clock=lambda: self.now)
+        return measure_profile(
+            self.run, trial, spec, spec, PLAIN, rows=APART, clock=lambda: self.now
+        )
 
 
 @given(runs=st.integers(0, 80))

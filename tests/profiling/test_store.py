@@ -47,6 +47,7 @@ class Counted:
         self._session, self.runs = session, 0
         self.inputs, self.outputs = session.inputs, session.outputs
         self.placement, self.device = session.placement, session.device
+        self.rows = session.rows
 
     def run(self, feeds: Mapping[str, Array], control: Any = None) -> list[Array]:
         self.runs += 1

@@ -115,7 +115,7 @@ class _Inputs:
     ) -> None:
         self._specs = session.inputs
         self._cases = fit_cases(read_cases(path), session.inputs, path) if path else None
-        self.unbatchable = why_unbatchable(session.inputs, session.outputs)
+        self.unbatchable = why_unbatchable(session.inputs, session.outputs, session.rows)
         self._hints = hints or GraphHints()
         if path is None:
             self._trial = find_trial(session.run, session.inputs)

@@ -73,7 +73,7 @@ def _served(path: Path, rules: ModelRules) -> Serving:
 def _why_not_batched(session: Session) -> tuple[str, bool]:
     """Why requests do not share runs, and whether it was run to find that."""
     outputs = [one for one in session.outputs if one.transportable]
-    if reason := why_unbatchable(session.inputs, outputs):
+    if reason := why_unbatchable(session.inputs, outputs, session.rows):
         return reason, False
     trial = find_trial(session.run, session.inputs)
     if trial.problem:

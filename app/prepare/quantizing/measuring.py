@@ -17,7 +17,7 @@ from app.prepare.onnx_files import model_size
 from app.prepare.quantizing.quality import Quality, Tally
 from app.prepare.quantizing.samples import read_samples
 from app.prepare.timing import compare_in_turn
-from app.profiling import find_trial, influence, why_unbatchable
+from app.profiling import find_trial, influence, why_rows_are_fixed, why_unbatchable
 from app.session import Provider, Session, SessionOptions, open_session
 from app.tensors import Array, Arrays, by_name
 
@@ -174,7 +174,7 @@ class Opened:
     def unbatchable(self, place: int) -> str:
         """Why the server would not batch requests of one of them; "" where it would."""
         session = self.sessions[place]
-        reason = why_unbatchable(session.inputs, session.outputs)
+        reason = why_unbatchable(session.inputs, session.outputs, session.rows)
         if reason or self._trial.problem:
             return reason
         return influence(session.run, self._trial.feeds(ROWS_TOGETHER), session.outputs)
@@ -183,7 +183,7 @@ class Opened:
         """How much a row's outputs change by those beside it, of the rows given; 0: not at all."""
         session = self.sessions[place]
         first = next(self.batches())
-        if why_unbatchable(session.inputs, session.outputs):
+        if why_rows_are_fixed(session.inputs, session.outputs):
             return 0.0
         rows = min(ROWS_TOGETHER, *(len(array) for array in first.values()))
         feeds = {name: array[:rows] for name, array in first.items()}
