@@ -38,10 +38,12 @@ from app.batching.policy import (
     next_batch,
     share_for,
 )
-from app.batching.stacking import Outputs, RowsDoNotFollow, split
+from app.batching.row_plan import RowPlan, SizePlace
+from app.batching.stacking import FIRST_AXIS, Joined, Outputs, RowsDoNotFollow, Stacking
 from app.batching.watchdog import InlineRun, Watchdog
 
 __all__ = [
+    "FIRST_AXIS",
     "Batch",
     "BatchDecision",
     "BatchEvent",
@@ -52,6 +54,7 @@ __all__ = [
     "FilledRuns",
     "InlineRun",
     "InlineStall",
+    "Joined",
     "Key",
     "LeftLoop",
     "OutputLimit",
@@ -63,10 +66,13 @@ __all__ = [
     "Reply",
     "RequestCancelled",
     "RowCost",
+    "RowPlan",
     "RowsDoNotFollow",
     "Run",
     "RunControl",
     "RunResult",
+    "SizePlace",
+    "Stacking",
     "Ticket",
     "Watchdog",
     "count_elements",
@@ -75,5 +81,4 @@ __all__ = [
     "next_batch",
     "plan_padding",
     "share_for",
-    "split",
 ]

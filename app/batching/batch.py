@@ -12,9 +12,8 @@ from typing import Any, Protocol
 
 from app.batching.events import Ran
 from app.batching.output_limit import OutputLimit
-from app.batching.padding import PadPlan
 from app.batching.policy import BatchDecision, Key
-from app.batching.stacking import Outputs, RowsDoNotFollow, join, split
+from app.batching.stacking import Outputs, RowsDoNotFollow, Stacking
 from app.errors import CohortError, InferenceFailed, InvalidInput
 from app.tensors import Arrays
 
@@ -40,14 +39,14 @@ class Runner:
     run: Runs the model; called from any thread.
     run_exclusively: Runs the model while no other run is in progress, on more threads.
     make_control: Makes the RunControl of one batch; None where runs cannot be stopped.
-    padding: How requests of different lengths are padded; None where they never share a run.
+    stacking: How requests are joined and split.
     output_limit: The most bytes of outputs that a request may get.
     """
 
     run: Run
     run_exclusively: Run
     make_control: Callable[[], RunControl | None]
-    padding: PadPlan | None
+    stacking: Stacking
     output_limit: OutputLimit
 
 
@@ -234,9 +233,8 @@ class Batch:
                 self._run(tickets[half:])
 
     def _run_joined(self, tickets: list[Ticket]) -> Sequence[Outputs | CohortError]:
-        plan, limit = self._runner.padding, self._runner.output_limit
-        lengths: dict[str, list[int]] = {}
-        padding = 0.0
+        stacking, limit = self._runner.stacking, self._runner.output_limit
+        joined = None
         if len(tickets) == 1:
             rows = tickets[0].rows
             if rows > limit.max_rows:
@@ -244,11 +242,8 @@ class Batch:
             feeds = tickets[0].inputs
         else:
             rows = self.rows if tickets is self.tickets else sum([one.rows for one in tickets])
-            requests = [ticket.inputs for ticket in tickets]
-            if plan is not None and (lengths := plan.lengths(requests)):
-                feeds, padding = plan.join(requests, lengths)
-            else:
-                feeds = join(requests)
+            joined = stacking.join([ticket.inputs for ticket in tickets])
+            feeds = joined.feeds
         self.feeds = feeds
         succeeded = False
         on_processor, started = thread_time(), monotonic()
@@ -259,14 +254,16 @@ class Batch:
         finally:
             waits = () if self.runs else self.waits
             requests_run = sum([one.requests for one in tickets])
+            padding = 0.0 if joined is None else joined.padding
             ran = Ran(rows, requests_run, monotonic() - started, waits, padding)
             self.runs.append(ran)
             if succeeded and self.first_success is None:
                 self.first_success = ran
                 self.on_processor = thread_time() - on_processor
-        parts = [outputs] if len(tickets) == 1 else split(outputs, tickets, rows)
-        if plan is not None and lengths:
-            plan.trim(parts, lengths)
+        if joined is None:
+            parts = [outputs]
+        else:
+            parts = stacking.split(outputs, [ticket.rows for ticket in tickets], joined)
         if limit.measured or rows > limit.max_rows:
             return [limit.checked(part) for part in parts]
         return parts

@@ -19,7 +19,6 @@ from app.batching.events import (
 )
 from app.batching.inline import InlineRuns, RunResult
 from app.batching.output_limit import NO_LIMIT, OutputLimit
-from app.batching.padding import PadPlan
 from app.batching.policy import (
     HEAD_START_SECONDS,
     BatchDecision,
@@ -29,10 +28,10 @@ from app.batching.policy import (
     count_elements,
     cut_batch,
     next_batch,
-    rows_and_key,
     rows_and_single_key,
     share_for,
 )
+from app.batching.stacking import FIRST_AXIS, Stacking
 from app.batching.watchdog import STALL_SECONDS, InlineRun
 from app.errors import CohortError, DeadlineExceeded, InferenceFailed, NotReady, Overloaded
 from app.tensors import Arrays
@@ -57,8 +56,7 @@ class Batcher:
     device: The device that runs use, such as "cpu" or "cuda:0"; default "cpu".
     shadow: Whether these requests run only while no other request waits for the device; default
         False.
-    padding: How requests of different lengths are padded to share a run; default None: they never
-        share one.
+    stacking: How requests that share a run are joined and split; default: along axis 0.
     unpredictable: Why the duration of a run cannot be estimated, so that none executes on the event
         loop or the express slot; default "".
     output_limit: The most bytes of outputs that a request may get; default: no limit.
@@ -82,7 +80,7 @@ class Batcher:
         row_cost: RowCost | None = None,
         device: str = "cpu",
         shadow: bool = False,
-        padding: PadPlan | None = None,
+        stacking: Stacking = FIRST_AXIS,
         unpredictable: str = "",
         output_limit: OutputLimit = NO_LIMIT,
         inline_run: InlineRun | None = None,
@@ -93,11 +91,11 @@ class Batcher:
         self.device = device
         self.shadow = shadow
         self.row_cost = row_cost
-        self.padding = padding if padding is not None and padding.inputs else None
+        self.stacking = stacking
         self.waiting = 0  # requests
         self._work = 0.0  # of those, in rows of the length that was profiled
         self.running: set[Batch] = set()
-        self._runner = Runner(run, run_exclusively or run, make_control, self.padding, output_limit)
+        self._runner = Runner(run, run_exclusively or run, make_control, stacking, output_limit)
         self.inline = InlineRuns(
             InlineRun() if inline_run is None else inline_run,
             self._runner,
@@ -107,9 +105,7 @@ class Batcher:
         )
         self._rows_and_key, self._elements = rows_and_single_key, count_elements
         if policy.batches:
-            plan = self.padding
-            self._rows_and_key = rows_and_key if plan is None else plan.rows_and_key
-            self._elements = count_elements if plan is None else plan.elements
+            self._rows_and_key, self._elements = stacking.rows_and_key, stacking.elements
         self._wake = wake
         self._observe = observe
         self.estimate = Estimate(seconds_for, policy, known_work)

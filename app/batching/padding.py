@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from app.batching.policy import Key, Padding, count_rows, text_kib
-from app.batching.stacking import Outputs, RowsDoNotFollow
+from app.batching.stacking import FIRST_AXIS, Joined, Outputs, RowsDoNotFollow
 from app.tensors import Array, Arrays, TensorSpec
 
 
@@ -46,7 +46,7 @@ class PadPlan:
     reason: str = ""
 
     def rows_and_key(self, inputs: Arrays) -> tuple[int, Key]:
-        """Like `policy.rows_and_key`, with padded axes rounded up to the end of their bucket."""
+        """See `Stacking`: padded axes count as rounded up to the end of their bucket."""
         rows = -1
         key: list[object] = []
         lengths: dict[str, int] = {}
@@ -85,13 +85,11 @@ class PadPlan:
         }
         return {symbol: each for symbol, each in found.items() if min(each) != max(each)}
 
-    def join(
-        self, requests: Sequence[Arrays], lengths: Mapping[str, Sequence[int]]
-    ) -> tuple[Arrays, float]:
-        """Concatenate requests along axis 0, padded along the symbols that `lengths` names.
-
-        Also returns the share of padding among the elements of the padded inputs, 0 to 1.
-        """
+    def join(self, requests: Sequence[Arrays]) -> Joined:
+        """See `Stacking`: inputs of different lengths are padded to the longest of them."""
+        lengths = self.lengths(requests)
+        if not lengths:
+            return FIRST_AXIS.join(requests)
         feeds: Arrays = {}
         elements = own = 0
         for name in requests[0]:
@@ -104,9 +102,16 @@ class PadPlan:
             feeds[name] = feed
             elements += feed.size
             own += sum([array.size for array in arrays])
-        return feeds, 1 - own / elements if elements else 0.0
+        return Joined(feeds, 1 - own / elements if elements else 0.0, lengths)
 
-    def trim(self, parts: Sequence[Outputs], lengths: Mapping[str, Sequence[int]]) -> None:
+    def split(self, outputs: Outputs, rows: Sequence[int], joined: Joined) -> list[Outputs]:
+        """See `Stacking`: outputs are trimmed to the request's own lengths."""
+        parts = FIRST_AXIS.split(outputs, rows, joined)
+        if joined.lengths:
+            self._trim(parts, joined.lengths)
+        return parts
+
+    def _trim(self, parts: Sequence[Outputs], lengths: Mapping[str, Sequence[int]]) -> None:
         """Trim each request's outputs to its own lengths, in place, as contiguous arrays.
 
         Raises RowsDoNotFollow where an output is not as long as the padded inputs.
@@ -120,8 +125,7 @@ class PadPlan:
                     output = part[position]
                     if output.ndim <= axis or output.shape[axis] != bound:
                         raise RowsDoNotFollow(
-                            f"inputs padded to {symbol} = {bound} gave output {position} "
-                            f"of shape {list(output.shape)}"
+                            f"inputs padded to {symbol} = {bound}", position, output
                         )
                     kept = (slice(None),) * axis + (slice(length),)
                     part[position] = np.ascontiguousarray(output[kept])

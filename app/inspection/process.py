@@ -85,7 +85,7 @@ def _open_and_run(job: Job, answers: TextIO) -> str:
                 raise
 
         if job.runs:
-            _run_more_rows(run, find_trial(run, session.inputs), job.seconds)
+            _run_more_rows(run, find_trial(run, session.inputs, session.rows.axes), job.seconds)
         session.close()
     except MemoryError:
         return OUT_OF_MEMORY

@@ -21,11 +21,15 @@ from app.profiling.measurement import (
     measure_profile,
     pad_safely,
     sizes_up_to,
-    why_rows_are_fixed,
-    why_unbatchable,
 )
 from app.profiling.result import ProfileResult, keep, key_for, profile_briefly, profile_model
 from app.profiling.runs import OutOfTime, Runs
+from app.profiling.sharing import (
+    is_along_axis_0,
+    plan_rows,
+    why_rows_are_fixed,
+    why_unbatchable,
+)
 from app.profiling.store import Store
 from app.profiling.threads import Threads, small_enough
 from app.profiling.trial import RunFeeds, Trial, find_trial, synthetic_inputs
@@ -46,11 +50,13 @@ __all__ = [
     "choose_size",
     "find_trial",
     "influence",
+    "is_along_axis_0",
     "keep",
     "key_for",
     "measure_concurrency",
     "measure_profile",
     "pad_safely",
+    "plan_rows",
     "profile_briefly",
     "profile_model",
     "read_kept",

@@ -9,19 +9,22 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from app.batching import (
+    FIRST_AXIS,
     BatchPolicy,
     Outputs,
     PadPlan,
     RowCost,
     RowsDoNotFollow,
+    Stacking,
     count_elements,
     plan_padding,
 )
 from app.comparing import ROUNDING, Pair, compare
-from app.errors import CohortError, quoted
+from app.errors import CohortError
 from app.profiling.runs import OutOfTime
+from app.profiling.sharing import plan_rows, why_unbatchable
 from app.profiling.trial import RunFeeds, Trial, has_open_dimensions, synthetic_inputs
-from app.row_independence import OutputRows, RowKind, RowVerdict
+from app.row_independence import RowVerdict
 from app.tensors import Arrays, TensorSpec, by_name
 
 GOOD_ENOUGH = 0.9
@@ -132,7 +135,9 @@ def measure_profile(
     """
     if trial.problem:
         return Profile({}, 1, f"it could not be run with synthetic inputs: {trial.problem}")
-    fixed = not any(spec.datatype == "BYTES" or has_open_dimensions(spec) for spec in inputs)
+    fixed = not any(
+        spec.datatype == "BYTES" or has_open_dimensions(spec, trial.axes) for spec in inputs
+    )
     elements = 0 if fixed else count_elements(trial.feeds(1))
     longest = policy.latency_budget_ms / 1000
     seconds: dict[int, float] = {}
@@ -147,8 +152,12 @@ def measure_profile(
         if not reason:
             more = 8 if seconds[1] < 0.05 else 2
             reason = MEASURING
-            found = influence(run, trial.feeds(more), outputs, trust=bool(policy.trust))
-            if changes and not found and not elements and not policy.trust:
+            stacking = plan_rows(inputs, outputs, rows)
+            trust = bool(policy.trust) and not rows.independent
+            requests = trial.requests(more)
+            found = influence(run, requests, outputs, stacking=stacking, trust=trust)
+            may_fill = stacking is FIRST_AXIS and not policy.trust and not elements
+            if changes and may_fill and not found:
                 change_seconds = time_changes(run, trial, more, seconds[1], clock)
             reason = found  # only now: out of time before, it may not be batched yet
         if not reason:
@@ -177,80 +186,31 @@ def choose_size(seconds: Mapping[int, float], latency_budget: float) -> int:
     return min(n for n, taken in allowed.items() if n / taken >= GOOD_ENOUGH * best)
 
 
-NO_POLICY = BatchPolicy()
-
-
-def why_unbatchable(
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
-    rows: RowVerdict,
-    policy: BatchPolicy = NO_POLICY,
-) -> str:
-    """Say why requests cannot share a run, going by the model's file; "" if they can.
-
-    rows: Whether rows of a run influence each other.
-    policy: The batch policy of the model's config, whose `trust` is the operator's word for it.
-    """
-    return why_rows_are_fixed(inputs, outputs) or _why_dependent(rows, policy)
-
-
-def why_rows_are_fixed(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
-    """Say why runs cannot have any number of rows along axis 0; "" if they can."""
-    if not inputs:
-        return "it has no inputs"
-    for kind, specs in (("input", inputs), ("output", outputs)):
-        for spec in specs:
-            if not spec.transportable:
-                return f"{kind} {spec.name!r} is {spec.datatype}, not a tensor"
-            if not spec.shape:
-                return f"{kind} {spec.name!r} has no rows"
-            if not spec.rows_vary:
-                return f"{kind} {spec.name!r} has a fixed first dimension, {spec.shape[0]}"
-    return ""
-
-
-def _why_dependent(rows: RowVerdict, policy: BatchPolicy) -> str:
-    match rows.kind:
-        case RowKind.REFUTED | RowKind.RANDOM if policy.trust == "refuted":
-            return ""
-        case RowKind.REFUTED:
-            return f"{rows} (batching.trust: refuted batches all the same)"
-        case RowKind.UNKNOWN:
-            return "" if policy.trust else f"{rows} (batching.trust: true batches all the same)"
-        case RowKind.RANDOM | RowKind.FIXED:
-            return str(rows)
-    elsewhere = [name for name, axis in rows.inputs.items() if axis != 0]
-    elsewhere += [name for name, place in rows.outputs.items() if place != OutputRows(0)]
-    if elsewhere or rows.equal_sizes:
-        names = ", ".join(map(quoted, elsewhere)) or "some inputs have sizes that must be equal"
-        return f"rows are independent, but not along axis 0 everywhere: {names}"
-    return ""
-
-
 def influence(
-    run: RunFeeds, inputs: Arrays, outputs: Sequence[TensorSpec], *, trust: bool = False
+    run: RunFeeds,
+    requests: Sequence[Arrays],
+    outputs: Sequence[TensorSpec],
+    *,
+    stacking: Stacking = FIRST_AXIS,
+    trust: bool = False,
 ) -> str:
-    """Say how rows of one run differ from the same rows run one by one; "" where they agree.
+    """Say how the answers to requests that share a run differ from those alone; "" where not.
 
-    inputs: The rows of one run, by input.
+    requests: Requests of one row each, which may share a run.
+    stacking: How they do; default: along axis 0.
     trust: Whether to check the number of output rows only; default False.
     """
-    rows = len(next(iter(inputs.values())))
     try:
-        batched = run(inputs)
-        for spec, output in zip(outputs, batched, strict=True):
-            if not output.ndim or len(output) != rows:
-                shape = list(output.shape)
-                return f"output {spec.name!r} has shape {shape} for {rows} rows of input"
-        if trust:
-            return ""
-        for row in range(rows):
-            single = run({name: array[row : row + 1] for name, array in inputs.items()})
-            part = [output[row : row + 1] for output in batched]
-            if changed := _changed(outputs, single, part):
+        joined = stacking.join(requests)
+        parts = stacking.split(run(joined.feeds), [1] * len(requests), joined)
+        for request, part in zip(requests if not trust else (), parts, strict=False):
+            if changed := _changed(outputs, run(request), part):
                 return f"rows influence each other: output {changed!r} of a row changes"
     except CohortError as error:
         return f"{FAILED}: {error}"
+    except RowsDoNotFollow as error:
+        name = outputs[error.position].name
+        return f"output {name!r} has shape {error.shape} for {len(requests)} rows of input"
     return ""
 
 
@@ -284,11 +244,8 @@ def _padding_changes(
             request[name] = request[name][(slice(None),) * axis + (slice(own),)]
         requests.append(request)
     try:
-        lengths = plan.lengths(requests)
-        feeds, _ = plan.join(requests, lengths)
-        joint = run(feeds)
-        parts = [[output[row : row + 1] for output in joint] for row in range(len(requests))]
-        plan.trim(parts, lengths)
+        joined = plan.join(requests)
+        parts = plan.split(run(joined.feeds), [1] * len(requests), joined)
         for request, part in zip(requests, parts, strict=True):
             if changed := _changed(outputs, run(request), part):
                 return f"padding changes the outputs: output {changed!r} of a request changes"

@@ -5,7 +5,7 @@ A `Trial` is found once per load, by running the model, and is then used by all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from time import perf_counter
@@ -15,6 +15,9 @@ import numpy as np
 from app.batching import Outputs
 from app.errors import CohortError, InvalidInput, quoted
 from app.tensors import BY_NAME, Array, Arrays, TensorSpec
+
+RowAxes = Mapping[str, int | None]
+"""The axis of each input along which its rows are; None where all rows share it."""
 
 RunFeeds = Callable[[Arrays], Outputs]
 """One run of a model: its inputs to its outputs. Raises a CohortError."""
@@ -34,66 +37,105 @@ class Trial:
     """Inputs that a model was seen to take: open dimensions other than rows are `length` long.
 
     `seconds` is how long the run with a row of them took, the first one of all. `problem` says why
-    there are none; then `feeds` must not be called.
+    there are none; then neither `feeds` nor `requests` must be called. `axes` say where the rows of
+    each input are: see `synthetic_inputs`.
     """
 
     inputs: Sequence[TensorSpec] = ()
     length: int = 0
     problem: str = ""
     seconds: float = 0.0
+    axes: RowAxes | None = None
 
     def feeds(self, rows: int) -> Arrays:
         """Inputs of `rows` rows, the same every time."""
-        return synthetic_inputs(self.inputs, rows, self.length)
+        return synthetic_inputs(self.inputs, rows, self.length, self.axes)
+
+    def requests(self, count: int) -> list[Arrays]:
+        """Those of `feeds` as `count` requests of one row each."""
+        feeds = self.feeds(count)
+        axes = {spec.name: row_axis(spec, self.axes) for spec in self.inputs}
+        return [
+            {
+                name: array if (axis := axes[name]) is None else array.take([row], axis)
+                for name, array in feeds.items()
+            }
+            for row in range(count)
+        ]
 
 
-def find_trial(run: RunFeeds, inputs: Sequence[TensorSpec]) -> Trial:
+def find_trial(run: RunFeeds, inputs: Sequence[TensorSpec], axes: RowAxes | None = None) -> Trial:
     """Find inputs that the model accepts, in one run for each length tried.
 
-    Where it accepts none of `LENGTHS`, the `problem` is its reason to refuse the first.
+    `axes` say where the rows of each input are: see `synthetic_inputs`. Where the model accepts
+    none of `LENGTHS`, the `problem` is its reason to refuse the first.
     """
     problem = ""
-    for length in LENGTHS if any(map(has_open_dimensions, inputs)) else LENGTHS[:1]:
+    is_open = any(has_open_dimensions(spec, axes) for spec in inputs)
+    for length in LENGTHS if is_open else LENGTHS[:1]:
         try:
             for spec in inputs:
-                _check_size(spec, length)
-            feeds = synthetic_inputs(inputs, 1, length)
+                _check_size(spec, length, axes)
+            feeds = synthetic_inputs(inputs, 1, length, axes)
             started = perf_counter()
             run(feeds)
         except CohortError as error:
             problem = problem or str(error)
         else:
-            return Trial(inputs, length, seconds=perf_counter() - started)
+            return Trial(inputs, length, seconds=perf_counter() - started, axes=axes)
     return Trial(problem=problem)
 
 
-def has_open_dimensions(spec: TensorSpec) -> bool:
+def has_open_dimensions(spec: TensorSpec, axes: RowAxes | None = None) -> bool:
     """Whether the model leaves open a dimension other than the rows."""
-    return any(not isinstance(size, int) for size in (spec.shape or ())[1:])
+    rows = row_axis(spec, axes)
+    sizes = enumerate(spec.shape or ())
+    return any(not isinstance(size, int) for axis, size in sizes if axis != rows)
 
 
-def _check_size(spec: TensorSpec, length: int) -> None:
-    sizes = [size if isinstance(size, int) else length for size in spec.shape or ()]
-    elements = prod([1, *sizes[1:]] if spec.rows_vary else sizes)
+def _check_size(spec: TensorSpec, length: int, axes: RowAxes | None) -> None:
+    rows = row_axis(spec, axes)
+    sizes = enumerate(spec.shape or ())
+    elements = prod(
+        size if isinstance(size, int) else length for axis, size in sizes if axis != rows
+    )
     if elements > MAX_ROW_ELEMENTS:
         raise InvalidInput(f"one row of input {quoted(spec.name)} would take {elements} elements")
 
 
-def synthetic_inputs(inputs: Sequence[TensorSpec], rows: int, length: int) -> Arrays:
+def row_axis(spec: TensorSpec, axes: RowAxes | None) -> int | None:
+    """The axis of rows: as `axes` say, else 0 where the model leaves that open."""
+    if axes is not None:
+        return axes[spec.name]
+    return 0 if spec.rows_vary else None
+
+
+def synthetic_inputs(
+    inputs: Sequence[TensorSpec], rows: int, length: int, axes: RowAxes | None = None
+) -> Arrays:
     """Make inputs of `rows` rows, the same every time, each row's values of another scale.
+
+    axes: Where the rows of each input are; default: along axis 0 where that is open.
 
     Whole numbers are 0 or 1, since most are indices or masks; a row's first is always 1.
     """
     random = np.random.default_rng(0)
-    return {spec.name: _synthetic_input(spec, rows, length, random) for spec in inputs}
+    made = {}
+    for spec in inputs:
+        axis = row_axis(spec, axes)
+        sizes = [size if isinstance(size, int) else length for size in spec.shape or ()]
+        if axis is None:
+            made[spec.name] = _synthetic_array(spec, sizes, random)
+        else:
+            sizes.insert(0, rows)
+            del sizes[axis + 1]
+            array = _synthetic_array(spec, sizes, random)
+            made[spec.name] = np.ascontiguousarray(np.moveaxis(array, 0, axis))
+    return made
 
 
-def _synthetic_input(
-    spec: TensorSpec, rows: int, length: int, random: np.random.Generator
-) -> Array:
-    shape = [size if isinstance(size, int) else length for size in spec.shape or ()]
-    if spec.rows_vary:
-        shape[0] = rows
+def _synthetic_array(spec: TensorSpec, shape: Sequence[int], random: np.random.Generator) -> Array:
+    """An array of this shape, whose axis 0 are rows."""
     dtype = spec.dtype  # raises for what is not a tensor
     kind = BY_NAME[spec.datatype].kind
     array: Array

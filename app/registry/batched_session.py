@@ -9,8 +9,21 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
-from app.batching import Batcher, BatchObserver, FilledRuns, InlineRun, Reply, Run, Ticket, ignore
-from app.profiling import MEASURING, ProfileResult
+from app.batching import (
+    FIRST_AXIS,
+    Batcher,
+    BatchObserver,
+    FilledRuns,
+    InlineRun,
+    OutputLimit,
+    Reply,
+    RowPlan,
+    Run,
+    Stacking,
+    Ticket,
+    ignore,
+)
+from app.profiling import MEASURING, ProfileResult, plan_rows
 from app.registry.doubt import Doubt
 from app.registry.engine import EngineDescription, LeaseCount, RequestQueue
 from app.registry.measurement import Measurement
@@ -85,6 +98,7 @@ class BatchedSession:
         profile = prepared.profile_result.profile
         known = profile.complete or prepared.policy.batches
         policy = prepared.policy
+        stacking = self._stacking()
         filled = profile.filled_rows if policy.batches else 0
         self._run: Run = FilledRuns(session.run, filled).run if filled else session.run
         batcher = Batcher(
@@ -98,18 +112,24 @@ class BatchedSession:
             known_work=max(profile.seconds, default=float("inf")),
             row_cost=profile.row_cost(prepared.policy),
             device=session.device,
-            padding=prepared.profile_result.padding,
+            stacking=stacking,
             unpredictable=session.unpredictable or ("" if known else MEASURING),
-            output_limit=prepared.output_limit,
+            output_limit=_limit_for(stacking, prepared.output_limit),
             inline_run=self._inline_run,
             name=self._name,
         )
         self.run_now = batcher.run_now
         self._inline_pace = -1.0  # the pace up to which full batches may run on the loop
-        if policy.batches and not policy.max_queue_delay_ms and batcher.padding is None:
+        if policy.batches and not policy.max_queue_delay_ms and stacking is FIRST_AXIS:
             full = profile.seconds_for(policy.max_batch_size)
             self._inline_pace = INLINE_SECONDS / max(full, 1e-9)
         return batcher
+
+    def _stacking(self) -> Stacking:
+        """How requests are joined: padded, or else where rows are proven to be."""
+        session, padding = self._prepared.session, self._prepared.profile_result.padding
+        stacking = plan_rows(session.inputs, session.outputs, session.rows)
+        return padding if stacking is FIRST_AXIS and padding.inputs else stacking
 
     @property
     def waiting(self) -> int:
@@ -256,9 +276,9 @@ class BatchedSession:
             row_cost=own.row_cost,
             device=session.device,
             shadow=shadow,
-            padding=own.padding,
+            stacking=own.stacking,
             unpredictable=OPTIONAL_SET if single else own.inline.unpredictable,
-            output_limit=self._prepared.output_limit,
+            output_limit=_limit_for(own.stacking, self._prepared.output_limit),
             inline_run=self._inline_run,
             name=self._batcher.name,
         )
@@ -327,6 +347,11 @@ class _SideQueue:
         self._batcher.close()
         if self._single is not None:
             self._single.close()
+
+
+def _limit_for(stacking: Stacking, limit: OutputLimit) -> OutputLimit:
+    """What is known of a row's outputs counts where rows are along axis 0."""
+    return OutputLimit(limit.max_bytes, measured=True) if isinstance(stacking, RowPlan) else limit
 
 
 def _read_labels(text: str) -> list[str]:

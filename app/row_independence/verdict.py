@@ -79,6 +79,11 @@ class RowVerdict:
         """Whether rows are proven not to influence each other."""
         return self.kind in (RowKind.PROVEN, RowKind.SHARED)
 
+    @property
+    def axes(self) -> Mapping[str, int | None] | None:
+        """`inputs`, where rows are proven not to influence each other; else None."""
+        return self.inputs if self.independent else None
+
     def __str__(self) -> str:
         """What is known of the rows, as a sentence without its end."""
         where = f"{self.node}: {self.reason}" if self.node else self.reason

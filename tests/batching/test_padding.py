@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching import (
+    FIRST_AXIS,
     Batcher,
     BatchPolicy,
     Outputs,
     Padding,
     PadPlan,
     RowCost,
+    Stacking,
     plan_padding,
 )
 from app.batching.policy import count_elements
@@ -62,13 +64,13 @@ def text(rows: int, length: int, *, first: int = 1) -> Arrays:
 
 
 def make(
-    scheduler: ManualScheduler, seen: RecordedEvents, plan: PadPlan | None = PLAN, most: int = 32
+    scheduler: ManualScheduler, seen: RecordedEvents, plan: Stacking = PLAN, most: int = 32
 ) -> Batcher:
     policy = BatchPolicy(max_batch_size=most)
-    return Batcher(masked_mean, policy, wake=scheduler.wake, observe=seen, padding=plan)
+    return Batcher(masked_mean, policy, wake=scheduler.wake, observe=seen, stacking=plan)
 
 
-async def answers_of(requests: list[Arrays], plan: PadPlan | None = PLAN) -> RecordedEvents:
+async def answers_of(requests: list[Arrays], plan: Stacking = PLAN) -> RecordedEvents:
     """Run all and compare each answer with the same request's alone."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
     batcher = make(scheduler, seen, plan)
@@ -153,7 +155,7 @@ async def test_lengths_of_one_bucket_run_together_padded_to_the_longest() -> Non
         fed.append(inputs)
         return masked_mean(inputs)
 
-    batcher = Batcher(run, BatchPolicy(), wake=scheduler.wake, observe=seen, padding=PLAN)
+    batcher = Batcher(run, BatchPolicy(), wake=scheduler.wake, observe=seen, stacking=PLAN)
     for length in (3, 5, 7):
         batcher.submit(text(2, length), RecordedReply())
     scheduler.run_all(batcher)
@@ -178,7 +180,7 @@ async def test_equal_lengths_are_not_padded(lengths: list[int]) -> None:
 
 async def test_without_a_plan_lengths_stay_apart() -> None:
     """A model without padding, or whose padding was refused, runs each length by itself."""
-    for plan in (None, PadPlan(reason="not sure")):
+    for plan in (FIRST_AXIS, PadPlan(reason="not sure")):
         seen = await answers_of([text(1, 3), text(1, 4), text(1, 3)], plan)
         assert [ran.requests for ran in seen.runs] == [2, 1]
 
@@ -221,7 +223,7 @@ async def test_only_the_axis_that_is_asked_for_is_padded() -> None:
         return [images * scales[:, None, None]]
 
     scheduler, seen = ManualScheduler(), RecordedEvents()
-    batcher = Batcher(run, BatchPolicy(), wake=scheduler.wake, observe=seen, padding=plan)
+    batcher = Batcher(run, BatchPolicy(), wake=scheduler.wake, observe=seen, stacking=plan)
     sent = [
         (np.full((rows, 2, length), 3.0), np.full(rows, 2.0)) for rows, length in [(1, 2), (2, 4)]
     ]
@@ -248,7 +250,11 @@ async def test_strings_are_padded_with_empty_ones() -> None:
         return [inputs["words"]]
 
     batcher = Batcher(
-        same, BatchPolicy(), wake=scheduler.wake, observe=RecordedEvents(), padding=plan
+        same,
+        BatchPolicy(),
+        wake=scheduler.wake,
+        observe=RecordedEvents(),
+        stacking=plan,
     )
     answers = [RecordedReply(), RecordedReply()]
     batcher.submit({"words": np.array([["a", "b"]], object)}, answers[0])
@@ -265,7 +271,7 @@ async def test_an_output_that_breaks_its_promise_turns_batching_off() -> None:
         return [inputs["ids"][:, ::2]]
 
     plan = plan_padding([IDS], [TensorSpec("y", "INT64", ("N", "L"))], pad("ids"))
-    batcher = Batcher(halves, BatchPolicy(), wake=scheduler.wake, observe=seen, padding=plan)
+    batcher = Batcher(halves, BatchPolicy(), wake=scheduler.wake, observe=seen, stacking=plan)
     answers = [RecordedReply(), RecordedReply()]
     batcher.submit({"ids": np.array([[1, 2, 3]])}, answers[0])
     batcher.submit({"ids": np.array([[4, 5]])}, answers[1])
@@ -327,7 +333,7 @@ async def test_length_of_rows_is_counted_in_rows_as_profiled(
         BatchPolicy(),
         wake=ManualScheduler().wake,
         observe=RecordedEvents(),
-        padding=PLAN,
+        stacking=PLAN,
         row_cost=RowCost(count_elements(text(1, 8)), 8),
     )
     ticket = batcher.submit(text(rows, length), RecordedReply())

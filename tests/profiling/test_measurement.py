@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import BatchPolicy, Padding, RowCost
+from app.batching import FIRST_AXIS, BatchPolicy, Padding, RowCost, RowPlan
 from app.errors import InferenceFailed, InvalidInput
 from app.profiling import (
     MEASURING,
@@ -22,6 +22,7 @@ from app.profiling import (
     find_trial,
     measure_profile,
     pad_safely,
+    plan_rows,
     sizes_up_to,
     synthetic_inputs,
     why_unbatchable,
@@ -140,18 +141,36 @@ def test_open_dimensions_are_filled_with_a_length_the_model_takes() -> None:
     assert trial.feeds(5)["x"].shape == (5, 32)
 
 
-def test_rows_that_are_elsewhere_than_along_axis_0_do_not_share_a_run() -> None:
+def test_requests_are_joined_where_their_rows_are_proven_to_be() -> None:
     """As in a network that takes time first, or where a row has several entries of an output."""
-    specs = [TensorSpec("x", "FP32", ("N", 3))]
-    elsewhere = RowVerdict(RowKind.PROVEN, inputs={"x": 1}, outputs={"y": OutputRows(0, 5)})
-    assert why_unbatchable(specs, specs, elsewhere).endswith(
-        "not along axis 0 everywhere: 'x', 'y'"
+    inputs = [TensorSpec("x", "FP32", ("T", "N")), TensorSpec("m", "FP32", ("N", "T"))]
+    outputs = [TensorSpec("y", "FP32", (None,))]
+    proof = RowVerdict(
+        RowKind.PROVEN, inputs={"x": 1, "m": 0}, outputs={"y": OutputRows(0, 5)}, equal_sizes=True
     )
-    axes = {"inputs": {"x": 0}, "outputs": {"y": OutputRows(0)}}
-    equal = RowVerdict(RowKind.PROVEN, **axes, equal_sizes=True)  # type: ignore[arg-type]
-    assert "sizes that must be equal" in why_unbatchable(specs, specs, equal)
-    apart = RowVerdict(RowKind.PROVEN, inputs={"x": 0}, outputs={"y": OutputRows(0)})
-    assert why_unbatchable(specs, specs, apart) == ""
+    assert why_unbatchable(inputs, outputs, proof) == ""
+    equal = [[("x", 0), ("m", 1)]]
+    assert plan_rows(inputs, outputs, proof) == RowPlan(proof.inputs, [OutputRows(0, 5)], equal)
+    along = RowVerdict(RowKind.PROVEN, inputs={"x": 0, "m": 0}, outputs={"y": OutputRows(0)})
+    assert plan_rows(inputs, outputs, along) is FIRST_AXIS
+    unknown = RowVerdict(RowKind.UNKNOWN, inputs={"x": 1, "m": 1})
+    assert plan_rows(inputs, outputs, unknown) is FIRST_AXIS
+
+
+def test_inputs_are_made_with_their_rows_where_they_are() -> None:
+    """Each request has one row of them, and all of what is the same for every row."""
+    specs = [
+        TensorSpec("steps", "FP32", ("T", "N", 2)),
+        TensorSpec("state", "FP32", (2, "N", 3)),
+        TensorSpec("gain", "FP32", ()),
+    ]
+    trial = Trial(specs, 4, axes={"steps": 1, "state": 1, "gain": None})
+    feeds = trial.feeds(5)
+    assert [array.shape for array in feeds.values()] == [(4, 5, 2), (2, 5, 3), ()]
+    requests = trial.requests(5)
+    assert [array.shape for array in requests[0].values()] == [(4, 1, 2), (2, 1, 3), ()]
+    joined = np.concatenate([one["steps"] for one in requests], 1)
+    np.testing.assert_array_equal(joined, feeds["steps"])
 
 
 @given(

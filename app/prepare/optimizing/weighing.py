@@ -21,7 +21,7 @@ from app.prepare.steps import StepDifference
 from app.prepare.timing import Comparison, compare_in_turn, widest
 from app.prepare.verifying import GraphHints, generated_cases, read_hints
 from app.prepare.verifying.inputs import LENGTHS_TRIED
-from app.profiling import find_trial, influence, why_unbatchable
+from app.profiling import find_trial, influence, is_along_axis_0, plan_rows, why_unbatchable
 from app.session import Session, open_session
 from app.tensors import Arrays
 
@@ -116,9 +116,11 @@ class _Inputs:
         self._specs = session.inputs
         self._cases = fit_cases(read_cases(path), session.inputs, path) if path else None
         self.unbatchable = why_unbatchable(session.inputs, session.outputs, session.rows)
+        if path and not self.unbatchable and not is_along_axis_0(session.rows):
+            self.unbatchable = "rows are not along axis 0"
         self._hints = hints or GraphHints()
         if path is None:
-            self._trial = find_trial(session.run, session.inputs)
+            self._trial = find_trial(session.run, session.inputs, session.rows.axes)
             if self._trial.problem:
                 raise Misused(
                     f"no generated inputs fit ({self._trial.problem}): give some with --inputs"
@@ -136,6 +138,15 @@ class _Inputs:
             return dict(self._cases.inputs)
         places = np.arange(rows) % self._cases.rows
         return {name: array[places] for name, array in self._cases.inputs.items()}
+
+    def requests(self, count: int) -> list[Arrays]:
+        """So many of one row each, where requests share runs."""
+        if self._cases is None:
+            return self._trial.requests(count)
+        feeds = self.feeds(count)
+        return [
+            {name: array[row : row + 1] for name, array in feeds.items()} for row in range(count)
+        ]
 
     def to_verify(self) -> list[Arrays]:
         """All to compare outputs with; the model need not take each of the generated ones."""
@@ -172,11 +183,16 @@ def _verify(
             hint = _OVERFLOW if "infinity" in reason and allowed.share >= _LOSSY_SHARE else ""
             return reason + hint, difference
     if not inputs.unbatchable:
-        rows = inputs.feeds(INFLUENCE_ROWS)
-        reason = influence(other.run, rows, other.outputs)
-        if reason and not influence(one.run, rows, one.outputs):
+        requests = inputs.requests(INFLUENCE_ROWS)
+        reason = _influence(other, requests)
+        if reason and not _influence(one, requests):
             return reason, difference
     return "", difference
+
+
+def _influence(session: Session, requests: Sequence[Arrays]) -> str:
+    stacking = plan_rows(session.inputs, session.outputs, session.rows)
+    return influence(session.run, requests, session.outputs, stacking=stacking)
 
 
 _OVERFLOW = "; values inside are beyond 65504, float16's largest"

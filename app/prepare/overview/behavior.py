@@ -13,7 +13,7 @@ from app.prepare.overview.parts import (
     Serving,
     clip,
 )
-from app.profiling import find_trial, influence, why_unbatchable
+from app.profiling import find_trial, influence, plan_rows, why_unbatchable
 from app.session import AssignedNode, ModelRules, Opener, Provider, Session, available_providers
 from app.tensors import TensorSpec
 
@@ -75,11 +75,16 @@ def _why_not_batched(session: Session) -> tuple[str, bool]:
     outputs = [one for one in session.outputs if one.transportable]
     if reason := why_unbatchable(session.inputs, outputs, session.rows):
         return reason, False
-    trial = find_trial(session.run, session.inputs)
+    trial = find_trial(session.run, session.inputs, session.rows.axes)
     if trial.problem:
         return f"it was not run with generated inputs: {trial.problem}", False
     try:
-        return influence(session.run, trial.feeds(CHECKED_ROWS), outputs), True
+        return influence(
+            session.run,
+            trial.requests(CHECKED_ROWS),
+            outputs,
+            stacking=plan_rows(session.inputs, outputs, session.rows),
+        ), True
     except CohortError as error:
         return str(error), False
 

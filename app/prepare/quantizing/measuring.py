@@ -17,7 +17,7 @@ from app.prepare.onnx_files import model_size
 from app.prepare.quantizing.quality import Quality, Tally
 from app.prepare.quantizing.samples import read_samples
 from app.prepare.timing import compare_in_turn
-from app.profiling import find_trial, influence, why_rows_are_fixed, why_unbatchable
+from app.profiling import find_trial, influence, plan_rows, why_rows_are_fixed, why_unbatchable
 from app.session import Provider, Session, SessionOptions, open_session
 from app.tensors import Array, Arrays, by_name
 
@@ -114,7 +114,9 @@ class Opened:
     ) -> None:
         self.sessions, self.load_seconds = _open((original, candidate))
         self._samples = samples
-        self._trial = find_trial(self.sessions[0].run, self.sessions[0].inputs)
+        self._trial = find_trial(
+            self.sessions[0].run, self.sessions[0].inputs, self.sessions[0].rows.axes
+        )
         if samples is None and self._trial.problem:
             raise Rejected(
                 f"the model does not run on inputs made from its description: "
@@ -177,7 +179,9 @@ class Opened:
         reason = why_unbatchable(session.inputs, session.outputs, session.rows)
         if reason or self._trial.problem:
             return reason
-        return influence(session.run, self._trial.feeds(ROWS_TOGETHER), session.outputs)
+        stacking = plan_rows(session.inputs, session.outputs, session.rows)
+        requests = self._trial.requests(ROWS_TOGETHER)
+        return influence(session.run, requests, session.outputs, stacking=stacking)
 
     def row_influence(self, place: int) -> float:
         """How much a row's outputs change by those beside it, of the rows given; 0: not at all."""

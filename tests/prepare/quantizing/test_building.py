@@ -117,7 +117,7 @@ def test_rows_of_the_dynamic_recipe_influence_each_other(folder: Path) -> None:
     for recipe in (RECIPES[0], STATIC):
         session = open_session(apply(recipe, folder, recipe.family))
         trial = find_trial(session.run, session.inputs)
-        said[recipe.family] = influence(session.run, trial.feeds(8), session.outputs)
+        said[recipe.family] = influence(session.run, trial.requests(8), session.outputs)
     assert "rows influence each other" in said["dynamic"]
     assert said["static"] == ""
 

@@ -1,0 +1,103 @@
+"""Requests whose rows are along other axes than 0, or whose run takes some inputs once for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from app.batching.policy import Key, count_elements, count_rows
+from app.batching.stacking import Joined, Outputs, RowsDoNotFollow
+from app.row_independence import OutputRows
+from app.tensors import Array, Arrays, held_bytes
+
+MAX_SHARED_BYTES = 1 << 16
+"""Requests are grouped by the values of a shared input, which are hashed: no larger ones are."""
+
+SizePlace = tuple[str, int]
+"""An input and one of its axes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """Where the rows of a model are, which are known not to influence each other.
+
+    inputs: The axis of each input along which rows are; None where a run takes it once, so that
+        its values must be equal in all requests of the run.
+    outputs: Where the rows of each output are, in the model's order; None where it is the same for
+        all requests.
+    equal_sizes: The axes that must be equally long in a request that shares a run; default none.
+    """
+
+    inputs: Mapping[str, int | None]
+    outputs: Sequence[OutputRows | None]
+    equal_sizes: Sequence[Sequence[SizePlace]] = field(default=())
+
+    def rows_and_key(self, inputs: Arrays) -> tuple[int, Key]:
+        """See `Stacking`. Equal values of shared inputs are part of the key."""
+        rows = -1
+        key: list[object] = []
+        for name, array in inputs.items():
+            axis, shape = self.inputs[name], array.shape
+            if axis is None:
+                if held_bytes(array) > MAX_SHARED_BYTES:
+                    return count_rows(inputs), None
+                key += name, array.dtype, shape, _content(array)
+                continue
+            if axis >= len(shape) or (rows >= 0 and shape[axis] != rows):
+                return count_rows(inputs), None
+            rows = shape[axis]
+            key += name, array.dtype, shape[:axis], shape[axis + 1 :]
+        for places in self.equal_sizes:
+            if len({inputs[name].shape[axis] for name, axis in places}) > 1:
+                return rows, None
+        return (rows, tuple(key)) if rows >= 0 else (1, None)
+
+    def elements(self, inputs: Arrays) -> int:
+        """See `Stacking`."""
+        return count_elements(inputs)
+
+    def join(self, requests: Sequence[Arrays]) -> Joined:
+        """See `Stacking`."""
+        feeds: Arrays = {}
+        for name, first in requests[0].items():
+            axis = self.inputs[name]
+            if axis is None:
+                feeds[name] = first
+            else:
+                feeds[name] = np.concatenate([one[name] for one in requests], axis)
+        return Joined(feeds)
+
+    def split(self, outputs: Outputs, rows: Sequence[int], joined: Joined) -> list[Outputs]:
+        """See `Stacking`. The parts are contiguous; what is the same for all is shared."""
+        total = sum(rows)
+        parts: list[Outputs] = [[] for _ in rows]
+        for position, (place, output) in enumerate(zip(self.outputs, outputs, strict=True)):
+            if place is None:
+                for part in parts:
+                    part.append(output)
+                continue
+            each = _rows_each(output, place, total)
+            if each is None:
+                raise RowsDoNotFollow(f"{total} rows", position, output)
+            before, start = (slice(None),) * place.axis, 0
+            for part, count in zip(parts, rows, strict=True):
+                end = start + count * each
+                part.append(np.ascontiguousarray(output[(*before, slice(start, end))]))
+                start = end
+        return parts
+
+
+def _content(array: Array) -> object:
+    """What is in a small array, to be compared by."""
+    return tuple(array.ravel().tolist()) if array.dtype.hasobject else array.tobytes()
+
+
+def _rows_each(output: Array, place: OutputRows, rows: int) -> int | None:
+    """How many entries of an output belong to each of `rows`; None where they do not divide."""
+    if output.ndim <= place.axis:
+        return None
+    extent = output.shape[place.axis]
+    each = extent // rows if place.each is None and rows else place.each or 0
+    return each if each * rows == extent else None

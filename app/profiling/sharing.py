@@ -1,0 +1,91 @@
+"""Whether requests may share a run, and how they are joined: what the model's file says of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from app.batching import FIRST_AXIS, BatchPolicy, RowPlan, SizePlace, Stacking
+from app.row_independence import OutputRows, RowKind, RowVerdict
+from app.tensors import TensorSpec
+
+NO_POLICY = BatchPolicy()
+
+
+def why_unbatchable(
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    rows: RowVerdict,
+    policy: BatchPolicy = NO_POLICY,
+) -> str:
+    """Say why requests cannot share a run, going by the model's file; "" if they can.
+
+    rows: Whether rows of a run influence each other.
+    policy: The batch policy of the model's config, whose `trust` is the operator's word for it.
+    """
+    if rows.independent:
+        return _why_not_tensors(inputs, outputs)
+    return why_rows_are_fixed(inputs, outputs) or _why_dependent(rows, policy)
+
+
+def why_rows_are_fixed(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
+    """Say why runs cannot have any number of rows along axis 0; "" if they can."""
+    if reason := _why_not_tensors(inputs, outputs):
+        return reason
+    for kind, specs in (("input", inputs), ("output", outputs)):
+        for spec in specs:
+            if not spec.shape:
+                return f"{kind} {spec.name!r} has no rows"
+            if not spec.rows_vary:
+                return f"{kind} {spec.name!r} has a fixed first dimension, {spec.shape[0]}"
+    return ""
+
+
+def plan_rows(
+    inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], rows: RowVerdict
+) -> Stacking:
+    """How requests are joined and split, as it is proven; along axis 0 where nothing is."""
+    if not rows.independent or is_along_axis_0(rows):
+        return FIRST_AXIS
+    equal = _twins(inputs, rows) if rows.equal_sizes else ()
+    return RowPlan(rows.inputs, [rows.outputs[spec.name] for spec in outputs], equal)
+
+
+def is_along_axis_0(rows: RowVerdict) -> bool:
+    """Whether rows are along axis 0 of every input and every output, and nothing else counts."""
+    first = all(axis == 0 for axis in rows.inputs.values())
+    follow = all(place == OutputRows(0) for place in rows.outputs.values())
+    return first and follow and not rows.equal_sizes
+
+
+def _why_not_tensors(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
+    if not inputs:
+        return "it has no inputs"
+    for kind, specs in (("input", inputs), ("output", outputs)):
+        for spec in specs:
+            if not spec.transportable:
+                return f"{kind} {spec.name!r} is {spec.datatype}, not a tensor"
+    return ""
+
+
+def _why_dependent(rows: RowVerdict, policy: BatchPolicy) -> str:
+    match rows.kind:
+        case RowKind.REFUTED | RowKind.RANDOM if policy.trust == "refuted":
+            return ""
+        case RowKind.REFUTED:
+            return f"{rows} (batching.trust: refuted batches all the same)"
+        case RowKind.UNKNOWN if policy.trust:
+            return ""
+        case RowKind.UNKNOWN:
+            return f"{rows} (batching.trust: true batches all the same)"
+    return str(rows)
+
+
+def _twins(inputs: Sequence[TensorSpec], rows: RowVerdict) -> list[list[SizePlace]]:
+    """The axes of inputs whose sizes have one name, besides those of rows."""
+    places: defaultdict[str, list[SizePlace]] = defaultdict(list)
+    for spec in inputs:
+        for axis, size in enumerate(spec.shape or ()):
+            if isinstance(size, str) and axis != rows.inputs[spec.name]:
+                places[size].append((spec.name, axis))
+    return [each for each in places.values() if len(each) > 1]
