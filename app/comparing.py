@@ -141,6 +141,37 @@ class Rounding:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundingByPlace:
+    """Floats may differ by a `share` of the largest number in the same place of any pair.
+
+    And by the share `of_largest` of the output's largest number: where numbers cancel out, the
+    rounding of larger ones is left. Each first for floats of 32 bits and more, then for shorter.
+
+    A `Rounding` would let a score between 0 and 1 differ by any amount beside a box in pixels.
+    """
+
+    share: tuple[float, float]
+    of_largest: tuple[float, float]
+
+    same_datatype: ClassVar[bool] = True
+
+    def breaches(self, measured: Measured) -> Flags:
+        """True where more is exceeded; other than floats must be equal."""
+        if measured.kind != "float" or measured.distance is None or measured.size is None:
+            return measured.unequal
+        is_short = measured.datatype.bits <= 16
+        places = measured.size.max(0, initial=0.0)
+        largest = places.max(initial=0.0)
+        allowed = self.share[is_short] * places + self.of_largest[is_short] * largest
+        return np.asarray(measured.distance > allowed)
+
+    def explain(self, measured: Measured) -> str:
+        """Describe the breaches of a single pair."""
+        allowed = f"{self.share[measured.datatype.bits <= 16]:g} x the place's largest value"
+        return _explain_distance(measured, self.breaches(measured), allowed)
+
+
+@dataclass(frozen=True, slots=True)
 class SameDecision:
     """Scores must have the same argmax along the last axis; other floats may differ by any amount.
 
@@ -173,6 +204,9 @@ SAME_MODEL = Tolerance(1e-5, 1e-4)
 ROUNDING = Rounding(0.01, 0.05)
 """The same row in another batch: the order of additions depends on the number of rows, while rows
 that influence each other differ by far more."""
+
+SAME_ROW = RoundingByPlace((0.01, 0.05), (1e-4, 5e-3))
+"""The same row in another run of the same model, among other rows."""
 
 SAME_DECISION = SameDecision()
 """Another version, which may well give other numbers, yet should rarely decide otherwise."""

@@ -112,7 +112,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
             store = Store(settings.cache)
             differences = store.differences(key)
             progress.update(task, description="Measuring runs")
-            trial = find_trial(session.run, session.inputs, session.rows.axes)
+            trial = find_trial(session.run, session.inputs, session.rows.axes, session.tables)
             found = profile_model(opener, session, trial, config.batching, store, fresh=fresh)
             if found.profile.seconds and not found.concurrency:
                 progress.update(task, description="Measuring concurrent runs")

@@ -12,12 +12,12 @@ moment, and `profile_model` all of it, in idle moments; profiles are kept under 
 """
 
 from app.profiling.concurrency import ConcurrentRuns, best_concurrency, measure_concurrency
+from app.profiling.experiment import influence
 from app.profiling.kept import KeptProfile, read_kept
 from app.profiling.measurement import (
     MEASURING,
     Profile,
     choose_size,
-    influence,
     measure_profile,
     pad_safely,
     sizes_up_to,

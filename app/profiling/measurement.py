@@ -11,26 +11,24 @@ from time import perf_counter
 from app.batching import (
     FIRST_AXIS,
     BatchPolicy,
-    Outputs,
     PadPlan,
     RowCost,
     RowsDoNotFollow,
-    Stacking,
     count_elements,
     plan_padding,
 )
-from app.comparing import ROUNDING, Pair, compare
 from app.errors import CohortError
+from app.profiling.experiment import first_changed, influence
 from app.profiling.runs import OutOfTime
 from app.profiling.sharing import plan_rows, why_unbatchable
 from app.profiling.trial import RunFeeds, Trial, has_open_dimensions, synthetic_inputs
 from app.row_independence import RowVerdict
-from app.tensors import Arrays, TensorSpec, by_name
+from app.tensors import Arrays, TensorSpec
 
 GOOD_ENOUGH = 0.9
 """A batch size with this share of the best rows per second is preferred when it is smaller."""
 
-FAILED, PADDED_FAILED = "several rows at once failed", "padded requests failed"
+PADDED_FAILED = "padded requests failed"
 
 MEASURING = "it is being measured"
 """The reason for what is not done before a measurement is over."""
@@ -150,12 +148,11 @@ def measure_profile(
         if not reason and seconds[1] > longest:
             reason = f"a run of one row takes longer than {longest * 1000:g} ms (latency_budget_ms)"
         if not reason:
-            more = 8 if seconds[1] < 0.05 else 2
+            more = 8 if seconds[1] < 0.05 else 4
             reason = MEASURING
             stacking = plan_rows(inputs, outputs, rows)
             trust = bool(policy.trust) and not rows.independent
-            requests = trial.requests(more)
-            found = influence(run, requests, outputs, stacking=stacking, trust=trust)
+            found = influence(run, trial.requests(more), outputs, stacking=stacking, trust=trust)
             may_fill = stacking is FIRST_AXIS and not policy.trust and not elements
             if changes and may_fill and not found:
                 change_seconds = time_changes(run, trial, more, seconds[1], clock)
@@ -184,34 +181,6 @@ def choose_size(seconds: Mapping[int, float], latency_budget: float) -> int:
     allowed = {n: taken for n, taken in seconds.items() if taken <= latency_budget or n == 1}
     best = max(n / taken for n, taken in allowed.items())
     return min(n for n, taken in allowed.items() if n / taken >= GOOD_ENOUGH * best)
-
-
-def influence(
-    run: RunFeeds,
-    requests: Sequence[Arrays],
-    outputs: Sequence[TensorSpec],
-    *,
-    stacking: Stacking = FIRST_AXIS,
-    trust: bool = False,
-) -> str:
-    """Say how the answers to requests that share a run differ from those alone; "" where not.
-
-    requests: Requests of one row each, which may share a run.
-    stacking: How they do; default: along axis 0.
-    trust: Whether to check the number of output rows only; default False.
-    """
-    try:
-        joined = stacking.join(requests)
-        parts = stacking.split(run(joined.feeds), [1] * len(requests), joined)
-        for request, part in zip(requests if not trust else (), parts, strict=False):
-            if changed := _changed(outputs, run(request), part):
-                return f"rows influence each other: output {changed!r} of a row changes"
-    except CohortError as error:
-        return f"{FAILED}: {error}"
-    except RowsDoNotFollow as error:
-        name = outputs[error.position].name
-        return f"output {name!r} has shape {error.shape} for {len(requests)} rows of input"
-    return ""
 
 
 def pad_safely(
@@ -247,18 +216,11 @@ def _padding_changes(
         joined = plan.join(requests)
         parts = plan.split(run(joined.feeds), [1] * len(requests), joined)
         for request, part in zip(requests, parts, strict=True):
-            if changed := _changed(outputs, run(request), part):
+            if changed := first_changed(outputs, [run(request)], [part]):
                 return f"padding changes the outputs: output {changed!r} of a request changes"
     except (CohortError, RowsDoNotFollow) as error:
         return f"{PADDED_FAILED}: {error}"
     return ""
-
-
-def _changed(outputs: Sequence[TensorSpec], expected: Outputs, got: Outputs) -> str:
-    """The name of the first output that differs by more than rounding, "" where none does."""
-    pair = Pair(by_name(outputs, expected), by_name(outputs, got))
-    (differences,) = compare([pair], ROUNDING)
-    return next((one.output for one in differences if one.disagrees), "")
 
 
 def time_runs(

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 
 from app.batching import BatchPolicy, PadPlan, plan_padding
 from app.profiling.concurrency import ConcurrentRuns
+from app.profiling.experiment import FAILED
 from app.profiling.kept import KeptProfile
 from app.profiling.measurement import (
-    FAILED,
     MEASURING,
     PADDED_FAILED,
     Profile,

@@ -6,7 +6,7 @@ A `Trial` is found once per load, by running the model, and is then used by all 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from time import perf_counter
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from app.batching import Outputs
 from app.errors import CohortError, InvalidInput, quoted
+from app.profiling.varied import varied_array
 from app.tensors import BY_NAME, Array, Arrays, TensorSpec
 
 RowAxes = Mapping[str, int | None]
@@ -28,6 +29,9 @@ LENGTHS = (16, 1, 8, 32, 64, 128, 224, 256)
 MAX_ROW_ELEMENTS = 1 << 25
 """Eight open dimensions of 16 would fill any memory."""
 
+PLAIN_REQUESTS = 2
+"""Those among varied ones that the model should take."""
+
 SCALES = (1.0, 0.03, 30.0, 0.3, 1.0, 10.0, 0.1, 3.0)
 """How large the values of row i are, over and over: neighbours differ by an order of magnitude."""
 
@@ -38,7 +42,8 @@ class Trial:
 
     `seconds` is how long the run with a row of them took, the first one of all. `problem` says why
     there are none; then neither `feeds` nor `requests` must be called. `axes` say where the rows of
-    each input are: see `synthetic_inputs`.
+    each input are: see `synthetic_inputs`. `tables` say how many entries the table has that an
+    input's whole numbers are places in.
     """
 
     inputs: Sequence[TensorSpec] = ()
@@ -46,29 +51,51 @@ class Trial:
     problem: str = ""
     seconds: float = 0.0
     axes: RowAxes | None = None
+    tables: Mapping[str, int] = field(default_factory=dict)
 
     def feeds(self, rows: int) -> Arrays:
         """Inputs of `rows` rows, the same every time."""
         return synthetic_inputs(self.inputs, rows, self.length, self.axes)
 
     def requests(self, count: int) -> list[Arrays]:
-        """Those of `feeds` as `count` requests of one row each."""
-        feeds = self.feeds(count)
-        axes = {spec.name: row_axis(spec, self.axes) for spec in self.inputs}
-        return [
-            {
-                name: array if (axis := axes[name]) is None else array.take([row], axis)
-                for name, array in feeds.items()
-            }
-            for row in range(count)
+        """Two or more requests of one row each, no two alike; the same every time.
+
+        The last two are rows of `feeds`. The others' values differ as real ones do, and the model
+        need not take them.
+        """
+        plain = [self._row(self.feeds(PLAIN_REQUESTS), row) for row in range(PLAIN_REQUESTS)]
+        varied = [
+            {spec.name: self._value(spec, plain[0][spec.name], number) for spec in self.inputs}
+            for number in range(count - PLAIN_REQUESTS)
         ]
+        return varied + plain
+
+    def _row(self, feeds: Arrays, row: int) -> Arrays:
+        axes = {spec.name: row_axis(spec, self.axes) for spec in self.inputs}
+        return {
+            name: array if (axis := axes[name]) is None else array.take([row], axis)
+            for name, array in feeds.items()
+        }
+
+    def _value(self, spec: TensorSpec, plain: Array, number: int) -> Array:
+        if row_axis(spec, self.axes) is None:
+            return plain
+        return varied_array(spec, plain.shape, number, self.tables)
 
 
-def find_trial(run: RunFeeds, inputs: Sequence[TensorSpec], axes: RowAxes | None = None) -> Trial:
+NO_TABLES: Mapping[str, int] = {}
+
+
+def find_trial(
+    run: RunFeeds,
+    inputs: Sequence[TensorSpec],
+    axes: RowAxes | None = None,
+    tables: Mapping[str, int] = NO_TABLES,
+) -> Trial:
     """Find inputs that the model accepts, in one run for each length tried.
 
-    `axes` say where the rows of each input are: see `synthetic_inputs`. Where the model accepts
-    none of `LENGTHS`, the `problem` is its reason to refuse the first.
+    `axes` and `tables` are those of the `Trial`. Where the model accepts none of `LENGTHS`, the
+    `problem` is its reason to refuse the first.
     """
     problem = ""
     is_open = any(has_open_dimensions(spec, axes) for spec in inputs)
@@ -82,7 +109,7 @@ def find_trial(run: RunFeeds, inputs: Sequence[TensorSpec], axes: RowAxes | None
         except CohortError as error:
             problem = problem or str(error)
         else:
-            return Trial(inputs, length, seconds=perf_counter() - started, axes=axes)
+            return Trial(inputs, length, seconds=perf_counter() - started, axes=axes, tables=tables)
     return Trial(problem=problem)
 
 
@@ -125,7 +152,7 @@ def synthetic_inputs(
         axis = row_axis(spec, axes)
         sizes = [size if isinstance(size, int) else length for size in spec.shape or ()]
         if axis is None:
-            made[spec.name] = _synthetic_array(spec, sizes, random)
+            made[spec.name] = _synthetic_array(spec, sizes, np.random.default_rng(0))
         else:
             sizes.insert(0, rows)
             del sizes[axis + 1]

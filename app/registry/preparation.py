@@ -178,7 +178,8 @@ def _prepare(
             token.enter("in its first runs")
             if manifest is not None:
                 compare_examples(session, run, manifest)
-            trial = warm_up(run, find_trial(run, session.inputs, session.rows.axes), config.warm_up)
+            trial = find_trial(run, session.inputs, session.rows.axes, session.tables)
+            trial = warm_up(run, trial, config.warm_up)
             token.enter("being profiled")
             store = None if cache is None else Store(cache)
             measurement = Measurement(opener, session, trial, config, manifest, store)

@@ -12,6 +12,7 @@ import structlog
 
 from app.errors import LoadFailed
 from app.model_file.graphs import read_graphs
+from app.model_file.lookups import table_sizes
 from app.model_file.protobuf import ModelFile, read_model
 from app.processor import available_memory
 from app.row_independence import RowKind, RowVerdict, prove_rows
@@ -50,6 +51,8 @@ class ModelFiles:
     digests: the digests of files that were read.
     peak: the bytes that opening and first running it took elsewhere; 0: not known.
     rows: whether rows of a run influence each other; unknown before the model was read.
+    tables: the entries of the tables that inputs are places in, by the input's name; empty before
+        the model was read.
     class_maps: the classes of outputs that the file makes dictionaries of, and that are opened as
         columns; empty before the model was read.
     """
@@ -61,6 +64,7 @@ class ModelFiles:
         self.origin = path
         self.in_memory: Mapping[str, bytes] = {}
         self.peak, self.rows = 0, NOT_READ
+        self.tables: Mapping[str, int] = {}
         self.class_maps: Mapping[str, Classes] = {}
         self.closed = False
         self.copy: PrivateCopy | None = None
@@ -72,7 +76,7 @@ class ModelFiles:
         """What is in the model's own file. Raises LoadFailed where that may not be opened."""
         if self._model is None:
             before = stamp(self.path)
-            model, self.rows, self.class_maps = _read(self.path, self.rules)
+            model = self._read()
             beside = [self.path.parent / location for location in sorted(model.external)]
             beside += self.libraries()
             self._stamps = {self.path: before, **{path: stamp(path) for path in beside}}
@@ -165,6 +169,20 @@ class ModelFiles:
         """Whether all files are still as they were just before the model was first read."""
         return all(stamp(path) == before for path, before in self._stamps.items())
 
+    def _read(self) -> ModelFile:
+        path, rules = self.path, self.rules
+        with _told(path):
+            check_model_file(path)
+            rules.check_size([path])
+            model = read_model(path)
+            graphs = read_graphs(path, rules.max_nodes)
+            for location in sorted(model.external):
+                check_external(path, location)
+            rules.check_size([path, *(path.parent / location for location in model.external)])
+            self.rows, self.tables = prove_rows(graphs), table_sizes(graphs.main)
+            self.class_maps = read_class_maps(path, model.sequences)
+            return model
+
     def _read_external(self, external: Sequence[str], full: OSError) -> dict[str, bytes]:
         """External data by path in the folder; `full` is why it is not copied to the cache."""
         reason = full.strerror or str(full)
@@ -191,19 +209,6 @@ class ModelFiles:
 
 
 NOT_READ = RowVerdict(RowKind.UNKNOWN, reason="the model was not read yet")
-
-
-def _read(path: Path, rules: ModelRules) -> tuple[ModelFile, RowVerdict, Mapping[str, Classes]]:
-    """The model's file, what is known of its rows, and its class maps."""
-    with _told(path):
-        check_model_file(path)
-        rules.check_size([path])
-        model = read_model(path)
-        graphs = read_graphs(path, rules.max_nodes)
-        for location in sorted(model.external):
-            check_external(path, location)
-        rules.check_size([path, *(path.parent / location for location in model.external)])
-        return model, prove_rows(graphs), read_class_maps(path, model.sequences)
 
 
 def find_external(path: Path) -> list[str]:

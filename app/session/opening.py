@@ -359,6 +359,7 @@ def _session(
         placement=placement,
         device=device,
         rows=opener.rows,
+        tables=opener.tables,
         memory_limit_mb=opener.memory_limit_mb,
     )
 

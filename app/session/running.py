@@ -109,12 +109,13 @@ class Session:
     device: The device that runs use, such as "cpu" or "cuda:0".
     rows: Whether rows of a run influence each other, and whether its cost depends on the inputs'
         values. What a run of such a cost took of memory is given back after it.
+    tables: The entries of the tables that inputs are places in, by the input's name.
     memory_limit_mb: The limit that it was opened with, for errors; default None: none.
     """
 
     __slots__ = (
         "_memory_limit_mb", "_names", "_raw", "_run", "device", "inputs", "metadata",
-        "optional_inputs", "outputs", "placement", "rows",
+        "optional_inputs", "outputs", "placement", "rows", "tables",
     )  # fmt: skip
 
     def __init__(
@@ -128,12 +129,13 @@ class Session:
         placement: Placement,
         device: str,
         rows: RowVerdict,
+        tables: Mapping[str, int],
         memory_limit_mb: int | None = None,
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
         self.optional_inputs = optional_inputs
         self.metadata, self.placement, self.device = metadata, placement, device
-        self.rows = rows
+        self.rows, self.tables = rows, tables
         self._memory_limit_mb = memory_limit_mb
         self._names = [spec.name for spec in outputs if spec.transportable]
         self._raw = raw

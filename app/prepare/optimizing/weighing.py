@@ -120,7 +120,7 @@ class _Inputs:
             self.unbatchable = "rows are not along axis 0"
         self._hints = hints or GraphHints()
         if path is None:
-            self._trial = find_trial(session.run, session.inputs, session.rows.axes)
+            self._trial = find_trial(session.run, session.inputs, session.rows.axes, session.tables)
             if self._trial.problem:
                 raise Misused(
                     f"no generated inputs fit ({self._trial.problem}): give some with --inputs"

@@ -75,7 +75,7 @@ def _why_not_batched(session: Session) -> tuple[str, bool]:
     outputs = [one for one in session.outputs if one.transportable]
     if reason := why_unbatchable(session.inputs, outputs, session.rows):
         return reason, False
-    trial = find_trial(session.run, session.inputs, session.rows.axes)
+    trial = find_trial(session.run, session.inputs, session.rows.axes, session.tables)
     if trial.problem:
         return f"it was not run with generated inputs: {trial.problem}", False
     try:

@@ -115,7 +115,10 @@ class Opened:
         self.sessions, self.load_seconds = _open((original, candidate))
         self._samples = samples
         self._trial = find_trial(
-            self.sessions[0].run, self.sessions[0].inputs, self.sessions[0].rows.axes
+            self.sessions[0].run,
+            self.sessions[0].inputs,
+            self.sessions[0].rows.axes,
+            self.sessions[0].tables,
         )
         if samples is None and self._trial.problem:
             raise Rejected(

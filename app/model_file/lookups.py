@@ -1,0 +1,51 @@
+"""Which inputs of a model are places in a table of its, such as an embedding."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping
+
+from app.model_file.graphs import Graph, Node
+
+PASSING_ON = frozenset(
+    {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice"}
+)
+"""Operators whose outputs hold values of their first input."""
+
+MOST_VALUES = 1000
+"""Looked at for one input."""
+
+
+def table_sizes(graph: Graph) -> dict[str, int]:
+    """How many entries the table has that an input looks things up in, by the input's name.
+
+    The smallest one where there are several; inputs that look up nothing are left out.
+    """
+    users: defaultdict[str, list[Node]] = defaultdict(list)
+    for node in graph.nodes:
+        for name in node.inputs:
+            users[name].append(node)
+    found = {one.name: _smallest_table(one.name, users, graph) for one in graph.inputs}
+    return {name: size for name, size in found.items() if size}
+
+
+def _smallest_table(name: str, users: Mapping[str, list[Node]], graph: Graph) -> int:
+    """The entries of the smallest table; 0: none was found."""
+    sizes: list[int] = []
+    seen, waiting = {name}, deque([name])
+    while waiting and len(seen) < MOST_VALUES:
+        value = waiting.popleft()
+        for node in users.get(value, ()):
+            operator = node.function[1]
+            if operator == "Gather" and node.inputs[1:2] == [value]:
+                axis, table = node.attributes.get("axis", 0), graph.constants.get(node.inputs[0])
+                if table is not None and isinstance(axis, int) and _has_axis(table.shape, axis):
+                    sizes.append(table.shape[axis])
+            elif operator in PASSING_ON and node.inputs[0] == value:
+                waiting += [one for one in node.outputs if one not in seen]
+                seen.update(node.outputs)
+    return min(sizes, default=0)
+
+
+def _has_axis(shape: tuple[int, ...], axis: int) -> bool:
+    return -len(shape) <= axis < len(shape)

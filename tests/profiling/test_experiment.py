@@ -1,0 +1,155 @@
+"""Requests run together and alone: what shows that they influence each other, and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import count
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from app.batching import RowPlan
+from app.errors import InvalidInput
+from app.profiling import Trial, influence
+from app.row_independence import OutputRows
+from app.tensors import Array, Arrays, TensorSpec
+
+Model = Callable[[Arrays], list[Array]]
+
+ROWS = 8
+NUMBER = count()
+
+FLOATS = TensorSpec("x", "FP32", ("N", 4))
+BYTES = TensorSpec("x", "UINT8", ("N", 4))
+IDS = TensorSpec("x", "INT64", ("N", 4))
+TEXT = TensorSpec("x", "BYTES", ("N",))
+INFLUENCED = "rows influence each other: output 'y0' of a row changes"
+
+
+def said_of(
+    model: Model, spec: TensorSpec, outputs: int = 1, tables: Mapping[str, int] | None = None
+) -> str:
+    """What is said of a model with this input."""
+    specs = [TensorSpec(f"y{number}", "FP32", (None,)) for number in range(outputs)]
+    trial = Trial([spec], 4, tables=tables or {})
+    return influence(model, trial.requests(ROWS), specs)
+
+
+def numbers(feeds: Arrays) -> NDArray[np.float32]:
+    """The input as floats."""
+    return feeds["x"].astype(np.float32)
+
+
+def scaled_by_all(feeds: Arrays) -> list[Array]:
+    """By the largest of the run."""
+    x = numbers(feeds)
+    return [np.asarray(x / np.maximum(np.max(x), 1))]
+
+
+def boxes_beside_scores(feeds: Arrays) -> list[Array]:
+    """Pixels, and a score by the rank of the row in the run."""
+    x = numbers(feeds)
+    rank = np.argsort(np.argsort(np.sum(x, 1)))[:, None]
+    return [np.concatenate([np.full(x.shape, 640.0), 1 / (1.0 + rank)], axis=1)]
+
+
+def padded_texts(feeds: Arrays) -> list[Array]:
+    """The words of texts, as many as the longest one has."""
+    words = [str(text).split() for text in feeds["x"]]
+    longest = max(map(len, words))
+    return [np.array([each + [""] * (longest - len(each)) for each in words], object)]
+
+
+def cleared_by_large_ids(feeds: Arrays) -> list[Array]:
+    """Where the row before has an id above 100."""
+    x = numbers(feeds)
+    return [np.where(np.roll(x, 1, axis=0) > 100, 0, x)]
+
+
+def stopped_together(feeds: Arrays) -> list[Array]:
+    """Halved until all rows are small."""
+    x = numbers(feeds)
+    while np.max(np.abs(x)) > 1:
+        x = np.asarray(x / 2, np.float32)
+    return [x]
+
+
+@pytest.mark.parametrize(
+    ("model", "spec"),
+    [
+        (scaled_by_all, BYTES),
+        (scaled_by_all, FLOATS),
+        (boxes_beside_scores, FLOATS),
+        (padded_texts, TEXT),
+        (cleared_by_large_ids, IDS),
+        (stopped_together, FLOATS),
+    ],
+)
+def test_rows_that_influence_each_other_show(model: Model, spec: TensorSpec) -> None:
+    """By values of every size, places in a whole table, and texts of different lengths."""
+    assert said_of(model, spec, tables={"x": 1000} if spec is IDS else None) == INFLUENCED
+
+
+def test_a_result_that_differs_each_time_is_not_called_influence() -> None:
+    """The same request, twice alone."""
+    said = said_of(lambda feeds: [numbers(feeds) + np.float32(next(NUMBER))], FLOATS)
+    assert said == "it gives another result each time: output 'y0' of a row changes"
+
+
+def test_rows_that_are_counted_wrongly_show() -> None:
+    """As where a row of an output belongs to no row of the inputs."""
+    said = said_of(lambda feeds: [numbers(feeds).reshape(-1)], FLOATS)
+    assert said == "output 'y0' has shape [32] for 8 rows of input"
+
+
+def test_rounding_is_no_influence() -> None:
+    """Nor is what is left of large numbers where they cancel out."""
+
+    def rounded(feeds: Arrays) -> list[Array]:
+        x = numbers(feeds)
+        noise = np.float32(1e-6 * len(x))
+        left = np.max(np.abs(x), 1, keepdims=True) * noise
+        return [x * (1 + noise), np.concatenate([x, left], 1)]
+
+    assert said_of(rounded, FLOATS, outputs=2) == ""
+
+
+def test_requests_that_the_model_refuses_do_not_count() -> None:
+    """What is left is compared all the same; with nothing left, nothing is said."""
+
+    def only_bits(feeds: Arrays) -> list[Array]:
+        x = numbers(feeds)
+        if np.max(x) > 1:
+            raise InvalidInput("no such token")
+        return [x - np.mean(x, 0)]
+
+    def nothing(feeds: Arrays) -> list[Array]:
+        raise InvalidInput("no")
+
+    assert said_of(only_bits, IDS) == INFLUENCED
+    assert said_of(nothing, IDS) == ""
+
+
+@given(rows=st.integers(2, 10))
+def test_no_two_requests_are_alike(rows: int) -> None:
+    """Of whatever datatype."""
+    for spec in (FLOATS, BYTES, IDS, TensorSpec("x", "FP16", ("N", 3, 5)), TEXT):
+        requests = Trial([spec], 4).requests(rows)
+        assert len(requests) == rows
+        assert len({str(one["x"].tolist()) for one in requests}) == rows
+
+
+def test_requests_are_joined_as_they_are_when_served() -> None:
+    """Along the axes that rows have: another one would mix what does not belong together."""
+    trial = Trial([TensorSpec("x", "FP32", ("T", "N"))], 4, axes={"x": 1})
+    plan = RowPlan({"x": 1}, [OutputRows(1)])
+    specs = [TensorSpec("y", "FP32", (None, None))]
+
+    def summed_up(feeds: Arrays) -> list[Array]:
+        return [np.cumsum(numbers(feeds), axis=0)]
+
+    assert influence(summed_up, trial.requests(4), specs, stacking=plan) == ""
+    assert influence(summed_up, trial.requests(4), specs) != ""
