@@ -7,14 +7,30 @@ that does something else than it says.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from app.batching import FIRST_AXIS, Outputs, RowsDoNotFollow, Stacking
-from app.comparing import SAME_ROW, Pair, compare
+from app.comparing import ROUNDING, SAME_ROW, Criterion, Pair, compare
 from app.errors import CohortError
 from app.profiling.trial import RunFeeds
 from app.tensors import Arrays, TensorSpec, by_name
 
 FAILED = "several rows at once failed"
+
+
+class Shared(NamedTuple):
+    """A request that shared a run.
+
+    inputs: Its own.
+    answer: Its outputs.
+    place: Its place among the requests of the run.
+    together: How many they were.
+    """
+
+    inputs: Arrays
+    answer: Outputs
+    place: int
+    together: int
 
 
 def influence(
@@ -38,19 +54,54 @@ def influence(
     taken = [request for request, _ in alone]
     try:
         joined = stacking.join(taken)
-        together = stacking.split(run(joined.feeds), [1] * len(taken), joined)
+        parts = stacking.split(run(joined.feeds), [1] * len(taken), joined)
         if trust:
             return ""
-        if changed := first_changed(outputs, [run(taken[0])], [alone[0][1]]):
+        if changed := changed_output(outputs, alone[0][1], run(taken[0])):
             return f"it gives another result each time: output {changed!r} of a row changes"
-        if changed := first_changed(outputs, [answer for _, answer in alone], together):
-            return f"rows influence each other: output {changed!r} of a row changes"
+        for place in _differing(outputs, [answer for _, answer in alone], parts):
+            shared = Shared(taken[place], parts[place], place, len(taken))
+            if reason := influenced(run, shared, alone[place][1], outputs, stacking):
+                return reason
     except CohortError as error:
         return f"{FAILED}: {error}"
     except RowsDoNotFollow as error:
         name = outputs[error.position].name
         return f"output {name!r} has shape {error.shape} for {len(taken)} rows of input"
     return ""
+
+
+def influenced(
+    run: RunFeeds,
+    shared: Shared,
+    alone: Outputs,
+    outputs: Sequence[TensorSpec],
+    stacking: Stacking = FIRST_AXIS,
+) -> str:
+    """Say whether others changed the answer to a request that `alone` is another one; "" if not.
+
+    The request is run once more, in the same place of a run of as many copies of it. All that runs
+    of this size round in another way is the same there, so what still differs is the others' doing.
+
+    Raises what `run` raises, and RowsDoNotFollow.
+    """
+    inputs, answer, place, together = shared
+    joined = stacking.join([inputs] * together)
+    rows = stacking.rows_and_key(inputs)[0]
+    copies = stacking.split(run(joined.feeds), [rows] * together, joined)[place]
+    if changed := changed_output(outputs, copies, answer):
+        return f"rows influence each other: output {changed!r} of a row changes"
+    if changed := changed_output(outputs, alone, answer, ROUNDING):
+        return f"a run of {together} rows gives other results: output {changed!r} of a row changes"
+    return ""
+
+
+def changed_output(
+    outputs: Sequence[TensorSpec], expected: Outputs, got: Outputs, criterion: Criterion = SAME_ROW
+) -> str:
+    """The name of the first output that differs by more than rounding, "" where none does."""
+    (found,) = compare(_pairs(outputs, [expected], [got]), criterion)
+    return next((one.output for one in found if one.disagrees), "")
 
 
 def _answer(run: RunFeeds, request: Arrays) -> Outputs | None:
@@ -61,13 +112,18 @@ def _answer(run: RunFeeds, request: Arrays) -> Outputs | None:
         return None
 
 
-def first_changed(
+def _differing(
     outputs: Sequence[TensorSpec], expected: Sequence[Outputs], got: Sequence[Outputs]
-) -> str:
-    """The name of the first output that differs by more than rounding, "" where none does."""
-    pairs = [
+) -> list[int]:
+    """The places of those that differ, compared with how large numbers are in the others."""
+    found = compare(_pairs(outputs, expected, got), SAME_ROW)
+    return [place for place, each in enumerate(found) if any(one.disagrees for one in each)]
+
+
+def _pairs(
+    outputs: Sequence[TensorSpec], expected: Sequence[Outputs], got: Sequence[Outputs]
+) -> list[Pair]:
+    return [
         Pair(by_name(outputs, one), by_name(outputs, other))
         for one, other in zip(expected, got, strict=True)
     ]
-    found = [one for differences in compare(pairs, SAME_ROW) for one in differences]
-    return next((one.output for one in found if one.disagrees), "")

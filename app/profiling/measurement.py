@@ -18,7 +18,7 @@ from app.batching import (
     plan_padding,
 )
 from app.errors import CohortError
-from app.profiling.experiment import first_changed, influence
+from app.profiling.experiment import changed_output, influence
 from app.profiling.runs import OutOfTime
 from app.profiling.sharing import plan_rows, why_unbatchable
 from app.profiling.trial import RunFeeds, Trial, has_open_dimensions, synthetic_inputs
@@ -216,7 +216,7 @@ def _padding_changes(
         joined = plan.join(requests)
         parts = plan.split(run(joined.feeds), [1] * len(requests), joined)
         for request, part in zip(requests, parts, strict=True):
-            if changed := first_changed(outputs, [run(request)], [part]):
+            if changed := changed_output(outputs, run(request), part):
                 return f"padding changes the outputs: output {changed!r} of a request changes"
     except (CohortError, RowsDoNotFollow) as error:
         return f"{PADDED_FAILED}: {error}"

@@ -117,6 +117,24 @@ def test_rounding_is_no_influence() -> None:
     assert said_of(rounded, FLOATS, outputs=2) == ""
 
 
+def test_a_run_of_another_size_may_round_in_another_way() -> None:
+    """As kernels do, and quantization after them: by the place in a run, whatever is beside it."""
+
+    def by_place(feeds: Arrays) -> list[Array]:
+        x = numbers(feeds)
+        odd = (np.arange(len(x)) % 2 * min(len(x) - 1, 1))[:, None]
+        step = np.max(np.abs(x), 1, keepdims=True) / 128
+        return [np.concatenate([x, step * odd], 1)]
+
+    assert said_of(by_place, FLOATS) == ""
+
+
+def test_the_number_of_rows_may_not_count() -> None:
+    """Though what the others hold makes no difference."""
+    said = said_of(lambda feeds: [numbers(feeds) * np.float32(len(feeds["x"]))], FLOATS)
+    assert said == "a run of 8 rows gives other results: output 'y0' of a row changes"
+
+
 def test_requests_that_the_model_refuses_do_not_count() -> None:
     """What is left is compared all the same; with nothing left, nothing is said."""
 
