@@ -276,6 +276,18 @@ def normalized_over_rows() -> onnx.ModelProto:
     )
 
 
+def summed_in_a_way_unknown() -> onnx.ModelProto:
+    """`x` FP32 [N, 3] → `y` the same, less the sum over rows, which the proof has no rule for."""
+    return _model(
+        [
+            helper.make_node("Einsum", ["x"], ["sum"], equation="n...->..."),
+            helper.make_node("Sub", ["x", "sum"], ["y"]),
+        ],
+        [_tensor("x", "FP32", ["N", 3])],
+        [_tensor("y", "FP32", ["N", 3])],
+    )
+
+
 def dynamically_quantized(
     *, features: int = 8, classes: int = 10, seed: int = 0
 ) -> onnx.ModelProto:

@@ -39,6 +39,7 @@ from app.batching.policy import (
     share_for,
 )
 from app.batching.row_plan import RowPlan, SizePlace
+from app.batching.samples import Sample, Sampler
 from app.batching.stacking import FIRST_AXIS, Joined, Outputs, RowsDoNotFollow, Stacking
 from app.batching.watchdog import InlineRun, Watchdog
 
@@ -71,6 +72,8 @@ __all__ = [
     "Run",
     "RunControl",
     "RunResult",
+    "Sample",
+    "Sampler",
     "SizePlace",
     "Stacking",
     "Ticket",

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from app.batching.events import Ran
 from app.batching.output_limit import OutputLimit
 from app.batching.policy import BatchDecision, Key
+from app.batching.samples import Sample, Sampler, any_of, sample_row
 from app.batching.stacking import Outputs, RowsDoNotFollow, Stacking
 from app.errors import CohortError, InferenceFailed, InvalidInput
 from app.tensors import Arrays
@@ -203,6 +204,25 @@ class Batch:
         except BaseException as bug:  # noqa: BLE001 - every request gets a reply, the thread lives
             missing = len(self.tickets) - len(self.results)
             self.results += [internal_failure(bug)] * missing
+
+    def offer(self, sampler: Sampler) -> None:
+        """Have any of its requests taken, where one is due and several shared its only run."""
+        if self.started >= sampler.due and (sample := self._sample()) is not None:
+            sampler.take(sample)
+
+    def _sample(self) -> Sample | None:
+        tickets = self.tickets
+        chosen = any_of(len(tickets))
+        ticket, answer = tickets[chosen], self.results[chosen]
+        if len(self.runs) > 1 or isinstance(answer, CohortError) or not ticket.rows:
+            return None
+        if ticket.requests > 1:  # coalesced, along axis 0
+            return sample_row(ticket.inputs, answer, ticket.rows)
+        if len(tickets) == 1:
+            return None
+        together = max(2, self.rows // ticket.rows)  # as large a run, of its like
+        place = sum([one.rows for one in tickets[:chosen]]) // ticket.rows
+        return Sample(ticket.inputs, answer, min(place, together - 1), together)
 
     def drop_one(self) -> None:
         """Count one ticket less in `pending`; at 0 the run is stopped."""

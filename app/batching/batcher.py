@@ -31,6 +31,7 @@ from app.batching.policy import (
     rows_and_single_key,
     share_for,
 )
+from app.batching.samples import Sampler, sample_row
 from app.batching.stacking import FIRST_AXIS, Stacking
 from app.batching.watchdog import STALL_SECONDS, InlineRun
 from app.errors import CohortError, DeadlineExceeded, InferenceFailed, NotReady, Overloaded
@@ -61,6 +62,7 @@ class Batcher:
         loop or the express slot; default "".
     output_limit: The most bytes of outputs that a request may get; default: no limit.
     inline_run: Where runs on the event loop are written down for the watchdog; default: nowhere.
+    sampler: Takes requests that shared a run; default None: nobody wants any.
     name: What it runs, for operators; default "".
 
     estimate: What its runs should take.
@@ -84,14 +86,12 @@ class Batcher:
         unpredictable: str = "",
         output_limit: OutputLimit = NO_LIMIT,
         inline_run: InlineRun | None = None,
+        sampler: Sampler | None = None,
         name: str = "",
     ) -> None:
-        self.policy = policy
-        self.name = name
-        self.device = device
-        self.shadow = shadow
-        self.row_cost = row_cost
-        self.stacking = stacking
+        self.policy, self.name = policy, name
+        self.device, self.shadow = device, shadow
+        self.row_cost, self.stacking = row_cost, stacking
         self.waiting = 0  # requests
         self._work = 0.0  # of those, in rows of the length that was profiled
         self.running: set[Batch] = set()
@@ -106,13 +106,11 @@ class Batcher:
         self._rows_and_key, self._elements = rows_and_single_key, count_elements
         if policy.batches:
             self._rows_and_key, self._elements = stacking.rows_and_key, stacking.elements
-        self._wake = wake
-        self._observe = observe
+        self._wake, self._observe, self._sampler = wake, observe, sampler
         self.estimate = Estimate(seconds_for, policy, known_work)
         self.seconds_for = self.estimate.seconds_for
         self._queues: dict[Key, deque[Ticket]] = {}
-        self._prioritized = False  # whether requests had different priorities
-        self._closed = False
+        self._closed = self._prioritized = False  # whether requests had different priorities
         self._deadlines = DeadlineTimer()
 
     # -- for callers
@@ -210,6 +208,8 @@ class Batcher:
         if (result := self.inline.run(inputs, started)) is None:
             return None
         outputs, error, seconds = result
+        if requests > 1 and outputs and self._sampler and started >= self._sampler.due:
+            self._sampler.take(sample_row(inputs, outputs, rows))
         if error is None:
             own = None if on_processor is None else thread_time() - on_processor
             self.estimate.follow(rows, seconds, own)
@@ -278,9 +278,11 @@ class Batcher:
         """Call the replies of an executed batch. A reply that raises does not affect the others."""
         self.running.discard(batch)
         if batch.cannot_batch and self.policy.batches:
-            self._disable_batching(batch.cannot_batch)
+            self.disable_batching(batch.cannot_batch)
         for ran in batch.runs:
             emit(self._observe, ran)
+        if self._sampler is not None:
+            batch.offer(self._sampler)
         runner, success = self._runner, batch.first_success
         ran_as_profiled = not batch.exclusive or runner.run_exclusively == runner.run
         if ran_as_profiled and success is not None and success.rows:
@@ -362,10 +364,12 @@ class Batcher:
             del self._queues[ticket.key]
         ticket.inputs = NO_INPUTS
 
-    def _disable_batching(self, reason: str) -> None:
+    def disable_batching(self, reason: str) -> None:
+        """Let requests run one by one from now on."""
         self.policy = self.policy.unbatched()
         self.estimate.bound(self.policy)
         self._rows_and_key, self._elements = rows_and_single_key, count_elements
+        self._sampler = None
         emit(self._observe, BatchingDisabled(reason))
 
     # -- how full the queue is

@@ -12,7 +12,7 @@ moment, and `profile_model` all of it, in idle moments; profiles are kept under 
 """
 
 from app.profiling.concurrency import ConcurrentRuns, best_concurrency, measure_concurrency
-from app.profiling.experiment import influence
+from app.profiling.experiment import changed_output, influence, influenced
 from app.profiling.kept import KeptProfile, read_kept
 from app.profiling.measurement import (
     MEASURING,
@@ -23,6 +23,7 @@ from app.profiling.measurement import (
     sizes_up_to,
 )
 from app.profiling.result import ProfileResult, keep, key_for, profile_briefly, profile_model
+from app.profiling.row_findings import RowFindings
 from app.profiling.runs import OutOfTime, Runs
 from app.profiling.sharing import (
     is_along_axis_0,
@@ -41,15 +42,18 @@ __all__ = [
     "OutOfTime",
     "Profile",
     "ProfileResult",
+    "RowFindings",
     "RunFeeds",
     "Runs",
     "Store",
     "Threads",
     "Trial",
     "best_concurrency",
+    "changed_output",
     "choose_size",
     "find_trial",
     "influence",
+    "influenced",
     "is_along_axis_0",
     "keep",
     "key_for",

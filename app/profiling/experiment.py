@@ -7,30 +7,14 @@ that does something else than it says.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from app.batching import FIRST_AXIS, Outputs, RowsDoNotFollow, Stacking
+from app.batching import FIRST_AXIS, Outputs, RowsDoNotFollow, Sample, Stacking
 from app.comparing import ROUNDING, SAME_ROW, Criterion, Pair, compare
 from app.errors import CohortError
 from app.profiling.trial import RunFeeds
 from app.tensors import Arrays, TensorSpec, by_name
 
 FAILED = "several rows at once failed"
-
-
-class Shared(NamedTuple):
-    """A request that shared a run.
-
-    inputs: Its own.
-    answer: Its outputs.
-    place: Its place among the requests of the run.
-    together: How many they were.
-    """
-
-    inputs: Arrays
-    answer: Outputs
-    place: int
-    together: int
 
 
 def influence(
@@ -60,8 +44,8 @@ def influence(
         if changed := changed_output(outputs, alone[0][1], run(taken[0])):
             return f"it gives another result each time: output {changed!r} of a row changes"
         for place in _differing(outputs, [answer for _, answer in alone], parts):
-            shared = Shared(taken[place], parts[place], place, len(taken))
-            if reason := influenced(run, shared, alone[place][1], outputs, stacking):
+            sample = Sample(taken[place], parts[place], place, len(taken))
+            if reason := influenced(run, sample, alone[place][1], outputs, stacking):
                 return reason
     except CohortError as error:
         return f"{FAILED}: {error}"
@@ -73,7 +57,7 @@ def influence(
 
 def influenced(
     run: RunFeeds,
-    shared: Shared,
+    sample: Sample,
     alone: Outputs,
     outputs: Sequence[TensorSpec],
     stacking: Stacking = FIRST_AXIS,
@@ -85,7 +69,7 @@ def influenced(
 
     Raises what `run` raises, and RowsDoNotFollow.
     """
-    inputs, answer, place, together = shared
+    inputs, answer, place, together = sample
     joined = stacking.join([inputs] * together)
     rows = stacking.rows_and_key(inputs)[0]
     copies = stacking.split(run(joined.feeds), [rows] * together, joined)[place]

@@ -29,6 +29,7 @@ from app.registry.engine import EngineDescription, LeaseCount, RequestQueue
 from app.registry.measurement import Measurement
 from app.registry.measurer import MeasuredVersion
 from app.registry.preparation import PreparedVersion
+from app.registry.rechecks import Rechecks
 from app.scheduling import INLINE_SECONDS
 from app.session import AssignedNode, Session
 from app.tensors import Arrays, TensorSpec
@@ -55,13 +56,33 @@ class BatchedSession:
     wake: Called with a batcher that has requests: `Scheduler.wake`.
     observe: Called with each BatchEvent of the batcher, but not those of side queues.
     inline_run: Where runs on the event loop are written down for the watchdog; default: nowhere.
+    rechecks: Runs requests that shared a run again alone; default None: nothing does.
     name: The model and version, for operators; default "".
     """
 
     __slots__ = (
-        "_batcher", "_doubt", "_former", "_inline_pace", "_inline_run", "_name", "_observe",
-        "_prepared", "_run", "_single", "_wake", "closed", "example", "inputs", "labels", "leases",
-        "optional_inputs", "outputs", "run_now", "timeout", "unbatched",
+        "_batcher",
+        "_doubt",
+        "_former",
+        "_inline_pace",
+        "_inline_run",
+        "_name",
+        "_observe",
+        "_prepared",
+        "_run",
+        "_sampler",
+        "_single",
+        "_wake",
+        "closed",
+        "example",
+        "inputs",
+        "labels",
+        "leases",
+        "optional_inputs",
+        "outputs",
+        "run_now",
+        "timeout",
+        "unbatched",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +92,7 @@ class BatchedSession:
         wake: Callable[[Batcher], None],
         observe: BatchObserver,
         inline_run: InlineRun | None = None,
+        rechecks: Rechecks | None = None,
         name: str = "",
     ) -> None:
         session = prepared.session
@@ -81,6 +103,8 @@ class BatchedSession:
         self._inline_run = inline_run
         self._name = name
         self._doubt = Doubt()
+        self.timeout = prepared.timeout
+        self._sampler = None if rechecks is None else rechecks.sampler(self, name)
         self._batcher = self._make_batcher()
         self._single: Batcher | None = None  # of requests that set optional inputs
         self._former: list[tuple[Batcher, Session | None]] = []  # until their requests are over
@@ -89,7 +113,6 @@ class BatchedSession:
         self.optional_inputs: Sequence[TensorSpec] = session.optional_inputs
         self.outputs: Sequence[TensorSpec] = session.outputs
         self.labels: Sequence[str] = _read_labels(session.metadata.properties.get("classes", "[]"))
-        self.timeout = prepared.timeout
         self.example = prepared.example
 
     def _make_batcher(self) -> Batcher:
@@ -98,7 +121,7 @@ class BatchedSession:
         profile = prepared.profile_result.profile
         known = profile.complete or prepared.policy.batches
         policy = prepared.policy
-        stacking = self._stacking()
+        stacking = self.stacking
         filled = profile.filled_rows if policy.batches else 0
         self._run: Run = FilledRuns(session.run, filled).run if filled else session.run
         batcher = Batcher(
@@ -116,6 +139,7 @@ class BatchedSession:
             unpredictable=session.unpredictable or ("" if known else MEASURING),
             output_limit=_limit_for(stacking, prepared.output_limit),
             inline_run=self._inline_run,
+            sampler=self._sampler if policy.batches and policy.trust != "refuted" else None,
             name=self._name,
         )
         self.run_now = batcher.run_now
@@ -125,7 +149,13 @@ class BatchedSession:
             self._inline_pace = INLINE_SECONDS / max(full, 1e-9)
         return batcher
 
-    def _stacking(self) -> Stacking:
+    @property
+    def session(self) -> Session:
+        """The open session."""
+        return self._prepared.session
+
+    @property
+    def stacking(self) -> Stacking:
         """How requests are joined: padded, or else where rows are proven to be."""
         session, padding = self._prepared.session, self._prepared.profile_result.padding
         stacking = plan_rows(session.inputs, session.outputs, session.rows)
@@ -179,6 +209,11 @@ class BatchedSession:
             self._batcher.inline.unpredictable, self._batcher.inline.allowed = reason, False
         self._former.append((before, exclusive))
         asyncio.get_running_loop().call_later(FORMER_SECONDS, self._close_former)
+
+    def forbid_batching(self, reason: str) -> None:
+        """Let requests run one by one from now on; the registry keeps that over restarts."""
+        if self._batcher.policy.batches:
+            self._batcher.disable_batching(reason)
 
     def _close_former(self) -> None:
         """Close what former requests used, once they are over."""
@@ -335,7 +370,8 @@ class _SideQueue:
     def submit(self, inputs: Arrays, reply: Reply, **wanted: Any) -> Ticket:
         """See `RequestQueue`."""
         own = self._own()
-        if self._beside is not own:  # what waits in the former one is run all the same
+        unbatched = self._batcher.policy.batches and not own.policy.batches
+        if self._beside is not own or unbatched:  # what waits in the former one is run all the same
             self._beside, self._batcher = own, self._make(single=False)
         batcher = self._batcher
         if len(inputs) > self._required:

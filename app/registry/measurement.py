@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from app.errors import CohortError, LoadFailed
 from app.profiling import (
     OutOfTime,
     ProfileResult,
+    RowFindings,
     RunFeeds,
     Runs,
     Store,
@@ -42,6 +44,7 @@ class Measurement:
     config: The model's config.
     manifest: The version's manifest; None where it has none.
     store: Where profiles are kept; None: they are not.
+    findings: Where it is kept that a model cannot batch; None: it is not.
     """
 
     opener: Opener
@@ -50,11 +53,12 @@ class Measurement:
     config: ModelConfig
     manifest: Manifest | None
     store: Store | None
+    findings: RowFindings | None
 
     def briefly(self) -> ProfileResult:
         """The kept profile, or what can be measured in a moment: see `profile_briefly`."""
-        return profile_briefly(
-            self.opener, self.session, self.trial, self.config.batching, self.store
+        return self._with_findings(
+            profile_briefly(self.opener, self.session, self.trial, self.config.batching, self.store)
         )
 
     def fully(self, runs: Runs, *, fresh: bool = False) -> ProfileResult:
@@ -63,9 +67,35 @@ class Measurement:
         Raises OutOfTime and what `runs` raise, LoadFailed and InferenceFailed.
         """
         batching = self.config.batching
-        return profile_model(
-            self.opener, self.session, self.trial, batching, self.store, fresh=fresh, runs=runs
+        return self._with_findings(
+            profile_model(
+                self.opener, self.session, self.trial, batching, self.store, fresh=fresh, runs=runs
+            )
         )
+
+    def _with_findings(self, result: ProfileResult) -> ProfileResult:
+        """The profile, with batching off where served requests have shown that it must be."""
+        profile = result.profile
+        trusted = self.config.batching.trust == "refuted"
+        if self.findings is None or trusted or profile.max_batch_size == 1:
+            return result
+        with suppress(OSError):  # its files are gone meanwhile
+            if reason := self.findings.read(self.opener.digest()):
+                return replace(result, profile=replace(profile, max_batch_size=1, reason=reason))
+        return result
+
+    def keep_unbatched(self, reason: str) -> None:
+        """Keep, on a thread of its own, why requests of the model must not share runs."""
+        findings, opener = self.findings, self.opener
+        if findings is None:
+            return
+
+        def keep() -> None:
+            with suppress(OSError):  # its files are gone meanwhile
+                findings.write(opener.digest(), reason)
+
+        with suppress(RuntimeError):  # the system has no thread for it now
+            threading.Thread(target=keep, name="cohort-keep", daemon=True).start()
 
     def stop(self) -> None:
         """Let a session that is being opened be the last; from any thread."""

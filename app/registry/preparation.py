@@ -13,7 +13,7 @@ from pathlib import Path
 from app.batching import BatchPolicy, OutputLimit, Outputs, limit_outputs
 from app.errors import CohortError, LoadFailed
 from app.inspection import Inspector
-from app.profiling import ProfileResult, RunFeeds, Store, find_trial
+from app.profiling import ProfileResult, RowFindings, RunFeeds, Store, find_trial
 from app.registry.catalog import Source
 from app.registry.measurement import Measurement, RunsOf, compare_examples, warm_up
 from app.repository import (
@@ -70,6 +70,11 @@ class PreparedVersion:
     files: Mapping[str, str] = field(default_factory=dict)
     copy: PrivateCopy | None = None
     measurement: Measurement | None = None
+
+    def keep_unbatched(self, reason: str) -> None:
+        """Keep why its requests must not share runs, over restarts."""
+        if self.measurement is not None:
+            self.measurement.keep_unbatched(reason)
 
     def profiled(self, found: ProfileResult, exclusive: Session | None) -> PreparedVersion:
         """This version with another profile, and the session for the exclusive runs it asks for."""
@@ -182,7 +187,8 @@ def _prepare(
             trial = warm_up(run, trial, config.warm_up)
             token.enter("being profiled")
             store = None if cache is None else Store(cache)
-            measurement = Measurement(opener, session, trial, config, manifest, store)
+            findings = None if cache is None else RowFindings(cache)
+            measurement = Measurement(opener, session, trial, config, manifest, store, findings)
             result = measurement.briefly()
             exclusive = measurement.open_exclusive(result, runs_of)
     except BaseException as error:

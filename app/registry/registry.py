@@ -40,10 +40,11 @@ from app.registry.loads import Loads
 from app.registry.measurer import Measurer
 from app.registry.preparation import PreparedVersion, prepare_version
 from app.registry.published import PublishedCatalog
-from app.registry.retrying import Retries
+from app.registry.rechecks import Rechecks
+from app.registry.retrying import Retries, why_failed
 from app.registry.succession import misfit_in_place
 from app.repository import ModelConfig, Published, Snapshot, Trust
-from app.session import ANY_MODEL, CancellationToken, ModelRules, Signature, sentence
+from app.session import ANY_MODEL, CancellationToken, ModelRules, Signature
 
 
 class Registry(PublishedCatalog):
@@ -96,6 +97,7 @@ class Registry(PublishedCatalog):
         self._cache, self._rules, self._trust = cache, rules, trust
         self._inline_run = inline_run
         self._measurer = Measurer(wake=wake, started=started)
+        self._rechecks = Rechecks(wake=wake, started=started)
 
     def follow(
         self, snapshot: Snapshot, pinned: Mapping[str, AbstractSet[int]] = NO_VERSIONS
@@ -186,6 +188,7 @@ class Registry(PublishedCatalog):
         """
         self._wanted = None
         self._measurer.close()
+        self._rechecks.close()
         self._loads.cancel_all()
         for model in list(self.catalog.values()):
             for number in model.versions:
@@ -299,9 +302,7 @@ class Registry(PublishedCatalog):
 
     def _record_failure(self, load: Load, error: Exception) -> None:
         model, number, source = load
-        reason = str(error)
-        if not isinstance(error, LoadFailed):  # whose text may hold paths of this machine
-            reason = f"{type(error).__name__}: {sentence(reason)}"
+        reason = why_failed(error)
         retry_at = self._retries.plan(model, number, source, error)
         before = self._entry(model, number)
         serving = before is not None and before.state is State.READY
@@ -326,6 +327,7 @@ class Registry(PublishedCatalog):
         def observe(event: BatchEvent) -> None:
             count(event)
             if event.__class__ is BatchingDisabled:
+                prepared.keep_unbatched(event.reason)
                 self._record_unbatched(model, number, event.reason)
             elif event.__class__ is LeftLoop:
                 self._observe(VersionLeftLoop(model, number, event.reason))
@@ -335,6 +337,7 @@ class Registry(PublishedCatalog):
             wake=self._wake,
             observe=observe,
             inline_run=self._inline_run,
+            rechecks=self._rechecks,
             name=f"model {model}, version {number}",
         )
 
@@ -343,10 +346,9 @@ class Registry(PublishedCatalog):
         self._loads.cancel(model, number)
         self._retries.forget(model, number)
         entry = self._entry(model, number)
-        if entry is None:
-            return
-        if entry.engine is None:
-            self._remove(model, number)
+        if entry is None or entry.engine is None:
+            if entry is not None:
+                self._remove(model, number)
             return
         self._put(model, replace(entry, state=State.UNLOADING))
         engine = entry.engine

@@ -12,7 +12,7 @@ from time import monotonic
 from app.errors import InferenceFailed, LoadFailed
 from app.registry.catalog import Source
 from app.registry.loading import LoadTimedOut
-from app.session import lacks_resources
+from app.session import lacks_resources, sentence
 
 FIRST_WAIT_SECONDS = 1.0
 """The longest wait for the second try; before each later one it is twice as long."""
@@ -109,3 +109,10 @@ class Retries:
         failures = self._failures.pop((model, number), None)
         if failures is not None and failures.timer is not None:
             failures.timer.cancel()
+
+
+def why_failed(error: Exception) -> str:
+    """Why a load failed, without the paths of this machine that other errors' texts may hold."""
+    if isinstance(error, LoadFailed):
+        return str(error)
+    return f"{type(error).__name__}: {sentence(str(error))}"

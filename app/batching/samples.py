@@ -1,0 +1,52 @@
+"""Requests that shared a run, taken now and then, so that they can be run again alone."""
+
+from __future__ import annotations
+
+from random import randrange
+from typing import NamedTuple, Protocol
+
+from app.batching.stacking import Outputs
+from app.tensors import Arrays
+
+
+class Sample(NamedTuple):
+    """A request that shared a run.
+
+    inputs: Its own.
+    answer: Its outputs.
+    place: Its place in the run, counted in requests of as many rows.
+    together: How many such requests are a run of that size.
+    """
+
+    inputs: Arrays
+    answer: Outputs
+    place: int
+    together: int
+
+
+class Sampler(Protocol):
+    """Takes samples of what is served.
+
+    due: From when another one is wanted, in seconds on the monotonic clock.
+    """
+
+    due: float
+
+    def take(self, sample: Sample) -> None:
+        """Take a sample; called on the event loop."""
+
+
+def any_of(count: int) -> int:
+    """A number below `count`."""
+    return randrange(count)  # noqa: S311 - nobody gains by guessing which one is looked at
+
+
+def sample_row(inputs: Arrays, answer: Outputs, rows: int) -> Sample:
+    """Any row of a run of several requests that were coalesced along axis 0, copied."""
+    row = any_of(rows)
+    return Sample(
+        {name: array[row : row + 1].copy() for name, array in inputs.items()},
+        [output[row : row + 1].copy() for output in answer],
+        row,
+        rows,
+    )

@@ -1,0 +1,163 @@
+"""Served requests that are run again alone, and what follows where that gives another answer."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from app.batching import Sample
+from app.profiling import Profile, RowFindings
+from app.registry import RequestQueue, VersionUnbatched
+from app.registry.batched_session import BatchedSession
+from app.registry.measurer import MeasuredVersion
+from app.registry.rechecks import Rechecks, VersionSampler
+from app.tensors import Array, Arrays
+from tests import onnx_models
+from tests.fakes import RecordedReply
+from tests.registry.on_disk import RegistryOnDisk
+from tests.waiting import until
+
+TRUSTED = "batching: {trust: true}"
+BATCHED = Profile({1: 0.001, 8: 0.001}, 8)
+
+
+async def engine_of(
+    disk: RegistryOnDisk, model: onnx.ModelProto, config: str = "", name: str = "m"
+) -> BatchedSession:
+    """The engine of a model whose requests share runs, unless it is known that they must not."""
+    onnx_models.save(model, disk.models / name / "1/model.onnx")
+    (disk.models / name / "config.yaml").write_text(config)
+    await disk.reconcile()
+    engine = disk.registry.find(name).engine
+    assert isinstance(engine, BatchedSession)
+    if not engine.profile.profile.reason:
+        found = replace(engine.profile, profile=BATCHED, complete=True)
+        engine.adopt(MeasuredVersion(found, None, final=True))
+    return engine
+
+
+def row(value: float) -> Arrays:
+    return {"x": np.full((1, 3), value, np.float32)}
+
+
+async def ask_together(queue: RequestQueue, *values: float) -> list[Array]:
+    """The answers to requests that share a run, where they may."""
+    replies = [RecordedReply() for _ in values]
+    for value, reply in zip(values, replies, strict=True):
+        queue.submit(row(value), reply)
+    return [(await reply.outputs())[0] for reply in replies]
+
+
+@pytest.fixture
+def cache(disk: RegistryOnDisk, tmp_path: Path) -> Path:
+    disk.registry._cache = tmp_path / "cache"
+    return tmp_path / "cache"
+
+
+async def test_an_answer_that_others_changed_ends_batching(
+    disk: RegistryOnDisk, cache: Path
+) -> None:
+    """At once for what is asked next, in the catalog with the reason, and for the operator."""
+    engine = await engine_of(disk, onnx_models.summed_in_a_way_unknown(), TRUSTED)
+    together = await ask_together(engine, 1.0, 2.0)
+    assert [float(one[0, 0]) for one in together] == [-2.0, -1.0]
+    await until(lambda: disk.registry.find("m").batching_off != "")
+    reason = disk.registry.find("m").batching_off
+    assert reason == "rows influence each other: output 'y' of a row changes"
+    assert VersionUnbatched("m", 1, reason) in disk.events
+    alone = await ask_together(engine, 1.0, 2.0)
+    assert [float(one[0, 0]) for one in alone] == [0.0, 0.0]
+
+
+async def test_it_stays_known_over_restarts(disk: RegistryOnDisk, cache: Path) -> None:
+    """Of the same content under any name; who trusts it though it is refuted has the last word."""
+    model = onnx_models.summed_in_a_way_unknown()
+    engine = await engine_of(disk, model, TRUSTED)
+    await ask_together(engine, 1.0, 2.0)
+    await until(lambda: disk.registry.find("m").batching_off != "")
+    digest = engine.describe().files["model.onnx"]
+    assert digest
+    await until(lambda: any((cache / "rows").glob("*.json")))
+    again = await engine_of(disk, model, TRUSTED, "again")
+    assert not again.describe().policy.batches
+    assert disk.registry.find("again").batching_off == disk.registry.find("m").batching_off
+    trusted = await engine_of(disk, model, "batching: {trust: refuted}", "trusted")
+    assert trusted.describe().policy.batches
+    mixed = await ask_together(trusted, 1.0, 2.0)
+    assert [float(one[0, 0]) for one in mixed] == [-2.0, -1.0]
+
+
+async def test_copies_of_requests_share_no_run_any_more(disk: RegistryOnDisk, cache: Path) -> None:
+    """They are compared with what callers got."""
+    engine = await engine_of(disk, onnx_models.summed_in_a_way_unknown(), TRUSTED)
+    copies = engine.side_queue(max_requests=8, shadow=False)
+    await ask_together(copies, 1.0, 2.0)
+    engine.forbid_batching("somebody saw it")
+    assert [float(one[0, 0]) for one in await ask_together(copies, 1.0, 2.0)] == [0.0, 0.0]
+
+
+async def test_an_independent_version_goes_on(
+    disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests are run again, and nothing changes."""
+    taken: list[Sample] = []
+    monkeypatch.setattr(VersionSampler, "take", lambda _, sample: taken.append(sample))
+    engine = await engine_of(disk, onnx_models.identity())
+    await ask_together(engine, 1.0, 2.0)
+    (sample,) = taken
+    assert sample.together == 2
+    assert float(sample.inputs["x"][0, 0]) == float(sample.answer[0][0, 0]) == sample.place + 1.0
+
+
+class Version:
+    """A version that runs nothing."""
+
+    closed = True
+    timeout = 1.0
+    session = stacking = None
+
+    def forbid_batching(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+
+async def test_few_are_run_again() -> None:
+    """One at a time, none that is large, none while the server stops; and each costs a pause."""
+    sample = Sample(row(1.0), [np.ones((1, 3))], 0, 2)
+    large = Sample({"x": np.ones(3 << 20)}, [], 0, 2)
+    rechecks = Rechecks(wake=lambda _: None, started=lambda: 0)
+    version = Version()
+    assert not rechecks.begin(version, "m", large)  # type: ignore[arg-type]
+    assert rechecks.begin(version, "m", sample)  # type: ignore[arg-type]
+    assert not rechecks.begin(version, "m", sample)  # type: ignore[arg-type]
+    await until(lambda: not rechecks._busy)
+    assert rechecks._due > asyncio.get_running_loop().time()
+    assert not rechecks.begin(version, "m", sample)  # type: ignore[arg-type]
+    rechecks._due = 0.0
+    rechecks.close()
+    assert not rechecks.begin(version, "m", sample)  # type: ignore[arg-type]
+
+
+def test_a_kept_finding_that_cannot_be_read_counts(tmp_path: Path) -> None:
+    """Somebody saw something, and a torn file must not let it happen again."""
+    findings = RowFindings(tmp_path)
+    assert findings.read("a" * 64) == ""
+    findings.write("a" * 64, "rows influence each other")
+    assert findings.read("a" * 64) == "rows influence each other"
+    assert findings.read("b" * 64) == ""
+    (file,) = (tmp_path / "rows").iterdir()
+    for torn in ("{", "[]", '{"model": "x", "reason": "y"}', ""):
+        file.write_text(torn)
+        assert "cannot be read" in findings.read("a" * 64)
+
+
+def test_findings_need_no_folder_that_can_be_written(tmp_path: Path) -> None:
+    """What cannot be kept is said in the log, and the version serves on."""
+    (tmp_path / "rows").write_text("a file")
+    findings = RowFindings(tmp_path)
+    findings.write("a" * 64, "rows influence each other")
+    assert findings.read("a" * 64) == ""
