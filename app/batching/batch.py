@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from app.batching.events import Ran
 from app.batching.output_limit import OutputLimit
 from app.batching.policy import BatchDecision, Key
-from app.batching.samples import Sample, Sampler, any_of, sample_row
+from app.batching.samples import Sample, Sampler, choose_below, sample_row
 from app.batching.stacking import Outputs, RowsDoNotFollow, Stacking
 from app.errors import CohortError, InferenceFailed, InvalidInput
 from app.tensors import Arrays
@@ -212,7 +212,7 @@ class Batch:
 
     def _sample(self) -> Sample | None:
         tickets = self.tickets
-        chosen = any_of(len(tickets))
+        chosen = choose_below(len(tickets))
         ticket, answer = tickets[chosen], self.results[chosen]
         if len(self.runs) > 1 or isinstance(answer, CohortError) or not ticket.rows:
             return None

@@ -36,14 +36,14 @@ class Sampler(Protocol):
         """Take a sample; called on the event loop."""
 
 
-def any_of(count: int) -> int:
+def choose_below(count: int) -> int:
     """A number below `count`."""
     return randrange(count)  # noqa: S311 - nobody gains by guessing which one is looked at
 
 
 def sample_row(inputs: Arrays, answer: Outputs, rows: int) -> Sample:
     """Any row of a run of several requests that were coalesced along axis 0, copied."""
-    row = any_of(rows)
+    row = choose_below(rows)
     return Sample(
         {name: array[row : row + 1].copy() for name, array in inputs.items()},
         [output[row : row + 1].copy() for output in answer],

@@ -69,6 +69,16 @@ def describe_failures(catalog: Catalog) -> list[str]:
     ]
 
 
+def describe_mixed(catalog: Catalog) -> list[str]:
+    """Versions whose requests have changed each other's answers, and how that was seen."""
+    return [
+        f"{model.name}/{entry.number}: its requests share no run any more: {entry.mixed}"
+        for model in catalog.values()
+        for entry in model.versions.values()
+        if entry.mixed
+    ]
+
+
 def describe_held_back(catalog: Catalog) -> dict[str, str]:
     """Why only requests that name a version reach it, by model and version."""
     return {

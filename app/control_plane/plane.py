@@ -9,7 +9,12 @@ from importlib.metadata import version as distribution_version
 from itertools import zip_longest
 from time import monotonic
 
-from app.control_plane.description import Description, describe_failures, describe_held_back
+from app.control_plane.description import (
+    Description,
+    describe_failures,
+    describe_held_back,
+    describe_mixed,
+)
 from app.control_plane.drawings import Drawings
 from app.control_plane.live import Heard, LiveView
 from app.control_plane.merged import merge_health, merge_models
@@ -152,7 +157,11 @@ class ControlPlane(ModelReader):
         """A summary for people and simple checks."""
         catalog = self._registry.catalog
         readiness = self.readiness()
-        problems = [*map(str, self._problems()), *describe_failures(catalog)]
+        problems = [
+            *map(str, self._problems()),
+            *describe_failures(catalog),
+            *describe_mixed(catalog),
+        ]
         status = "healthy" if readiness.ready and not problems else "degraded"
         if not readiness.ready:
             status = "draining" if self.draining else "unready"

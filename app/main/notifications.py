@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from hashlib import blake2b
 
+from app.registry import VersionUnbatched
 from app.rollouts import RampMoved, RolledBack, RolloutEvent
 from app.settings import Settings
 from app.webhook_secret import SecretFile
@@ -59,6 +60,20 @@ def notification_of(event: RolloutEvent) -> Notification | None:
                 },
             )
     return None
+
+
+def notification_of_unbatched(event: VersionUnbatched) -> Notification:
+    """What to say of a version whose requests have changed each other's answers."""
+    return Notification(
+        _id("rows_mixed", event.model, event.number, event.reason),
+        "model.rows_mixed",
+        {
+            "model": event.model,
+            "version": str(event.number),
+            "reason": event.reason,
+            "replica": socket.gethostname(),
+        },
+    )
 
 
 def _id(*parts: object) -> str:

@@ -22,7 +22,7 @@ from app.inspection import Inspected, InspectionLimits, Inspector
 from app.main.judging import Judging
 from app.main.key_files import issuer_of, watch_keys, watch_trust
 from app.main.model_loader import ModelLoader
-from app.main.notifications import make_webhooks, notification_of
+from app.main.notifications import make_webhooks, notification_of, notification_of_unbatched
 from app.main.registry_log import RegistryLog
 from app.main.remote_models import RemoteModels
 from app.main.resources import available_connections, part_of, return_memory, share_connections
@@ -42,6 +42,7 @@ from app.registry import (
     Registry,
     RegistryEvent,
     VersionReady,
+    VersionUnbatched,
 )
 from app.repository import ModelConfig
 from app.rest.heads import HeadRules
@@ -389,6 +390,8 @@ class Service:
                 self.rollouts.begin_waiting()
             case _:
                 self._registry_log.observe(event)
+                if self.webhooks is not None and isinstance(event, VersionUnbatched):
+                    self.webhooks.send(notification_of_unbatched(event))
 
 
 def _secret(value: SecretStr | None) -> str | None:

@@ -60,6 +60,11 @@ GAUGES = (
         "1 if only requests that name the version reach it, because its signature is another.",
     ),
     FamilyHead(
+        "model_rows_mixed",
+        "gauge",
+        "1 if served requests have changed each other's answers, so that they share no run.",
+    ),
+    FamilyHead(
         "model_latency_objective_seconds",
         "gauge",
         "Within what time requests should be answered: the model's objective_ms.",
@@ -168,6 +173,7 @@ def gauge_lines(model: ModelEntry, entry: VersionEntry) -> Sequence[bytes]:
         for one in State
     )
     outdated = f"model_outdated{of} {_flag(entry.outdated)}\n"
+    mixed = f"model_rows_mixed{of} {_flag(bool(entry.mixed))}\n"
     held_back = f"model_held_back{of} {_flag(entry.number in model.held_back)}\n"
     config = entry.source.config or ModelConfig()
     objective = ""
@@ -186,7 +192,7 @@ def gauge_lines(model: ModelEntry, entry: VersionEntry) -> Sequence[bytes]:
         fallback = f"model_provider_fallback{of} {_flag(placement.fell_back)}\n"
         unpredictable = f"model_unpredictable{of} {_flag(description.unpredictable)}\n"
     texts = (
-        *(queue, inflight, states, outdated, held_back, objective),
+        *(queue, inflight, states, outdated, held_back, mixed, objective),
         *(info, fallback, unpredictable),
     )
     return [text.encode() for text in texts]

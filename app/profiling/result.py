@@ -43,6 +43,7 @@ class ProfileResult:
     kept: Whether it was read from the store; default False: it was measured now.
     complete: Whether everything was measured; default True.
     doubt: Why it is to be measured again; default "": nothing speaks against it.
+    mixed: What served requests have shown against batching it; default "": nothing.
     """
 
     profile: Profile
@@ -53,6 +54,7 @@ class ProfileResult:
     kept: bool = False
     complete: bool = True
     doubt: str = ""
+    mixed: str = ""
 
 
 def key_for(opener: Opener, session: Session, batching: BatchPolicy) -> dict[str, str]:

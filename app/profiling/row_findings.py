@@ -16,10 +16,10 @@ from app.session import runtime_build
 
 log = structlog.get_logger("cohort.profiling")
 
-FORMAT = 1
+ROW_FINDING_FORMAT = 1
 """Raised whenever what is kept changes."""
 
-MAX_FILE_BYTES = 1 << 16
+MAX_FINDING_FILE_BYTES = 1 << 16
 """Larger files are none of ours."""
 
 
@@ -33,7 +33,7 @@ class RowFindings:
         """Why requests of the model with this digest must not share runs; "" where unknown."""
         path = self._path(digest)
         try:
-            content = json.loads(read_small(path, MAX_FILE_BYTES))
+            content = json.loads(read_small(path, MAX_FINDING_FILE_BYTES))
         except (FileNotFoundError, NotADirectoryError):
             return ""
         except (OSError, ValueError, RecursionError) as error:
@@ -63,4 +63,6 @@ class RowFindings:
         return f"a kept finding says so, and cannot be read: {path.name}"
 
     def _path(self, digest: str) -> Path:
-        return path_for(self._folder, FORMAT, {"model": digest, "runtime": runtime_build()})
+        return path_for(
+            self._folder, ROW_FINDING_FORMAT, {"model": digest, "runtime": runtime_build()}
+        )

@@ -14,7 +14,7 @@ FLOAT_SCALES = (1.0, 255.0, 0.0, 0.03, 30.0, 0.3, 1000.0, 0.003)
 MAX_WHOLE = 10
 """Whole numbers that are no bytes, and of which the model says nothing, are below it."""
 
-WORDS = (0, 20, 1, 7, 3, 12, 2, 5)
+TEXT_WORDS = (0, 20, 1, 7, 3, 12, 2, 5)
 """The words of each text of request i, over and over."""
 
 VOCABULARY = 1000
@@ -32,7 +32,7 @@ def varied_array(
     random = np.random.default_rng([request, *spec.name.encode()])
     match BY_NAME[spec.datatype].kind:
         case "text":
-            return _texts(shape, WORDS[request % len(WORDS)], random)
+            return _texts(shape, TEXT_WORDS[request % len(TEXT_WORDS)], random)
         case "bool":
             return np.asarray(random.random(shape) < (request % 4 + 1) / 5)
         case "int":

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from app.errors import ModelNotFound, NotReady, check_model_name, shortened
+from app.profiling import ProfileResult
 from app.registry.engine import Engine
 from app.registry.succession import hold_back
 from app.repository import ModelConfig, Signatures, stamp_files
@@ -68,6 +69,7 @@ class VersionEntry:
     engine: What answers its requests; None unless it is READY or UNLOADING.
     batching_off: Why its requests run one by one although its config allows batches; default "".
     padding_off: Why its requests are not padded although its config says so; default "".
+    mixed: What served requests have shown against batching it; default "": nothing.
     retry_at: When it is loaded again, in seconds on the monotonic clock; default None: when its
         files change, or an operator asks.
     """
@@ -79,12 +81,22 @@ class VersionEntry:
     engine: Engine | None = None
     batching_off: str = ""
     padding_off: str = ""
+    mixed: str = ""
     retry_at: float | None = None
 
     @property
     def outdated(self) -> bool:
         """Whether it serves its former files, because those on disk cannot be."""
         return self.state is State.READY and bool(self.reason)
+
+    def profiled(self, found: ProfileResult) -> VersionEntry:
+        """The same with what was found of batching."""
+        return replace(
+            self,
+            batching_off=found.profile.reason,
+            padding_off=found.padding.reason,
+            mixed=found.mixed,
+        )
 
     def to_reload(self) -> VersionEntry:
         """The same as loaded from what is not on disk any more, so that it is loaded again."""

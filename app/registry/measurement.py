@@ -81,7 +81,8 @@ class Measurement:
             return result
         with suppress(OSError):  # its files are gone meanwhile
             if reason := self.findings.read(self.opener.digest()):
-                return replace(result, profile=replace(profile, max_batch_size=1, reason=reason))
+                single = replace(profile, max_batch_size=1, reason=reason)
+                return replace(result, profile=single, mixed=reason)
         return result
 
     def keep_unbatched(self, reason: str) -> None:

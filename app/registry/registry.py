@@ -283,14 +283,8 @@ class Registry(PublishedCatalog):
             self._record_failure(load, LoadFailed(misfit))
             return
         engine = self._make_engine(model, number, prepared)
-        entry = VersionEntry(
-            number,
-            State.READY,
-            source,
-            engine=engine,
-            batching_off=prepared.profile_result.profile.reason,
-            padding_off=prepared.profile_result.padding.reason,
-        )
+        entry = VersionEntry(number, State.READY, source, engine=engine)
+        entry = entry.profiled(prepared.profile_result)
         self._put(model, entry)
         self._retries.forget(model, number)
         self._once_ready |= {model}
@@ -396,5 +390,5 @@ class Registry(PublishedCatalog):
 
     def _record_unbatched(self, model: str, number: int, reason: str) -> None:
         if (entry := self._entry(model, number)) is not None:
-            self._put(model, replace(entry, batching_off=reason))
+            self._put(model, replace(entry, batching_off=reason, mixed=reason))
         self._observe(VersionUnbatched(model, number, reason))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.main.notifications import notification_of
+from app.main.notifications import notification_of, notification_of_unbatched
+from app.registry import VersionUnbatched
 from app.rollouts import RampMoved, Restored, RolledBack, RolloutEvent
 
 ROLLED_BACK = RolledBack("m", 2, ("canary",), False, "errors", "4 % of 9", True, "m.2")
@@ -34,6 +35,21 @@ def test_a_rollback_is_told_with_its_reason() -> None:
             "replica": replica,
         },
     )
+
+
+def test_answers_that_depend_on_who_else_asked_are_told() -> None:
+    """Once for a version and a reason, however many replicas see it."""
+    event = VersionUnbatched("m", 2, "rows influence each other")
+    told = notification_of_unbatched(event)
+    assert {**told.data, "replica": ""} == {
+        "model": "m",
+        "version": "2",
+        "reason": "rows influence each other",
+        "replica": "",
+    }
+    assert told.kind == "model.rows_mixed"
+    assert told.id == notification_of_unbatched(event).id
+    assert told.id != notification_of_unbatched(event._replace(number=3)).id
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ async def test_an_answer_that_others_changed_ends_batching(
     reason = disk.registry.find("m").batching_off
     assert reason == "rows influence each other: output 'y' of a row changes"
     assert VersionUnbatched("m", 1, reason) in disk.events
+    assert disk.registry.find("m").mixed == reason
     alone = await ask_together(engine, 1.0, 2.0)
     assert [float(one[0, 0]) for one in alone] == [0.0, 0.0]
 
@@ -85,9 +86,11 @@ async def test_it_stays_known_over_restarts(disk: RegistryOnDisk, cache: Path) -
     await until(lambda: any((cache / "rows").glob("*.json")))
     again = await engine_of(disk, model, TRUSTED, "again")
     assert not again.describe().policy.batches
-    assert disk.registry.find("again").batching_off == disk.registry.find("m").batching_off
+    found = disk.registry.find("again")
+    assert found.batching_off == found.mixed == disk.registry.find("m").batching_off
     trusted = await engine_of(disk, model, "batching: {trust: refuted}", "trusted")
     assert trusted.describe().policy.batches
+    assert disk.registry.find("trusted").mixed == ""
     mixed = await ask_together(trusted, 1.0, 2.0)
     assert [float(one[0, 0]) for one in mixed] == [-2.0, -1.0]
 
