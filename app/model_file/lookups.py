@@ -12,7 +12,7 @@ PASSING_ON = frozenset(
 )
 """Operators whose outputs hold values of their first input."""
 
-MOST_VALUES = 1000
+MOST_PASSED_ON = 1000
 """Looked at for one input."""
 
 
@@ -33,7 +33,7 @@ def _smallest_table(name: str, users: Mapping[str, list[Node]], graph: Graph) ->
     """The entries of the smallest table; 0: none was found."""
     sizes: list[int] = []
     seen, waiting = {name}, deque([name])
-    while waiting and len(seen) < MOST_VALUES:
+    while waiting and len(seen) < MOST_PASSED_ON:
         value = waiting.popleft()
         for node in users.get(value, ()):
             operator = node.function[1]
