@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from app.batching import BatchPolicy
     from app.profiling import ConcurrentRuns, ProfileResult, Trial
     from app.repository import ModelConfig
+    from app.row_independence import RowVerdict
     from app.session import Opener, Session
     from app.settings import Settings
 
@@ -75,6 +76,7 @@ class _Seen:
     provider: str
     device: str
     unpredictable: str
+    rows: RowVerdict
     differences: Sequence[str]
 
 
@@ -130,6 +132,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
         session.placement.active,
         session.device,
         session.unpredictable,
+        session.rows,
         differences,
     )
 
@@ -178,7 +181,7 @@ def _measure_concurrency(
 
 
 def _describe(seen: _Seen) -> dict[str, Any]:
-    from app.control_plane import describe_profile
+    from app.control_plane import describe_profile, describe_rows
 
     found = seen.found
     return {
@@ -188,6 +191,7 @@ def _describe(seen: _Seen) -> dict[str, Any]:
         "threads": seen.threads,
         "batching_off": found.profile.reason,
         "padding_off": found.padding.reason,
+        "rows": describe_rows(seen.rows),
         "padding_wanted": bool(seen.policy.pad),
         "profile": describe_profile(found, seen.device, seen.unpredictable),
         "differs_from_kept": [] if found.kept else list(seen.differences),
@@ -236,6 +240,8 @@ def _verdicts(seen: _Seen) -> list[str]:
     found = seen.found
     off = found.profile.reason
     lines = [f"Batching: off, {off}" if off else f"Batching: up to {found.profile.max_batch_size}"]
+    if (proven := str(seen.rows)) not in off:
+        lines.append(f"By the graph: {proven}")
     if filled := found.profile.filled_rows:
         longer = found.profile.change_seconds * 1000
         lines.append(

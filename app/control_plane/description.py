@@ -10,6 +10,7 @@ from typing import Any
 from app.profiling import ProfileResult
 from app.registry import NOT_FAILED, Catalog, ModelEntry, State, VersionEntry
 from app.repository import ModelConfig, Published
+from app.row_independence import RowVerdict
 from app.scheduling import INLINE_SECONDS
 from app.tensors import Arrays, TensorSpec
 
@@ -153,6 +154,7 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
             "on": policy.batches,
             "reason": entry.batching_off,
             "padding_off": entry.padding_off,
+            "rows": describe_rows(description.rows),
             "max_batch_size": policy.max_batch_size,
             "max_queue_size": policy.max_queue_size,
             "max_queue_seconds": policy.max_queue_seconds,
@@ -164,6 +166,21 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
         "timeout_ms": round(engine.timeout * 1000, 3),
     }
     return result
+
+
+def describe_rows(verdict: RowVerdict) -> Description:
+    """What the graph tells of rows: whether they influence each other, where, and along which axes.
+
+    An axis is null where a run takes the input, or gives the output, once for all of its requests.
+    """
+    places = verdict.outputs.items()
+    return {
+        "verdict": verdict.kind.value,
+        "reason": "" if verdict.independent else str(verdict),
+        "node": verdict.node,
+        "input_axes": dict(verdict.inputs) if verdict.independent else {},
+        "output_axes": {name: None if one is None else one.axis for name, one in places},
+    }
 
 
 def _describe_published(published: Published) -> Description | None:

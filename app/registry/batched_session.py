@@ -330,6 +330,7 @@ class BatchedSession:
             self._batcher.inline.unpredictable,
             self._prepared.files,
             self._prepared.published,
+            session.rows,
         )
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:

@@ -15,6 +15,7 @@ from typing import Protocol
 from app.batching import BatchPolicy, Reply, RunResult
 from app.profiling import ProfileResult
 from app.repository import Published
+from app.row_independence import NOT_READ, RowVerdict
 from app.session import AssignedNode, Metadata, Placement
 from app.tensors import Arrays, TensorSpec
 
@@ -54,6 +55,7 @@ class EngineDescription:
     unpredictable: Why the duration of a run cannot be estimated, so that none executes on the event
         loop; "" where it can.
     published: What its manifest says, and who signed it; default: it has none.
+    rows: Whether rows of a run influence each other; default: not known.
     """
 
     metadata: Metadata
@@ -64,6 +66,7 @@ class EngineDescription:
     unpredictable: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
     published: Published = field(default_factory=Published)
+    rows: RowVerdict = NOT_READ
 
 
 class Cancellable(Protocol):

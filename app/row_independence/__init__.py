@@ -10,6 +10,6 @@ and shape arithmetic is carried out with these (`evaluation`, `arithmetic`).
 
 from __future__ import annotations
 
-from app.row_independence.verdict import OutputRows, RowKind, RowVerdict, prove_rows
+from app.row_independence.verdict import NOT_READ, OutputRows, RowKind, RowVerdict, prove_rows
 
-__all__ = ["OutputRows", "RowKind", "RowVerdict", "prove_rows"]
+__all__ = ["NOT_READ", "OutputRows", "RowKind", "RowVerdict", "prove_rows"]

@@ -88,8 +88,11 @@ class RowVerdict:
         """What is known of the rows, as a sentence without its end."""
         where = f"{self.node}: {self.reason}" if self.node else self.reason
         match self.kind:
-            case RowKind.PROVEN | RowKind.SHARED:
+            case RowKind.PROVEN:
                 return "rows do not influence each other"
+            case RowKind.SHARED:
+                equal = [quoted(name) for name, axis in self.inputs.items() if axis is None]
+                return f"rows do not influence each other where {', '.join(equal)} are equal"
             case RowKind.REFUTED:
                 return f"rows may influence each other; {where}"
             case RowKind.RANDOM:
@@ -98,6 +101,8 @@ class RowVerdict:
                 return f"rows are not shown to be independent; {where}"
         return where
 
+
+NOT_READ = RowVerdict(RowKind.UNKNOWN, reason="the model was not read yet")
 
 Assignment = Mapping[str, int | None]
 

@@ -15,7 +15,7 @@ from app.model_file.graphs import read_graphs
 from app.model_file.lookups import table_sizes
 from app.model_file.protobuf import ModelFile, read_model
 from app.processor import available_memory
-from app.row_independence import RowKind, RowVerdict, prove_rows
+from app.row_independence import NOT_READ, prove_rows
 from app.session.class_maps import Classes, read_class_maps
 from app.session.digests import Digests, Stamp, stamp
 from app.session.file_kinds import recognize
@@ -206,9 +206,6 @@ class ModelFiles:
             return {name: read_content(folder / name, self.digests) for name in names}
         except OSError as error:
             raise LoadFailed(f"its external data cannot be read: {error.strerror}") from error
-
-
-NOT_READ = RowVerdict(RowKind.UNKNOWN, reason="the model was not read yet")
 
 
 def find_external(path: Path) -> list[str]:
