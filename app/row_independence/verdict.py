@@ -92,7 +92,9 @@ class RowVerdict:
                 return "rows do not influence each other"
             case RowKind.SHARED:
                 equal = [quoted(name) for name, axis in self.inputs.items() if axis is None]
-                return f"rows do not influence each other where {', '.join(equal)} are equal"
+                return (
+                    f"rows do not influence each other in requests of equal {' and '.join(equal)}"
+                )
             case RowKind.REFUTED:
                 return f"rows may influence each other; {where}"
             case RowKind.RANDOM:

@@ -320,6 +320,7 @@ def test_profile_in_json_has_these_fields(models: Path, tmp_path: Path) -> None:
         "threads",
         "batching_off",
         "padding_off",
+        "rows",
         "padding_wanted",
         "profile",
         "differs_from_kept",

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.control_plane import describe_profile
+from app.control_plane import describe_profile, describe_rows
 from app.errors import ModelNotFound, NotReady, VersionNotFound
 from app.registry import State
 from app.rollouts import parse_rollouts
+from app.row_independence import NOT_READ, OutputRows, RowKind, RowVerdict
 from app.session import Placement
 from app.session.running import Fallback
 from app.tensors import Arrays, TensorSpec
@@ -94,6 +95,7 @@ def test_a_loaded_version_is_described_in_full() -> None:
         "on": True,
         "reason": "no gain",
         "padding_off": "no symbol",
+        "rows": describe_rows(NOT_READ),
         "max_batch_size": 32,
         "max_queue_size": 16_384,
         "max_queue_seconds": 10.0,
@@ -101,6 +103,31 @@ def test_a_loaded_version_is_described_in_full() -> None:
     }
     assert description["timeout_ms"] == 1500
     assert description["profile"]["chosen_rows"] == 32
+
+
+def test_what_the_graph_proves_of_rows_is_described() -> None:
+    """With the axes where they are, null where an array is for the whole run; or with the node."""
+    shared = RowVerdict(
+        RowKind.SHARED,
+        inputs={"x": 1, "rate": None},
+        outputs={"y": OutputRows(0, 2), "seen": None},
+    )
+    assert describe_rows(shared) == {
+        "verdict": "shared",
+        "reason": "",
+        "node": "",
+        "input_axes": {"x": 1, "rate": None},
+        "output_axes": {"y": 0, "seen": None},
+    }
+    assert str(shared) == "rows do not influence each other in requests of equal 'rate'"
+    refuted = RowVerdict(RowKind.REFUTED, "ReduceMax 'low'", "it takes the largest", {"x": 0})
+    assert describe_rows(refuted) == {
+        "verdict": "refuted",
+        "reason": "rows may influence each other; ReduceMax 'low': it takes the largest",
+        "node": "ReduceMax 'low'",
+        "input_axes": {},
+        "output_axes": {},
+    }
 
 
 def test_a_version_without_an_engine_has_only_its_state() -> None:
