@@ -92,6 +92,7 @@ test-full: export PAGES = all
 test-full: export FIRST_HOUR = all
 test-full: export CONVERTERS = all
 test-full: export HYPOTHESIS_PROFILE = nightly
+test-full chaos converters incidents first-hour docs: export HANG_SECONDS = 7200
 test-full: test conformance  ## Run every test in its long form, with more examples that differ each time (about 11 GB of packages; hours)
 
 coverage:  ## The same, and say which lines and branches no test reaches; takes longer

@@ -16,6 +16,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from tests import time_limit
 from tests.e2e.processes import MODELS, Cohort, cohort
 
 # The second provider is in one of the three runtimes (docs/decisions/0001): elsewhere there is
@@ -45,6 +46,11 @@ structlog.configure(
         structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
     ]
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Limit the time of each test."""
+    config.pluginmanager.register(time_limit)
 
 
 @pytest.hookimpl(wrapper=True)
