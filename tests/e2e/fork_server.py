@@ -1,9 +1,9 @@
 """The process that `tests.e2e.forking` forks servers from: `python -m tests.e2e.fork_server FD`.
 
-FD is a socket. Each message on it asks for one process: JSON with the module, its arguments, the
-working folder and the environment, and three descriptors: standard output, standard error, and a
-socket that is sent "started" and the process id, then "ended" and the exit status. When FD closes,
-all processes are killed and this one ends.
+FD is a socket. Each message on it asks for one process by four descriptors: standard output,
+standard error, a socket that is sent "started" and the process id, then "ended" and the exit
+status, and a file with JSON of the module, its arguments, the working folder and the environment,
+which may be longer than a message. When FD closes, all processes are killed and this one ends.
 """
 
 from __future__ import annotations
@@ -71,13 +71,14 @@ def fork_servers(control: socket.socket) -> bool:
                     _, status = os.waitpid(pid, 0)
                     ended.send(b"ended %d" % os.waitstatus_to_exitcode(status))
                 continue
-            message, descriptors, *_ = socket.recv_fds(control, 1 << 20, 3)
+            message, descriptors, *_ = socket.recv_fds(control, 64, 4)
             if not message:
                 for pid, _ in running.values():
                     os.kill(pid, signal.SIGKILL)
                 return False
+            with open(descriptors.pop(), "rb") as file:  # noqa: PTH123 - it has no path
+                asked = json.load(file)
             ended = socket.socket(fileno=descriptors.pop())
-            asked = json.loads(message)
             if asked["module"] not in imported:
                 _import(IMPORTED[asked["module"]])
                 imported.add(asked["module"])

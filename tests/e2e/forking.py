@@ -18,10 +18,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import SimpleNamespace
 from typing import IO, Any
 from unittest import mock
@@ -46,6 +49,7 @@ class ForkedProcess:
         self.pid = pid
         self.returncode: int | None = None
         self._ended = ended
+        self._looking = threading.Lock()
 
     def poll(self) -> int | None:
         """Return the exit status, or None while the process runs."""
@@ -75,6 +79,18 @@ class ForkedProcess:
         self.send_signal(signal.SIGKILL)
 
     def _look(self, timeout: float | None) -> int | None:
+        if timeout is None:
+            with self._looking:  # the message of the end comes once
+                return self._receive(None)
+        end = time.monotonic() + timeout
+        if not self._looking.acquire(timeout=timeout):
+            return self.returncode
+        try:
+            return self._receive(max(0.0, end - time.monotonic()))
+        finally:
+            self._looking.release()
+
+    def _receive(self, timeout: float | None) -> int | None:
         if self.returncode is None:
             self._ended.settimeout(timeout)
             try:
@@ -106,7 +122,7 @@ def fork(
     new_session: Whether the process leads a session of its own.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
+    with theirs, TemporaryFile() as file:
         request = {
             "module": module,
             "arguments": [*arguments],
@@ -114,14 +130,15 @@ def fork(
             "env": {**env},
             "new_session": new_session,
         }
-        body = json.dumps(request).encode()
-        descriptors = [stdout, stderr, theirs.fileno()]
+        file.write(json.dumps(request).encode())
+        file.seek(0)
+        descriptors = [stdout, stderr, theirs.fileno(), file.fileno()]
         seed = env.get("PYTHONHASHSEED", "random")
         try:
-            socket.send_fds(_fork_server(seed), [body], descriptors)
+            socket.send_fds(_fork_server(seed), [b"fork"], descriptors)
         except ConnectionError:  # it has ended: another takes its place
             _fork_server.cache_clear()
-            socket.send_fds(_fork_server(seed), [body], descriptors)
+            socket.send_fds(_fork_server(seed), [b"fork"], descriptors)
     try:
         return ForkedProcess(_number(ours.recv(64), b"started"), ours)
     except AssertionError:

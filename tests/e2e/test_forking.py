@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -62,6 +63,25 @@ def test_end_by_a_signal_is_seen(tmp_path: Path) -> None:
         server.process.kill()
         assert server.process.wait(60) == -signal.SIGKILL
         server.process.terminate()
+
+
+def test_end_is_seen_by_all_threads_that_wait(tmp_path: Path) -> None:
+    """Each gets the exit status, and one that looks meanwhile is not held up."""
+    process = forked("serve", "--port", "0", "--grpc-port", "0", log=tmp_path / "log")
+    with ThreadPoolExecutor() as threads:
+        waits = [threads.submit(process.wait, timeout) for timeout in (None, 60, None, 60)]
+        assert process.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.2)
+        process.kill()
+        assert [wait.result() for wait in waits] == [-signal.SIGKILL] * 4
+
+
+def test_arguments_and_environment_may_be_long(tmp_path: Path) -> None:
+    """A message of a socket is not: its longest is about 200 KB."""
+    process = forked("check", "x" * 1_000_000, log=tmp_path / "log", LONG="y" * 1_000_000)
+    assert process.wait(60) == 1
+    assert "x" * 100 in (tmp_path / "log").read_text()
 
 
 def test_servers_end_with_the_tests(tmp_path: Path) -> None:
