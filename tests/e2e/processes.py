@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -44,6 +45,7 @@ class Cohort:
     log: Path
     grpc: str = ""  # where it was asked for gRPC: host and port
     trust: ssl.SSLContext | bool = True  # whose certificate it has, where it speaks TLS
+    _answered: bool = False
 
     @property
     def logged(self) -> str:
@@ -73,7 +75,7 @@ class Cohort:
             except httpx.TransportError as error:
                 last = error
                 return None
-            return response if response.status_code == status else None
+            return response if response.status_code == status and self._answers() else None
 
         try:
             return wait_until(wanted, seconds=STARTING)
@@ -82,6 +84,44 @@ class Cohort:
             raise AssertionError(
                 f"{path} never gave {status}, last {text}; log:\n{self.logged}"
             ) from None
+
+    def _answers(self) -> bool:
+        """Whether an answer from the port is this server's; seen once, it stays so.
+
+        While this one starts, or fails since the port is taken, another one's server may answer.
+        """
+        self._answered = self._answered or listens(self.process.pid, urlsplit(self.url).port or 0)
+        return self._answered
+
+
+def listens(pid: int, port: int) -> bool:
+    """Whether a process or one below it listens on a TCP port; True outside Linux."""
+    if not FORKS:
+        return True
+    lines = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()
+    ]
+    at_port = {
+        f"socket:[{one[9]}]" for one in lines if one[3] == "0A" and one[1].endswith(f":{port:04X}")
+    }
+    return any(not at_port.isdisjoint(_opened(one)) for one in _family(pid))
+
+
+def _family(pid: int) -> Iterator[int]:
+    yield pid
+    with suppress(OSError):  # it has ended
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            for child in (thread / "children").read_text().split():
+                yield from _family(int(child))
+
+
+def _opened(pid: int) -> Iterator[str]:
+    with suppress(OSError):
+        for one in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                yield str(one.readlink())
 
 
 @contextmanager

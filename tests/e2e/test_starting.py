@@ -36,6 +36,19 @@ def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
+def test_answers_of_another_server_are_not_taken_for_its_own(tmp_path: Path) -> None:
+    """A test whose port is taken fails by that, instead of going on with the other server."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    with cohort(folder, folder, allow_empty=1) as other:
+        port = other.url.rpartition(":")[2]
+        with (
+            pytest.raises(AssertionError, match="COHORT_PORT"),
+            cohort(tmp_path, tmp_path, port=port, allow_empty=1),
+        ):
+            pytest.fail("the test goes on")
+
+
 def test_ctrl_c_stops_at_once_and_exits_0(tmp_path: Path) -> None:
     """Without the notice that a balancer needs."""
     with cohort(MODELS, tmp_path, drain_notice_seconds=3600) as server:
