@@ -62,7 +62,8 @@ wheel: app/playground/runtime/package.json | $(UV)  ## Build the package for oth
 	@echo "cohort: wrote $$(ls '$(DIST)'/cohort-*.whl)"
 
 OPENVINO_TESTS := tests/session/test_providers_openvino.py
-TEST_ALL = $(AS_PIP) $(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal --ignore=$(OPENVINO_TESTS)
+PYTEST_ALL = $(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal --ignore=$(OPENVINO_TESTS)
+TEST_ALL = $(AS_PIP) $(PYTEST_ALL)
 RECORDS := build/tests/openvino.json build/tests/all.json
 RECORD := -p tools.rerun.recording --record
 # A run that ended otherwise than by failed tests, such as by an abort after it wrote its record, has none.
@@ -83,8 +84,8 @@ rerun: $(VENV)/dev.stamp  ## Run the failed tests of `make test` once more, alon
 
 durations: $(VENV)/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp app/playground/runtime/package.json packages  ## Run the tests, and say which took how much CPU and waited how long
 	@rm -rf build/durations
-	@$(TEST_ALL) -p tools.durations.recording --durations-in build/durations || true
-	@$(VENV)/bin/python -m tools.durations build/durations
+	@$(AS_PIP) $(VENV)/bin/python -m tools.durations build/durations \
+		$(PYTEST_ALL) -p tools.durations.recording --durations-in build/durations
 
 test-full: export CHAOS = long
 test-full: export INCIDENTS = all

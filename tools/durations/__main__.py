@@ -1,20 +1,32 @@
-"""`python -m tools.durations FOLDER`: show where the recorded time went."""
+"""`python -m tools.durations FOLDER COMMAND ...`: run the tests, and show where their time went.
+
+COMMAND runs pytest with `tools.durations.recording`, which writes into FOLDER.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import os
+import resource
+import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tests.waiting import wait_until
 from tools.durations.recording import Duration, read_durations
 
 ROWS = 25
 """The number of lines of each table."""
+
+LEFT_SECONDS = 5.0
+"""How long processes that the tests left behind may take to end, to be counted."""
 
 
 def grouped(durations: Iterable[Duration], key: Callable[[str], str]) -> dict[str, Duration]:
@@ -41,8 +53,32 @@ def show(title: str, durations: Iterable[Duration], order: Callable[[Duration], 
     Console(width=150).print(table)
 
 
-def main(folder: Path) -> None:
+def run(command: Sequence[str]) -> float:
+    """Run a command, whatever it returns; give the processor time of all processes below it.
+
+    Those count whose parent ended before them: Linux makes them children of this process.
+    """
+    subreaper = 36  # PR_SET_CHILD_SUBREAPER
+    assert not ctypes.CDLL(None, use_errno=True).prctl(subreaper, 1, 0, 0, 0), "needs Linux"
+    process = subprocess.Popen(command)
+    ended = 0
+    while ended != process.pid:
+        ended, status = os.wait()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    with suppress(ChildProcessError, TimeoutError):  # until none is left
+        wait_until(_reap, seconds=LEFT_SECONDS)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _reap() -> None:
+    while os.waitpid(-1, os.WNOHANG)[0]:
+        pass
+
+
+def main(folder: Path, command: Sequence[str]) -> None:
     """Print tables of packages, modules, tests and fixtures."""
+    everything = run(command)
     durations = read_durations(folder)
     phases = [one for one in durations if one.kind == "test"]
     fixtures = [one for one in durations if one.kind == "fixture"]
@@ -56,7 +92,11 @@ def main(folder: Path) -> None:
     show("Fixtures", grouped(fixtures, lambda name: name).values(), lambda one: one.cpu)
     total = sum(one.cpu for one in phases)
     print(f"cohort: {len(tests)} tests took {total:.0f} s of CPU")
+    print(
+        f"cohort: the run took {everything:.0f} s; the rest is pytest's start and collection, and"
+        " processes whose parent ended before them, such as a browser's"
+    )
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

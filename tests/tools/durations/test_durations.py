@@ -7,10 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tools import ROOT
-from tools.durations.__main__ import grouped, main
+from tools.durations.__main__ import grouped
 from tools.durations.recording import Duration, processor_seconds, read_durations
 
 TESTS = """
@@ -35,18 +33,27 @@ def test_waits(path):
 """
 
 
-def test_time_of_each_test_and_fixture_is_recorded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_time_of_each_test_and_fixture_is_recorded(tmp_path: Path) -> None:
     """CPU of a process that a test started counts, and waiting does not."""
     tmp_path.joinpath("test_them.py").write_text(TESTS)
     command = ["pytest", "-q", "-p", "tools.durations.recording", "--durations-in", "build"]
-    subprocess.run(
-        [sys.executable, "-m", *command, "test_them.py"],
+    printed = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tools.durations",
+            "build",
+            sys.executable,
+            "-m",
+            *command,
+            "test_them.py",
+        ],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         check=True,
-    )
+        capture_output=True,
+        text=True,
+    ).stdout
     found = grouped(read_durations(tmp_path / "build"), lambda name: name.rpartition("::")[2])
     assert found["test_process_burns"].cpu >= 0.2  # each process loses up to two ticks
     assert found["burning"].cpu >= 0.2
@@ -54,10 +61,30 @@ def test_time_of_each_test_and_fixture_is_recorded(
     waits = found["test_waits[/v1]"]
     assert waits.wall >= 0.3
     assert waits.cpu < waits.wall - 0.1
-    main(tmp_path / "build")
-    printed = capsys.readouterr().out
     assert "test_them.py::test_waits[/v1]" in printed
     assert "cohort: 3 tests took " in printed
+
+
+def test_processes_that_outlive_their_parent_count() -> None:
+    """What a browser leaves behind is in the time of the whole run."""
+    orphan = "import time\nwhile time.process_time() < 0.5: pass\nprint()"
+    parent = f"import subprocess\nsubprocess.Popen([{sys.executable!r}, '-c', {orphan!r}])"
+    # What it runs ends when nothing has its standard output any more.
+    script = '"$0" -c "$1" | cat'
+    code = (
+        "import sys\n"
+        "from tools.durations.__main__ import run\n"
+        "print(run(['sh', '-c', *sys.argv[1:]]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, script, sys.executable, parent],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert float(done.stdout) >= 0.5
 
 
 def test_ended_processes_count() -> None:
