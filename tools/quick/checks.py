@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
+from math import ceil
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from tools import ROOT
 
 FEW = 8
-"""Test modules that run in one process: to start more takes longer."""
+"""Test modules for each process: to import everything once more takes longer than to run fewer."""
 
 
 class Check(NamedTuple):
@@ -50,7 +52,8 @@ def find_unchecked(changed: Sequence[str]) -> list[str]:
 
 def pytest_command(tests: Sequence[str]) -> Check:
     """The command that runs test modules."""
-    many = ["-n", "auto", "--dist", "worksteal"] if len(tests) > FEW else []
+    processes = min(ceil(len(tests) / FEW), len(os.sched_getaffinity(0)) + 2)
+    many = ["-n", str(processes), "--dist", "worksteal"] if processes > 1 else []
     return Check("pytest", [sys.executable, "-m", "pytest", "-q", *many, *tests])
 
 

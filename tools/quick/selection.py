@@ -15,8 +15,10 @@ _IMPORTS = re.compile(
 
 LONG = frozenset(
     {
+        "tests.batching.test_isolation",
         "tests.main.test_service",
         "tests.rest.hot.test_coalescing",
+        "tests.rest.hot.test_heads",
         "tests.tools.simulation.test_simulation",
     }
 )
