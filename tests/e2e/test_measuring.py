@@ -16,7 +16,7 @@ from tests.waiting import until
 CONFIG = """
 providers: [cpu]
 session: {intra_op_threads: 1}
-batching: {max_batch_size: 2, latency_budget_ms: 60000, max_queue_seconds: 600}
+batching: {max_batch_size: 2, latency_budget_ms: 60000, max_queue_seconds: 600, trust: refuted}
 timeout_ms: 120000
 warm_up: {rows: [1]}
 """
@@ -26,7 +26,7 @@ ROWS = [[float(number)] * 4 for number in range(6)]
 async def test_a_slow_model_serves_before_it_is_measured_and_batches_after(tmp_path: Path) -> None:
     """Requests meanwhile run one by one and get right answers.
 
-    A run takes 0.14 s on an idle core, and rows hardly count.
+    A run takes 0.14 s on an idle core, and rows hardly count. Its graph adds up all rows, times 0.
     """
     models = tmp_path / "models"
     onnx_models.save(onnx_models.slow(nodes=1200), models / "slow" / "1" / "model.onnx")

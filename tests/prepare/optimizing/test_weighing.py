@@ -21,7 +21,7 @@ SAME = OPTIMIZE_STEPS["slim"].allowed
 
 def test_the_same_model_agrees_and_is_timed(tmp_path: Path) -> None:
     """With each number of rows, and its opening; no difference is found."""
-    model = onnx_models.slow(nodes=4)
+    model = onnx_models.mlp()
     found = _weigh(tmp_path, model, model)
     assert (found.problem, found.unbatchable) == ("", "")
     assert found.difference is not None
