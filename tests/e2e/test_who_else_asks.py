@@ -1,0 +1,177 @@
+"""An answer never depends on who else asks: many callers at once, on every API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app.session import Session, open_session
+from app.tensors import Array, Arrays, by_name
+from tests import onnx_models
+from tests.e2e.mixing_models import BROUGHT
+from tests.e2e.processes import Cohort, cohort, free_port
+from tests.e2e.scrape import Scrape
+from tests.rpc.client import DATATYPES, Client, connected
+from tests.waiting import PATIENCE, until
+
+CALLERS = 16
+ROUNDS = 4
+ASKED_TOGETHER = "batching: {max_queue_delay_ms: 20}"
+
+Ask = Callable[[str, Arrays], Awaitable[Mapping[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The models on disk."""
+    folder = tmp_path_factory.mktemp("brought")
+    for name, brought in BROUGHT.items():
+        onnx_models.save(brought.model(), folder / "models" / name / "1/model.onnx")
+        (folder / "models" / name / "config.yaml").write_text(ASKED_TOGETHER)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Cohort]:
+    with cohort(folder / "models", folder, grpc_port=free_port()) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def sessions(folder: Path) -> Mapping[str, Session]:
+    """The same models, for one request at a time."""
+    return {name: open_session(folder / "models" / name / "1/model.onnx") for name in BROUGHT}
+
+
+@asynccontextmanager
+async def asking(server: Cohort, api: str) -> AsyncIterator[Ask]:
+    """What sends a request over an API, and gives the outputs by name."""
+    if api == "gRPC":
+        async with connected(server.grpc) as client:
+            yield _over_grpc(client)
+    else:
+        limits = httpx.Limits(max_connections=CALLERS)
+        async with httpx.AsyncClient(
+            base_url=server.url, timeout=PATIENCE, limits=limits
+        ) as client:
+            yield {"predict": _by_predict, "V1": _over_v1, "V2": _over_v2}[api](client)
+
+
+def _over_grpc(client: Client) -> Ask:
+    return client.infer
+
+
+def _by_predict(client: httpx.AsyncClient) -> Ask:
+    async def ask(model: str, inputs: Arrays) -> Mapping[str, Any]:
+        body = {"inputs": {name: array.tolist() for name, array in inputs.items()}}
+        answer = await client.post(f"/models/{model}/predict", json=body)
+        assert answer.status_code == 200, answer.text
+        found: Mapping[str, Any] = answer.json()["outputs"]
+        return found
+
+    return ask
+
+
+def _over_v1(client: httpx.AsyncClient) -> Ask:
+    async def ask(model: str, inputs: Arrays) -> Mapping[str, Any]:
+        body = {"inputs": {name: array.tolist() for name, array in inputs.items()}}
+        answer = await client.post(f"/v1/models/{model}:predict", json=body)
+        assert answer.status_code == 200, answer.text
+        found = answer.json()["outputs"]
+        return found if isinstance(found, dict) else {"": found}
+
+    return ask
+
+
+def _over_v2(client: httpx.AsyncClient) -> Ask:
+    async def ask(model: str, inputs: Arrays) -> Mapping[str, Any]:
+        tensors = [
+            {
+                "name": name,
+                "datatype": DATATYPES[str(array.dtype)],
+                "shape": list(array.shape),
+                "data": array.ravel().tolist(),
+            }
+            for name, array in inputs.items()
+        ]
+        answer = await client.post(f"/v2/models/{model}/infer", json={"inputs": tensors})
+        assert answer.status_code == 200, answer.text
+        found = answer.json()["outputs"]
+        return {one["name"]: np.reshape(one["data"], one["shape"]) for one in found}
+
+    return ask
+
+
+def check(got: Mapping[str, Any], expected: Arrays) -> None:
+    """Whether the outputs are those of the request alone."""
+    for name, right in expected.items():
+        values = np.asarray(got.get(name, got.get("")))
+        assert values.shape == right.shape or values.size == right.size == 0  # JSON has no [0, 3]
+        values = values.reshape(right.shape)
+        if right.dtype.kind == "f":
+            np.testing.assert_allclose(values.astype(float), right.astype(float), 1e-4, 1e-5)
+        else:
+            assert texts(values) == texts(right)
+
+
+def texts(array: Array) -> list[str]:
+    """The elements in words."""
+    return [one.decode() if isinstance(one, bytes) else str(one) for one in array.ravel().tolist()]
+
+
+async def described(server: Cohort, model: str) -> Mapping[str, Any]:
+    """What is said of a model's batching, once that is known."""
+
+    def batching() -> Mapping[str, Any]:
+        found: Mapping[str, Any] = server.get(f"/models/{model}").json()["versions"][0]["batching"]
+        return found
+
+    await until(lambda: "measured" not in batching()["reason"])
+    return batching()
+
+
+@pytest.mark.parametrize("api", ["predict", "V1", "V2", "gRPC"])
+@pytest.mark.parametrize("model", BROUGHT)
+async def test_everyone_gets_the_answer_of_their_request_alone(
+    server: Cohort, sessions: Mapping[str, Session], model: str, api: str
+) -> None:
+    """Of models that mix rows and of those that do not, whatever the others send."""
+    await described(server, model)
+    session = sessions[model]
+    requests = [BROUGHT[model].request(number) for number in range(CALLERS)]
+    alone = [by_name(session.outputs, session.run(request)) for request in requests]
+    async with asking(server, api) as ask:
+        for _ in range(ROUNDS):
+            answers = await asyncio.gather(*[ask(model, request) for request in requests])
+            for got, expected in zip(answers, alone, strict=True):
+                check(got, expected)
+
+
+@pytest.mark.parametrize("model", BROUGHT)
+async def test_who_shares_runs_is_said_with_the_reason(server: Cohort, model: str) -> None:
+    """Those that are proven do, unless larger runs are no faster; the others name the node."""
+    batching = await described(server, model)
+    verdict = BROUGHT[model].verdict
+    assert batching["rows"]["verdict"] == verdict
+    if verdict == "refuted":
+        assert not batching["on"]
+        assert batching["rows"]["node"] in batching["reason"]
+        return
+    assert batching["reason"] in ("", "larger batches are no faster here")
+    requests = [BROUGHT[model].request(number) for number in range(CALLERS)]
+    async with asking(server, "predict") as ask:
+        before = runs(server, model)
+        await asyncio.gather(*[ask(model, request) for request in requests])
+        assert (runs(server, model) - before < CALLERS) is batching["on"]
+
+
+def runs(server: Cohort, model: str) -> float:
+    """How many there were of a model."""
+    return Scrape(server.url).value("model_batch_rows_count", model=model)
