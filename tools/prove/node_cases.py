@@ -49,7 +49,6 @@ class NodeCase:
     """
 
     name: str
-    operators: tuple[str, ...]
     model: onnx.ModelProto
     arrays: Mapping[str, Array]
     axes: Mapping[str, int | None]
@@ -128,8 +127,7 @@ def variants(name: str, model: onnx.ModelProto, arrays: Mapping[str, Array]) -> 
         assignment = dict(zip(arrays, axes, strict=True))
         rows = {key: array for key, array in arrays.items() if assignment[key] is not None}
         if all(array.shape[assignment[key] or 0] for key, array in rows.items()):
-            operators = tuple(node.op_type for node in model.graph.node)
-            yield NodeCase(name, operators, _open(model, arrays, assignment), rows, assignment)
+            yield NodeCase(name, _open(model, arrays, assignment), rows, assignment)
 
 
 def _open(
