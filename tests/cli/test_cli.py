@@ -21,6 +21,7 @@ from app.cli.profile_command import BAR_WIDTH
 from app.settings import Settings, variable
 from tests import onnx_models
 from tests.bundled import MODELS
+from tests.e2e.processes import run_command
 
 
 def run(*arguments: str, **environment: str) -> Result:
@@ -255,18 +256,18 @@ def test_check_of_an_empty_or_missing_folder_is_a_problem(tmp_path: Path) -> Non
 
 def test_exit_codes_of_the_process(models: Path) -> None:
     """0 in order, 1 with problems, 2 misused: what a deployment asks for."""
-    assert start("-m", "app", "check", "--no-open", "--models", str(models)).returncode == 0
+    assert run_command("check", "--no-open", "--models", models).returncode == 0
     (models / "mlp" / "config.yaml").write_text("a: 1")
-    bad = start("-m", "app", "check", "--models", str(models))
+    bad = run_command("check", "--models", models)
     assert bad.returncode == 1
     assert "mlp/config.yaml: unknown key 'a'" in bad.stdout
-    assert start("-m", "app", "check", "--model").returncode == 2
-    assert start("-m", "app", "serve", COHORT_PORT="x").returncode == 2
+    assert run_command("check", "--model").returncode == 2
+    assert run_command("serve", env={"COHORT_PORT": "x"}).returncode == 2
 
 
 def test_bundled_models_pass() -> None:
     """What comes with Cohort is in order."""
-    done = start("-m", "app", "check", COHORT_MODELS=str(MODELS))
+    done = run_command("check", env={"COHORT_MODELS": str(MODELS)})
     assert done.returncode == 0, done.stdout
     assert "2 models, 3 versions" in done.stdout
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
+from tempfile import TemporaryFile
 from urllib.parse import urlsplit
 
 import httpx
@@ -151,7 +152,7 @@ def cohort(
     """
     port = int(str(settings.pop("port", 0))) or free_port()
     environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("COHORT_")},
+        **_no_settings(),
         "COHORT_MODELS": str(models),
         "COHORT_PORT": str(port),
         "COHORT_GRPC_PORT": "0",
@@ -166,6 +167,7 @@ def cohort(
     log = folder / f"log-{port}.txt"
     with log.open("wb") as file:
         process = _start(
+            ["serve"],
             program,
             under,
             cwd=cwd,
@@ -189,9 +191,40 @@ def cohort(
         process.wait()
 
 
+def run_command(
+    *arguments: object, cwd: Path = ROOT, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `cohort` with `arguments` to its end, in a process of its own.
+
+    It is forked from one that has imported what a server needs. `env` is added to the environment
+    of the tests without its COHORT_* settings.
+    """
+    with TemporaryFile("w+") as stdout, TemporaryFile("w+") as stderr:
+        process = _start(
+            [*map(str, arguments)],
+            cwd=cwd,
+            env={**_no_settings(), **(env or {})},
+            stdout=stdout.fileno(),
+            stderr=stderr.fileno(),
+        )
+        try:
+            status = process.wait(STARTING)
+        finally:
+            process.kill()
+        stdout.seek(0)
+        stderr.seek(0)
+        command = [*COMMAND, *map(str, arguments)]
+        return subprocess.CompletedProcess(command, status, stdout.read(), stderr.read())
+
+
+def _no_settings() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("COHORT_")}
+
+
 def _start(
-    command: Sequence[str],
-    under: Sequence[str],
+    arguments: Sequence[str],
+    command: Sequence[str] = (),
+    under: Sequence[str] = (),
     *,
     cwd: Path,
     env: Mapping[str, str],
@@ -200,9 +233,9 @@ def _start(
 ) -> subprocess.Popen[bytes] | ForkedProcess:
     if FORKS and not command and not under:
         inherited = 1 if stdout is None else stdout
-        return fork(["serve"], cwd=cwd, env=env, stdout=inherited, stderr=stderr)
+        return fork(arguments, cwd=cwd, env=env, stdout=inherited, stderr=stderr)
     return subprocess.Popen(
-        [*under, *(command or COMMAND), "serve"],
+        [*under, *(command or COMMAND), *arguments],
         cwd=cwd,
         env=env,
         stdin=subprocess.DEVNULL,

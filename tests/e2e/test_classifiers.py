@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import pytest
 
 from app.rpc import inference_pb2 as messages
 from tests import onnx_models
-from tests.e2e.processes import Cohort, cohort, free_port
+from tests.e2e.processes import Cohort, cohort, free_port, run_command
 from tests.rpc.client import PATH
 from tests.waiting import PATIENCE
 
@@ -83,10 +81,7 @@ def test_what_cannot_be_sent_is_named(server: Cohort, folder: Path) -> None:
     lines = [json.loads(line) for line in server.logged.splitlines() if line.startswith("{")]
     (line,) = [line for line in lines if line["event"].startswith("outputs cannot be sent")]
     assert (line["model"], line["outputs"]) == ("parts", {"rows": "seq(tensor(float))"})
-    checked = subprocess.run(
-        [sys.executable, "-m", "app", "check", "--models", str(folder / "models")],
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+    checked = run_command("check", "--models", folder / "models")
     said = "parts/1: output 'rows' is left out: seq(tensor(float)) cannot be sent"
     assert said in checked.stdout, checked.stdout + checked.stderr
     assert checked.returncode == 0

@@ -6,15 +6,13 @@ Devices that need it are GPUs; what one would have measured is written into the 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from tests import onnx_models
-from tests.e2e.processes import ROOT, Cohort, cohort
+from tests.e2e.processes import Cohort, cohort, run_command
 from tests.e2e.scrape import Scrape
 from tests.waiting import wait_until
 
@@ -59,7 +57,6 @@ def test_runs_are_filled_up_and_callers_get_what_they_asked_for(tmp_path: Path) 
         scrape = Scrape(server.url)
         assert scrape.value("model_batch_rows_sum", model="counts") == sum(ROWS)
     folders = ["--models", str(tmp_path / "models"), "--cache", str(tmp_path / "cache")]
-    command = [sys.executable, "-m", "app", "profile", "counts", *folders]
-    shown = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    shown = run_command("profile", "counts", *folders).stdout
     assert "Smaller runs: filled up to 32 rows" in shown
     assert "100 ms longer" in shown

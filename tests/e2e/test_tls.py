@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from cryptography.x509 import DNSName
 from grpc_health.v1 import health_pb2
 
 from tests.certificates import issue, replace, serve_with, trusting
-from tests.e2e.processes import MODELS, ROOT, Cohort, cohort, free_port
+from tests.e2e.processes import MODELS, Cohort, cohort, free_port, run_command
 from tests.e2e.test_stopping import NOTICE, stop_without_loss
 from tests.rest.wire import LAST, answers, connect, read_all, request
 from tests.waiting import PATIENCE, wait_until
@@ -183,15 +181,11 @@ async def test_sigterm_over_tls_loses_no_request(
 def run(*arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("COHORT_")},
         "COHORT_LOG_FORMAT": "json",
         "COHORT_MODELS": str(MODELS),
         **{f"COHORT_{name.upper()}": str(value) for name, value in settings.items()},
     }
-    command = [sys.executable, "-m", "app", *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=600
-    )
+    return run_command(*arguments, env=environment)
 
 
 @pytest.mark.parametrize(

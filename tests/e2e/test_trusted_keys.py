@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 from app.repository import Example, fingerprint_of
-from tests.e2e.processes import ROOT, Cohort, cohort
+from tests.e2e.processes import Cohort, cohort, run_command
 from tests.e2e.scrape import Scrape
 from tests.signed import LAST, OURS, THEIRS, publish, trust
 from tests.waiting import wait_until
@@ -145,8 +144,7 @@ def test_keys_that_cannot_be_read_change_nothing(
 
 
 def check(models: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "app", "check", str(models), *options]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return run_command("check", models, *options)
 
 
 def test_check_says_the_same(tmp_path: Path) -> None:

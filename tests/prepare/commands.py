@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from contextlib import chdir
 from pathlib import Path
 
 from click.testing import Result
 
 from tests.cli.test_cli import run
-from tests.e2e.processes import ROOT
+from tests.e2e.processes import run_command
 
 
 def run_in(folder: Path, *arguments: object) -> Result:
@@ -21,11 +20,4 @@ def run_in(folder: Path, *arguments: object) -> Result:
 
 def start_in(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Run the same as a process, which starts its own, as users do: slower by seconds."""
-    return subprocess.run(
-        [sys.executable, ROOT / "cohort.py", *map(str, arguments)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    return run_command(*arguments, cwd=folder)

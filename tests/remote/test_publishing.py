@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from signal import SIGHUP
@@ -21,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from app.cli import cli
 from tests import onnx_models
-from tests.e2e.processes import ROOT, Cohort, cohort
+from tests.e2e.processes import Cohort, cohort, run_command
 from tests.remote.servers import Bucket
 from tests.signed import OURS, THEIRS, trust
 from tests.waiting import wait_until
@@ -36,9 +34,8 @@ def publish(model: Path, bucket: Bucket, key: Path, code: int = 0) -> dict[str, 
 
 def publish_apart(model: Path, bucket: Bucket, key: Path) -> dict[str, Any]:
     """What it printed, run as a process of its own, which takes seconds."""
-    command = [sys.executable, "-m", "app", *arguments(model, bucket, key)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    done = run_command(*arguments(model, bucket, key))
+    assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
 
