@@ -24,7 +24,7 @@ def why_unbatchable(
     policy: The batch policy of the model's config, whose `trust` is the operator's word for it.
     """
     if rows.independent:
-        return _why_not_tensors(inputs, outputs)
+        return _why_not_tensors(inputs, outputs) or _why_not_covered(inputs, outputs, rows)
     return why_rows_are_fixed(inputs, outputs) or _why_dependent(rows, policy)
 
 
@@ -65,6 +65,18 @@ def _why_not_tensors(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
         for spec in specs:
             if not spec.transportable:
                 return f"{kind} {spec.name!r} is {spec.datatype}, not a tensor"
+    return ""
+
+
+def _why_not_covered(
+    inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], rows: RowVerdict
+) -> str:
+    if is_along_axis_0(rows):
+        return ""
+    for kind, specs, known in (("input", inputs, rows.inputs), ("output", outputs, rows.outputs)):
+        for spec in specs:
+            if spec.name not in known:
+                return f"the file does not say of {kind} {spec.name!r} where its rows are"
     return ""
 
 

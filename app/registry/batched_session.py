@@ -66,7 +66,6 @@ class BatchedSession:
         "_former",
         "_inline_pace",
         "_inline_run",
-        "_name",
         "_observe",
         "_prepared",
         "_run",
@@ -78,6 +77,7 @@ class BatchedSession:
         "inputs",
         "labels",
         "leases",
+        "name",
         "optional_inputs",
         "outputs",
         "run_now",
@@ -101,7 +101,7 @@ class BatchedSession:
         self._wake = wake
         self._observe = observe
         self._inline_run = inline_run
-        self._name = name
+        self.name = name
         self._doubt = Doubt()
         self.timeout = prepared.timeout
         self._sampler = None if rechecks is None else rechecks.sampler(self, name)
@@ -140,7 +140,7 @@ class BatchedSession:
             output_limit=_limit_for(stacking, prepared.output_limit),
             inline_run=self._inline_run,
             sampler=self._sampler if policy.batches and policy.trust != "refuted" else None,
-            name=self._name,
+            name=self.name,
         )
         self.run_now = batcher.run_now
         self._inline_pace = -1.0  # the pace up to which full batches may run on the loop
@@ -281,7 +281,7 @@ class BatchedSession:
             device=session.device,
             unpredictable=OPTIONAL_SET,
             output_limit=replace(prepared.output_limit, measured=True),
-            name=self._name,
+            name=self.name,
         )
 
     def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:

@@ -23,6 +23,7 @@ from app.profiling import (
     profile_briefly,
     profile_model,
     small_enough,
+    why_unbatchable,
 )
 from app.repository import Manifest, ModelConfig, WarmUp
 from app.session import Opener, Session
@@ -75,13 +76,13 @@ class Measurement:
 
     def _with_findings(self, result: ProfileResult) -> ProfileResult:
         """The profile, with batching off where served requests have shown that it must be."""
-        profile = result.profile
-        trusted = self.config.batching.trust == "refuted"
-        if self.findings is None or trusted or profile.max_batch_size == 1:
+        session, policy = self.session, self.config.batching
+        off = why_unbatchable(session.inputs, session.outputs, session.rows, policy)
+        if self.findings is None or off or not policy.batches or policy.trust == "refuted":
             return result
         with suppress(OSError):  # its files are gone meanwhile
             if reason := self.findings.read(self.opener.digest()):
-                single = replace(profile, max_batch_size=1, reason=reason)
+                single = replace(result.profile, max_batch_size=1, reason=reason)
                 return replace(result, profile=single, mixed=reason)
         return result
 

@@ -16,9 +16,10 @@ from typing import Protocol
 
 import structlog
 
-from app.batching import Batcher, Outputs, Sample, Stacking
+from app.batching import Batcher, PadPlan, Sample, Stacking
+from app.comparing import ROUNDING
 from app.errors import CohortError
-from app.profiling import OutOfTime, changed_output, influenced
+from app.profiling import OutOfTime, RunFeeds, changed_output, influenced
 from app.registry.idle_runs import IdleRuns, RunSlots
 from app.session import Session, lower_priority
 from app.tensors import held_bytes
@@ -44,11 +45,13 @@ class Rechecked(Protocol):
     closed: Whether it serves no more.
     timeout: The longest that a request may take, in seconds.
     session: Runs the model.
+    name: The model and version, for operators.
     stacking: How requests are joined.
     """
 
     closed: bool
     timeout: float
+    name: str
 
     @property
     def session(self) -> Session: ...
@@ -132,16 +135,24 @@ class VersionSampler:
 def _recheck(runs: IdleRuns, version: Rechecked, sample: Sample) -> str:
     """Why requests of the version may not share runs; "" where this one shows nothing."""
     try:
-        outputs, run = version.session.outputs, runs.of(version.session)
-        alone: Outputs = run(sample.inputs)
-        if not changed_output(outputs, alone, sample.answer):
-            return ""
-        if changed_output(outputs, alone, run(sample.inputs)):
-            log.warning("a request gave different answers alone, too", outputs=len(outputs))
-            return ""
-        return influenced(run, sample, alone, outputs, version.stacking)
+        return _compare(runs.of(version.session), version, sample)
     except (OutOfTime, CohortError):  # it is not to be had now
         return ""
     except Exception:
         log.exception("a request could not be run again")
         return ""
+
+
+def _compare(run: RunFeeds, version: Rechecked, sample: Sample) -> str:
+    outputs = version.session.outputs
+    alone = run(sample.inputs)
+    if not changed_output(outputs, alone, sample.answer):
+        return ""
+    if changed_output(outputs, alone, run(sample.inputs)):
+        log.warning("a request gave different answers alone, too", of=version.name)
+        return ""
+    if not isinstance(version.stacking, PadPlan):
+        return influenced(run, sample, alone, outputs, version.stacking)
+    if changed := changed_output(outputs, alone, sample.answer, ROUNDING):
+        return f"a padded run gives other results: output {changed!r} of a request changes"
+    return ""

@@ -374,9 +374,10 @@ class Registry(PublishedCatalog):
         def adopted() -> None:
             entry = self._entry(model, number)
             if entry is not None and entry.engine is engine:
-                found = engine.profile
-                reason = entry.batching_off if engine.unbatched else found.profile.reason
-                entry = replace(entry, batching_off=reason, padding_off=found.padding.reason)
+                off, mixed = entry.batching_off, entry.mixed
+                entry = entry.profiled(engine.profile)
+                if engine.unbatched:
+                    entry = replace(entry, batching_off=off, mixed=mixed)
                 self._put(model, entry)
                 self._observe(VersionMeasured(model, entry))
 

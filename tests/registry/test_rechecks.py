@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ import onnx
 import pytest
 
 from app.batching import Sample
-from app.profiling import Profile, RowFindings
-from app.registry import RequestQueue, VersionUnbatched
+from app.profiling import Profile, RowFindings, profile_briefly
+from app.registry import RequestQueue, VersionUnbatched, measurement
 from app.registry.batched_session import BatchedSession
 from app.registry.measurer import MeasuredVersion
 from app.registry.rechecks import Rechecks, VersionSampler
@@ -95,6 +96,27 @@ async def test_it_stays_known_over_restarts(disk: RegistryOnDisk, cache: Path) -
     assert [float(one[0, 0]) for one in mixed] == [-2.0, -1.0]
 
 
+async def test_it_stays_known_to_a_version_that_is_measured_later(
+    disk: RegistryOnDisk, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is forgotten where the operator's word does not count any more."""
+    model = onnx_models.summed_in_a_way_unknown()
+    engine = await engine_of(disk, model, TRUSTED)
+    assert engine.measurement is not None
+    RowFindings(cache).write(engine.measurement.opener.digest(), "somebody saw it")
+    brief = partial(profile_briefly, seconds=0.0)
+    monkeypatch.setattr(measurement, "profile_briefly", brief)
+    for name, config in (("later", TRUSTED), ("careful", "")):
+        onnx_models.save(model, disk.models / name / "1/model.onnx")
+        (disk.models / name / "config.yaml").write_text(config)
+    await disk.reconcile()
+    await until(lambda: disk.registry.find("later").mixed != "")
+    later, careful = disk.registry.find("later"), disk.registry.find("careful")
+    assert later.batching_off == later.mixed == "somebody saw it"
+    assert careful.mixed == ""
+    assert careful.batching_off.startswith("rows are not shown to be independent")
+
+
 async def test_copies_of_requests_share_no_run_any_more(disk: RegistryOnDisk, cache: Path) -> None:
     """They are compared with what callers got."""
     engine = await engine_of(disk, onnx_models.summed_in_a_way_unknown(), TRUSTED)
@@ -121,6 +143,7 @@ class Version:
     """A version that runs nothing."""
 
     closed = True
+    name = "m"
     timeout = 1.0
     session = stacking = None
 
