@@ -9,16 +9,18 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import structlog
 
+from app.inspection.job import read_verdict, write_verdict
 from app.kept_files import path_for, read_small, write_whole
+from app.row_independence import RowVerdict
 
 log = structlog.get_logger("cohort.inspection")
 
-FINDING_FORMAT = 3
+FINDING_FORMAT = 4
 """Raised whenever what is kept, or how a model is inspected, changes."""
 
 MAX_KEPT = 10_000
@@ -35,11 +37,13 @@ class Finding:
     external: The SHA-256 of the model's external data, in hex, by location.
     harm: What opening the model does to a process; "" where it does none.
     peak: The bytes of memory that opening and running it took; default 0: not known.
+    rows: Whether rows of a run influence each other; default None: it was not found out.
     """
 
     external: Mapping[str, str]
     harm: str
     peak: int = 0
+    rows: RowVerdict | None = None
 
 
 class Findings:
@@ -64,16 +68,20 @@ class Findings:
                 "external": dict(files),
                 "harm": str(harm),
                 "peak": int(peak),
+                "rows": rows,
             }:
                 texts = all(isinstance(one, str) for pair in files.items() for one in pair)
-                if known == dict(key) and texts and peak >= 0:
-                    return Finding(files, harm, peak)
+                with contextlib.suppress(ValueError):
+                    if known == dict(key) and texts and peak >= 0:
+                        return Finding(files, harm, peak, read_verdict(rows))
         log.warning("kept finding is not usable", model=key["model"], error="it is another one")
         return None
 
     def write(self, key: Mapping[str, str], finding: Finding) -> None:
         """Keep `finding`, in place of what was kept for this key."""
-        text = json.dumps({"key": dict(key), **asdict(finding)}, indent=1)
+        rows = None if finding.rows is None else write_verdict(finding.rows)
+        content = {"key": dict(key), **asdict(replace(finding, rows=None)), "rows": rows}
+        text = json.dumps(content, indent=1)
         try:
             write_whole(self._path(key), text)
             self._delete_oldest()

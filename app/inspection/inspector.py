@@ -15,7 +15,8 @@ from app.errors import LoadFailed
 from app.inspection.bundled import BUNDLED
 from app.inspection.child import Child, ChildEnded
 from app.inspection.findings import Finding, Findings
-from app.inspection.job import EXTERNAL, OUT_OF_MEMORY, OUTCOME, PEAK, Job
+from app.inspection.job import EXTERNAL, OUT_OF_MEMORY, OUTCOME, PEAK, ROWS, Job, read_verdict
+from app.row_independence import RowVerdict, rules_digest
 from app.session import (
     ORT_VERSION,
     Opener,
@@ -94,8 +95,8 @@ class Inspector:
 
         Returns the SHA-256 of each file of which that is known, as `Opener.file_digests` does; None
         where models are not inspected. What else is wrong with a model is for opening to find.
-        The opener learns how much memory it took. Raises LoadFailed, and WorkCancelled where the
-        opener's token is cancelled.
+        The opener learns how much memory it took, and what is known of rows. Raises LoadFailed, and
+        WorkCancelled where the opener's token is cancelled.
         """
         if not self._limits.seconds:
             return None
@@ -112,6 +113,7 @@ class Inspector:
                 "libraries": " ".join(map(opener.digests.of, libraries)),
                 "runtime": runtime_build(),
                 "machine": machine(),
+                "proof": rules_digest(),
                 "job": repr({**asdict(job), "path": ""}),
             }
             finding = self._recall(opener, key)
@@ -122,6 +124,8 @@ class Inspector:
         if finding.harm:
             raise LoadFailed(finding.harm)
         opener.peak = finding.peak
+        if finding.rows is not None:
+            opener.rows = finding.rows
         return files | dict(finding.external)
 
     @property
@@ -172,6 +176,7 @@ class Inspector:
         started = monotonic()
         external: dict[str, str] = {}
         was_read, starved, peak, ended = False, False, 0, None
+        rows: RowVerdict | None = None
         child = self._take_child()
         try:
             with opener.token.calling(child.kill):
@@ -182,6 +187,8 @@ class Inspector:
                     files = [opener.path, *(opener.path.parent / one for one in external)]
                     answer = child.read(_patience(job, files))
             starved, peak = answer.get(OUTCOME) == OUT_OF_MEMORY, int(answer.get(PEAK, 0))
+            with suppress(ValueError):
+                rows = read_verdict(answer.get(ROWS))
         except ChildEnded as error:
             ended = error
         except BaseException:  # its answer will come
@@ -198,7 +205,7 @@ class Inspector:
         self._observe(Inspected(opener.origin, key["model"], monotonic() - started, harm))
         if ended is not None and ended.code == -signal.SIGKILL:
             raise LoadFailed(harm, transient=True)
-        finding = Finding(external, harm, peak)
+        finding = Finding(external, harm, peak, rows)
         if self._findings is not None and lasting and (was_read or harm):
             self._findings.write(key, finding)
         return finding

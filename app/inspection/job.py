@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from app.row_independence import RowVerdict
 from app.session import ModelRules, Opener, Provider, SessionOptions
+
+MAX_VERDICT_BYTES = 1 << 16
+"""A longer one, of many or long names, is found again at each load."""
+
+_VERDICT = TypeAdapter(RowVerdict)
+
 
 BYTES_PER_SECOND = 10 << 20
 """A model gets another CPU second for so much of it."""
@@ -59,8 +69,19 @@ class Job:
         return self.seconds + size // BYTES_PER_SECOND, self.memory + size * COPIES
 
 
-EXTERNAL, OUTCOME, PEAK = "external", "outcome", "peak"
-"""The keys of the two lines of an answer: where external data is; one of the following, and the
-bytes of memory that it took."""
+EXTERNAL, OUTCOME, PEAK, ROWS = "external", "outcome", "peak", "rows"
+"""The keys of the two lines of an answer: where external data is; one of the following, the bytes
+of memory that it took, and whether rows of the model influence each other."""
 
 OPENED, REFUSED, OUT_OF_MEMORY = "opened", "refused", "out of memory"
+
+
+def write_verdict(verdict: RowVerdict) -> object:
+    """What is known of rows, as JSON has it; None where that is long."""
+    found: object = _VERDICT.dump_python(verdict, mode="json")
+    return found if len(json.dumps(found)) <= MAX_VERDICT_BYTES else None
+
+
+def read_verdict(content: object) -> RowVerdict | None:
+    """What `write_verdict` gave, None for None. Raises ValueError for anything else."""
+    return None if content is None else _VERDICT.validate_python(content)

@@ -26,7 +26,9 @@ from app.inspection.job import (
     OUTCOME,
     PEAK,
     REFUSED,
+    ROWS,
     Job,
+    write_verdict,
 )
 from app.profiling import RunFeeds, Trial, find_trial, sizes_up_to
 from app.session import give_back_memory, ran_out_of_memory
@@ -41,9 +43,9 @@ def answer_jobs() -> None:
     confine()
     for line in sys.stdin:
         before = _begin_peak()
-        outcome = _open_and_run(Job(**json.loads(line)), answers)
+        outcome, rows = _open_and_run(Job(**json.loads(line)), answers)
         peak = _peak_above(before) if outcome == OPENED else 0
-        _answer(answers, {OUTCOME: outcome, PEAK: peak})
+        _answer(answers, {OUTCOME: outcome, PEAK: peak, ROWS: rows})
         signal.alarm(0)
         give_back_memory()
 
@@ -63,18 +65,19 @@ def _peak_above(before: int) -> int:
     return 0
 
 
-def _open_and_run(job: Job, answers: TextIO) -> str:
-    """Open the model and run it, and give the outcome.
+def _open_and_run(job: Job, answers: TextIO) -> tuple[str, object]:
+    """Open the model and run it, and give the outcome, and what is known of its rows.
 
     Why a model is refused is no concern of an inspection: the server finds the same.
     """
-    starved = False
+    starved, rows = False, None
     try:
         opener = job.opener()
         limit_process(*job.limits([opener.path]))
         _answer(answers, {EXTERNAL: opener.external()})
         limit_process(*job.limits(opener.files()))
         session = opener.open()
+        rows = write_verdict(session.rows)
 
         def run(inputs: Arrays) -> list[Array]:
             nonlocal starved
@@ -88,12 +91,12 @@ def _open_and_run(job: Job, answers: TextIO) -> str:
             _run_more_rows(run, find_trial(run, session.inputs, session.rows.axes), job.seconds)
         session.close()
     except MemoryError:
-        return OUT_OF_MEMORY
+        return OUT_OF_MEMORY, None
     except LoadFailed as error:
-        return OUT_OF_MEMORY if ran_out_of_memory(error.__cause__) else REFUSED
+        return OUT_OF_MEMORY if ran_out_of_memory(error.__cause__) else REFUSED, rows
     except (CohortError, OSError):
-        return REFUSED
-    return OUT_OF_MEMORY if starved else OPENED
+        return REFUSED, rows
+    return OUT_OF_MEMORY if starved else OPENED, rows
 
 
 def _run_more_rows(run: RunFeeds, trial: Trial, seconds: int) -> None:

@@ -10,6 +10,7 @@ and shape arithmetic is carried out with these (`evaluation`, `arithmetic`).
 
 from __future__ import annotations
 
+from app.row_independence.digest import rules_digest
 from app.row_independence.verdict import NOT_READ, OutputRows, RowKind, RowVerdict, prove_rows
 
-__all__ = ["NOT_READ", "OutputRows", "RowKind", "RowVerdict", "prove_rows"]
+__all__ = ["NOT_READ", "OutputRows", "RowKind", "RowVerdict", "prove_rows", "rules_digest"]

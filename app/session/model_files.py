@@ -11,11 +11,11 @@ from pathlib import Path
 import structlog
 
 from app.errors import LoadFailed
-from app.model_file.graphs import read_graphs
+from app.model_file.graphs import ModelGraphs, read_graphs
 from app.model_file.lookups import table_sizes
 from app.model_file.protobuf import ModelFile, read_model
 from app.processor import available_memory
-from app.row_independence import NOT_READ, prove_rows
+from app.row_independence import NOT_READ, RowVerdict, prove_rows
 from app.session.class_maps import Classes, read_class_maps
 from app.session.digests import Digests, Stamp, stamp
 from app.session.file_kinds import recognize
@@ -50,7 +50,6 @@ class ModelFiles:
     in_memory: external data that sessions take instead of the files', by path in their folder.
     digests: the digests of files that were read.
     peak: the bytes that opening and first running it took elsewhere; 0: not known.
-    rows: whether rows of a run influence each other; unknown before the model was read.
     tables: the entries of the tables that inputs are places in, by the input's name; empty before
         the model was read.
     class_maps: the classes of outputs that the file makes dictionaries of, and that are opened as
@@ -63,7 +62,9 @@ class ModelFiles:
         self.path, self.rules, self.digests = path, rules, Digests()
         self.origin = path
         self.in_memory: Mapping[str, bytes] = {}
-        self.peak, self.rows = 0, NOT_READ
+        self.peak = 0
+        self._graphs: ModelGraphs | None = None
+        self._rows: RowVerdict | None = None
         self.tables: Mapping[str, int] = {}
         self.class_maps: Mapping[str, Classes] = {}
         self.closed = False
@@ -82,6 +83,21 @@ class ModelFiles:
             self._stamps = {self.path: before, **{path: stamp(path) for path in beside}}
             self._model = model
         return self._model
+
+    @property
+    def rows(self) -> RowVerdict:
+        """Whether rows of a run influence each other: proven now, unless that was done elsewhere.
+
+        It is not known before the model was read. A proof may take seconds.
+        """
+        graphs, self._graphs = self._graphs, None
+        if self._rows is None and graphs is not None:
+            self._rows = prove_rows(graphs)
+        return NOT_READ if self._rows is None else self._rows
+
+    @rows.setter
+    def rows(self, verdict: RowVerdict) -> None:
+        self._rows = verdict
 
     def digest(self) -> str:
         """The digest of the model, its external data and its custom operators.
@@ -179,7 +195,7 @@ class ModelFiles:
             for location in sorted(model.external):
                 check_external(path, location)
             rules.check_size([path, *(path.parent / location for location in model.external)])
-            self.rows, self.tables = prove_rows(graphs), table_sizes(graphs.main)
+            self._graphs, self.tables = graphs, table_sizes(graphs.main)
             self.class_maps = read_class_maps(path, model.sequences)
             return model
 

@@ -13,10 +13,14 @@ from pathlib import Path
 
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.errors import LoadFailed
 from app.inspection import Inspected, InspectionLimits, Inspector
 from app.inspection.child import Child
+from app.inspection.job import read_verdict, write_verdict
+from app.row_independence import OutputRows, RowKind, RowVerdict
 from app.session import ModelRules, Opener, Provider, SessionOptions
 from tests import onnx_models
 from tests.bundled import model_path
@@ -140,6 +144,46 @@ def test_memory_it_took_is_told_and_remembered(inspectors: Inspectors, path: Pat
     inspectors().inspect(second)
     assert len(inspectors.seen) == 1
     assert 10**8 <= first.peak == second.peak < PLENTY.memory
+
+
+def test_rows_are_followed_in_the_child_and_remembered(
+    inspectors: Inspectors, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a graph that takes seconds to follow holds no thread of the server, now or later."""
+    expected = opener(path, onnx_models.normalized_over_rows())
+    expected.read()
+    assert expected.rows.kind is RowKind.REFUTED
+
+    def never(graphs: object) -> None:
+        raise AssertionError("followed here")
+
+    monkeypatch.setattr("app.session.model_files.prove_rows", never)
+    for _ in range(2):
+        other = opener(path)
+        inspectors().inspect(other)
+        session = other.open()
+        assert session.rows == expected.rows
+        session.close()
+    assert len(inspectors.seen) == 1
+
+
+@given(
+    st.builds(
+        RowVerdict,
+        kind=st.sampled_from(RowKind),
+        node=st.text(),
+        inputs=st.dictionaries(st.text(), st.none() | st.integers(0, 9)),
+        outputs=st.dictionaries(
+            st.text(),
+            st.none() | st.builds(OutputRows, st.integers(0, 9), st.none() | st.integers(1, 9)),
+        ),
+        equal_sizes=st.booleans(),
+        dependence=st.text(),
+    )
+)
+def test_a_verdict_is_read_as_it_was_written(verdict: RowVerdict) -> None:
+    """Over a pipe and from a file, as JSON."""
+    assert read_verdict(json.loads(json.dumps(write_verdict(verdict)))) == verdict
 
 
 def test_limit_of_the_models_own_is_no_harm(inspectors: Inspectors, path: Path) -> None:
