@@ -6,9 +6,11 @@ that does something else than it says.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from app.batching import FIRST_AXIS, Outputs, RowsDoNotFollow, Sample, Stacking
+from app.batching import FIRST_AXIS, Key, Outputs, RowsDoNotFollow, Sample, Stacking
 from app.comparing import ROUNDING, SAME_ROW, Criterion, Pair, compare
 from app.errors import CohortError
 from app.profiling.trial import RunFeeds
@@ -27,31 +29,57 @@ def influence(
 ) -> str:
     """Say how the answers to requests that share a run differ from those alone; "" where not.
 
-    requests: Requests of one row each, which may share a run. Those that the model refuses do not
-        count; nothing is said where fewer than two are left.
+    requests: Those that may share a run do. Those that the model refuses do not count; nothing is
+        said where fewer than two are left.
     stacking: How they share one; default: along axis 0.
     trust: Whether to check the number of output rows only; default False.
     """
-    alone = [(request, found) for request in requests if (found := _answer(run, request))]
-    if len(alone) < 2:
-        return ""
-    taken = [request for request, _ in alone]
+    groups: defaultdict[Key, list[_Alone]] = defaultdict(list)
+    for request in requests:
+        rows, key = stacking.rows_and_key(request)
+        if key is not None and (answer := _answer(run, request)) is not None:
+            groups[key].append(_Alone(request, rows, answer))
     try:
-        joined = stacking.join(taken)
-        parts = stacking.split(run(joined.feeds), [1] * len(taken), joined)
-        if trust:
-            return ""
-        if changed := changed_output(outputs, alone[0][1], run(taken[0])):
-            return f"it gives another result each time: output {changed!r} of a row changes"
-        for place in _differing(outputs, [answer for _, answer in alone], parts):
-            sample = Sample(taken[place], parts[place], place, len(taken))
-            if reason := influenced(run, sample, alone[place][1], outputs, stacking):
+        for group in groups.values():
+            if len(group) > 1 and (reason := _influence(run, group, outputs, stacking, trust)):
                 return reason
     except CohortError as error:
         return f"{FAILED}: {error}"
+    return ""
+
+
+class _Alone(NamedTuple):
+    """A request of so many rows, and its outputs alone."""
+
+    inputs: Arrays
+    rows: int
+    answer: Outputs
+
+
+def _influence(
+    run: RunFeeds,
+    group: Sequence[_Alone],
+    outputs: Sequence[TensorSpec],
+    stacking: Stacking,
+    trust: bool,
+) -> str:
+    """The same for requests that may share a run, and have been run alone."""
+    joined = stacking.join([one.inputs for one in group])
+    rows = [one.rows for one in group]
+    try:
+        parts = stacking.split(run(joined.feeds), rows, joined)
     except RowsDoNotFollow as error:
         name = outputs[error.position].name
-        return f"output {name!r} has shape {error.shape} for {len(taken)} rows of input"
+        return f"output {name!r} has shape {error.shape} for {sum(rows)} rows of input"
+    if trust:
+        return ""
+    if changed := changed_output(outputs, group[0].answer, run(group[0].inputs)):
+        return f"it gives another result each time: output {changed!r} of a row changes"
+    for place in _differing(outputs, [one.answer for one in group], parts):
+        one = group[place]
+        sample = Sample(one.inputs, parts[place], place, len(group))
+        if reason := influenced(run, sample, one.answer, outputs, stacking):
+            return reason
     return ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 
 from app.batching import (
@@ -18,7 +18,7 @@ from app.batching import (
     plan_padding,
 )
 from app.errors import CohortError
-from app.profiling.experiment import changed_output, influence
+from app.profiling.experiment import FAILED, changed_output, influence
 from app.profiling.runs import OutOfTime
 from app.profiling.sharing import plan_rows, why_unbatchable
 from app.profiling.trial import RunFeeds, Trial, has_open_dimensions, synthetic_inputs
@@ -56,6 +56,8 @@ class Profile:
         was, and only what was shown to be safe is chosen.
     change_seconds: How much longer a run takes after one of another number of rows; default 0: no
         longer, or it does not matter.
+    contradicted_by: The requests that influence each other although the graph proves that none do;
+        default none.
     """
 
     seconds: Mapping[int, float]
@@ -64,6 +66,7 @@ class Profile:
     row_elements: int = 0
     complete: bool = True
     change_seconds: float = 0.0
+    contradicted_by: Sequence[Arrays] = field(default=(), repr=False)
 
     @property
     def filled_rows(self) -> int:
@@ -140,6 +143,7 @@ def measure_profile(
     longest = policy.latency_budget_ms / 1000
     seconds: dict[int, float] = {}
     change_seconds = 0.0
+    contradicted_by: Sequence[Arrays] = ()
     reason = why_unbatchable(inputs, outputs, rows, policy)
     if not reason and not policy.batches:
         reason = "max_batch_size is 1"
@@ -152,7 +156,10 @@ def measure_profile(
             reason = MEASURING
             stacking = plan_rows(inputs, outputs, rows)
             trust = bool(policy.trust) and not rows.independent
-            found = influence(run, trial.requests(more), outputs, stacking=stacking, trust=trust)
+            requests = trial.requests(more)
+            found = influence(run, requests, outputs, stacking=stacking, trust=trust)
+            if rows.independent and found and not found.startswith(FAILED):
+                contradicted_by = requests
             may_fill = stacking is FIRST_AXIS and not policy.trust and not elements
             if changes and may_fill and not found:
                 change_seconds = time_changes(run, trial, more, seconds[1], clock)
@@ -169,7 +176,13 @@ def measure_profile(
     if chosen == 1 and not reason:
         reason = "larger batches are no faster here" if complete else MEASURING
     return Profile(
-        dict(sorted(seconds.items())), chosen, reason, elements, complete, change_seconds
+        dict(sorted(seconds.items())),
+        chosen,
+        reason,
+        elements,
+        complete,
+        change_seconds,
+        contradicted_by,
     )
 
 

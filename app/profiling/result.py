@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from app.batching import BatchPolicy, PadPlan, plan_padding
 from app.profiling.concurrency import ConcurrentRuns
+from app.profiling.contradictions import report_contradiction
 from app.profiling.experiment import FAILED
 from app.profiling.kept import KeptProfile
 from app.profiling.measurement import (
@@ -192,6 +193,8 @@ def _measure(
         clock=clock,
         changes=changes,
     )
+    if profile.contradicted_by:
+        report_contradiction(opener, profile.contradicted_by, profile.reason)
     if not profile.complete:
         raise OutOfTime
     padding = pad_safely(run, inputs, outputs, batching)
@@ -219,6 +222,8 @@ def _measure_briefly(
             clock=clock,
             changes=session.device != "cpu",
         )
+        if profile.contradicted_by:
+            report_contradiction(opener, profile.contradicted_by, profile.reason)
         try:
             padding, complete = pad_safely(run, inputs, outputs, batching), profile.complete
         except OutOfTime:

@@ -29,6 +29,9 @@ LENGTHS = (16, 1, 8, 32, 64, 128, 224, 256)
 MAX_ROW_ELEMENTS = 1 << 25
 """Eight open dimensions of 16 would fill any memory."""
 
+MAX_EXAMPLES = 2
+"""Those that are run at a load; each takes as long as its rows."""
+
 PLAIN_REQUESTS = 2
 """Those among varied ones that the model should take."""
 
@@ -43,7 +46,8 @@ class Trial:
     `seconds` is how long the run with a row of them took, the first one of all. `problem` says why
     there are none; then neither `feeds` nor `requests` must be called. `axes` say where the rows of
     each input are: see `synthetic_inputs`. `tables` say how many entries the table has that an
-    input's whole numbers are places in.
+    input's whole numbers are places in. `examples` are requests that the model should take, of any
+    number of rows.
     """
 
     inputs: Sequence[TensorSpec] = ()
@@ -52,23 +56,32 @@ class Trial:
     seconds: float = 0.0
     axes: RowAxes | None = None
     tables: Mapping[str, int] = field(default_factory=dict)
+    examples: Sequence[Arrays] = ()
 
     def feeds(self, rows: int) -> Arrays:
         """Inputs of `rows` rows, the same every time."""
         return synthetic_inputs(self.inputs, rows, self.length, self.axes)
 
     def requests(self, count: int) -> list[Arrays]:
-        """Two or more requests of one row each, no two alike; the same every time.
+        """Two or more requests of one row each, and the examples; the same every time.
 
         The last two are rows of `feeds`. The others' values differ as real ones do, and the model
-        need not take them.
+        need not take them. Each example is followed by such a request of its shapes.
         """
         plain = [self._row(self.feeds(PLAIN_REQUESTS), row) for row in range(PLAIN_REQUESTS)]
         varied = [
             {spec.name: self._value(spec, plain[0][spec.name], number) for spec in self.inputs}
             for number in range(count - PLAIN_REQUESTS)
         ]
-        return varied + plain
+        examples = [
+            request
+            for number, example in enumerate(self.examples[:MAX_EXAMPLES])
+            for request in (example, self._like(example, number))
+        ]
+        return examples + varied + plain
+
+    def _like(self, example: Arrays, number: int) -> Arrays:
+        return {spec.name: self._value(spec, example[spec.name], number) for spec in self.inputs}
 
     def _row(self, feeds: Arrays, row: int) -> Arrays:
         axes = {spec.name: row_axis(spec, self.axes) for spec in self.inputs}

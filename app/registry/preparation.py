@@ -184,6 +184,9 @@ def _prepare(
             if manifest is not None:
                 compare_examples(session, run, manifest)
             trial = find_trial(run, session.inputs, session.rows.axes, session.tables)
+            if manifest is not None:
+                given = [one.input_arrays(session.inputs) for one in manifest.examples]
+                trial = replace(trial, examples=given)
             trial = warm_up(run, trial, config.warm_up)
             token.enter("being profiled")
             store = None if cache is None else Store(cache)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import count
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from structlog.testing import capture_logs
 
-from app.batching import RowPlan
-from app.errors import InvalidInput
-from app.profiling import Trial, influence
-from app.row_independence import OutputRows
+from app.batching import BatchPolicy, RowPlan
+from app.errors import InferenceFailed, InvalidInput
+from app.profiling import Trial, influence, measure_profile
+from app.profiling.contradictions import report_contradiction
+from app.row_independence import OutputRows, RowKind, RowVerdict
+from app.session import Opener
 from app.tensors import Array, Arrays, TensorSpec
+from tests import onnx_models
 
 Model = Callable[[Arrays], list[Array]]
 
@@ -151,6 +156,20 @@ def test_requests_that_the_model_refuses_do_not_count() -> None:
     assert said_of(nothing, IDS) == ""
 
 
+def test_examples_are_tried_first_beside_others_of_their_shapes() -> None:
+    """Of any number of rows: what generated values do not show, real ones may."""
+    spec = TensorSpec("x", "INT64", ("N", "L"))
+    example: Arrays = {"x": np.full((3, 7), 5000)}
+    trial = Trial([spec], 4, examples=[example])
+
+    def by_real_ids(feeds: Arrays) -> list[Array]:
+        x = numbers(feeds)
+        return [x + 1000 * (np.max(x) > 4000)]
+
+    assert influence(by_real_ids, Trial([spec], 4).requests(ROWS), [spec]) == ""
+    assert "output 'x' of a row" in influence(by_real_ids, trial.requests(ROWS), [spec])
+
+
 @given(rows=st.integers(2, 10))
 def test_no_two_requests_are_alike(rows: int) -> None:
     """Of whatever datatype."""
@@ -171,3 +190,47 @@ def test_requests_are_joined_as_they_are_when_served() -> None:
 
     assert influence(summed_up, trial.requests(4), specs, stacking=plan) == ""
     assert influence(summed_up, trial.requests(4), specs) != ""
+
+
+def test_what_contradicts_a_proof_is_an_error_with_its_requests(tmp_path: Path) -> None:
+    """In the log, and in a file that is read without a pickle: it is a bug of the proof."""
+    proven = RowVerdict(RowKind.PROVEN)
+    trial = Trial([FLOATS], 4)
+    profile = measure_profile(
+        scaled_by_all,
+        trial,
+        [FLOATS],
+        [TensorSpec("y", "FP32", ("N", 4))],
+        BatchPolicy(),
+        rows=proven,
+    )
+    assert (profile.max_batch_size, profile.reason) == (1, INFLUENCED.replace("y0", "y"))
+    path = onnx_models.save(onnx_models.identity(), tmp_path / "m/1/model.onnx")
+    opener = Opener(path, cache=tmp_path / "cache")
+    opener.read()
+    with capture_logs() as lines:
+        report_contradiction(opener, profile.contradicted_by, profile.reason)
+    (line,) = lines
+    assert (line["log_level"], line["model"], line["version"]) == ("error", "m", "1")
+    with np.load(line["requests"]) as kept:
+        assert len(kept.files) == len(profile.contradicted_by)
+        np.testing.assert_array_equal(kept["0/x"], profile.contradicted_by[0]["x"])
+
+
+def test_an_unknown_models_influence_contradicts_nothing() -> None:
+    """Nor does a run that fails."""
+    unknown, proven = RowVerdict(RowKind.UNKNOWN), RowVerdict(RowKind.PROVEN)
+
+    def fails_together(feeds: Arrays) -> list[Array]:
+        if len(feeds["x"]) > 1:
+            raise InferenceFailed("no memory")
+        return [feeds["x"]]
+
+    specs = [TensorSpec("y", "FP32", ("N", 4))]
+    for model, verdict, policy in (
+        (scaled_by_all, unknown, BatchPolicy(trust=True)),
+        (fails_together, proven, BatchPolicy()),
+    ):
+        trial = Trial([FLOATS], 4)
+        profile = measure_profile(model, trial, [FLOATS], specs, policy, rows=verdict)
+        assert not profile.contradicted_by
