@@ -15,7 +15,15 @@ from app.errors import LoadFailed
 from app.inspection.bundled import BUNDLED
 from app.inspection.child import Child, ChildEnded
 from app.inspection.findings import Finding, Findings
-from app.inspection.job import EXTERNAL, OUT_OF_MEMORY, OUTCOME, PEAK, ROWS, Job, read_verdict
+from app.inspection.job import (
+    EXTERNAL,
+    OUT_OF_MEMORY,
+    OUTCOME,
+    PEAK,
+    ROW_VERDICT,
+    Job,
+    read_verdict,
+)
 from app.row_independence import RowVerdict, rules_digest
 from app.session import (
     ORT_VERSION,
@@ -188,7 +196,7 @@ class Inspector:
                     answer = child.read(_patience(job, files))
             starved, peak = answer.get(OUTCOME) == OUT_OF_MEMORY, int(answer.get(PEAK, 0))
             with suppress(ValueError):
-                rows = read_verdict(answer.get(ROWS))
+                rows = read_verdict(answer.get(ROW_VERDICT))
         except ChildEnded as error:
             ended = error
         except BaseException:  # its answer will come

@@ -69,7 +69,7 @@ class Job:
         return self.seconds + size // BYTES_PER_SECOND, self.memory + size * COPIES
 
 
-EXTERNAL, OUTCOME, PEAK, ROWS = "external", "outcome", "peak", "rows"
+EXTERNAL, OUTCOME, PEAK, ROW_VERDICT = "external", "outcome", "peak", "rows"
 """The keys of the two lines of an answer: where external data is; one of the following, the bytes
 of memory that it took, and whether rows of the model influence each other."""
 

@@ -26,7 +26,7 @@ from app.inspection.job import (
     OUTCOME,
     PEAK,
     REFUSED,
-    ROWS,
+    ROW_VERDICT,
     Job,
     write_verdict,
 )
@@ -45,7 +45,7 @@ def answer_jobs() -> None:
         before = _begin_peak()
         outcome, rows = _open_and_run(Job(**json.loads(line)), answers)
         peak = _peak_above(before) if outcome == OPENED else 0
-        _answer(answers, {OUTCOME: outcome, PEAK: peak, ROWS: rows})
+        _answer(answers, {OUTCOME: outcome, PEAK: peak, ROW_VERDICT: rows})
         signal.alarm(0)
         give_back_memory()
 

@@ -14,7 +14,7 @@ from app.tensors import Arrays, held_bytes
 
 log = structlog.get_logger("cohort.profiling")
 
-MAX_KEPT_BYTES = 64 << 20
+MAX_REPORTED_BYTES = 64 << 20
 """Of the requests; larger ones can be made again from the model alone."""
 
 
@@ -45,7 +45,7 @@ def _keep(opener: Opener, requests: Sequence[Arrays]) -> str:
         for number, request in enumerate(requests)
         for name, array in request.items()
     }
-    if opener.cache is None or sum(map(held_bytes, arrays.values())) > MAX_KEPT_BYTES:
+    if opener.cache is None or sum(map(held_bytes, arrays.values())) > MAX_REPORTED_BYTES:
         return ""
     path = opener.cache / "contradictions" / f"{opener.digest()[:32]}.npz"
     path.parent.mkdir(parents=True, exist_ok=True)
