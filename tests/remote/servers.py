@@ -16,7 +16,7 @@ from typing import Any
 import boto3
 import httpx
 
-from tests.e2e.processes import free_port
+from tests.e2e.processes import ROOT, free_port
 from tests.waiting import wait_until
 
 KEYS = {
@@ -103,11 +103,12 @@ def s3_server(folder: Path, port: int | None = None) -> Iterator[S3Server]:
     port = free_port() if port is None else port
     with (folder / f"s3-{port}.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+            [sys.executable, "-m", "tests.remote.moto_server", "-H", "127.0.0.1", "-p", str(port)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             env={**os.environ, **KEYS},
+            cwd=ROOT,
         )
     server = S3Server(process, port)
 
