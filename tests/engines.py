@@ -21,6 +21,7 @@ from app.registry import (
     VersionEntry,
 )
 from app.repository import ModelConfig
+from app.row_independence import NOT_READ, RowVerdict
 from app.session import AssignedNode, Metadata, Placement
 from app.tensors import Arrays, TensorSpec
 from tests.fakes import double
@@ -160,8 +161,10 @@ class ControlledEngine(ControlledQueue):
         example: Arrays | None = None,
         inline_rows: int = 1,
         placement: Placement | None = None,
+        rows: RowVerdict = NOT_READ,
     ) -> None:
         super().__init__(model)
+        self.rows = rows
         self.leases = LeaseCount()
         self.inputs, self.outputs = inputs, outputs
         self.optional_inputs: Sequence[TensorSpec] = ()
@@ -205,7 +208,9 @@ class ControlledEngine(ControlledQueue):
 
     def describe(self) -> EngineDescription:
         """What it claims to be made of."""
-        return EngineDescription(self.metadata, self.placement, "cpu", self.policy, self.profile)
+        return EngineDescription(
+            self.metadata, self.placement, "cpu", self.policy, self.profile, rows=self.rows
+        )
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:
         """None: there is no model."""

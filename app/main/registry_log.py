@@ -37,6 +37,7 @@ class RegistryLog:
         self._tabled = tabled
         self._reasons: set[str] = set()
         self._verdicts: dict[tuple[str, int], list[str]] = {}  # what was said of a version
+        self._proven: dict[str, set[int]] = {}  # versions whose rows are independent, by model
 
     def ready(self, ready: VersionReady, held_back: str) -> None:
         """A version is ready; `held_back` is why requests that do not name it go elsewhere."""
@@ -69,6 +70,12 @@ class RegistryLog:
             version_log.warning("only requests that name the version reach it", reason=held_back)
         if description.unpredictable:
             version_log.info("runs stay off the event loop", reason=description.unpredictable)
+        proven = self._proven.setdefault(model, set())
+        if description.rows.independent:
+            proven.add(version.number)
+        elif proven and version.batching_off:
+            before, reason = max(proven), version.batching_off
+            version_log.warning("batching is lost", version_with_it=before, reason=reason)
         self._verdicts[model, version.number] = []
         self._log_verdicts(model, version)
 
@@ -91,6 +98,7 @@ class RegistryLog:
                 )
             case VersionUnloaded(model, number):
                 self._verdicts.pop((model, number), None)
+                self._proven.get(model, set()).discard(number)
                 log.info("version unloaded", model=model, version=number)
             case VersionUnbatched(model, number, reason):
                 log.warning("batching disabled", model=model, version=number, reason=reason)

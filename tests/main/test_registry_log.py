@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from app.main import registry_log
 from app.main.registry_log import RegistryLog
 from app.registry import VersionFailed, VersionMeasured, VersionReady, VersionUnloaded
+from app.row_independence import RowKind, RowVerdict
 from app.session import Fallback, Placement
 from tests.engines import ControlledEngine, make_entry
 
@@ -62,3 +63,21 @@ def test_a_version_that_is_loaded_again_is_logged_again() -> None:
         log.observe(VersionUnloaded("a", 1))
         log.ready(VersionReady("a", entry, 0.1), "")
     assert [line["event"] for line in lines].count("requests run one by one") == 2
+
+
+def test_a_version_that_cannot_batch_beside_one_that_can_is_told() -> None:
+    """It takes more of the machine for the same requests: before a rollout gives it all callers."""
+    log = RegistryLog(lambda: False)
+    proven = ControlledEngine(rows=RowVerdict(RowKind.PROVEN))
+    mixing = ControlledEngine(rows=RowVerdict(RowKind.REFUTED, "ReduceMax 'low'", "it takes …"))
+    single = replace(make_entry(2, mixing), batching_off="rows may influence each other")
+    with capture_logs() as lines:
+        log.ready(VersionReady("a", single, 0.1), "")
+        log.ready(VersionReady("a", make_entry(1, proven), 0.1), "")
+        log.ready(VersionReady("b", single, 0.1), "")
+        log.ready(VersionReady("a", single, 0.1), "")
+        log.observe(VersionUnloaded("a", 1))
+        log.ready(VersionReady("a", single, 0.1), "")
+    (lost,) = [line for line in lines if line["event"] == "batching is lost"]
+    assert (lost["model"], lost["version"], lost["version_with_it"]) == ("a", 2, 1)
+    assert lost["reason"] == "rows may influence each other"
