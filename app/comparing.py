@@ -152,13 +152,14 @@ class RoundingByPlace:
 
     share: tuple[float, float]
     of_largest: tuple[float, float]
+    floats_only: bool = False
 
     same_datatype: ClassVar[bool] = True
 
     def breaches(self, measured: Measured) -> Flags:
-        """True where more is exceeded; other than floats must be equal."""
+        """True where more is exceeded; other than floats must be equal, unless `floats_only`."""
         if measured.kind != "float" or measured.distance is None or measured.size is None:
-            return measured.unequal
+            return np.zeros_like(measured.unequal) if self.floats_only else measured.unequal
         is_short = measured.datatype.bits <= 16
         places = measured.size.max(0, initial=0.0)
         largest = places.max(initial=0.0)
@@ -207,6 +208,10 @@ that influence each other differ by far more."""
 
 SAME_ROW = RoundingByPlace((0.01, 0.05), (1e-4, 5e-3))
 """The same row in another run of the same model, among other rows."""
+
+ROUNDED_ONCE_MORE = RoundingByPlace((0.1, 0.2), (0.02, 0.05), floats_only=True)
+"""The same row in a run of another size, of a model whose rows are proven to be independent: the
+last bit of a number decides to which whole one it is rounded, inside the model or at its end."""
 
 SAME_DECISION = SameDecision()
 """Another version, which may well give other numbers, yet should rarely decide otherwise."""

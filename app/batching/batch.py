@@ -212,12 +212,12 @@ class Batch:
 
     def _sample(self) -> Sample | None:
         tickets = self.tickets
-        chosen = choose_below(len(tickets))
+        chosen = choose_below(len(tickets), self.started)
         ticket, answer = tickets[chosen], self.results[chosen]
         if len(self.runs) > 1 or isinstance(answer, CohortError) or not ticket.rows:
             return None
         if ticket.requests > 1:  # coalesced, along axis 0
-            return sample_row(ticket.inputs, answer, ticket.rows)
+            return sample_row(ticket.inputs, answer, ticket.rows, self.started)
         if len(tickets) == 1:
             return None
         together = max(2, self.rows // ticket.rows)  # as large a run, of its like

@@ -21,6 +21,7 @@ from app.batching.inline import InlineRuns, RunResult
 from app.batching.output_limit import NO_LIMIT, OutputLimit
 from app.batching.policy import (
     HEAD_START_SECONDS,
+    MAX_QUEUES,
     BatchDecision,
     BatchPolicy,
     Key,
@@ -28,7 +29,6 @@ from app.batching.policy import (
     count_elements,
     cut_batch,
     next_batch,
-    rows_and_single_key,
     share_for,
 )
 from app.batching.samples import Sampler, sample_row
@@ -103,7 +103,7 @@ class Batcher:
             unpredictable=unpredictable,
             observe=observe,
         )
-        self._rows_and_key, self._elements = rows_and_single_key, count_elements
+        self._rows_and_key, self._elements = stacking.rows_alone, count_elements
         if policy.batches:
             self._rows_and_key, self._elements = stacking.rows_and_key, stacking.elements
         self._wake, self._observe, self._sampler = wake, observe, sampler
@@ -154,6 +154,8 @@ class Batcher:
         if deadline <= arrived:
             raise DeadlineExceeded(timeout)
         rows, key = self._rows_and_key(inputs)
+        if len(self._queues) >= MAX_QUEUES and key not in self._queues:
+            key = None
         length = 1.0
         if self.row_cost is not None and rows:
             length = self._elements(inputs) / (self.row_cost.elements * rows)
@@ -209,7 +211,7 @@ class Batcher:
             return None
         outputs, error, seconds = result
         if requests > 1 and outputs and self._sampler and started >= self._sampler.due:
-            self._sampler.take(sample_row(inputs, outputs, rows))
+            self._sampler.take(sample_row(inputs, outputs, rows, started))
         if error is None:
             own = None if on_processor is None else thread_time() - on_processor
             self.estimate.follow(rows, seconds, own)
@@ -290,7 +292,7 @@ class Batcher:
             self.estimate.follow(success.rows * batch.work / batch.rows, success.seconds, own)
         for ticket, result in zip(batch.tickets, batch.results, strict=True):
             reply = ticket.reply
-            ticket.reply = ticket.batch = None
+            ticket.reply = ticket.batch = ticket.key = None
             ticket.inputs = NO_INPUTS
             if reply is None:
                 continue
@@ -368,11 +370,9 @@ class Batcher:
         """Let requests run one by one from now on."""
         self.policy = self.policy.unbatched()
         self.estimate.bound(self.policy)
-        self._rows_and_key, self._elements = rows_and_single_key, count_elements
+        self._rows_and_key, self._elements = self.stacking.rows_alone, count_elements
         self._sampler = None
         emit(self._observe, BatchingDisabled(reason))
-
-    # -- how full the queue is
 
     def room_for(self, priority: int) -> int:
         """How many more requests of one row of the profiled length may be queued."""
@@ -392,9 +392,8 @@ class Batcher:
 
     def _full(self, contents: str = "", limit: str = "seconds") -> Overloaded:
         wait = self.seconds_to_clear
-        contents = contents or f"its requests take {wait:.3g} s"
-        full = f"the model's queue is full: {contents} (max_queue_{limit})"
-        return Overloaded(full, retry_after=wait)
+        why = f"{contents or f'its requests take {wait:.3g} s'} (max_queue_{limit})"
+        return Overloaded(f"the model's queue is full: {why}", retry_after=wait)
 
 
 NO_INPUTS: Arrays = {}  # of a ticket that needs them no more

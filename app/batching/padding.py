@@ -66,6 +66,10 @@ class PadPlan:
             key.append((*shape[1:axis], bound, *shape[axis + 1 :]))
         return (rows, tuple(key)) if key else (1, None)
 
+    def rows_alone(self, inputs: Arrays) -> tuple[int, Key]:
+        """See `Stacking`."""
+        return FIRST_AXIS.rows_alone(inputs)
+
     def elements(self, inputs: Arrays) -> int:
         """The number of elements of `inputs`, as if padded to the ends of their buckets."""
         count = 0

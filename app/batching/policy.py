@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Literal, NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 import numpy as np
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
 
+from app.errors import shortened
 from app.tensors import Array, Arrays, held_bytes
 
 Key = tuple[object, ...] | None
@@ -28,6 +31,16 @@ class Padding:
     axis: int = 1
     value: float = 0
     multiple: int = 16
+
+
+def _check_trust(value: object) -> object:
+    if isinstance(value, bool) or value == "refuted":
+        return value
+    got = shortened(repr(value))
+    raise PydanticCustomError("invalid", "must be true, false or refuted, got {got}", {"got": got})
+
+
+TrustInRows = Annotated[Literal[True, False, "refuted"], BeforeValidator(_check_trust)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +66,7 @@ class BatchPolicy:
     max_queue_seconds: float = 10.0
     latency_budget_ms: float = 50.0
     pad: Mapping[str, Padding] = field(default_factory=dict)
-    trust: bool | Literal["refuted"] = False
+    trust: TrustInRows = False
 
     @property
     def batches(self) -> bool:
@@ -81,6 +94,10 @@ MIN_BATCH_ROWS = 2
 
 In a text encoder at 128 words, a second row saves 9 % per row and a third one 3 % more.
 """
+
+
+MAX_QUEUES = 256
+"""Each decision looks at all of them; requests that share a run with none of these run alone."""
 
 
 HEAD_START_SECONDS = 10.0

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 import numpy as np
 
-from app.batching.policy import Key, count_elements, count_rows
+from app.batching.policy import Key, count_elements
 from app.batching.stacking import Joined, Outputs, RowsDoNotFollow
 from app.row_independence import OutputRows
 from app.tensors import Array, Arrays, held_bytes
 
 MAX_SHARED_BYTES = 1 << 16
 """Requests are grouped by the values of a shared input, which are hashed: no larger ones are."""
+
+DIGEST_BYTES = 64
+"""Longer contents of shared inputs are compared by a digest, which queues hold for each request."""
 
 SizePlace = tuple[str, int]
 """An input and one of its axes."""
@@ -42,17 +46,23 @@ class RowPlan:
             axis, shape = self.inputs[name], array.shape
             if axis is None:
                 if held_bytes(array) > MAX_SHARED_BYTES:
-                    return count_rows(inputs), None
+                    return self.rows_alone(inputs)
                 key += name, array.dtype, shape, _content(array)
                 continue
             if axis >= len(shape) or (rows >= 0 and shape[axis] != rows):
-                return count_rows(inputs), None
+                return self.rows_alone(inputs)
             rows = shape[axis]
             key += name, array.dtype, shape[:axis], shape[axis + 1 :]
         for places in self.equal_sizes:
             if len({inputs[name].shape[axis] for name, axis in places}) > 1:
                 return rows, None
         return (rows, tuple(key)) if rows >= 0 else (1, None)
+
+    def rows_alone(self, inputs: Arrays) -> tuple[int, Key]:
+        """See `Stacking`."""
+        axes = [(self.inputs.get(name), array.shape) for name, array in inputs.items()]
+        rows = [shape[axis] for axis, shape in axes if axis is not None and axis < len(shape)]
+        return max(rows, default=1), None
 
     def elements(self, inputs: Arrays) -> int:
         """See `Stacking`."""
@@ -89,9 +99,10 @@ class RowPlan:
         return parts
 
 
-def _content(array: Array) -> object:
-    """What is in a small array, to be compared by."""
-    return tuple(array.ravel().tolist()) if array.dtype.hasobject else array.tobytes()
+def _content(array: Array) -> bytes:
+    """What is in an array, to be compared by."""
+    content = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+    return content if len(content) <= DIGEST_BYTES else blake2b(content, digest_size=32).digest()
 
 
 def _rows_each(output: Array, place: OutputRows, rows: int) -> int | None:

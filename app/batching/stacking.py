@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from app.batching.policy import Key, count_elements, rows_and_key
+from app.batching.policy import Key, count_elements, rows_and_key, rows_and_single_key
 from app.tensors import Array, Arrays
 
 Outputs = list[Array]
@@ -48,6 +48,9 @@ class Stacking(Protocol):
     def rows_and_key(self, inputs: Arrays) -> tuple[int, Key]:
         """Count the rows of a request, and give the key of the requests it may share a run with."""
 
+    def rows_alone(self, inputs: Arrays) -> tuple[int, Key]:
+        """The same for a request that shares a run with no other."""
+
     def elements(self, inputs: Arrays) -> int:
         """The number of elements of a request, by which its work is measured."""
 
@@ -69,6 +72,10 @@ class FirstAxis:
     def rows_and_key(self, inputs: Arrays) -> tuple[int, Key]:
         """See `Stacking`."""
         return rows_and_key(inputs)
+
+    def rows_alone(self, inputs: Arrays) -> tuple[int, Key]:
+        """See `Stacking`."""
+        return rows_and_single_key(inputs)
 
     def elements(self, inputs: Arrays) -> int:
         """See `Stacking`."""

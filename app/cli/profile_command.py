@@ -83,7 +83,15 @@ class _Seen:
 def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) -> _Seen:
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
-    from app.profiling import Store, find_trial, keep, key_for, profile_model
+    from app.profiling import (
+        RowFindings,
+        Store,
+        find_trial,
+        keep,
+        key_for,
+        profile_model,
+        with_findings,
+    )
     from app.session import Opener
 
     rules, inspector = options.opening(settings)
@@ -121,6 +129,8 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
                 runs = _measure_concurrency(opener, session, trial, found)
                 found = replace(found, concurrency=runs)
                 keep(store, key, found)
+            findings = RowFindings(settings.cache)
+            found = with_findings(found, session, config.batching, findings, opener.digest)
         finally:
             session.close()
     return _Seen(

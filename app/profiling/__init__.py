@@ -23,7 +23,7 @@ from app.profiling.measurement import (
     sizes_up_to,
 )
 from app.profiling.result import ProfileResult, keep, key_for, profile_briefly, profile_model
-from app.profiling.row_findings import RowFindings
+from app.profiling.row_findings import RowFindings, with_findings
 from app.profiling.runs import OutOfTime, Runs
 from app.profiling.sharing import (
     is_along_axis_0,
@@ -69,4 +69,5 @@ __all__ = [
     "synthetic_inputs",
     "why_rows_are_fixed",
     "why_unbatchable",
+    "with_findings",
 ]

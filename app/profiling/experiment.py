@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from app.batching import FIRST_AXIS, Key, Outputs, RowsDoNotFollow, Sample, Stacking
-from app.comparing import ROUNDING, SAME_ROW, Criterion, Pair, compare
+from app.comparing import ROUNDED_ONCE_MORE, SAME_ROW, Criterion, Pair, compare
 from app.errors import CohortError
 from app.profiling.trial import RunFeeds
 from app.tensors import Arrays, TensorSpec, by_name
@@ -89,11 +89,16 @@ def influenced(
     alone: Outputs,
     outputs: Sequence[TensorSpec],
     stacking: Stacking = FIRST_AXIS,
+    *,
+    proven: bool = True,
 ) -> str:
     """Say whether others changed the answer to a request that `alone` is another one; "" if not.
 
     The request is run once more, in the same place of a run of as many copies of it. All that runs
     of this size round in another way is the same there, so what still differs is the others' doing.
+
+    proven: Whether rows are proven to be independent; default True. Then the number of rows changes
+        an answer by rounding only, which one that is rounded to whole numbers shows by a whole one.
 
     Raises what `run` raises, and RowsDoNotFollow.
     """
@@ -103,7 +108,7 @@ def influenced(
     copies = stacking.split(run(joined.feeds), [rows] * together, joined)[place]
     if changed := changed_output(outputs, copies, answer):
         return f"rows influence each other: output {changed!r} of a row changes"
-    if changed := changed_output(outputs, alone, answer, ROUNDING):
+    if changed := changed_output(outputs, alone, answer, ROUNDED_ONCE_MORE if proven else SAME_ROW):
         return f"a run of {together} rows gives other results: output {changed!r} of a row changes"
     return ""
 

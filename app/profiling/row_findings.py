@@ -6,13 +6,19 @@ With another build of ONNX Runtime, whose kernels may differ, it does not count.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
 
+from app.batching import BatchPolicy
 from app.kept_files import path_for, read_small, write_whole
-from app.session import runtime_build
+from app.profiling.result import ProfileResult
+from app.profiling.sharing import why_unbatchable
+from app.session import Session, runtime_build
 
 log = structlog.get_logger("cohort.profiling")
 
@@ -29,9 +35,18 @@ class RowFindings:
     def __init__(self, cache: Path) -> None:
         self._folder = cache / "rows"
 
-    def read(self, digest: str) -> str:
-        """Why requests of the model with this digest must not share runs; "" where unknown."""
-        path = self._path(digest)
+    def read(self, digest: str, batching: BatchPolicy) -> str:
+        """Why requests of the model with this digest must not share runs; "" where unknown.
+
+        batching: The batch policy of its config. What padded runs have shown counts with the same
+            padding only.
+        """
+        for pad in dict.fromkeys(("", _padding(batching))):
+            if reason := self._read(self._path(digest, pad), digest):
+                return reason
+        return ""
+
+    def _read(self, path: Path, digest: str) -> str:
         try:
             content = json.loads(read_small(path, MAX_FINDING_FILE_BYTES))
         except (FileNotFoundError, NotADirectoryError):
@@ -43,11 +58,11 @@ class RowFindings:
                 return reason
         return self._unreadable(path, "it is another one")
 
-    def write(self, digest: str, reason: str) -> None:
-        """Keep why requests of a model must not share runs."""
+    def write(self, digest: str, batching: BatchPolicy, reason: str) -> None:
+        """Keep why requests of a model must not share runs, as far as its config's policy goes."""
         found = datetime.now(UTC).isoformat(timespec="seconds")
         content = {"model": digest, "reason": reason, "found": found}
-        path = self._path(digest)
+        path = self._path(digest, _padding(batching))
         try:
             write_whole(path, json.dumps(content, indent=1))
         except OSError as error:
@@ -62,7 +77,33 @@ class RowFindings:
         log.warning("kept finding on rows is not usable", file=str(path), error=why)
         return f"a kept finding says so, and cannot be read: {path.name}"
 
-    def _path(self, digest: str) -> Path:
-        return path_for(
-            self._folder, ROW_FINDING_FORMAT, {"model": digest, "runtime": runtime_build()}
-        )
+    def _path(self, digest: str, pad: str) -> Path:
+        key = {"model": digest, "runtime": runtime_build(), "pad": pad}
+        return path_for(self._folder, ROW_FINDING_FORMAT, key)
+
+
+def _padding(batching: BatchPolicy) -> str:
+    return repr(sorted(batching.pad.items())) if batching.pad else ""
+
+
+def with_findings(
+    result: ProfileResult,
+    session: Session,
+    batching: BatchPolicy,
+    findings: RowFindings | None,
+    digest: Callable[[], str],
+) -> ProfileResult:
+    """The profile, with batching off where served requests have shown that it must be.
+
+    batching: The batch policy of the model's config, whose word counts where it is `refuted`.
+    digest: Returns the model's; asked for where it is needed. Raises OSError where its files are
+        gone, which leaves the profile as it is.
+    """
+    off = why_unbatchable(session.inputs, session.outputs, session.rows, batching)
+    if findings is None or off or not batching.batches or batching.trust == "refuted":
+        return result
+    with suppress(OSError):
+        if reason := findings.read(digest(), batching):
+            single = replace(result.profile, max_batch_size=1, reason=reason)
+            return replace(result, profile=single, mixed=reason)
+    return result

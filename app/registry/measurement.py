@@ -23,7 +23,7 @@ from app.profiling import (
     profile_briefly,
     profile_model,
     small_enough,
-    why_unbatchable,
+    with_findings,
 )
 from app.repository import Manifest, ModelConfig, WarmUp
 from app.session import Opener, Session
@@ -75,26 +75,18 @@ class Measurement:
         )
 
     def _with_findings(self, result: ProfileResult) -> ProfileResult:
-        """The profile, with batching off where served requests have shown that it must be."""
-        session, policy = self.session, self.config.batching
-        off = why_unbatchable(session.inputs, session.outputs, session.rows, policy)
-        if self.findings is None or off or not policy.batches or policy.trust == "refuted":
-            return result
-        with suppress(OSError):  # its files are gone meanwhile
-            if reason := self.findings.read(self.opener.digest()):
-                single = replace(result.profile, max_batch_size=1, reason=reason)
-                return replace(result, profile=single, mixed=reason)
-        return result
+        batching = self.config.batching
+        return with_findings(result, self.session, batching, self.findings, self.opener.digest)
 
     def keep_unbatched(self, reason: str) -> None:
         """Keep, on a thread of its own, why requests of the model must not share runs."""
-        findings, opener = self.findings, self.opener
+        findings, opener, batching = self.findings, self.opener, self.config.batching
         if findings is None:
             return
 
         def keep() -> None:
             with suppress(OSError):  # its files are gone meanwhile
-                findings.write(opener.digest(), reason)
+                findings.write(opener.digest(), batching, reason)
 
         with suppress(RuntimeError):  # the system has no thread for it now
             threading.Thread(target=keep, name="cohort-keep", daemon=True).start()

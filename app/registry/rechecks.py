@@ -152,7 +152,8 @@ def _compare(run: RunFeeds, version: Rechecked, sample: Sample) -> str:
         log.warning("a request gave different answers alone, too", of=version.name)
         return ""
     if not isinstance(version.stacking, PadPlan):
-        return influenced(run, sample, alone, outputs, version.stacking)
+        proven = version.session.rows.independent
+        return influenced(run, sample, alone, outputs, version.stacking, proven=proven)
     if changed := changed_output(outputs, alone, sample.answer, ROUNDING):
         return f"a padded run gives other results: output {changed!r} of a request changes"
     return ""

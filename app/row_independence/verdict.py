@@ -129,8 +129,10 @@ def prove_rows(
     try:
         for assignment in _guesses(inputs) if guesses is None else guesses:
             for equal_sizes in (False, True)[: 1 + _has_twins(inputs)]:
-                shared = any(one.kind is RowKind.SHARED for _, one in tried)
-                if shared and None in assignment.values():
+                if _with_rows(assignment) <= max(
+                    (_with_rows(one.inputs) for _, one in tried if one.kind is RowKind.SHARED),
+                    default=0,
+                ):
                     continue
                 tried.append(_try(model, inputs, assignment, limit, equal_sizes=equal_sizes))
                 if tried[-1][1].kind in (RowKind.PROVEN, RowKind.RANDOM):
@@ -142,9 +144,9 @@ def prove_rows(
     except (GraphTooLarge, RecursionError):
         dependence = next((one.dependence for _, one in tried), "") or TOO_LARGE
         tried.append((0, RowVerdict(RowKind.UNKNOWN, reason=TOO_LARGE, dependence=dependence)))
-    shared_one = next((one for _, one in tried if one.kind is RowKind.SHARED), None)
-    if shared_one is not None:
-        return shared_one
+    shared = [one for _, one in tried if one.kind is RowKind.SHARED]
+    if shared:
+        return max(shared, key=lambda one: _with_rows(one.inputs))
     _, verdict = max(tried, key=lambda one: (_with_rows(one[1].inputs), one[0]))
     likely = guesses is not None or any(_may_have_rows(one.shape or ()) for one in inputs)
     if verdict.node and not likely:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batching import Batcher, BatchPolicy, Outputs, RowPlan
+from app.batching.policy import MAX_QUEUES
 from app.batching.row_plan import MAX_SHARED_BYTES
 from app.row_independence import OutputRows
 from app.tensors import Array, Arrays
@@ -123,3 +124,31 @@ def test_a_request_of_unequal_sizes_runs_alone() -> None:
 def test_an_array_without_the_axis_of_rows_runs_alone() -> None:
     """The runtime refuses it with its own words."""
     assert PLAN.rows_and_key({"steps": np.ones(3), "state": np.ones((3, 3))}) == (3, None)
+
+
+def test_rows_are_those_along_their_axis_though_a_request_runs_alone() -> None:
+    """Not those along axis 0, by which its work would be over-estimated."""
+    alone: Arrays = {"steps": np.ones((128, 2)), "state": np.ones((3, 3)), "gain": np.ones(1 << 17)}
+    assert PLAN.rows_and_key(alone) == (3, None)
+    assert PLAN.rows_alone(alone) == (3, None)
+    assert PLAN.rows_alone({"gain": np.ones(5)}) == (1, None)
+
+
+def test_queues_hold_no_copies_of_large_shared_inputs() -> None:
+    """A digest of each stands for it."""
+    plan = RowPlan({"x": 0, "table": None}, [OutputRows(0)])
+    keys = [
+        plan.rows_and_key({"x": np.ones((1, 2)), "table": np.full(4096, value)})[1]
+        for value in (1.0, 2.0, 1.0)
+    ]
+    assert keys[0] == keys[2] != keys[1]
+    assert len(repr(keys[0])) < 500
+
+
+async def test_requests_of_too_many_kinds_run_alone() -> None:
+    """Each decision looks at all queues, of which there is a bounded number."""
+    gains = [float(number) for number in range(MAX_QUEUES + 50)]
+    requests = [Asked(1, 2, gain).inputs() for gain in gains * 2]
+    seen = await answers_of(requests)
+    assert sorted({run.requests for run in seen.runs}) == [1, 2]
+    assert sum(run.requests == 2 for run in seen.runs) == MAX_QUEUES

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
-from app.batching import BatchPolicy, RowPlan
+from app.batching import BatchPolicy, RowPlan, Sample
 from app.errors import InferenceFailed, InvalidInput
-from app.profiling import Trial, influence, measure_profile
+from app.profiling import Trial, influence, influenced, measure_profile
 from app.profiling.contradictions import report_contradiction
 from app.row_independence import OutputRows, RowKind, RowVerdict
 from app.session import Opener
@@ -138,6 +138,31 @@ def test_the_number_of_rows_may_not_count() -> None:
     """Though what the others hold makes no difference."""
     said = said_of(lambda feeds: [numbers(feeds) * np.float32(len(feeds["x"]))], FLOATS)
     assert said == "a run of 8 rows gives other results: output 'y0' of a row changes"
+
+
+def score_by_count(feeds: Arrays) -> list[Array]:
+    """Pixels, and a score by the number of rows."""
+    x = numbers(feeds)
+    score = np.full((len(x), 1), 0.9 / len(x))
+    return [np.concatenate([np.full(x.shape, 640.0), score], axis=1)]
+
+
+def one_more_in_larger_runs(feeds: Arrays) -> list[Array]:
+    """Whole numbers of which one is another, as where 0.5 is rounded after another rounding."""
+    rows = len(feeds["x"])
+    return [np.array([[100, 7 + min(rows - 1, 1), 3, 50]] * rows, np.uint8)]
+
+
+@pytest.mark.parametrize("model", [score_by_count, one_more_in_larger_runs])
+def test_how_much_the_number_of_rows_may_change_depends_on_the_proof(model: Model) -> None:
+    """A proven one rounds once more; of any other, a score beside pixels may have been seen."""
+    request: Arrays = {"x": np.ones((1, 4))}
+    together = model({"x": np.ones((8, 4))})[0][3:4]
+    sample = Sample(request, [together], 3, 8)
+    specs = [TensorSpec("y", "FP32", (None,))]
+    assert influenced(model, sample, model(request), specs) == ""
+    said = influenced(model, sample, model(request), specs, proven=False)
+    assert said == "a run of 8 rows gives other results: output 'y' of a row changes"
 
 
 def test_requests_that_the_model_refuses_do_not_count() -> None:

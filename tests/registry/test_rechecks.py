@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from app.batching import Sample
+from app.batching import BatchPolicy, Padding, Sample
 from app.profiling import Profile, RowFindings, profile_briefly
 from app.registry import RequestQueue, VersionUnbatched, measurement
 from app.registry.batched_session import BatchedSession
@@ -103,7 +103,7 @@ async def test_it_stays_known_to_a_version_that_is_measured_later(
     model = onnx_models.summed_in_a_way_unknown()
     engine = await engine_of(disk, model, TRUSTED)
     assert engine.measurement is not None
-    RowFindings(cache).write(engine.measurement.opener.digest(), "somebody saw it")
+    RowFindings(cache).write(engine.measurement.opener.digest(), BatchPolicy(), "somebody saw it")
     brief = partial(profile_briefly, seconds=0.0)
     monkeypatch.setattr(measurement, "profile_briefly", brief)
     for name, config in (("later", TRUSTED), ("careful", "")):
@@ -171,19 +171,31 @@ async def test_few_are_run_again() -> None:
 def test_a_kept_finding_that_cannot_be_read_counts(tmp_path: Path) -> None:
     """Somebody saw something, and a torn file must not let it happen again."""
     findings = RowFindings(tmp_path)
-    assert findings.read("a" * 64) == ""
-    findings.write("a" * 64, "rows influence each other")
-    assert findings.read("a" * 64) == "rows influence each other"
-    assert findings.read("b" * 64) == ""
+    assert findings.read("a" * 64, BatchPolicy()) == ""
+    findings.write("a" * 64, BatchPolicy(), "rows influence each other")
+    assert findings.read("a" * 64, BatchPolicy()) == "rows influence each other"
+    assert findings.read("b" * 64, BatchPolicy()) == ""
     (file,) = (tmp_path / "rows").iterdir()
     for torn in ("{", "[]", '{"model": "x", "reason": "y"}', ""):
         file.write_text(torn)
-        assert "cannot be read" in findings.read("a" * 64)
+        assert "cannot be read" in findings.read("a" * 64, BatchPolicy())
 
 
 def test_findings_need_no_folder_that_can_be_written(tmp_path: Path) -> None:
     """What cannot be kept is said in the log, and the version serves on."""
     (tmp_path / "rows").write_text("a file")
     findings = RowFindings(tmp_path)
-    findings.write("a" * 64, "rows influence each other")
-    assert findings.read("a" * 64) == ""
+    findings.write("a" * 64, BatchPolicy(), "rows influence each other")
+    assert findings.read("a" * 64, BatchPolicy()) == ""
+
+
+def test_what_padded_runs_have_shown_counts_with_that_padding(tmp_path: Path) -> None:
+    """Without it, or with another value, runs are others."""
+    findings, digest = RowFindings(tmp_path), "a" * 64
+    padded, other = (BatchPolicy(pad={"x": Padding(value=value)}) for value in (0, 1))
+    findings.write(digest, padded, "a padded run gives other results")
+    assert findings.read(digest, padded)
+    assert not findings.read(digest, other)
+    assert not findings.read(digest, BatchPolicy())
+    findings.write(digest, BatchPolicy(), "rows influence each other")
+    assert findings.read(digest, other) == "rows influence each other"

@@ -17,6 +17,7 @@ from app.profiling import MEASURING, Profile, ProfileResult, Runs
 from app.registry import Source
 from app.registry.preparation import PreparedVersion
 from app.repository import Found, FoundModel, ModelConfig, Published, Snapshot, VersionPolicy
+from app.row_independence import RowKind, RowVerdict
 from app.session import CancellationToken, Metadata, Placement
 from app.tensors import Arrays, TensorSpec
 from tools.simulation.order import Place
@@ -168,6 +169,7 @@ class Session:
     outputs: tuple[TensorSpec, ...] = (Y,)
     metadata: Metadata = field(default_factory=Metadata)
     placement: Placement = field(default_factory=lambda: Placement(("cpu",), "cpu"))
+    rows: RowVerdict = field(default_factory=lambda: RowVerdict(RowKind.PROVEN))
 
     @property
     def unpredictable(self) -> str:
@@ -242,6 +244,9 @@ class Measuring:
 
     def open_exclusive(self, found: ProfileResult, runs_of: object) -> None:
         """No run has other cores."""
+
+    def keep_unbatched(self, reason: str) -> None:
+        """Nothing is kept."""
 
     def stop(self) -> None:
         """Nothing is opened."""
