@@ -179,25 +179,10 @@ def _key(opener: Opener, session: Session, batching: BatchPolicy) -> dict[str, s
 def _measure(
     opener: Opener, session: Session, trial: Trial, batching: BatchPolicy, runs: Runs
 ) -> ProfileResult:
-    run, inputs, outputs = runs.of(session), session.inputs, session.outputs
-    clock = _clock(opener, session, runs)
-    changes = session.device != "cpu"
-    profile = measure_profile(
-        run,
-        trial,
-        inputs,
-        outputs,
-        batching,
-        rows=session.rows,
-        budget=FULL_SECONDS,
-        clock=clock,
-        changes=changes,
-    )
-    if profile.contradicted_by:
-        report_contradiction(opener, profile.contradicted_by, profile.reason)
+    profile = _time(opener, session, trial, batching, runs, budget=FULL_SECONDS)
     if not profile.complete:
         raise OutOfTime
-    padding = pad_safely(run, inputs, outputs, batching)
+    padding = pad_safely(runs.of(session), session.inputs, session.outputs, batching)
     threads = ONE
     reopen = reopening(opener)
     if reopen is not None and profile.seconds:
@@ -208,29 +193,41 @@ def _measure(
 def _measure_briefly(
     opener: Opener, session: Session, trial: Trial, batching: BatchPolicy, seconds: float
 ) -> ProfileResult:
-    inputs, outputs = session.inputs, session.outputs
     with BriefRuns(seconds, before=trial.seconds) as runs:
-        run = runs.of(session)
-        clock = _clock(opener, session, runs)
-        profile = measure_profile(
-            run,
-            trial,
-            inputs,
-            outputs,
-            batching,
-            rows=session.rows,
-            clock=clock,
-            changes=session.device != "cpu",
-        )
-        if profile.contradicted_by:
-            report_contradiction(opener, profile.contradicted_by, profile.reason)
+        profile = _time(opener, session, trial, batching, runs)
+        complete = profile.complete
         try:
-            padding, complete = pad_safely(run, inputs, outputs, batching), profile.complete
+            padding = pad_safely(runs.of(session), session.inputs, session.outputs, batching)
         except OutOfTime:
             padding, complete = PadPlan(reason=MEASURING), False
     if profile.seconds and may_pay(session, profile.seconds_for(1)):
         complete = complete and reopening(opener) is None
     return ProfileResult(profile, padding, measured=_now(), complete=complete)
+
+
+def _time(
+    opener: Opener,
+    session: Session,
+    trial: Trial,
+    batching: BatchPolicy,
+    runs: Runs,
+    budget: float = 0.5,
+) -> Profile:
+    """Measure runs, and report where rows influence each other although none should."""
+    profile = measure_profile(
+        runs.of(session),
+        trial,
+        session.inputs,
+        session.outputs,
+        batching,
+        rows=session.rows,
+        budget=budget,
+        clock=_clock(opener, session, runs),
+        changes=session.device != "cpu",
+    )
+    if profile.contradicted_by:
+        report_contradiction(opener, profile.contradicted_by, profile.reason)
+    return profile
 
 
 def _clock(opener: Opener, session: Session, runs: Runs) -> Callable[[], float]:

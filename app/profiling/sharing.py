@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from app.batching import FIRST_AXIS, BatchPolicy, RowPlan, SizePlace, Stacking
 from app.row_independence import OutputRows, RowKind, RowVerdict
@@ -32,12 +32,11 @@ def why_rows_are_fixed(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpe
     """Say why runs cannot have any number of rows along axis 0; "" if they can."""
     if reason := _why_not_tensors(inputs, outputs):
         return reason
-    for kind, specs in (("input", inputs), ("output", outputs)):
-        for spec in specs:
-            if not spec.shape:
-                return f"{kind} {spec.name!r} has no rows"
-            if not spec.rows_vary:
-                return f"{kind} {spec.name!r} has a fixed first dimension, {spec.shape[0]}"
+    for said, spec in _named(inputs, outputs):
+        if not spec.shape:
+            return f"{said} has no rows"
+        if not spec.rows_vary:
+            return f"{said} has a fixed first dimension, {spec.shape[0]}"
     return ""
 
 
@@ -61,11 +60,18 @@ def is_along_axis_0(rows: RowVerdict) -> bool:
 def _why_not_tensors(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
     if not inputs:
         return "it has no inputs"
-    for kind, specs in (("input", inputs), ("output", outputs)):
-        for spec in specs:
-            if not spec.transportable:
-                return f"{kind} {spec.name!r} is {spec.datatype}, not a tensor"
+    for said, spec in _named(inputs, outputs):
+        if not spec.transportable:
+            return f"{said} is {spec.datatype}, not a tensor"
     return ""
+
+
+def _named(
+    inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> Iterator[tuple[str, TensorSpec]]:
+    """Each input and output, with what to call it in a sentence."""
+    yield from ((f"input {spec.name!r}", spec) for spec in inputs)
+    yield from ((f"output {spec.name!r}", spec) for spec in outputs)
 
 
 def _why_not_covered(
@@ -73,11 +79,9 @@ def _why_not_covered(
 ) -> str:
     if is_along_axis_0(rows):
         return ""
-    for kind, specs, known in (("input", inputs, rows.inputs), ("output", outputs, rows.outputs)):
-        for spec in specs:
-            if spec.name not in known:
-                return f"the file does not say of {kind} {spec.name!r} where its rows are"
-    return ""
+    known = rows.inputs.keys() | rows.outputs.keys()
+    unknown = [said for said, spec in _named(inputs, outputs) if spec.name not in known]
+    return f"the file does not say of {unknown[0]} where its rows are" if unknown else ""
 
 
 def _why_dependent(rows: RowVerdict, policy: BatchPolicy) -> str:
