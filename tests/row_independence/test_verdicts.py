@@ -610,3 +610,18 @@ def test_a_function_that_hides_an_operator_is_unknown() -> None:
         helper.make_function("", "Relu", ["v"], ["r"], [inner], [helper.make_opsetid("", 20)])
     )
     assert prove(made).kind is RowKind.UNKNOWN
+
+
+def test_of_verdicts_for_shared_inputs_the_one_with_most_rows_counts() -> None:
+    """Time may be taken for rows, with all else shared: right, and of no use to callers."""
+    time_first = model(
+        [node("Add", "x state", "s"), node("Mul", "s threshold", "y")],
+        [
+            ("x", F, ["time", "batch", 4]),
+            ("state", F, [1, "batch", 4]),
+            ("threshold", F, []),
+        ],
+    )
+    verdict = prove(time_first)
+    assert verdict.kind is RowKind.SHARED
+    assert verdict.inputs == {"x": 1, "state": 1, "threshold": None}
