@@ -288,6 +288,20 @@ def summed_in_a_way_unknown() -> onnx.ModelProto:
     )
 
 
+def recurrent(operator: str = "LSTM", width: int = 2) -> onnx.ModelProto:
+    """`x` FP32 [T, N, 3] → `y` FP32 [T, 1, N, `width`], by an LSTM or a GRU: time comes first."""
+    gates = {"LSTM": 4, "GRU": 3}[operator]
+    return _model(
+        [helper.make_node(operator, ["x", "w", "r"], ["y"], hidden_size=width)],
+        [_tensor("x", "FP32", ["T", "N", 3])],
+        [_tensor("y", "FP32", ["T", 1, "N", width])],
+        [
+            _weight("w", np.full((1, gates * width, 3), 0.1, "f4")),
+            _weight("r", np.full((1, gates * width, width), 0.1, "f4")),
+        ],
+    )
+
+
 def dynamically_quantized(
     *, features: int = 8, classes: int = 10, seed: int = 0
 ) -> onnx.ModelProto:

@@ -56,8 +56,8 @@ class BatchPolicy:
     latency_budget_ms: Milliseconds that the run of a full batch may take; the profile chooses
         smaller batches to stay within it; default 50.
     pad: How inputs of different lengths are padded, by input; default none.
-    trust: Whether to batch if rows are not proven to be independent; default false. `refuted`: even
-        if a node combines rows.
+    trust: Whether to batch, along axis 0, if rows are not shown to be independent; default false.
+        `refuted`: even if a node combines rows, and callers may change each other's answers.
     """
 
     max_batch_size: int = 32

@@ -73,7 +73,8 @@ def describe_failures(catalog: Catalog) -> list[str]:
 def describe_mixed(catalog: Catalog) -> list[str]:
     """Versions whose requests have changed each other's answers, and how that was seen."""
     return [
-        f"{model.name}/{entry.number}: its requests share no run any more: {entry.mixed}"
+        f"{model.name}/{entry.number}: its requests share no run any more: {entry.mixed} "
+        "(CohortRowsMixed in the runbook)"
         for model in catalog.values()
         for entry in model.versions.values()
         if entry.mixed

@@ -1,11 +1,11 @@
-"""Which inputs of a model are places in a table of its, such as an embedding."""
+"""What the graphs of a model use: tables that inputs are places in, and operators."""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
 
-from app.model_file.graphs import Graph, Node
+from app.model_file.graphs import Graph, ModelGraphs, Node
 
 PASSING_ON = frozenset(
     {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice"}
@@ -49,3 +49,17 @@ def _smallest_table(name: str, users: Mapping[str, list[Node]], graph: Graph) ->
 
 def _has_axis(shape: tuple[int, ...], axis: int) -> bool:
     return -len(shape) <= axis < len(shape)
+
+
+def uses_any(model: ModelGraphs, operators: Set[str]) -> bool:
+    """Whether a node of the model, those in subgraphs and functions included, is one of these."""
+    graphs = [model.main, *model.functions.values()]
+    return any(node.function[1] in operators for graph in graphs for node in _nodes(graph))
+
+
+def _nodes(graph: Graph) -> Iterator[Node]:
+    waiting = [graph]
+    while waiting:
+        for node in waiting.pop().nodes:
+            yield node
+            waiting += node.graphs.values()

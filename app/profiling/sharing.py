@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from app.batching import FIRST_AXIS, BatchPolicy, RowPlan, SizePlace, Stacking
+from app.errors import quoted
 from app.row_independence import OutputRows, RowKind, RowVerdict
 from app.tensors import TensorSpec
 
@@ -23,9 +24,13 @@ def why_unbatchable(
     rows: Whether rows of a run influence each other.
     policy: The batch policy of the model's config, whose `trust` is the operator's word for it.
     """
+    if reason := _why_not_tensors(inputs, outputs):
+        return reason
     if rows.independent:
-        return _why_not_tensors(inputs, outputs) or _why_not_covered(inputs, outputs, rows)
-    return why_rows_are_fixed(inputs, outputs) or _why_dependent(rows, policy)
+        return _why_not_covered(inputs, outputs, rows)
+    if rows.kind is RowKind.FIXED:
+        return why_rows_are_fixed(inputs, outputs) or str(rows)
+    return _why_dependent(rows, policy) or why_rows_are_fixed(inputs, outputs)
 
 
 def why_rows_are_fixed(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
@@ -84,16 +89,23 @@ def _why_not_covered(
     return f"the file does not say of {unknown[0]} where its rows are" if unknown else ""
 
 
+UNKNOWN_HINT = "if you know that they are, batching.trust: true batches requests"
+REFUTED_HINT = "batching.trust: refuted batches requests, and lets them change each other's answers"
+
+
 def _why_dependent(rows: RowVerdict, policy: BatchPolicy) -> str:
     match rows.kind:
+        case _ if policy.trust and (elsewhere := [n for n, axis in rows.inputs.items() if axis]):
+            names = ", ".join(map(quoted, elsewhere))
+            return f"{rows} (batching.trust does not help: rows of {names} are not along axis 0)"
         case RowKind.REFUTED | RowKind.RANDOM if policy.trust == "refuted":
             return ""
         case RowKind.REFUTED:
-            return f"{rows} (batching.trust: refuted batches all the same)"
+            return f"{rows} ({REFUTED_HINT})"
         case RowKind.UNKNOWN if policy.trust:
             return ""
         case RowKind.UNKNOWN:
-            return f"{rows} (batching.trust: true batches all the same)"
+            return f"{rows} ({UNKNOWN_HINT})"
     return str(rows)
 
 

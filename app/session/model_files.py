@@ -12,7 +12,7 @@ import structlog
 
 from app.errors import LoadFailed
 from app.model_file.graphs import ModelGraphs, read_graphs
-from app.model_file.lookups import table_sizes
+from app.model_file.lookups import table_sizes, uses_any
 from app.model_file.protobuf import ModelFile, read_model
 from app.processor import available_memory
 from app.row_independence import NOT_READ, RowVerdict, prove_rows
@@ -34,6 +34,9 @@ log = structlog.get_logger("cohort.session")
 COPIES_IN_MEMORY = 2
 """How often external data is in memory while a session that does not map it is opened."""
 
+ENDING_ON_EMPTY = frozenset({"LSTM", "GRU", "DynamicQuantizeLSTM"})
+"""Operators for which ONNX Runtime 1.31 ends the process where they get no rows."""
+
 CHANGED = "its files changed while it was loaded"
 
 
@@ -52,6 +55,8 @@ class ModelFiles:
     peak: the bytes that opening and first running it took elsewhere; 0: not known.
     tables: the entries of the tables that inputs are places in, by the input's name; empty before
         the model was read.
+    needs_entries: whether a run of an empty input would end the process; False before the model was
+        read.
     class_maps: the classes of outputs that the file makes dictionaries of, and that are opened as
         columns; empty before the model was read.
     """
@@ -66,6 +71,7 @@ class ModelFiles:
         self._graphs: ModelGraphs | None = None
         self._rows: RowVerdict | None = None
         self.tables: Mapping[str, int] = {}
+        self.needs_entries = False
         self.class_maps: Mapping[str, Classes] = {}
         self.closed = False
         self.copy: PrivateCopy | None = None
@@ -196,6 +202,7 @@ class ModelFiles:
                 check_external(path, location)
             rules.check_size([path, *(path.parent / location for location in model.external)])
             self._graphs, self.tables = graphs, table_sizes(graphs.main)
+            self.needs_entries = uses_any(graphs, ENDING_ON_EMPTY)
             self.class_maps = read_class_maps(path, model.sequences)
             return model
 

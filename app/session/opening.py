@@ -360,6 +360,7 @@ def _session(
         device=device,
         rows=opener.rows,
         tables=opener.tables,
+        needs_entries=opener.needs_entries,
         memory_limit_mb=opener.memory_limit_mb,
     )
 

@@ -110,6 +110,7 @@ class Session:
     rows: Whether rows of a run influence each other, and whether its cost depends on the inputs'
         values. What a run of such a cost took of memory is given back after it.
     tables: The entries of the tables that inputs are places in, by the input's name.
+    needs_entries: Whether a run of an empty input would end the process; such a run is refused.
     memory_limit_mb: The limit that it was opened with, for errors; default None: none.
     """
 
@@ -130,6 +131,7 @@ class Session:
         device: str,
         rows: RowVerdict,
         tables: Mapping[str, int],
+        needs_entries: bool,
         memory_limit_mb: int | None = None,
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
@@ -149,6 +151,8 @@ class Session:
             self._run = _leave_out(self._run, outputs)
         if any(spec.classes for spec in outputs):
             self._run = _check_columns(self._run, outputs)
+        if needs_entries:
+            self._run = _refuse_empty(self._run)
 
     @property
     def unpredictable(self) -> str:
@@ -227,6 +231,21 @@ class Session:
 
 LEFT_OUT: Array = np.empty((), np.object_)
 """In place of a sequence, a map or an optional, which is not fetched."""
+
+
+def _refuse_empty(run: _Run) -> _Run:
+    """Raise InvalidInput for inputs without elements."""
+
+    def checked(names: Sequence[str], feeds: Mapping[str, Any], options: Any) -> list[Array]:
+        for name, array in feeds.items():
+            if not array.size:
+                raise InvalidInput(
+                    f"input {quoted(name)} is empty: ONNX Runtime would end the server, as the "
+                    "model has an LSTM or a GRU; send at least one row"
+                )
+        return run(names, feeds, options)
+
+    return checked
 
 
 def _leave_out(run: _Run, outputs: Sequence[TensorSpec]) -> _Run:

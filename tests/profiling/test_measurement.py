@@ -67,7 +67,7 @@ def profiled(
     [
         (onnx_models.normalized_over_rows, "rows may influence each other; Reduce"),
         (onnx_models.dynamically_quantized, "DynamicQuantizeLinear"),
-        (onnx_models.rows_sum, "fixed first dimension"),
+        (onnx_models.rows_sum, "ReduceSum"),
         (onnx_models.fixed_rows, "fixed first dimension"),
         (onnx_models.scalar, "has no rows"),
         (onnx_models.no_inputs, "it has no inputs"),
@@ -108,6 +108,15 @@ def test_trust_is_the_operators_word_for_what_is_not_proven(tmp_path: Path) -> N
     for policy, on in ((PLAIN, False), (trusting, True), (refuted, True)):
         found = profiled(lambda feeds: [feeds["x"]], specs, specs, policy, unknown)
         assert ("Op 'y'" in found.reason) is not on
+
+
+def test_trust_does_not_join_rows_that_may_be_along_another_axis() -> None:
+    """Requests are joined along axis 0 where nothing is proven: there, time may be."""
+    specs = [TensorSpec("x", "FP32", ("T", "N"))]
+    for kind in (RowKind.UNKNOWN, RowKind.REFUTED):
+        verdict = RowVerdict(kind, "Op 'y'", "it takes the largest", inputs={"x": 1})
+        said = why_unbatchable(specs, specs, verdict, BatchPolicy(trust="refuted"))
+        assert "batching.trust does not help: rows of 'x' are not along axis 0" in said
 
 
 def test_max_batch_size_1_turns_batching_off(tmp_path: Path) -> None:

@@ -840,3 +840,20 @@ def test_memory_that_is_free_goes_back_to_the_system() -> None:
     give_back_memory()
     assert resident() < used - 40 * 2**20
     del last
+
+
+@pytest.mark.parametrize("operator", ["LSTM", "GRU"])
+def test_a_run_of_no_rows_does_not_end_the_process(tmp_path: Path, operator: str) -> None:
+    """ONNX Runtime would, in these operators: one request took the server down."""
+    model = onnx_models.recurrent(operator)
+    session = open_session(onnx_models.save(model, tmp_path / "model.onnx"))
+    for shape in ((2, 0, 3), (0, 1, 3), (0, 0, 3)):
+        with pytest.raises(InvalidInput, match=r"'x' is empty.* send at least one row"):
+            session.run({"x": np.ones(shape, np.float32)})
+    assert session.run({"x": np.ones((2, 1, 3), np.float32)})[0].shape == (2, 1, 1, 2)
+
+
+def test_other_models_run_without_rows(tmp_path: Path) -> None:
+    """They answer with none."""
+    session = open_session(onnx_models.save(onnx_models.mlp(), tmp_path / "model.onnx"))
+    assert session.run({"x": np.ones((0, 4), np.float32)})[0].shape[0] == 0

@@ -62,7 +62,11 @@ def _served(path: Path, rules: ModelRules) -> Serving:
         batched=not reason,
         reason=reason,
         checked=checked,
-        open_dimensions=[name for spec in session.inputs for name in _open_dimensions(spec)],
+        open_dimensions=[
+            name
+            for spec in session.inputs
+            for name in _open_dimensions(spec, (session.rows.axes or {}).get(spec.name, 0))
+        ],
         unpredictable=session.unpredictable,
         unsent={clip(one.name): one.datatype for one in session.outputs if not one.transportable},
     )
@@ -89,11 +93,12 @@ def _why_not_batched(session: Session) -> tuple[str, bool]:
         return str(error), False
 
 
-def _open_dimensions(spec: TensorSpec) -> list[str]:
+def _open_dimensions(spec: TensorSpec, rows: int | None) -> list[str]:
+    """The dimensions that requests choose, but for that of `rows`."""
     if spec.shape is None:
         return [f"{clip(spec.name)}: any shape"]
     return [
         f"{clip(spec.name)}.{axis}" if size is None else f"{clip(spec.name)}.{axis} ({clip(size)})"
         for axis, size in enumerate(spec.shape)
-        if axis and not isinstance(size, int)
+        if axis != rows and not isinstance(size, int)
     ]
