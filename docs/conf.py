@@ -66,6 +66,7 @@ NAVIGATION = {
             "reference/grpc",
             "TensorFlow Serving (V1) <reference/v1>",
             "reference/profile",
+            "reference/row-independence",
             "reference/converters",
             "reference/manifest",
         ),
