@@ -110,7 +110,8 @@ class Batcher:
         self.estimate = Estimate(seconds_for, policy, known_work)
         self.seconds_for = self.estimate.seconds_for
         self._queues: dict[Key, deque[Ticket]] = {}
-        self._closed = self._prioritized = False  # whether requests had different priorities
+        self._closed = False
+        self._prioritized = False  # whether requests had different priorities
         self._deadlines = DeadlineTimer()
 
     # -- for callers

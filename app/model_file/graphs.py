@@ -220,7 +220,7 @@ class _Reader:
 def _in_order(functions: Mapping[FunctionName, Graph]) -> dict[FunctionName, Graph]:
     """The functions, each after those that it calls."""
     calls = {
-        name: [called for called in _calls(body.nodes) if called in functions]
+        name: [called for called in called_functions(body.nodes) if called in functions]
         for name, body in functions.items()
     }
     try:
@@ -229,8 +229,9 @@ def _in_order(functions: Mapping[FunctionName, Graph]) -> dict[FunctionName, Gra
         raise LoadFailed("its functions call each other in a circle") from None
 
 
-def _calls(nodes: Sequence[Node]) -> Iterator[FunctionName]:
+def called_functions(nodes: Sequence[Node]) -> Iterator[FunctionName]:
+    """What these nodes call, and those of the graphs in them."""
     for node in nodes:
         yield node.function
         for graph in node.graphs.values():
-            yield from _calls(graph.nodes)
+            yield from called_functions(graph.nodes)

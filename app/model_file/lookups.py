@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 
-from app.model_file.graphs import Graph, ModelGraphs, Node
+from app.model_file.graphs import Graph, ModelGraphs, Node, called_functions
 
 PASSING_ON = frozenset(
     {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice"}
@@ -54,12 +54,4 @@ def _has_axis(shape: tuple[int, ...], axis: int) -> bool:
 def uses_any(model: ModelGraphs, operators: Set[str]) -> bool:
     """Whether a node of the model, those in subgraphs and functions included, is one of these."""
     graphs = [model.main, *model.functions.values()]
-    return any(node.function[1] in operators for graph in graphs for node in _nodes(graph))
-
-
-def _nodes(graph: Graph) -> Iterator[Node]:
-    waiting = [graph]
-    while waiting:
-        for node in waiting.pop().nodes:
-            yield node
-            waiting += node.graphs.values()
+    return any(name in operators for one in graphs for _, name, _ in called_functions(one.nodes))
