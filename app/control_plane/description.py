@@ -172,6 +172,7 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
 def describe_rows(verdict: RowVerdict) -> Description:
     """What the graph tells of rows: whether they influence each other, where, and along which axes.
 
+    `node_path` finds the node in the graph, as `NodePlace` says; empty for no node.
     An axis is null where a run takes the input, or gives the output, once for all of its requests.
     """
     places = verdict.outputs.items()
@@ -179,6 +180,8 @@ def describe_rows(verdict: RowVerdict) -> Description:
         "verdict": verdict.kind.value,
         "reason": "" if verdict.independent else str(verdict),
         "node": verdict.node,
+        "node_name": verdict.place.name,
+        "node_path": list(verdict.place.path),
         "input_axes": dict(verdict.inputs) if verdict.independent else {},
         "output_axes": {name: None if one is None else one.axis for name, one in places},
     }

@@ -51,7 +51,8 @@ class DrawnModel(NamedTuple):
 
     graphs: For each its `title`, `inputs`, `outputs`, `nodes`, `weights` (the types of constant
         values) and `values` (names and types); values are numbers that lead into the latter.
-        `blocks` are what `find_blocks` gives.
+        `blocks` are what `find_blocks` gives. A node's `at` is its index in the file's graph,
+        where constants count.
     left_out: What there was no room for, in words; "" for nothing.
     """
 
@@ -147,13 +148,14 @@ class _Drawer:
     def _graph(self, waiting: _Waiting) -> Jsonable:
         names = _Numbers()
         found = _GraphParts([], [], [], {}, {})
+        at = -1
         kinds = _IN_FUNCTION if waiting.is_function else _IN_GRAPH
         for number, value in chain.from_iterable(map(fields, waiting.parts)):
             kind = kinds.get(number)
             if kind is None or isinstance(value, int):
                 continue
             if kind == "node":
-                self._node(value, names, found)
+                self._node(value, at := at + 1, names, found)
             elif kind in _WEIGHTS:
                 name, described = _WEIGHTS[kind](value)
                 if len(found.weights) < MAX_WEIGHTS:
@@ -179,7 +181,7 @@ class _Drawer:
             "values": [self._value(name, found.types) for name in names],
         }
 
-    def _node(self, message: MessageBytes, names: _Numbers, found: _GraphParts) -> None:
+    def _node(self, message: MessageBytes, at: int, names: _Numbers, found: _GraphParts) -> None:
         """Add a node, or what it makes where it is a constant."""
         if len(found.nodes) >= MAX_DRAWN or self._room <= 0 or self._letters <= 0:
             self._missing_nodes += 1
@@ -213,6 +215,7 @@ class _Drawer:
         called = self._functions.get((texts[7], texts[4]))
         found.nodes.append(
             {
+                "at": at,
                 "op": self._text(texts[4]),
                 "domain": self._text(texts[7]),
                 "name": self._text(texts[3]),

@@ -20,5 +20,5 @@ export async function showGraph(main, name, version, left) {
     h("h1", {}, `Graph of ${name}, version ${version}`),
     place);
   const drawn = await askJson(`${dataPathOf(name, version)}/graph`, { signal: left });
-  showGraphs(place, drawn, known.providers?.nodes);
+  showGraphs(place, drawn, known.providers?.nodes, known.batching?.rows);
 }

@@ -11,7 +11,7 @@
  * @property {[number, number, number][]} blocks What repeats: its first node, its nodes, how often.
  * @property {[string, string][]} values Their names and types.
  */
-/** @typedef {{op: string, domain: string, name: string, in: number[], out: number[], attributes: [string, string][], provider: string, graphs: number[]}} GraphNode */
+/** @typedef {{at: number, op: string, domain: string, name: string, in: number[], out: number[], attributes: [string, string][], provider: string, graphs: number[]}} GraphNode */
 
 /**
  * A point that an edge goes through: an item, or a bend of a long edge.

@@ -2,6 +2,7 @@
 
 import { fill, h, svg } from "./dom.js";
 import { HEIGHT, collect, layOut, short } from "./graph_layout.js";
+import { RowMark } from "./graph_rows.js";
 
 /** @typedef {import("./graph_layout.js").Graph} Graph */
 /** @typedef {import("./graph_layout.js").GraphNode} GraphNode */
@@ -15,9 +16,10 @@ const FAR = 0.45, MANY = 300, MOST_LISTED = 100;
  * @param {HTMLElement} place
  * @param {{graphs: Graph[], left_out: string}} model The main graph first.
  * @param {Record<string, number>} [running] How many nodes run on each provider, where that is known.
+ * @param {import("./graph_rows.js").Rows} [rows] What the graph proves of the model's rows.
  */
-export function showGraphs(place, model, running = {}) {
-  const drawing = new Drawing(model.graphs, running);
+export function showGraphs(place, model, running = {}, rows = {}) {
+  const drawing = new Drawing(model.graphs, running, new RowMark(model.graphs, rows));
   const search = h("input", { type: "search", placeholder: "Find an operator, name or value", "aria-label": "Find", oninput: () => { if (!search.value) found.textContent = ""; } });
   const found = h("span", { role: "status", class: "hint" });
   const find = (/** @type {Event} */ event) => {
@@ -40,10 +42,11 @@ export function showGraphs(place, model, running = {}) {
 
 /** One graph at a time, and what is chosen in it. */
 class Drawing {
-  /** @param {Graph[]} graphs @param {Record<string, number>} running */
-  constructor(graphs, running) {
+  /** @param {Graph[]} graphs @param {Record<string, number>} running @param {RowMark} rows */
+  constructor(graphs, running, rows) {
     this.graphs = graphs;
     this.running = running;
+    this.rows = rows;
     this.graph = graphs[0];
     /** @type {Item[]} */
     this.items = [];
@@ -92,10 +95,12 @@ class Drawing {
     this.lines = this.edges.map(edge => svg("path", { class: "edge", d: curve(edge) }));
     this.boxes = this.items.map(item => {
       const elsewhere = item.node?.provider && main && item.node.provider !== main;
-      return svg("g", { class: `node ${item.kind}${elsewhere ? " elsewhere" : ""}`, tabindex: item.place ? -1 : 0, role: "button", "aria-label": named(item), "data-place": item.place, transform: `translate(${item.x},${item.y})` },
-        svg("rect", { x: -item.width / 2, y: -HEIGHT / 2, width: item.width, height: HEIGHT, rx: item.end ? HEIGHT / 2 : 5 }),
+      const mark = this.rows.of(item), marked = this.rows.is(item.node) ? " marked" : mark && " leads";
+      return svg("g", { class: `node ${item.kind}${elsewhere ? " elsewhere" : ""}${marked}`, tabindex: item.place ? -1 : 0, role: "button", "aria-label": named(item, mark), "data-place": item.place, transform: `translate(${item.x},${item.y})` },
+        svg("rect", { x: -item.width / 2, y: -HEIGHT / 2, width: item.width, height: HEIGHT, rx: item.end ? HEIGHT / 2 : 5 }, mark && svg("title", {}, this.rows.reason)),
         svg("text", { y: item.shape ? -7 : 0 }, short(item.label)),
-        item.shape && svg("text", { y: 9, class: "shape" }, short(item.shape)));
+        item.shape && svg("text", { y: 9, class: "shape" }, short(item.shape)),
+        mark && svg("text", { y: -HEIGHT / 2 - 9, class: "mark" }, ` ${mark}`)); // the space parts it from the label for who hears both
     });
     fill(this.view, svg("g", {}, ...this.lines), svg("g", {}, ...this.boxes));
   }
@@ -166,9 +171,34 @@ class Drawing {
       h("p", {}, `${counted(graph.nodes.length)}`),
       ...(providers.length && graph === this.graphs[0] ? [h("h3", {}, "Runs on"), ...providers.map(([provider, count]) => h("p", {}, `${provider}: ${counted(count)}`))] : []),
       providers.length > 1 && h("p", { class: "hint" }, `Those that do not run on ${providers.sort(([, one], [, other]) => other - one)[0][0]} have a thick line.`),
+      ...this.aboutRows(),
       ...this.values("Inputs", graph.inputs), ...this.values("Outputs", graph.outputs),
       h("p", { class: "hint" }, "Choose a node for its details. Drag to move; turn the wheel, or use two fingers, to zoom."),
     ];
+  }
+
+  /** Why requests do not share runs, where a node is the reason, and a way to the node. */
+  aboutRows() {
+    const { word, reason, words, place } = this.rows;
+    if (!word) return [];
+    return [h("h3", {}, "Rows"), h("p", { class: "warning" }, reason), place && h("button", { onclick: () => this.goTo(place) }, `Show ${short(words, 40)}`)];
+  }
+
+  /** Show a node, unfolded. @param {import("./graph_rows.js").Step} step */
+  goTo({ graph, node }) {
+    if (this.graph !== this.graphs[graph]) this.show(graph);
+    const block = this.items.find(one => one.block?.includes(node));
+    if (block) this.unfold(block);
+    const item = this.items.find(one => one.node === node);
+    if (!item) return;
+    this.focus(item);
+    this.center(item);
+  }
+
+  /** @param {Item} block */
+  unfold(block) {
+    this.opened.add(block.first);
+    this.redraw();
   }
 
   /** @param {Item} item */
@@ -182,12 +212,11 @@ class Drawing {
     const counts = new Map();
     for (const { op } of block) counts.set(op, (counts.get(op) ?? 0) + 1);
     const unfold = () => {
-      this.opened.add(item.first);
-      this.redraw();
+      this.unfold(item);
       const first = this.items.find(one => one.node === block[0]);
       if (first) this.focus(first);
     };
-    return [h("h2", {}, item.label), h("button", { onclick: unfold }, "Unfold"), h("h3", {}, "Operators"), ...[...counts].map(([op, count]) => h("p", {}, `${count} × ${op}`))];
+    return [h("h2", {}, item.label), this.rows.of(item) && h("p", { class: "warning" }, this.rows.reason), h("button", { onclick: unfold }, "Unfold"), h("h3", {}, "Operators"), ...[...counts].map(([op, count]) => h("p", {}, `${count} × ${op}`))];
   }
 
   /** @param {GraphNode} node */
@@ -196,6 +225,7 @@ class Drawing {
       h("h2", {}, node.op),
       node.domain && h("p", { class: "hint" }, node.domain),
       node.name && h("p", {}, node.name),
+      (this.rows.is(node) || this.rows.isInside(node)) && h("p", { class: "warning" }, this.rows.reason),
       h("p", {}, this.where(node)),
       ...node.graphs.filter(place => this.graphs[place]).map(place => h("button", { onclick: () => this.show(place) }, `Open ${short(this.graphs[place].title, 40)}`)),
       ...this.values("Inputs", node.in), ...this.values("Outputs", node.out),
@@ -316,9 +346,9 @@ class Drawing {
   }
 }
 
-/** What an item is, for who does not see it. @param {Item} item */
-function named({ label, shape, node, end }) {
-  return [`${short(label)} ${short(shape)}`.trim(), end?.toLowerCase(), node?.name, node?.provider && `runs on ${node.provider}`].filter(Boolean).join(", ");
+/** What an item is, for who does not see it. @param {Item} item @param {string} mark */
+function named({ label, shape, node, end }, mark) {
+  return [[short(label), short(shape), mark].filter(Boolean).join(" "), end?.toLowerCase(), node?.name, node?.provider && `runs on ${node.provider}`].filter(Boolean).join(", ");
 }
 
 /** The item that an arrow key leads to. @param {Item} item @param {string} key @param {Item[]} items @returns {Item | null} */

@@ -80,11 +80,29 @@ def unknown(reason: str) -> NoReturn:
     raise Unproven(Loss.UNKNOWN, reason)
 
 
+class NodePlace(NamedTuple):
+    """Which node of a model.
+
+    path: Its index among the nodes of the main graph. Of a node in another graph: the index of the
+        node that has that graph, the index of the graph among that node's, and the index in there,
+        at any depth. The body of a function is behind the graphs of the node that calls it. Empty
+        for no node.
+    name: As the file has it, cut where it is long; "" where it has none.
+    """
+
+    path: tuple[int, ...] = ()
+    name: str = ""
+
+
+NO_NODE = NodePlace()
+
+
 class Lost(NamedTuple):
     """A value whose rows were lost at the node with this number, the first of all such.
 
     node: The node in words; `reason` what it does.
     by_values: As of a Tensor.
+    place: Where the node is; default: not at a node.
     """
 
     number: int
@@ -92,6 +110,7 @@ class Lost(NamedTuple):
     node: str
     reason: str
     by_values: bool = False
+    place: NodePlace = NO_NODE
 
 
 @dataclass(frozen=True, slots=True)

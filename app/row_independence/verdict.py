@@ -10,7 +10,16 @@ from app.errors import quoted
 from app.model_file.graphs import GraphInput, ModelGraphs
 from app.model_file.protobuf import TENSOR
 from app.row_independence.sizes import Size
-from app.row_independence.tensors import Followed, Loss, Lost, RowAxis, Tensor, TensorSequence
+from app.row_independence.tensors import (
+    NO_NODE,
+    Followed,
+    Loss,
+    Lost,
+    NodePlace,
+    RowAxis,
+    Tensor,
+    TensorSequence,
+)
 from app.row_independence.walk import GraphTooLarge, Limit, Walk
 
 MAX_FOLLOWED_NODES, MAX_CPU_SECONDS = 200_000, 5.0
@@ -64,6 +73,7 @@ class RowVerdict:
     outputs: Where the rows of each output are; None where it is the same for all.
     equal_sizes: Whether it holds only for requests in which sizes of one name are equal.
     dependence: Why the cost of a run depends on what is in the inputs; "" where it does not.
+    place: Which node `node` is, to be found in the graph.
     """
 
     kind: RowKind
@@ -73,6 +83,7 @@ class RowVerdict:
     outputs: Mapping[str, OutputRows | None] = field(default_factory=dict)
     equal_sizes: bool = False
     dependence: str = ""
+    place: NodePlace = NO_NODE
 
     @property
     def independent(self) -> bool:
@@ -150,7 +161,8 @@ def prove_rows(
     _, verdict = max(tried, key=lambda one: (_with_rows(one[1].inputs), one[0]))
     likely = guesses is not None or any(_may_have_rows(one.shape or ()) for one in inputs)
     if verdict.node and not likely:
-        return replace(verdict, kind=RowKind.FIXED, node="", reason=_why_fixed(inputs))
+        reason = _why_fixed(inputs)
+        return replace(verdict, kind=RowKind.FIXED, node="", reason=reason, place=NO_NODE)
     return verdict
 
 
@@ -175,7 +187,12 @@ def _try(
     if lost:
         first = min(lost, key=lambda one: (one.level, one.number))
         verdict = RowVerdict(
-            _KINDS[first.level], first.node, first.reason, assignment, dependence=walk.dependence
+            _KINDS[first.level],
+            first.node,
+            first.reason,
+            assignment,
+            dependence=walk.dependence,
+            place=first.place,
         )
         return min(one.number for one in lost), verdict
     kind = RowKind.SHARED if None in assignment.values() else RowKind.PROVEN

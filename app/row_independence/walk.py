@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 import app.row_independence.rules  # noqa: F401  fills the table of rules
-from app.errors import quoted
+from app.errors import quoted, shortened
 from app.model_file.constants import AttributeReference, AttributeValue, ConstantTensor
 from app.model_file.graphs import Graph, ModelGraphs, Node
 from app.row_independence.cost import KNOWN_DOMAINS, OF_SHAPES, deciding, depends_on_values
@@ -25,6 +25,7 @@ from app.row_independence.tensors import (
     Followed,
     Loss,
     Lost,
+    NodePlace,
     Tensor,
     TensorSequence,
     Unproven,
@@ -34,6 +35,9 @@ from app.row_independence.tensors import (
 
 MAX_INVENTED = 64
 """The elements of a constant that get symbols of their own where they are not known."""
+
+MAX_NAME = 256
+"""Letters of a node's name."""
 
 
 RULE_FAILURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -81,6 +85,8 @@ class Walk:
         self._limit = limit
         self._scopes: list[dict[str, Followed]] = []
         self._number, self._words = 0, ""
+        self._path: list[int] = []
+        self._node_now: Node | None = None
         self._invented: dict[int, tuple[Tensor, Elements]] = {}
 
     def graph(self, graph: Graph, given: Sequence[Followed]) -> list[Followed]:
@@ -90,13 +96,19 @@ class Walk:
             scope.update(dict.fromkeys(node.outputs, NOT_COMPUTED))
         scope.update(zip((one.name for one in graph.inputs), given, strict=False))
         self._scopes.append(scope)
+        outer = self._node_now
+        step = [] if outer is None else [_index_of(graph, outer)]
+        self._path += [*step, 0]
         try:
-            for node in graph.nodes:
+            for self._path[-1], self._node_now in enumerate(graph.nodes):
+                node = self._node_now
                 found = self._node(node)
                 self._scopes[-1].update(zip(node.outputs, found, strict=False))
             return [self._look_up(name) for name in graph.outputs]
         finally:
             self._scopes.pop()
+            self._node_now = outer
+            del self._path[-len(step) - 1 :]
 
     def invent_elements(self, one: Tensor) -> Elements | None:
         """A symbol for each element of a small constant, the same ones each time."""
@@ -112,7 +124,11 @@ class Walk:
 
     def lost(self, level: Loss, reason: str) -> Lost:
         """A value whose rows are lost at the present node."""
-        return Lost(self._number, level, self._words, reason)
+        return Lost(self._number, level, self._words, reason, place=self._place())
+
+    def _place(self) -> NodePlace:
+        name = "" if self._node_now is None else shortened(self._node_now.name, MAX_NAME)
+        return NodePlace(tuple(self._path), name)
 
     def note_dependence(self, reason: str) -> None:
         """Keep the first reason why the cost of runs depends on what is in the inputs."""
@@ -140,10 +156,12 @@ class Walk:
         try:
             found = self._apply(key, node, values)
         except Unproven as error:
-            found = [Lost(number, error.level, words, error.reason)] * len(node.outputs)
+            lost = Lost(number, error.level, words, error.reason, place=self._place())
+            found = [lost] * len(node.outputs)
         except RULE_FAILURES as error:
             reason = f"its rule does not expect it ({type(error).__name__}: {error})"
-            found = [Lost(number, Loss.UNKNOWN, words, reason)] * len(node.outputs)
+            lost = Lost(number, Loss.UNKNOWN, words, reason, place=self._place())
+            found = [lost] * len(node.outputs)
         by_values = key[1] not in OF_SHAPES and any(map(depends_on_values, values))
         return [_marked(one, by_values) for one in found]
 
@@ -225,6 +243,12 @@ def known_tensor(one: ConstantTensor) -> Tensor:
 
 def _opsets(opsets: Mapping[str, int]) -> dict[str, int]:
     return {"" if domain == "ai.onnx" else domain: version for domain, version in opsets.items()}
+
+
+def _index_of(graph: Graph, node: Node) -> int:
+    """Which of a node's graphs it is: one of its attributes, or the body of a function behind."""
+    graphs = list(node.graphs.values())
+    return next((at for at, one in enumerate(graphs) if one is graph), len(graphs))
 
 
 def _attributes(node: Node) -> dict[str, object]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from playwright.sync_api import expect
 
 from app.cli.options import OK
 from tests import onnx_models
@@ -91,6 +92,21 @@ def test_what_repeats_is_folded(page: Browser, tmp_path: Path) -> None:
     assert page.page.locator(".node").count() == 19 + 4 + 2
     page.page.get_by_label("fold what repeats").uncheck()
     assert page.page.locator(".node").count() == 80 + 2
+
+
+def test_the_node_that_mixes_rows_is_marked(page: Browser, tmp_path: Path) -> None:
+    """With the reason, and so is the layer that is folded around it."""
+    model = layers("Relu", "Tanh", "Sigmoid", "LpNormalization", times=20)
+    for node in model.graph.node[3::4]:
+        node.attribute.append(helper.make_attribute("axis", 0))
+    page.page.goto(drawn(onnx_models.save(model, tmp_path / "m.onnx"), tmp_path))
+    assert "LpNormalization '3'" in details(page)
+    expect(page.page.locator(".node.block .mark")).to_have_text(["mixes rows inside"])
+    page.page.get_by_role("button", name="Show LpNormalization").click()
+    marked = page.page.locator(".node.marked")
+    expect(marked.locator(".mark")).to_have_text("mixes rows")
+    assert "LpNormalization '3'" in marked.locator("title").inner_html()
+    assert page.complaints == []
 
 
 def test_subgraphs_are_opened(page: Browser, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from app.control_plane import describe_profile, describe_rows
 from app.errors import ModelNotFound, NotReady, VersionNotFound
 from app.registry import State
 from app.rollouts import parse_rollouts
-from app.row_independence import NOT_READ, OutputRows, RowKind, RowVerdict
+from app.row_independence import NOT_READ, NodePlace, OutputRows, RowKind, RowVerdict
 from app.session import Placement
 from app.session.running import Fallback
 from app.tensors import Arrays, TensorSpec
@@ -116,15 +116,25 @@ def test_what_the_graph_proves_of_rows_is_described() -> None:
         "verdict": "shared",
         "reason": "",
         "node": "",
+        "node_name": "",
+        "node_path": [],
         "input_axes": {"x": 1, "rate": None},
         "output_axes": {"y": 0, "seen": None},
     }
     assert str(shared) == "rows do not influence each other in requests of equal 'rate'"
-    refuted = RowVerdict(RowKind.REFUTED, "ReduceMax 'low'", "it takes the largest", {"x": 0})
+    refuted = RowVerdict(
+        RowKind.REFUTED,
+        "ReduceMax 'low'",
+        "it takes the largest",
+        {"x": 0},
+        place=NodePlace((4, 0, 1), "low"),
+    )
     assert describe_rows(refuted) == {
         "verdict": "refuted",
         "reason": "rows may influence each other; ReduceMax 'low': it takes the largest",
         "node": "ReduceMax 'low'",
+        "node_name": "low",
+        "node_path": [4, 0, 1],
         "input_axes": {},
         "output_axes": {},
     }

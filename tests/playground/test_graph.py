@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -80,6 +81,40 @@ def hostile() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
+def mixing() -> onnx.ModelProto:
+    """A model with a constant, and a node in a branch that combines rows; `x` FP32 [N, 3]."""
+
+    def branch(name: str, *nodes: onnx.NodeProto) -> onnx.GraphProto:
+        made = helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)
+        return helper.make_graph(list(nodes), name, [], [made])
+
+    least = numpy_helper.from_array(np.array(0, np.float32), "least")
+    nodes = [
+        helper.make_node("Constant", [], ["least"], value=least),
+        helper.make_node("Add", ["x", "least"], ["moved"]),
+        helper.make_node("ReduceMean", ["moved"], ["mean"], keepdims=0),
+        helper.make_node("Less", ["least", "limit"], ["low"]),
+        helper.make_node(
+            "If",
+            ["low"],
+            ["y"],
+            name="/choose",
+            then_branch=branch("then", helper.make_node("Relu", ["moved"], ["kept"])),
+            else_branch=branch(
+                "else",
+                helper.make_node("Neg", ["moved"], ["other"]),
+                helper.make_node("CumSum", ["other", "axis"], ["summed"], name="/sum"),
+            ),
+        ),
+    ]
+    x, y = (helper.make_tensor_value_info(one, TensorProto.FLOAT, ["N", 3]) for one in "xy")
+    limit = helper.make_tensor_value_info("limit", TensorProto.FLOAT, [])
+    axis = numpy_helper.from_array(np.array(0, np.int64), "axis")
+    graph = helper.make_graph(nodes, "mixing", [x, limit], [y], [axis])
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     """A ResNet-50's graph, one of hostile names, one with a subgraph, and the bundled digits."""
@@ -89,6 +124,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     onnx_models.save(residual(), models / "residual/1/model.onnx")
     onnx_models.save(hostile(), models / "hostile/1/model.onnx")
     onnx_models.save(onnx_models.loop(), models / "loop/1/model.onnx")
+    onnx_models.save(mixing(), models / "mixing/1/model.onnx")
     with cohort(models, folder) as started:
         yield started
 
@@ -206,6 +242,34 @@ def test_a_subgraph_is_opened(chromium: Browser, server: Cohort) -> None:
     assert page.locator(".node").count() == outside
 
 
+def test_the_node_that_mixes_rows_is_marked(chromium: Browser, server: Cohort) -> None:
+    """And the one whose graph has it, each with the reason, and with a way there."""
+    page = graph_of(chromium, server, "mixing")
+    reason = server.get("/models/mixing/versions/1").json()["batching"]["rows"]["reason"]
+    assert "CumSum '/sum'" in reason
+    details = page.locator(".graph-details")
+    expect(details).to_contain_text(reason)
+    holder = page.locator(".node.leads")
+    expect(holder).to_have_attribute("aria-label", re.compile("^If.*mixes rows inside"))
+    expect(page.locator(".node.marked")).to_have_count(0)
+    details.get_by_role("button", name="Show CumSum '/sum'").click()
+    marked = page.locator(".node.marked")
+    expect(marked).to_have_attribute("aria-label", re.compile("^CumSum.* mixes rows, /sum"))
+    expect(marked.locator(".mark")).to_have_text("mixes rows")
+    expect(marked.locator("title")).to_have_text(reason)
+    expect(marked).to_be_in_viewport()
+    expect(details.locator("h2")).to_have_text("CumSum")
+    expect(details).to_contain_text(reason)
+    assert chromium.complaints == []
+
+
+def test_no_node_of_a_model_that_mixes_no_rows_is_marked(chromium: Browser, server: Cohort) -> None:
+    """Nor is anything said of its rows."""
+    page = graph_of(chromium, server, "digits")
+    assert page.locator(".mark").count() == 0
+    expect(page.locator(".graph-details")).not_to_contain_text("Rows")
+
+
 def test_a_version_that_is_not_there_is_said(chromium: Browser, server: Cohort) -> None:
     """In the server's words."""
     page = opened(chromium, server, "/models/digits/versions/9")
@@ -220,6 +284,9 @@ def test_axe_finds_nothing_serious(chromium: Browser, server: Cohort, scheme: An
     chromium.page.emulate_media(color_scheme=scheme)
     page = graph_of(chromium, server, "digits", "2")
     page.locator(".node", has_text="Conv").first.click()
+    assert findings(page) == []
+    page = graph_of(chromium, server, "mixing")
+    page.get_by_role("button", name="Show CumSum").click()
     assert findings(page) == []
     chromium.page.emulate_media(color_scheme=None)
 

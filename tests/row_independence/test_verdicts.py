@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from app.model_file.graphs import parse_graphs
-from app.row_independence import OutputRows, RowKind, RowVerdict, prove_rows
+from app.row_independence import NodePlace, OutputRows, RowKind, RowVerdict, prove_rows
 from tests import onnx_models
 
 F, L, B, S = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.STRING
@@ -625,3 +625,39 @@ def test_of_verdicts_for_shared_inputs_the_one_with_most_rows_counts() -> None:
     verdict = prove(time_first)
     assert verdict.kind is RowKind.SHARED
     assert verdict.inputs == {"x": 1, "state": 1, "threshold": None}
+
+
+def test_a_verdict_finds_its_node_in_the_graph() -> None:
+    """Its name and its index, or the indexes of the graphs and nodes that lead to it."""
+    low = node("ReduceMax", "x", "low", keepdims=0)
+    plain = prove(model([node("Relu", "x", "z"), low], [X], "low"))
+    assert plain.place == NodePlace((1,), "low")
+
+    def branch(*nodes: onnx.NodeProto) -> onnx.GraphProto:
+        return helper.make_graph(
+            list(nodes), "b", [], [helper.make_empty_tensor_value_info(nodes[-1].output[0])]
+        )
+
+    chosen = helper.make_node(
+        "If",
+        ["c"],
+        ["y"],
+        then_branch=branch(node("Relu", "x", "same")),
+        else_branch=branch(node("Relu", "x", "other"), node("ReduceMax", "x", "low", keepdims=0)),
+    )
+    inside = prove(model([node("Relu", "x", "z"), chosen], [X, ("c", B, [])]))
+    order = [one.name for one in chosen.attribute]
+    assert inside.place == NodePlace((1, order.index("else_branch"), 1), "low")
+
+    body = [node("Relu", "a", "b"), node("ReduceMax", "b", "c", keepdims=0)]
+    opsets = [helper.make_opsetid("", 20)]
+    made = model([node("Relu", "x", "z"), node("Top", "z", "y", domain="tests")], [X])
+    made.functions.append(helper.make_function("tests", "Top", ["a"], ["c"], body, opsets))
+    assert prove(made).place == NodePlace((1, 0, 1), "c")
+
+
+def test_a_verdict_without_a_node_has_no_place() -> None:
+    """One that is proven, one for an input, and one for what an output is."""
+    assert prove(model([node("Relu", "x", "y")], [X])).place == NodePlace()
+    assert prove(model([node("Relu", "x", "y")], [("x", F, None)])).place == NodePlace()
+    assert prove(model([node("Shape", "x", "y")], [X])).place == NodePlace()

@@ -67,7 +67,12 @@ def look_at(path: Path, request: ViewRequest = ViewRequest()) -> tuple[ModelStru
         made = folder / "page.html"
         providers = _by_name(behavior)
         structure = _ask(
-            ModelStructure, "read", path, replace(request, page=made), providers=providers
+            ModelStructure,
+            "read",
+            path,
+            replace(request, page=made),
+            providers=providers,
+            rows=behavior.serving.rows,
         )
         made.replace(request.page)
     return structure, behavior

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
+from app.control_plane import describe_rows
 from app.errors import CohortError, LoadFailed
 from app.prepare.overview.parts import (
     MAX_ASSIGNED,
@@ -62,6 +63,7 @@ def _served(path: Path, rules: ModelRules) -> Serving:
         batched=not reason,
         reason=reason,
         checked=checked,
+        rows=describe_rows(session.rows),
         open_dimensions=[
             name
             for spec in session.inputs

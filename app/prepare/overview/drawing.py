@@ -22,8 +22,9 @@ from app.prepare.overview.reading import describe_type
 _HERE = Path(__file__).parent
 _PLAYGROUND = _HERE.parents[1] / "playground"
 
+PAGE_PARTS = ("dom.js", "graph_layout.js", "graph_rows.js", "graph_view.js")
 PAGE_MODULES = (
-    *(_PLAYGROUND / name for name in ("dom.js", "graph_layout.js", "graph_view.js")),
+    *(_PLAYGROUND / name for name in PAGE_PARTS),
     _HERE / "page.js",
 )
 PAGE_STYLES = (_PLAYGROUND / "graph.css", _HERE / "page.css")
@@ -35,12 +36,13 @@ def draw(inferred: onnx.ModelProto, job: Mapping[str, Any], page: Path) -> str:
     """Write the page, and say what of the graph it leaves out; "" for nothing. Raises OSError.
 
     inferred: The model with the shapes of its values.
-    job: Has the model's `path` and the `providers` of its nodes, by name.
+    job: Has the model's `path`, the `providers` of its nodes, by name, and what is known of `rows`.
     """
     path = Path(job["path"])
     types = dict(map(_named_type, inferred.graph.value_info))
     drawn = draw_model(path, job.get("providers", {}), types)
-    page.write_text(_page({"title": path.name, **drawn._asdict()}), encoding="utf-8")
+    data = {"title": path.name, "rows": job.get("rows", {}), **drawn._asdict()}
+    page.write_text(_page(data), encoding="utf-8")
     return drawn.left_out
 
 

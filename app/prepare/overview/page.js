@@ -1,5 +1,5 @@
 // Begins the page that stands alone, after the modules that draw.
 
-const { title, ...model } = JSON.parse(document.getElementById("data").textContent);
+const { title, rows, ...model } = JSON.parse(document.getElementById("data").textContent);
 document.getElementById("title").textContent = document.title = title;
-showGraphs(document.getElementById("place"), model);
+showGraphs(document.getElementById("place"), model, {}, rows);

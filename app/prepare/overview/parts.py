@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from app.prepare.steps import StepRecord
 from app.session import AssignedNode
@@ -174,6 +175,7 @@ class Serving:
     batched: Whether requests may share a run.
     reason: Why not.
     checked: Whether rows were seen not to influence each other; else the description alone says it.
+    rows: What the graph proves of rows, as in the description of a version; empty: not opened.
     open_dimensions: Dimensions of inputs, other than the rows, that requests may choose.
     unpredictable: Why the cost of a run depends on values; "": it does not.
     unsent: Outputs that cannot be sent, each with its type.
@@ -184,6 +186,7 @@ class Serving:
     batched: bool = False
     reason: str = ""
     checked: bool = False
+    rows: Mapping[str, Any] = field(default_factory=dict)
     open_dimensions: Sequence[str] = ()
     unpredictable: str = ""
     unsent: Mapping[str, str] = field(default_factory=dict)
