@@ -246,12 +246,23 @@ def _concurrency_table(found: Sequence[ConcurrentRuns]) -> Table:
     return table
 
 
+def _row_lines(rows: RowVerdict, off: str) -> list[str]:
+    """What the graph proves, unless `off` says so, where rows are, and what to do to batch."""
+    from app.profiling import row_advice, row_places
+
+    proven = "" if (sentence := str(rows)) in off else f", {sentence}"
+    lines = [f"Rows by the graph: {rows.kind}{proven}"]
+    lines += [f"  {place}" for place in row_places(rows)]
+    if off and (advice := row_advice(rows)):
+        lines.append(f"  to batch: {advice}")
+    return lines
+
+
 def _verdicts(seen: _Seen) -> list[str]:
     found = seen.found
     off = found.profile.reason
     lines = [f"Batching: off, {off}" if off else f"Batching: up to {found.profile.max_batch_size}"]
-    if (proven := str(seen.rows)) not in off:
-        lines.append(f"By the graph: {proven}")
+    lines += _row_lines(seen.rows, off)
     if filled := found.profile.filled_rows:
         longer = found.profile.change_seconds * 1000
         lines.append(

@@ -24,6 +24,7 @@ from app.profiling.measurement import (
 )
 from app.profiling.result import ProfileResult, keep, key_for, profile_briefly, profile_model
 from app.profiling.row_findings import RowFindings, with_findings
+from app.profiling.row_words import row_advice, row_places
 from app.profiling.runs import OutOfTime, Runs
 from app.profiling.sharing import (
     is_along_axis_0,
@@ -64,6 +65,8 @@ __all__ = [
     "profile_briefly",
     "profile_model",
     "read_kept",
+    "row_advice",
+    "row_places",
     "sizes_up_to",
     "small_enough",
     "synthetic_inputs",

@@ -7,11 +7,13 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import onnx
 import pytest
 from click.testing import CliRunner, Result
 
@@ -299,6 +301,23 @@ def test_profile_shows_what_a_server_would_choose(tmp_path: Path) -> None:
     for word in ("rows/s", "chosen", "inline", "concurrent runs", "Batching:", "━", "Measured now"):
         assert word in first.output
     assert "From the cache" in second.output
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (onnx_models.recurrent, ["proven, rows do not influence", "input 'x': rows along axis 1"]),
+        (onnx_models.dynamically_quantized, ["refuted\n", "to batch: quantize statically"]),
+    ],
+)
+def test_profile_says_what_the_graph_proves(
+    made: Callable[[], onnx.ModelProto], said: list[str], tmp_path: Path
+) -> None:
+    """With the inputs whose rows are along another axis, or what to do to batch."""
+    onnx_models.save(made(), tmp_path / "models/m/1/model.onnx")
+    shown = run("profile", "m", "--models", str(tmp_path / "models"), "--cache", str(tmp_path))
+    assert f"Rows by the graph: {said[0]}" in shown.output
+    assert f"\n  {said[1]}" in shown.output
 
 
 def test_profile_names_what_differs_from_a_kept_one(models: Path, tmp_path: Path) -> None:

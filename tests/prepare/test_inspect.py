@@ -93,6 +93,19 @@ def test_rows_that_influence_each_other_are_told(tmp_path: Path) -> None:
     serving = inspected(path)["serving"]
     assert not serving["batched"]
     assert "rows may influence each other; DynamicQuantizeLinear" in serving["reason"]
+    assert serving["rows"]["verdict"] == "refuted"
+    assert serving["rows"]["node_path"] == [0]
+    shown = run("inspect", str(path)).stdout
+    assert "  rows by the graph: refuted\n  to batch: quantize statically" in shown
+
+
+def test_rows_along_other_axes_are_told(tmp_path: Path) -> None:
+    """Those of a recurrent network, by input and output."""
+    path = onnx_models.save(onnx_models.recurrent(), tmp_path / "model.onnx")
+    shown = run("inspect", str(path)).stdout
+    assert "  rows by the graph: proven\n  input 'x': rows along axis 1\n" in shown
+    assert "  output 'y': rows along axis 2\n" in shown
+    assert "to batch" not in shown
 
 
 def test_what_cannot_be_sent_and_what_cannot_be_estimated(tmp_path: Path) -> None:

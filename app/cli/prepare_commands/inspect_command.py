@@ -225,6 +225,10 @@ def _behavior(behavior: Behavior) -> Iterator[str]:
         return
     batched = "requests share runs" if served.batched else f"one request a run: {served.reason}"
     yield f"In a server: {batched}"
+    yield f"  rows by the graph: {served.rows['verdict']}"
+    yield from (f"  {_one_line(place)}" for place in served.row_places[:_MOST_ROWS])
+    if served.advice:
+        yield f"  to batch: {served.advice}"
     if served.open_dimensions:
         yield f"  requests choose {', '.join(served.open_dimensions[:_MOST_ROWS])}"
     if served.unpredictable:

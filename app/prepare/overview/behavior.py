@@ -14,7 +14,14 @@ from app.prepare.overview.parts import (
     Serving,
     clip,
 )
-from app.profiling import find_trial, influence, plan_rows, why_unbatchable
+from app.profiling import (
+    find_trial,
+    influence,
+    plan_rows,
+    row_advice,
+    row_places,
+    why_unbatchable,
+)
 from app.session import AssignedNode, ModelRules, Opener, Provider, Session, available_providers
 from app.tensors import TensorSpec
 
@@ -64,6 +71,8 @@ def _served(path: Path, rules: ModelRules) -> Serving:
         reason=reason,
         checked=checked,
         rows=describe_rows(session.rows),
+        row_places=list(row_places(session.rows)),
+        advice=row_advice(session.rows),
         open_dimensions=[
             name
             for spec in session.inputs

@@ -176,6 +176,8 @@ class Serving:
     reason: Why not.
     checked: Whether rows were seen not to influence each other; else the description alone says it.
     rows: What the graph proves of rows, as in the description of a version; empty: not opened.
+    row_places: Where the rows of inputs and outputs are that are not along axis 0, a sentence each.
+    advice: What to do to have requests share runs; "" where the graph is no reason against it.
     open_dimensions: Dimensions of inputs, other than the rows, that requests may choose.
     unpredictable: Why the cost of a run depends on values; "": it does not.
     unsent: Outputs that cannot be sent, each with its type.
@@ -187,6 +189,8 @@ class Serving:
     reason: str = ""
     checked: bool = False
     rows: Mapping[str, Any] = field(default_factory=dict)
+    row_places: Sequence[str] = ()
+    advice: str = ""
     open_dimensions: Sequence[str] = ()
     unpredictable: str = ""
     unsent: Mapping[str, str] = field(default_factory=dict)

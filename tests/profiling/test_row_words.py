@@ -1,0 +1,53 @@
+"""What is proven of rows, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.profiling import row_advice, row_places
+from app.row_independence import OutputRows, RowKind, RowVerdict
+
+
+def test_what_is_along_axis_0_is_not_worth_a_word() -> None:
+    """Nor is anything where nothing is proven."""
+    proven = RowVerdict(RowKind.PROVEN, inputs={"x": 0}, outputs={"y": OutputRows(0)})
+    assert list(row_places(proven)) == []
+    refuted = RowVerdict(RowKind.REFUTED, "Sum 'y'", "it adds up", {"x": 1})
+    assert list(row_places(refuted)) == []
+
+
+def test_each_other_place_of_rows_is_named() -> None:
+    """Of inputs and outputs, of those that all rows share, and which sizes must be equal."""
+    shared = RowVerdict(
+        RowKind.SHARED,
+        inputs={"x": 1, "rate": None, "z": 0},
+        outputs={"y": OutputRows(0, 2), "seen": None, "h": OutputRows(1)},
+        equal_sizes=True,
+    )
+    assert list(row_places(shared)) == [
+        "input 'x': rows along axis 1",
+        "input 'rate': equal in all requests of a run",
+        "output 'y': rows along axis 0, several entries each",
+        "output 'seen': the same for all requests of a run",
+        "output 'h': rows along axis 1",
+        "requests share a run if sizes with one name are equal",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "advice"),
+    [
+        (RowVerdict(RowKind.PROVEN), ""),
+        (RowVerdict(RowKind.SHARED), ""),
+        (RowVerdict(RowKind.REFUTED, "DynamicQuantizeLinear 'q'"), "quantize statically"),
+        (RowVerdict(RowKind.REFUTED, "com.microsoft.DynamicQuantizeLSTM 'q'"), "statically"),
+        (RowVerdict(RowKind.REFUTED, "ReduceMax 'low'"), "without this node"),
+        (RowVerdict(RowKind.UNKNOWN, "tests.Own 'a'"), "batching.trust"),
+        (RowVerdict(RowKind.RANDOM, "Dropout 'd'"), "for inference"),
+        (RowVerdict(RowKind.FIXED), "open first dimension"),
+    ],
+)
+def test_what_to_do_goes_by_the_verdict(verdict: RowVerdict, advice: str) -> None:
+    """Nothing where requests share runs."""
+    assert advice in row_advice(verdict)
+    assert bool(row_advice(verdict)) == bool(advice)
