@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import rich_click as click
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from app.inspection import Inspector
-    from app.repository import Found, ModelConfig, Problem, Snapshot, Trust
+    from app.repository import Found, Manifest, ModelConfig, Problem, Snapshot, Trust
     from app.session import ModelRules, Session
     from app.settings import Settings
 
@@ -69,7 +70,10 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
     from app.version_table import UNLIMITED
 
     console = Console(width=None if sys.stdout.isatty() else UNLIMITED)
-    if opens and (wanted := list(_wanted(snapshot, named))):
+    wanted = list(_wanted(snapshot, named))
+    if not opens:
+        notes += _published_alone(wanted)
+    elif wanted:
         for part in _open_all(settings, wanted, problems, notes):
             console.print(part, soft_wrap=isinstance(part, Text))
     for line in [*notes, *map(str, problems)]:
@@ -270,7 +274,7 @@ def _open_all(
         wanted, "Opening", console=stderr, transient=True, disable=not stderr.is_terminal
     ):
         try:
-            session = _open(found, config, rules, inspector, trust, settings.cache)
+            session, manifest = _open(found, config, rules, inspector, trust, settings.cache)
         except LoadFailed as error:
             problems.append(Problem(f"{label}/model.onnx", "", str(error)))
             continue
@@ -287,6 +291,7 @@ def _open_all(
             for one in session.outputs
             if not one.transportable
         ]
+        notes += (f"{label}: {note}" for note in _alone(session, config, manifest))
         padding = plan_padding(session.inputs, session.outputs, config.batching.pad)
         if padding.reason:
             notes.append(f"{label}: no input is padded: {padding.reason}")
@@ -297,6 +302,33 @@ def _open_all(
     default = rules.default_chain.reason
     told = [Text(f"Models run on the CPU: {default}.")] if default else []
     return [table, *footnotes.lines(), *told]
+
+
+def _published_alone(wanted: Sequence[_Wanted]) -> Iterator[str]:
+    """A sentence for each version whose requests run one by one, as its manifest says."""
+    from app.errors import LoadFailed
+    from app.repository import read_manifest
+
+    for label, found, _ in wanted:
+        with suppress(LoadFailed):
+            manifest = read_manifest(found.folder)
+            rows = None if manifest is None else manifest.rows
+            if rows is not None and not rows.independent:
+                yield f"{label}: its manifest says that requests run one by one: {rows.reason}"
+
+
+def _alone(session: Session, config: ModelConfig, manifest: Manifest | None) -> Iterator[str]:
+    """Why requests run one by one where batching is wanted, and whether that is news."""
+    from app.profiling import row_advice, why_unbatchable
+
+    reason = why_unbatchable(session.inputs, session.outputs, session.rows, config.batching)
+    if not reason or not config.batching.batches:
+        return
+    advice = row_advice(session.rows)
+    yield f"requests run one by one: {reason}{f'; to batch: {advice}' if advice else ''}"
+    published = None if manifest is None else manifest.rows
+    if published is not None and published.independent and not session.rows.independent:
+        yield f"its manifest says otherwise, rows are {published.verdict}: it does not count here"
 
 
 def _trust(settings: Settings) -> Trust | None:
@@ -327,7 +359,7 @@ def _open(
     inspector: Inspector,
     trust: Trust | None,
     cache: Path,
-) -> Session:
+) -> tuple[Session, Manifest | None]:
     from app.errors import CohortError, LoadFailed
     from app.registry import compare_examples
     from app.repository import read_published, verify_opened
@@ -356,7 +388,7 @@ def _open(
     except CohortError as error:
         session.close()
         raise LoadFailed(str(error)) from error
-    return session
+    return session, manifest
 
 
 def _count(number: int, noun: str) -> str:

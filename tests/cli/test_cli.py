@@ -228,6 +228,25 @@ def test_check_says_why_no_input_is_padded(models: Path) -> None:
     assert found.exit_code == 0
 
 
+def test_check_says_why_requests_run_one_by_one(models: Path) -> None:
+    """As the graph shows; without opening, as the manifest has it; not where that is wanted."""
+    folder = models / "mlp" / "1"
+    assert "one by one" not in run("check", "--models", str(models)).stdout
+    onnx_models.save(onnx_models.rows_sum(), folder / "model.onnx")
+    rows = {"verdict": "proven", "reason": ""}
+    (folder / "manifest.json").write_text(json.dumps({"format": 1, "rows": rows}))
+    opened = run("check", "--models", str(models)).stdout
+    assert "mlp/1: requests run one by one: rows may influence each other; ReduceSum" in opened
+    assert "mlp/1: its manifest says otherwise, rows are proven: it does not count here" in opened
+    assert "one by one" not in run("check", "--no-open", "--models", str(models)).stdout
+    rows = {"verdict": "refuted", "reason": "ReduceSum 'y': it adds up over all rows"}
+    (folder / "manifest.json").write_text(json.dumps({"format": 1, "rows": rows}))
+    closed = run("check", "--no-open", "--models", str(models)).stdout
+    assert f"mlp/1: its manifest says that requests run one by one: {rows['reason']}\n" in closed
+    (models / "mlp" / "config.yaml").write_text("batching: {max_batch_size: 1}")
+    assert "one by one" not in run("check", "--models", str(models)).stdout
+
+
 def test_check_compares_a_version_with_its_manifest(models: Path) -> None:
     """A file that is not what was published is a problem of its version."""
     manifest = '{"format": 1, "files": {"model.onnx": "' + "0" * 64 + '"}}'

@@ -84,6 +84,7 @@ def test_signed_version_serves_and_says_by_whom(server: Cohort, models: Path) ->
         "steps": [],
         "difference": None,
         "accuracy": None,
+        "rows": None,
         "examples": 1,
     }
     assert f'"signed_by": "{signer[:12]}"' in server.logged or signer[:12] in server.logged

@@ -30,6 +30,7 @@ from app.registry.catalog import Source
 from app.registry.preparation import prepare_version
 from app.repository import (
     ModelConfig,
+    PublishedRows,
     Trust,
     fingerprint_of,
     read_manifest,
@@ -98,6 +99,7 @@ def test_published_version_has_all_that_was_seen_of_it(
     assert manifest.latency_ms.keys() == {1, 8, 32}
     assert manifest.size_bytes is not None
     assert manifest.size_bytes.after == model.stat().st_size
+    assert manifest.rows == PublishedRows("proven")
     assert (folder / "model.onnx").read_bytes() == model.read_bytes()
     assert left(folder) == [
         "MODEL.md",
@@ -111,6 +113,19 @@ def test_published_version_has_all_that_was_seen_of_it(
     assert all(one in card for one in manifest.files.values())
     assert scan(tmp_path / "models", quiet=0).models["mlp"].versions.keys() == {1}
     load(folder)
+
+
+def test_a_model_whose_rows_mix_is_published_with_the_reason(tmp_path: Path) -> None:
+    """In the manifest, in the card, and on the terminal with what to do."""
+    path = onnx_models.save(onnx_models.dynamically_quantized(), tmp_path / "q.onnx")
+    found = publish(path)
+    assert found["manifest"]["rows"]["verdict"] == "refuted"
+    (note,) = [one for one in found["notes"] if "one by one" in one]
+    assert "DynamicQuantizeLinear 'xq'" in note
+    assert "to batch: quantize statically" in note
+    card = (tmp_path / "models/mlp/1/MODEL.md").read_text()
+    assert "DynamicQuantizeLinear 'xq'" in card
+    assert "may batch its requests" not in card
 
 
 def test_others_may_read_what_was_published(model: Path, tmp_path: Path) -> None:

@@ -30,10 +30,12 @@ from app.repository.manifest import (
     MAX_MANIFEST_VALUES,
     Change,
     Example,
+    PublishedRows,
     SourceDifference,
     SourceFramework,
     dump_manifest,
 )
+from app.row_independence import OutputRows, RowKind, RowVerdict
 from app.session import Digests
 from app.session.digests import hash_file
 from app.tensors import DATATYPES, Array, Datatype, TensorSpec
@@ -77,19 +79,51 @@ def test_manifest_that_is_written_is_read_back(tmp_path: Path) -> None:
         opset=20,
         difference=SourceDifference(1e-7, 2e-6),
         size_bytes=Change(10, 5),
+        rows=PublishedRows("shared", input_axes={"x": 1, "rate": None}),
         latency_ms={1: Change(2.5, 1)},
         examples=(example,),
     )
     (tmp_path / "manifest.json").write_bytes(dump_manifest(manifest))
     read = read_manifest(tmp_path)
     assert read is not None
-    for key in ("format", "files", "source", "opset", "difference", "size_bytes", "latency_ms"):
+    keys = ("format", "files", "source", "opset", "difference", "size_bytes", "latency_ms", "rows")
+    for key in keys:
         assert getattr(read, key) == getattr(manifest, key)
     (got,) = read.examples
     np.testing.assert_array_equal(got.inputs["x"], example.inputs["x"])
     assert got.outputs["label"].dtype == np.int64
     assert got.outputs["text"].tolist() == ["é", ""]
     assert got.tolerance == example.tolerance
+
+
+def test_what_is_written_of_rows_is_what_differs_from_axis_0() -> None:
+    """Or why nothing is proven."""
+    shared = RowVerdict(
+        RowKind.SHARED,
+        inputs={"x": 0, "h": 1, "rate": None},
+        outputs={"y": OutputRows(0), "h": OutputRows(1), "seen": None},
+    )
+    assert PublishedRows.of(shared) == PublishedRows(
+        "shared", "", {"h": 1, "rate": None}, {"h": 1, "seen": None}
+    )
+    assert PublishedRows.of(shared).independent
+    refuted = RowVerdict(RowKind.REFUTED, "Sum 'y'", "it adds up", {"x": 1})
+    reason = "rows may influence each other; Sum 'y': it adds up"
+    assert PublishedRows.of(refuted) == PublishedRows("refuted", reason)
+    assert not PublishedRows.of(refuted).independent
+
+
+def test_manifest_without_rows_is_read(tmp_path: Path) -> None:
+    """Earlier ones have none; a later Cohort may have verdicts and keys of its own."""
+    write(tmp_path, {"format": 1, "opset": 20})
+    earlier = read_manifest(tmp_path)
+    assert earlier is not None
+    assert earlier.rows is None
+    write(tmp_path, {"format": 1, "rows": {"verdict": "weighed", "weight": 3}})
+    later = read_manifest(tmp_path)
+    assert later is not None
+    assert later.rows == PublishedRows("weighed")
+    assert not later.rows.independent
 
 
 def test_keys_of_later_editions_are_passed_over(tmp_path: Path) -> None:

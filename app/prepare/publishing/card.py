@@ -60,6 +60,8 @@ def _head(manifest: Manifest, given: bool, signer: str) -> Iterator[str]:
         f"- {len(manifest.examples)} examples, of {'given' if given else 'generated'} inputs, are "
         "run again before a server lets it take traffic."
     )
+    if manifest.rows is not None and manifest.rows.independent:
+        yield "- A server may batch its requests: rows do not influence each other."
     yield f"- Signed by {signer}." if signer else "- Not signed."
     yield ""
     yield "| file | SHA-256 |"

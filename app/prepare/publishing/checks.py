@@ -13,6 +13,7 @@ from app.errors import LoadFailed
 from app.inspection import InspectionLimits, Inspector
 from app.prepare.failures import Misused, Rejected
 from app.prepare.finishing import check_interface
+from app.row_independence import RowVerdict
 from app.session import ANY_MODEL, Opener
 from app.session.runtime import ort
 
@@ -25,10 +26,12 @@ class CheckedModel(NamedTuple):
 
     model: Without its external data.
     external: Where that lies in the model's folder.
+    rows: What the graph proves of its rows.
     """
 
     model: onnx.ModelProto
     external: list[str]
+    rows: RowVerdict
 
 
 def check_publishable(path: Path, cache: Path, limits: InspectionLimits) -> CheckedModel:
@@ -66,13 +69,14 @@ def check_publishable(path: Path, cache: Path, limits: InspectionLimits) -> Chec
     inspector = Inspector(limits, cache, lambda _: None)
     try:
         inspector.inspect(opener)
-        opener.open().close()
+        session = opener.open()
+        session.close()
     except LoadFailed as error:
         raise Rejected(f"{path.name} cannot serve: {error}") from error
     finally:
         inspector.rest()
         inspector.close()  # one that was interrupted works on
-    return CheckedModel(model, external)
+    return CheckedModel(model, external, session.rows)
 
 
 def _unknown_operators(model: onnx.ModelProto) -> str:

@@ -18,17 +18,19 @@ from app.prepare.failures import Misused, Rejected
 from app.prepare.finishing import onnx_opset
 from app.prepare.onnx_files import model_size, temporary_folder
 from app.prepare.publishing.card import write_card
-from app.prepare.publishing.checks import check_publishable
+from app.prepare.publishing.checks import CheckedModel, check_publishable
 from app.prepare.publishing.evidence import PublishEvidence, gather_evidence
 from app.prepare.publishing.placing import folder_for_version, place, version_numbers
 from app.prepare.source import SourceModel
 from app.prepare.steps import read_steps
+from app.profiling import row_advice
 from app.remote_address import is_remote
 from app.repository import (
     MANIFEST_FILE,
     SIGNATURE_FILE,
     Change,
     Manifest,
+    PublishedRows,
     SourceFramework,
     StepRecord,
     Trust,
@@ -38,6 +40,7 @@ from app.repository import (
     read_published,
     sign_manifest,
 )
+from app.row_independence import RowVerdict
 from app.session import Digests
 
 if TYPE_CHECKING:
@@ -142,7 +145,7 @@ def _publish(request: PublishRequest, folder: Path, say: Callable[[str], None]) 
             before=before,
             say=say,
         )
-    manifest = _manifest(request, checked.model, digests, evidence, before, published)
+    manifest = _manifest(request, checked, digests, evidence, before, published)
     content = dump_manifest(manifest)
     try:
         parse_manifest(content)
@@ -156,7 +159,7 @@ def _publish(request: PublishRequest, folder: Path, say: Callable[[str], None]) 
         signer = fingerprint_of(request.key.public_key())
         (folder / SIGNATURE_FILE).write_bytes(sign_manifest(content, request.key))
     say("Writing the card")
-    notes = (*notes, *evidence.notes)
+    notes = (*notes, *evidence.notes, *_alone(checked.rows))
     write_card(folder, manifest, given=evidence.given, signer=signer, notes=notes)
     say("Putting it in place")
     version, where = _place(request, folder)
@@ -195,6 +198,12 @@ def _prepare(
         else:
             raise Rejected(f"the model cannot well be quantized: {result.reason}")
     return path, notes
+
+
+def _alone(rows: RowVerdict) -> Iterator[str]:
+    """A sentence where a server runs requests of the model one by one."""
+    if not rows.independent:
+        yield f"a server runs its requests one by one: {rows}; to batch: {row_advice(rows)}"
 
 
 def _copy(path: Path, external: list[str], folder: Path) -> dict[str, str]:
@@ -267,12 +276,13 @@ def _address(request: PublishRequest, number: int) -> str:
 
 def _manifest(
     request: PublishRequest,
-    model: onnx.ModelProto,
+    checked: CheckedModel,
     files: Mapping[str, str],
     evidence: PublishEvidence,
     before: Path | None,
     published: Path,
 ) -> Manifest:
+    model = checked.model
     steps = read_steps(model)
     size = model_size(published)
     return Manifest(
@@ -287,6 +297,7 @@ def _manifest(
         size_bytes=Change(size, None if before is None else model_size(before)),
         latency_ms=evidence.latency,
         measured_on=evidence.measured_on,
+        rows=PublishedRows.of(checked.rows),
         features=evidence.features,
         examples=evidence.examples,
     )

@@ -22,6 +22,7 @@ from app.errors import CohortError, LoadFailed, quoted
 from app.repository.manifest.features import InputDistribution
 from app.repository.manifest.steps import StepRecord
 from app.repository.manifest.tensors import Tensors, explain_invalid
+from app.row_independence import RowKind, RowVerdict
 from app.tensors import Array, Arrays, TensorSpec, check_inputs
 
 MANIFEST_FILE = "manifest.json"
@@ -120,6 +121,39 @@ class MeasuredOn:
     machine: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class PublishedRows:
+    """What the graph proved of the model's rows; a server proves it again.
+
+    verdict: The `RowKind`, or that of a later Cohort.
+    reason: Why rows may influence each other, in a sentence; "" where they do not.
+    input_axes, output_axes: The axis of rows of those that have them elsewhere than along axis 0;
+        None where all requests of a run share the tensor. Empty where nothing was proven.
+    """
+
+    verdict: str
+    reason: str = ""
+    input_axes: Mapping[str, int | None] = field(default_factory=dict)
+    output_axes: Mapping[str, int | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: RowVerdict) -> PublishedRows:
+        """What a manifest says of this verdict."""
+        if not rows.independent:
+            return cls(rows.kind.value, str(rows))
+        outputs = {name: None if one is None else one.axis for name, one in rows.outputs.items()}
+        return cls(rows.kind.value, "", _not_first(rows.inputs), _not_first(outputs))
+
+    @property
+    def independent(self) -> bool:
+        """Whether rows were proven not to influence each other."""
+        return self.verdict in (RowKind.PROVEN, RowKind.SHARED)
+
+
+def _not_first(axes: Mapping[str, int | None]) -> dict[str, int | None]:
+    return {name: axis for name, axis in axes.items() if axis != 0}
+
+
 def _check_whole(value: object) -> object:
     if isinstance(value, (bool, float)):  # which equal 1, too
         raise ValueError("must be a whole number")  # noqa: TRY004 - as pydantic has it
@@ -141,6 +175,7 @@ class Manifest:
     size_bytes: The size of its files; default None: unknown.
     latency_ms: The median duration of a run by its number of rows; default none.
     measured_on: What that was measured on; default None: unknown.
+    rows: What the graph proved of its rows; default None: unknown.
     features: How the values of the inputs were distributed, by input; default: unknown.
     examples: Inputs with their outputs, which are compared at load; default none.
     """
@@ -158,6 +193,7 @@ class Manifest:
     size_bytes: Change | None = None
     latency_ms: Mapping[int, Change] = field(default_factory=dict)
     measured_on: MeasuredOn | None = None
+    rows: PublishedRows | None = None
     features: Mapping[str, InputDistribution] = field(default_factory=dict)
     examples: tuple[Example, ...] = ()
 
