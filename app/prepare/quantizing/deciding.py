@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from app.prepare.quantizing.measuring import MeasuredPair
 from app.prepare.quantizing.recipes import GraphFacts
@@ -103,21 +103,26 @@ def _notes(
             f"on {labelled[0].rows} labelled rows, chance may hide a fall of accuracy of up to "
             f"{least:.1%}: give more to be sure of {options.limits.drop:.1%}"
         )
+    return [*notes, *_batching_notes(pairs)]
+
+
+def _batching_notes(pairs: Mapping[str, MeasuredPair]) -> Iterator[str]:
+    """A sentence for each recipe that costs batching, or whose rows change with those beside."""
+    kept = [name for name, pair in pairs.items() if not pair.candidate.unbatchable]
+    instead = f"; batching stays with {' and '.join(kept)}" if kept else ""
     for name, pair in pairs.items():
+        one, original = pair.candidate, pair.original
         if loses_batching(pair):
-            rows = max(pair.candidate.seconds)
-            alone, together = pair.candidate.in_service(rows), pair.candidate.seconds[rows]
-            notes.append(
-                f"{name} costs batching in service, since {pair.candidate.unbatchable}: "
-                f"{rows} callers' rows take {alone * 1000:.2f} ms one by one, where one batch "
-                f"takes {together * 1000:.2f} and the original's "
-                f"{pair.original.in_service(rows) * 1000:.2f}"
+            rows = max(one.seconds)
+            yield (
+                f"{name} costs batching in service, since {one.unbatchable}: "
+                f"{rows} callers' rows take {one.in_service(rows) * 1000:.2f} ms one by one, where "
+                f"one batch takes {one.seconds[rows] * 1000:.2f} and the original's "
+                f"{original.in_service(rows) * 1000:.2f}{instead}"
             )
-        elif pair.candidate.row_influence > INFLUENCE * max(pair.original.row_influence, 1e-4):
-            notes.append(
-                f"rows of a batch influence each other in {name}: an output changes by up to "
-                f"{pair.candidate.row_influence:.2%} of the largest one with the rows beside it. "
-                "The server batches while its own check at load sees less than 1%; "
-                "max_batch_size: 1 in config.yaml turns batching off"
+        elif one.row_influence > INFLUENCE * max(original.row_influence, 1e-4):
+            by = "rounding" if not one.unbatchable else "the rows beside it; a server runs it alone"
+            yield (
+                f"a row of a batch changes an output of {name} by up to {one.row_influence:.2%} of "
+                f"the largest one, through {by}"
             )
-    return notes

@@ -7,7 +7,14 @@ from typing import Any
 from app.prepare.quantizing.measuring import ModelMeasurement
 from app.prepare.quantizing.quality import Quality
 from app.prepare.quantizing.results import Candidate, Quantized
-from app.prepare.quantizing.verdict import Limits, pareto, speeds, why_not, why_unacceptable
+from app.prepare.quantizing.verdict import (
+    Limits,
+    loses_batching,
+    pareto,
+    speeds,
+    why_not,
+    why_unacceptable,
+)
 
 
 def describe_quantized(result: Quantized, limits: Limits) -> dict[str, Any]:
@@ -43,6 +50,7 @@ def _candidate(one: Candidate, limits: Limits, on_front: bool) -> dict[str, Any]
         "acceptable": not why_unacceptable(one.pair.quality, limits),
         "worth_it": not (reason := why_not(one.pair, limits)),
         "why_not": reason,
+        "costs_batching": loses_batching(one.pair),
         "pareto": on_front,
         "excluded_nodes": list(one.recipe.excluded),
     }
@@ -64,6 +72,7 @@ def _measured(one: ModelMeasurement) -> dict[str, Any]:
         "latency_ms": _milliseconds(one),
         "batching_off": one.unbatchable,
         "row_influence": one.row_influence,
+        "rows": one.rows,
     }
 
 

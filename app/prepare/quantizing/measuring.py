@@ -49,6 +49,7 @@ class ModelMeasurement:
     unbatchable: Why the server would not have requests share its runs; "" where it would.
     row_influence: How much a row's outputs change by the rows beside it, as a share of the largest
         number of the output; default 0.
+    rows: The verdict of the graph on its rows, a `RowKind`; default "": not known.
     """
 
     size: int
@@ -56,6 +57,7 @@ class ModelMeasurement:
     seconds: dict[int, float]
     unbatchable: str
     row_influence: float = 0.0
+    rows: str = ""
 
     def in_service(self, rows: int) -> float:
         """Seconds that `rows` rows of as many callers take: in a batch, or else one by one."""
@@ -100,6 +102,7 @@ def measure_pair(
             seconds[place],
             pair.unbatchable(place),
             pair.row_influence(place),
+            pair.sessions[place].rows.kind.value,
         )
         for place, path in enumerate((original, candidate))
     ]

@@ -62,6 +62,23 @@ def test_a_static_model_is_written_with_its_accuracy(rows: Path) -> None:
     }
 
 
+def test_a_recipe_that_costs_batching_says_so_before_it_is_published(rows: Path) -> None:
+    """With the node that scales all rows of a run together, in words and for machines."""
+    code, found, _ = quantize(
+        DIGITS, "--out", "q.onnx", "--recipe", "dynamic", "--inputs", "rows.npz", folder=rows
+    )
+    assert code == 0
+    (recipe,) = found["recipes"]
+    assert (recipe["rows"], recipe["costs_batching"]) == ("refuted", True)
+    assert found["original"]["rows"] == "proven"
+    (note,) = [one for one in found["notes"] if "costs batching" in one]
+    assert "DynamicQuantizeLinear" in note
+    shown = run_in(
+        rows, "quantize", DIGITS, "--out", "w.onnx", "--recipe", "dynamic", "--inputs", "rows.npz"
+    )
+    assert "dynamic costs batching in service, since rows may influence" in shown.stdout.lower()
+
+
 def test_a_model_of_trees_has_nothing_to_quantize(tmp_path: Path) -> None:
     """That is a verdict, with the operators it has."""
     ended = start_in(

@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from app.prepare.quantizing.deciding import decide
 from app.prepare.quantizing.measuring import MeasuredPair, ModelMeasurement
 from app.prepare.quantizing.quality import LabelCounts, Quality
+from app.prepare.quantizing.recipes import DynamicRecipe, Float16Recipe, GraphFacts
+from app.prepare.quantizing.results import Candidate, QuantizeOptions
 from app.prepare.quantizing.verdict import (
     Limits,
     best,
@@ -23,6 +26,7 @@ from app.prepare.quantizing.verdict import (
 
 ORIGINAL = ModelMeasurement(1000, 0.1, {1: 0.001, 8: 0.004}, "")
 SAME = Quality(1000, decision="scores")
+FACTS = GraphFacts({"Gemm": 1}, ("fc",), 100, 100)
 
 
 def pair(
@@ -77,6 +81,22 @@ def test_batching_that_is_lost_counts_in_service() -> None:
     assert why_not(slower, Limits()) == (
         "it is 1.3 times slower at 8 rows, since rows influence each other"
     )
+
+
+def test_a_recipe_that_costs_batching_is_told_with_those_that_keep_it() -> None:
+    """Its rows are not proven independent, and those of the original and of another recipe are."""
+    pairs = {
+        "dynamic": pair(2.0, 300, unbatchable="rows may influence each other; Sum 'y': it adds up"),
+        "fp16": pair(1.5, 500),
+    }
+    candidates = [
+        Candidate(DynamicRecipe("int8", reduce_range=False), pair=pairs["dynamic"]),
+        Candidate(Float16Recipe(), pair=pairs["fp16"]),
+    ]
+    made = decide(FACTS, QuantizeOptions(), candidates, calibration_rows=0, notes=())
+    (note,) = [one for one in made.notes if "batching" in one]
+    assert note.startswith("dynamic costs batching in service, since rows may influence each other")
+    assert note.endswith("; batching stays with fp16")
 
 
 def test_the_best_is_the_fastest_of_those_worth_it() -> None:
