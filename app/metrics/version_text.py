@@ -65,6 +65,11 @@ GAUGES = (
         "1 if served requests have changed each other's answers, so that they share no run.",
     ),
     FamilyHead(
+        "model_batching",
+        "gauge",
+        "1 if requests may share runs, with what the model's graph proves of its rows.",
+    ),
+    FamilyHead(
         "model_latency_objective_seconds",
         "gauge",
         "Within what time requests should be answered: the model's objective_ms.",
@@ -180,20 +185,23 @@ def gauge_lines(model: ModelEntry, entry: VersionEntry) -> Sequence[bytes]:
     if config.objective_ms is not None:
         seconds = number(config.objective_ms / 1000)
         objective = f"model_latency_objective_seconds{of} {seconds}\n"
-    queue = inflight = info = fallback = unpredictable = ""
+    queue = inflight = batching = info = fallback = unpredictable = ""
     if (engine := entry.engine) is not None:
         description = engine.describe()
         placement = description.placement
         queue = f"model_queue_requests{of} {engine.waiting}.0\n"
         inflight = f"model_inflight_requests{of} {engine.leases.count}.0\n"
+        rows = label_text("rows", description.rows.kind.value)
+        batches = _flag(description.policy.batches)
+        batching = f"model_batching{{{model_label},{rows},{version_label}}} {batches}\n"
         active = label_text("active", placement.active)
         wanted = label_text("wanted", ",".join(placement.wanted))
         info = f"model_provider_info{{{active},{model_label},{version_label},{wanted}}} 1.0\n"
         fallback = f"model_provider_fallback{of} {_flag(placement.fell_back)}\n"
         unpredictable = f"model_unpredictable{of} {_flag(description.unpredictable)}\n"
     texts = (
-        *(queue, inflight, states, outdated, held_back, mixed, objective),
-        *(info, fallback, unpredictable),
+        *(queue, inflight, states, outdated, held_back, mixed),
+        *(batching, objective, info, fallback, unpredictable),
     )
     return [text.encode() for text in texts]
 

@@ -32,7 +32,13 @@ SUMMED = frozenset(
 """Gauges of which each process has a part."""
 
 LEAST = frozenset(
-    {"server_ready", "model_serves", "rollouts_config_valid", "process_start_time_seconds"}
+    {
+        "server_ready",
+        "model_serves",
+        "model_batching",
+        "rollouts_config_valid",
+        "process_start_time_seconds",
+    }
 )
 """Gauges that are good only where they are in all; of all others the largest is shown."""
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.batching import Ran, RequestCancelled
+from app.batching import BatchPolicy, Ran, RequestCancelled
 from app.comparing import OutputDifference
 from app.metrics import DURATION_BUCKETS, Histogram, Metrics
 from app.repository import ModelConfig
 from app.rollouts import Compared
+from app.row_independence import RowKind, RowVerdict
 from app.session import Fallback, Placement
 from tests.engines import ControlledEngine, make_catalog, make_entry
 from tests.fakes import exposed, make_metrics
@@ -92,6 +93,19 @@ def test_a_provider_that_is_missed_is_a_fallback(missed: bool) -> None:
     of = labels(model="iris", version="1")
     assert seen["model_provider_fallback", of] == missed
     assert seen["model_latency_objective_seconds", of] == 0.15
+
+
+@pytest.mark.parametrize("kind", [RowKind.PROVEN, RowKind.RANDOM])
+@pytest.mark.parametrize("rows", [1, 8])
+def test_whether_a_version_batches_is_a_gauge_with_the_verdict(kind: RowKind, rows: int) -> None:
+    """One series for a version: batching may be off though rows are independent."""
+    engine = ControlledEngine(rows=RowVerdict(kind))
+    engine.policy = BatchPolicy(max_batch_size=rows)
+    seen = samples(make_metrics(make_catalog({"iris": [make_entry(1, engine)]}).values))
+    of = labels(model="iris", version="1", rows=kind.value)
+    assert {key: value for key, value in seen.items() if key[0] == "model_batching"} == {
+        ("model_batching", of): float(rows > 1)
+    }
 
 
 def test_a_run_is_counted_with_its_rows_requests_and_waits() -> None:

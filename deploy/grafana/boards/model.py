@@ -138,6 +138,16 @@ MODEL = Board(
             ],
         ),
         Panel(
+            "Batches",
+            "1 if requests share runs on all replicas, with what the graph proves of rows.",
+            [
+                Query(
+                    f"min by (version, rows) (model_batching{{{OF_MODEL}}})",
+                    "{{version}}, rows {{rows}}",
+                )
+            ],
+        ),
+        Panel(
             "Rows of runs",
             "How many runs a second had how many rows, over all versions: whether most are full, "
             "or a few are and most are not.",
