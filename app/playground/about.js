@@ -11,14 +11,16 @@ export function aboutRollout({ rollout }) {
   return [h("section", { class: "about", "aria-label": "Rollout" }, h("h2", {}, "Rollout"),
     rollout.sticky && h("p", { class: "hint" }, `A caller stays with its variant by ${Object.entries(rollout.sticky).map(([kind, value]) => `the ${kind} ${value}`).join()}.`),
     ...rollout.variants.map((/** @type {any} */ one) => variant(one, rollout.baseline)),
+    rollout.shadow?.batching_lost && h("p", { class: "warning" }, `The shadow loses the batching that the baseline has: ${rollout.shadow.batching_lost}`),
     rollout.shadow && h("p", {}, `Shadow: version ${rollout.shadow.version}, ${readable(rollout.shadow.compared)} compared, ${readable(rollout.shadow.disagreed)} disagreed${rollout.shadow.stopped ? `; stopped: ${rollout.shadow.detail || rollout.shadow.reason}` : ""}.`))];
 }
 
 /** A variant's share and what speaks against it. @param {any} variant @param {string} baseline */
-function variant({ name, version, share, rolled_back, reason, detail, evidence }, baseline) {
+function variant({ name, version, share, rolled_back, reason, detail, evidence, batching_lost }, baseline) {
   return h("div", { class: "variant" },
     meter(`${name} (version ${version})${name === baseline ? ", baseline" : ""}`, share, `${readable(share * 100)} %`),
     rolled_back && h("p", { class: "warning" }, `Rolled back: ${detail || reason}`),
+    batching_lost && h("p", { class: "warning" }, `Loses the batching that the baseline has: ${batching_lost}`),
     ...Object.entries(evidence).map(([kind, seen]) => {
       const { requests, bad, log_e, threshold, baseline_rate } = /** @type {any} */ (seen);
       return meter(`${kind}: evidence against it`, Math.max(0, log_e) / threshold,

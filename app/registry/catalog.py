@@ -89,6 +89,13 @@ class VersionEntry:
         """Whether it serves its former files, because those on disk cannot be."""
         return self.state is State.READY and bool(self.reason)
 
+    @property
+    def has_independent_rows(self) -> bool:
+        """Whether its graph proves that rows are independent, and no served request said else."""
+        if self.engine is None or self.mixed:
+            return False
+        return self.engine.describe().rows.independent
+
     def profiled(self, found: ProfileResult) -> VersionEntry:
         """The same with what was found of batching."""
         return replace(
@@ -153,6 +160,20 @@ class ModelEntry:
     def ready(self) -> frozenset[int]:
         """The numbers of the READY versions."""
         return frozenset(n for n, one in self.versions.items() if one.state is State.READY)
+
+    def batching_lost(self, baseline: int) -> Mapping[int, str]:
+        """Why versions run requests one by one that may share runs of `baseline`, by number.
+
+        Going by whether rows are independent: that larger batches are not faster does not count.
+        """
+        before = self.versions.get(baseline)
+        if before is None or not before.has_independent_rows:
+            return {}
+        return {
+            number: one.batching_off
+            for number, one in self.versions.items()
+            if one.engine is not None and one.batching_off and not one.has_independent_rows
+        }
 
 
 Catalog = Mapping[str, ModelEntry]

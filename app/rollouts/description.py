@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from math import isfinite
 from typing import Any
 
@@ -13,11 +13,14 @@ from app.rollouts.shadow import ShadowRunner
 from app.rollouts.units import OutcomeStream
 
 
-def describe_rollout(live: LiveRollout, ready: Collection[int]) -> dict[str, Any]:
+def describe_rollout(
+    live: LiveRollout, ready: Collection[int], batching_lost: Mapping[int, str]
+) -> dict[str, Any]:
     """Variants with their shares of callers, the decisions with reasons, and the evidence so far.
 
     live: The rollout.
     ready: The versions that can serve.
+    batching_lost: Why versions run requests one by one where the baseline's may share runs.
     """
     rollout, guard = live.rollout, live.config.guard
     sticky = rollout.sticky
@@ -33,6 +36,7 @@ def describe_rollout(live: LiveRollout, ready: Collection[int]) -> dict[str, Any
                 "weight": variant.weight,
                 "share": round(shares[name], 6),
                 "ready": variant.version in ready,
+                "batching_lost": batching_lost.get(variant.version, ""),
                 "rolled_back": variant.rolled_back,
                 "reason": decision.reason if decision else "",
                 "detail": decision.detail if decision else "",
@@ -52,7 +56,7 @@ def describe_rollout(live: LiveRollout, ready: Collection[int]) -> dict[str, Any
             "confidence": guard.confidence,
             "slow_from_seconds": live.evidence.slow_from,
         },
-        "shadow": _describe_shadow(live.shadow, live) if live.shadow else None,
+        "shadow": _describe_shadow(live.shadow, live, batching_lost) if live.shadow else None,
     }
 
 
@@ -88,12 +92,15 @@ def _describe_evidence(stream: OutcomeStream, guard: Guard, *, baseline: bool) -
     return described
 
 
-def _describe_shadow(runner: ShadowRunner, live: LiveRollout) -> dict[str, Any]:
+def _describe_shadow(
+    runner: ShadowRunner, live: LiveRollout, batching_lost: Mapping[int, str]
+) -> dict[str, Any]:
     shadow, guard = runner.shadow, live.config.guard
     decision = live.decisions.get(shadow.version) if live.rollout.shadow_stopped else None
     described: dict[str, Any] = {
         "version": str(shadow.version),
         "sample": shadow.sample,
+        "batching_lost": batching_lost.get(shadow.version, ""),
         "stopped": live.rollout.shadow_stopped,
         "reason": decision.reason if decision else "",
         "detail": decision.detail if decision else "",

@@ -98,7 +98,9 @@ class Rollouts:
         if live is None:
             return None
         pending = any(name == model for name, _ in [*self.pending_records, *self.pending_clears])
-        described = describe_rollout(live, self._ready(model))
+        entry = self._catalog().get(model)
+        lost = {} if entry is None else entry.batching_lost(live.rollout.baseline_version)
+        described = describe_rollout(live, self._ready(model), lost)
         return {**described, "ramp": self.ramps.describe(live), "saved": not pending}
 
     def rolled_back(self, models: Collection[str]) -> dict[str, str]:

@@ -63,6 +63,15 @@ def test_what_a_server_describes_is_read() -> None:
         assert fetch_evidence(url, "digits")["variants"][0]["version"] == 2
 
 
+def test_why_batching_is_lost_is_read_without_what_moves_a_cursor() -> None:
+    """An operator's name may have anything; an earlier server says nothing of it."""
+    canary = CANARY | {"batching_lost": "a\x1b[31mb"}
+    with serving(lambda caller: caller.sendall(body_of(variants=[CANARY, canary]))) as url:
+        earlier, later = fetch_evidence(url, "digits")["variants"]
+    assert earlier["batching_lost"] == ""
+    assert later["batching_lost"] == "a\\x1b[31mb"
+
+
 @pytest.mark.parametrize(
     "answer",
     [

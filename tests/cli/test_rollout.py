@@ -329,10 +329,13 @@ def test_status_shows_evidence_with_the_limit_it_is_held_against(
 ) -> None:
     """Both to base 10, as in metrics; with how many requests `min_requests` is short of."""
     seen = {"rate": 0.04, "requests": 900, "log_e": -2.1, "threshold": 4.2}
-    canary = {"name": "canary", "version": 2, "ready": True, "share": 0.01}
+    canary = {
+        "name": "canary", "version": 2, "ready": True, "share": 0.01, "batching_lost": "",
+    }  # fmt: skip
     few = {**seen, "requests": 120}
     evidence = {"errors": few | BASELINE, "latency": few | BASELINE}
     shadow = {
+        "batching_lost": "Sum adds up",
         "compared": 300,
         "disagreed": 0,
         "failed": 0,
@@ -351,6 +354,7 @@ def test_status_shows_evidence_with_the_limit_it_is_held_against(
     assert lines == [
         f"Live: canary, errors: {said})",
         f"Live: canary, latency: {said}, after 180 more requests at the earliest)",
+        "Live: shadow loses the batching that the baseline has: Sum adds up",
         "Live: shadow, 300 compared, 0 disagreed, 0 failed, 0 dropped",
         "Live: shadow, disagreement: 4.00% of 299 requests; "
         f"{base10}, after 1 more requests at the earliest)",
@@ -575,7 +579,8 @@ def server() -> Iterator[Stub]:
     common = {"reason": "errors", "detail": "4 % of 900", "at": "2026", "evidence": {}}
     stable = {"name": "stable", "version": "1", "share": 1.0, "ready": True, "rolled_back": False}
     canary = {"name": "canary", "version": "2", "share": 0.0, "ready": True, "rolled_back": True}
-    variants = [stable | common, canary | common]
+    lost = {"batching_lost": "Sum 'y' adds up over all rows"}
+    variants = [stable | common, canary | common | lost]
     guard = {"min_requests": 200}
     rollout = {"variants": variants, "shadow": None, "ramp": None, "guard": guard}
     body = json.dumps({"rollout": rollout}).encode()
@@ -607,6 +612,8 @@ def test_a_server_is_believed_before_a_folder_of_this_machine(
     assert "is it the servers' folder?" in " ".join(result.stderr.split())
     said = result.output
     assert "rolled back: 4 % of 900" in said
+    assert "Live: canary loses the batching that the baseline has: Sum 'y' adds up" in said
+    assert "stable loses" not in said
     assert "99     │ 100 %" in said
     refused = workspace.refused("promote", "digits", "canary", "--url", server.url)
     assert "version 2 of digits is rolled back" in refused

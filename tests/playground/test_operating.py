@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests import onnx_models
 from tests.browser.page import CHROMIUM, Browser
 from tests.e2e.processes import MODELS, Cohort, cohort
 from tests.playground.visiting import opened, press
@@ -20,11 +21,15 @@ TOKEN = "only-operators-know"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
-    """Digits in a rollout, and an admin token."""
+    """Digits in a rollout, one that costs batching, and an admin token."""
     folder = tmp_path_factory.mktemp("operated")
     shutil.copytree(MODELS / "digits", folder / "models/digits")
+    onnx_models.save(onnx_models.identity(), folder / "models/centered/1/model.onnx")
+    onnx_models.save(onnx_models.normalized_over_rows(), folder / "models/centered/2/model.onnx")
     (folder / "rollouts.yaml").write_text(
         "digits: {variants: {old: {version: 1, weight: 50}, new: {version: 2, weight: 50}}}\n"
+        "centered: {variants: {old: {version: 1, weight: 99}, new: {version: 2, weight: 1}}, "
+        "shadow: {version: 2}}\n"
     )
     with cohort(folder / "models", folder, admin_token=TOKEN) as started:
         yield started
@@ -100,3 +105,13 @@ def test_a_model_is_unloaded_and_loaded(chromium: Browser, server: Cohort) -> No
     expect(page.get_by_role("button", name="Unload")).to_be_visible()
     expect(page.get_by_role("button", name="Predict")).to_be_visible()
     assert server.get("/models/digits").json()["versions"][0]["state"] == "READY"
+
+
+def test_a_variant_that_loses_batching_is_told(chromium: Browser, server: Cohort) -> None:
+    """With the node, and the same of the shadow; not of the baseline."""
+    page = opened(chromium, server, "/models/centered")
+    warnings = page.get_by_role("region", name="Rollout").locator(".warning")
+    expect(warnings).to_have_count(2)
+    expect(warnings.first).to_contain_text("Loses the batching that the baseline has: rows may")
+    expect(warnings.first).to_contain_text("ReduceMean 'mean'")
+    expect(warnings.last).to_contain_text("The shadow loses the batching")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -12,13 +13,23 @@ from app.rollouts.description import describe_rollout
 from app.rollouts.sequential_test import threshold_of
 from tests.rollouts.engines import LiveRig, scores
 
+NOTHING_LOST: Mapping[int, str] = {}
 VARIANTS = "variants: {stable: {version: 1, weight: 3}, canary: {version: 2, weight: 1}}"
 
 
-def described(rig: LiveRig) -> dict[str, Any]:
+def described(rig: LiveRig, batching_lost: Mapping[int, str] = NOTHING_LOST) -> dict[str, Any]:
     """As JSON has it."""
-    found: dict[str, Any] = orjson.loads(orjson.dumps(describe_rollout(rig.live, {1, 2, 3})))
-    return found
+    found = describe_rollout(rig.live, {1, 2, 3}, batching_lost)
+    return dict(orjson.loads(orjson.dumps(found)))
+
+
+def test_a_version_that_loses_batching_is_told_with_the_reason() -> None:
+    """Of a variant and of the shadow; the others have none."""
+    rig = LiveRig(f"{VARIANTS}, shadow: {{version: 3}}")
+    found = described(rig, {2: "Sum adds up", 3: "Max takes the largest"})
+    assert [one["batching_lost"] for one in found["variants"]] == ["", "Sum adds up"]
+    assert found["shadow"]["batching_lost"] == "Max takes the largest"
+    assert [one["batching_lost"] for one in described(rig)["variants"]] == ["", ""]
 
 
 def test_only_the_limits_that_are_set_have_evidence() -> None:

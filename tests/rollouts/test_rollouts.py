@@ -437,3 +437,23 @@ async def test_half_a_queue_of_copies_is_a_full_batch(
         await deployment.ask(0)
     assert len(await deployment.events.wait_for(Compared, 128)) == 128
     assert not any(isinstance(one, Dropped) for one in deployment.events)
+
+
+async def test_a_variant_that_loses_batching_says_why(tmp_path: Path) -> None:
+    """Where the baseline's requests may share runs, and only there."""
+    deployment = Deployment(tmp_path / "models")
+    deployment.put(1, onnx_models.identity())
+    deployment.put(2, onnx_models.normalized_over_rows())
+    await deployment.disk.reconcile()
+    try:
+        variants = "variants: {stable: {version: 1, weight: 9}, canary: {version: 2, weight: 1}}"
+        deployment.apply(variants)
+        assert deployment.described("stable")["batching_lost"] == ""
+        assert "ReduceMean 'mean'" in deployment.described("canary")["batching_lost"]
+        deployment.apply(f"baseline: canary, {variants}")
+        assert deployment.described("stable")["batching_lost"] == ""
+        assert deployment.described("canary")["batching_lost"] == ""
+    finally:
+        deployment.rollouts.close()
+        deployment.disk.registry.close()
+        deployment.disk.scheduler.close()

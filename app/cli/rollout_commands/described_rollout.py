@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field
+
+from app.errors import printable
+
+MOST_LETTERS = 500
 
 
 def _check_printable(text: str) -> str:
@@ -15,6 +20,10 @@ def _check_printable(text: str) -> str:
 
 Printable = Annotated[str, AfterValidator(_check_printable)]
 """Text that does nothing to a terminal but appear there."""
+
+
+Cleaned = Annotated[str, AfterValidator(partial(printable, limit=MOST_LETTERS))]
+"""Text of which only what is printable appears on a terminal, such as names in a model."""
 
 
 class _Evidence(BaseModel):
@@ -33,6 +42,7 @@ class _Variant(BaseModel):
     version: int
     share: float
     ready: bool
+    batching_lost: Cleaned = ""
     rolled_back: bool
     reason: Printable
     detail: Printable
@@ -42,6 +52,7 @@ class _Variant(BaseModel):
 
 class _Shadow(BaseModel):
     version: int
+    batching_lost: Cleaned = ""
     stopped: bool
     reason: Printable
     detail: Printable

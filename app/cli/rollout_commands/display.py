@@ -102,11 +102,15 @@ def _live(live: Mapping[str, Any]) -> Iterator[str]:
     for variant in live["variants"]:
         if not variant["ready"]:
             yield f"Live: version {variant['version']} ({variant['name']}) is not ready"
+        if reason := variant["batching_lost"]:
+            yield f"Live: {variant['name']} loses the batching that the baseline has: {reason}"
         for limit, seen in variant["evidence"].items():
             against = f" against {seen['baseline_rate']:.2%} of {seen['baseline_requests']}"
             yield f"Live: {variant['name']}, {_seen(limit, seen, against, least)}"
     shadow = live["shadow"]
     if shadow is not None:
+        if reason := shadow["batching_lost"]:
+            yield f"Live: shadow loses the batching that the baseline has: {reason}"
         yield (
             f"Live: shadow, {shadow['compared']} compared, {shadow['disagreed']} disagreed, "
             f"{shadow['failed']} failed, {shadow['dropped']} dropped"
