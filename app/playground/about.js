@@ -55,6 +55,7 @@ function loaded({ inputs, optional_inputs, outputs, metadata, providers, batchin
     ]),
     profile && h("section", {}, h("h3", {}, "Batches"),
       profile.doubt && h("p", { class: "warning" }, profile.doubt),
+      h("p", {}, `Rows by the graph: ${[batching.rows.verdict, ...placesOf(batching.rows)].join("; ")}`),
       batching.reason && h("p", {}, batching.reason),
       profile.filled_rows > 0 && h("p", {}, `Smaller runs are filled up to ${profile.filled_rows} rows: one of another number of rows than the one before takes ${duration(profile.change_seconds)} longer.`),
       batchCurve(profile.seconds_by_rows, batching.max_batch_size)),
@@ -68,6 +69,11 @@ function loaded({ inputs, optional_inputs, outputs, metadata, providers, batchin
     facts("Files", Object.entries(files).map(([file, { sha256 }]) => [file, `SHA-256 ${sha256}`])),
     published && facts("Manifest", flattened(published)));
 }
+
+/** Where rows are that are not along axis 0. @param {any} rows @returns {string[]} */
+const placesOf = ({ input_axes, output_axes }) => [["input", input_axes], ["output", output_axes]].flatMap(([kind, axes]) => Object.entries(axes)
+  .filter(([, axis]) => axis !== 0)
+  .map(([name, axis]) => `${kind} ${name} ${axis === null ? "once for the whole run" : `along axis ${axis}`}`));
 
 /** A list of names and values; all of them are text. @param {string} title @param {[string, string][]} pairs */
 function facts(title, pairs) {

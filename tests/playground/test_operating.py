@@ -115,3 +115,12 @@ def test_a_variant_that_loses_batching_is_told(chromium: Browser, server: Cohort
     expect(warnings.first).to_contain_text("Loses the batching that the baseline has: rows may")
     expect(warnings.first).to_contain_text("ReduceMean 'mean'")
     expect(warnings.last).to_contain_text("The shadow loses the batching")
+
+
+def test_the_verdict_on_rows_is_beside_the_reason(chromium: Browser, server: Cohort) -> None:
+    """Of each version."""
+    page = opened(chromium, server, "/models/centered")
+    for version, verdict in (("1", "proven"), ("2", "refuted")):
+        about = page.locator("details", has=page.get_by_text(f"Version {version}", exact=True))
+        expect(about).to_contain_text(f"Rows by the graph: {verdict}")
+    expect(about).to_contain_text("ReduceMean 'mean': it takes the mean over all rows")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from hashlib import sha256
@@ -105,6 +106,29 @@ def test_a_version_whose_runs_are_filled_up_says_so(fresh: Page, server: Cohort)
     fresh.route(f"{server.url}/models/iris", charge)
     fresh.reload()
     expect(fresh.locator("main")).to_contain_text(wanted)
+
+
+def test_where_rows_are_is_said_with_the_verdict(fresh: Page, server: Cohort) -> None:
+    """Of inputs and outputs that do not have them along axis 0; of a bundled model, of none."""
+
+    def charge(route: Route) -> None:
+        response = route.fetch()
+        found = response.json()
+        found["versions"][0]["batching"]["rows"] |= {
+            "verdict": "shared",
+            "input_axes": {"x": 0, "h": 1, "rate": None},
+            "output_axes": {"y": 2},
+        }
+        route.fulfill(response=response, json=found)
+
+    fresh.goto(f"{server.url}/playground/models/iris")
+    expect(fresh.get_by_text(re.compile("^Rows by the graph: proven$"))).to_be_attached()
+    fresh.route(f"{server.url}/models/iris", charge)
+    fresh.reload()
+    wanted = (
+        "shared; input h along axis 1; input rate once for the whole run; output y along axis 2"
+    )
+    expect(fresh.get_by_text(f"Rows by the graph: {wanted}", exact=True)).to_be_attached()
 
 
 # --- Try it
