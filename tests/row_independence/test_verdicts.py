@@ -628,32 +628,44 @@ def test_of_verdicts_for_shared_inputs_the_one_with_most_rows_counts() -> None:
 
 
 def test_a_verdict_finds_its_node_in_the_graph() -> None:
-    """Its name and its index, or the indexes of the graphs and nodes that lead to it."""
-    low = node("ReduceMax", "x", "low", keepdims=0)
-    plain = prove(model([node("Relu", "x", "z"), low], [X], "low"))
-    assert plain.place == NodePlace((1,), "low")
-
-    def branch(*nodes: onnx.NodeProto) -> onnx.GraphProto:
-        return helper.make_graph(
-            list(nodes), "b", [], [helper.make_empty_tensor_value_info(nodes[-1].output[0])]
-        )
-
-    chosen = helper.make_node(
-        "If",
-        ["c"],
-        ["y"],
-        then_branch=branch(node("Relu", "x", "same")),
-        else_branch=branch(node("Relu", "x", "other"), node("ReduceMax", "x", "low", keepdims=0)),
+    """By its name and its index, constants included."""
+    one = helper.make_node("Constant", [], ["one"], value_float=1.0)
+    low = node("ReduceMax", "z", "low", keepdims=0)
+    assert prove(model([one, node("Add", "x one", "z"), low], [X], "low")).place == NodePlace(
+        (2,), "low"
     )
-    inside = prove(model([node("Relu", "x", "z"), chosen], [X, ("c", B, [])]))
-    order = [one.name for one in chosen.attribute]
-    assert inside.place == NodePlace((1, order.index("else_branch"), 1), "low")
 
-    body = [node("Relu", "a", "b"), node("ReduceMax", "b", "c", keepdims=0)]
-    opsets = [helper.make_opsetid("", 20)]
-    made = model([node("Relu", "x", "z"), node("Top", "z", "y", domain="tests")], [X])
-    made.functions.append(helper.make_function("tests", "Top", ["a"], ["c"], body, opsets))
-    assert prove(made).place == NodePlace((1, 0, 1), "c")
+
+@pytest.mark.parametrize("first", ["then_branch", "else_branch"])
+@pytest.mark.parametrize("mixing", ["then_branch", "else_branch"])
+def test_a_verdict_finds_its_node_in_a_branch(first: str, mixing: str) -> None:
+    """By the index of the graph in its node, which goes by the order in the file."""
+    low = node("ReduceMax", "x", "low", keepdims=0)
+    branches = {
+        name: helper.make_graph(
+            [node("Relu", "x", "same"), *([low] if name == mixing else [])],
+            name,
+            [],
+            [helper.make_empty_tensor_value_info("low" if name == mixing else "same")],
+        )
+        for name in ("then_branch", "else_branch")
+    }
+    chosen = helper.make_node("If", ["c"], ["y"])
+    for name in sorted(branches, key=lambda name: name != first):
+        chosen.attribute.append(helper.make_attribute(name, branches[name]))
+    found = prove(model([node("Relu", "x", "z"), chosen], [X, ("c", B, [])]))
+    assert found.place == NodePlace((1, int(first != mixing), 1), "low")
+
+
+def test_a_verdict_finds_its_node_in_a_function() -> None:
+    """The body comes after the graphs of the node that calls it, at any depth."""
+    inner = [node("Relu", "a", "b"), node("ReduceMax", "b", "c", keepdims=0)]
+    outer = [node("Relu", "a", "b"), node("Inner", "b", "d", domain="tests")]
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("tests", 1)]
+    made = model([node("Relu", "x", "z"), node("Outer", "z", "y", domain="tests")], [X])
+    made.functions.append(helper.make_function("tests", "Inner", ["a"], ["c"], inner, opsets))
+    made.functions.append(helper.make_function("tests", "Outer", ["a"], ["d"], outer, opsets))
+    assert prove(made).place == NodePlace((1, 0, 1, 0, 1), "c")
 
 
 def test_a_verdict_without_a_node_has_no_place() -> None:
