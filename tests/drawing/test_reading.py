@@ -121,6 +121,7 @@ def test_types_and_weights_are_told(tmp_path: Path) -> None:
     weights = {names(found, [number])[0]: text for number, text in found["weights"].items()}
     assert weights == {"c": "FP32 [2]", "w": "INT8 [2]"}
     assert [node["op"] for node in found["nodes"]] == ["Add", "Mul"]
+    assert [node["at"] for node in found["nodes"]] == [1, 2], "constants count"
     assert "123456" not in str(drawn)
 
 
