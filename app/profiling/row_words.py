@@ -36,9 +36,9 @@ def row_advice(rows: RowVerdict) -> str:
         case RowKind.PROVEN | RowKind.SHARED:
             return ""
         case RowKind.REFUTED if rows.node.removeprefix("com.microsoft.").startswith(SCALES_BY_RUN):
-            return "quantize statically or to FP16 (cohort quantize), or let requests run alone"
+            return "quantize statically or to FP16 (cohort quantize)"
         case RowKind.REFUTED:
-            return "export the model without this node, or let requests run alone"
+            return "export the model without this node"
         case RowKind.RANDOM:
             return "export the model for inference, without random nodes"
         case RowKind.UNKNOWN:
