@@ -10,7 +10,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve install uninstall wheel quick test rerun test-full durations coverage lint types lock conformance prove fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom containers
+.PHONY: help serve install uninstall wheel quick test rerun test-full durations coverage lint types lock conformance prove rounding fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -104,6 +104,9 @@ conformance: $(VENV)/dev.stamp  ## Send the ONNX standard's backend suite over t
 
 prove: $(VENV)/dev.stamp  ## Try to contradict proofs of row independence: 100,000 random graphs and ONNX's node tests (ARGS="--graphs 5000")
 	@$(VENV)/bin/python -m tools.prove $(ARGS)
+
+rounding: $(VENV)/dev.stamp  ## Try which kernels of ONNX Runtime round a row by its run, and write the table for this machine (some minutes; ARGS=--print)
+	@$(VENV)/bin/python -m tools.rounding $(ARGS)
 
 fuzz-models: $(VENV)/dev.stamp  ## Open mutated model files in a child process, and say what ONNX Runtime does with them (ARGS="--count 20000")
 	@$(VENV)/bin/python -m tools.fuzz_models $(ARGS)

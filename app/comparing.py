@@ -1,7 +1,8 @@
 """How far the outputs for one request differ: measured in one way, judged by a stated criterion.
 
 A criterion says which differences count: `Tolerance` and `Rounding` how far numbers may differ,
-`SameDecision` whether a reader of the outputs would decide otherwise. All of them are symmetric.
+`SameDecision` whether a reader of the outputs would decide otherwise; for `SameBits`, every one
+does. All of them are symmetric.
 For all of them NaN is equal to NaN and infinity to itself, a NaN or an infinity on one side only
 is a difference, and whole numbers, booleans and text must be equal.
 
@@ -199,6 +200,24 @@ class SameDecision:
         return _explain_distance(measured, breaches, "any finite difference")
 
 
+@dataclass(frozen=True, slots=True)
+class SameBits:
+    """All bits must be equal, but for those of a NaN."""
+
+    same_datatype: ClassVar[bool] = True
+
+    def breaches(self, measured: Measured) -> Flags:
+        """True where numbers differ at all, 0 from -0, too."""
+        if measured.kind != "float":
+            return measured.unequal
+        signs = np.signbit(measured.expected) != np.signbit(measured.got)
+        return np.asarray(measured.unequal | (signs & (measured.expected == 0)))
+
+    def explain(self, measured: Measured) -> str:
+        """Describe the breaches of a single pair."""
+        return _explain_distance(measured, self.breaches(measured), "none")
+
+
 SAME_MODEL = Tolerance(1e-5, 1e-4)
 """The same file on another machine: kernels differ in the order of additions, not in more."""
 
@@ -212,6 +231,8 @@ SAME_ROW = RoundingByPlace((0.01, 0.05), (1e-4, 5e-3))
 ROUNDED_ONCE_MORE = RoundingByPlace((0.1, 0.2), (0.02, 0.05), floats_only=True)
 """The same row in a run of another size, of a model whose rows are proven to be independent: the
 last bit of a number decides to which whole one it is rounded, inside the model or at its end."""
+
+SAME_BITS = SameBits()
 
 SAME_DECISION = SameDecision()
 """Another version, which may well give other numbers, yet should rarely decide otherwise."""

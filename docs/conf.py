@@ -67,6 +67,7 @@ NAVIGATION = {
             "TensorFlow Serving (V1) <reference/v1>",
             "reference/profile",
             "reference/row-independence",
+            "reference/rounding",
             "reference/converters",
             "reference/manifest",
         ),

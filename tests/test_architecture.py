@@ -36,6 +36,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"registry", "remote"}),
     frozenset({"inspection", "repository"}),
     frozenset({"drawing", "profiling", "scheduling"}),
+    frozenset({"exactness"}),
     frozenset({"batching", "session"}),
     frozenset({"comparing"}),
     frozenset({"codec"}),

@@ -11,6 +11,7 @@ touches only its own batch. Runs on the event loop are watched by a thread (`wat
 The reply of each request is called exactly once, or never if the request is cancelled.
 """
 
+from app.batching.aligning import aligned, aligned_runs
 from app.batching.batch import Batch, Reply, Run, RunControl, Ticket
 from app.batching.batcher import Batcher
 from app.batching.events import (
@@ -40,7 +41,14 @@ from app.batching.policy import (
 )
 from app.batching.row_plan import RowPlan, SizePlace
 from app.batching.samples import Sample, Sampler
-from app.batching.stacking import FIRST_AXIS, Joined, Outputs, RowsDoNotFollow, Stacking
+from app.batching.stacking import (
+    FIRST_AXIS,
+    Joined,
+    Outputs,
+    RowsDoNotFollow,
+    RunFeeds,
+    Stacking,
+)
 from app.batching.watchdog import InlineRun, Watchdog
 
 __all__ = [
@@ -71,6 +79,7 @@ __all__ = [
     "RowsDoNotFollow",
     "Run",
     "RunControl",
+    "RunFeeds",
     "RunResult",
     "Sample",
     "Sampler",
@@ -78,6 +87,8 @@ __all__ = [
     "Stacking",
     "Ticket",
     "Watchdog",
+    "aligned",
+    "aligned_runs",
     "count_elements",
     "ignore",
     "limit_outputs",

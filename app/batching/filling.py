@@ -1,7 +1,8 @@
-"""Runs that all have the same number of rows: fewer are filled up, and the rest is dropped again.
+"""Runs of at least so many rows: fewer are filled up, and the rest is dropped again.
 
 Some devices prepare anew whenever a run has another number of rows than the one before, which takes
-many times as long as the run (docs/decisions/0046).
+many times as long as the run (docs/decisions/0046). And some kernels round a row that is alone in
+its run in another way than one in company.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.batching.batch import Run
-from app.batching.policy import rows_and_key
-from app.batching.stacking import Outputs, rows_follow
+from app.batching.stacking import FIRST_AXIS, Joined, Outputs, RowsDoNotFollow, Stacking
 from app.tensors import Arrays
 
 
@@ -21,22 +21,26 @@ class FilledRuns:
     outputs turn out not to have a row for each row of input is run again, and is the last.
 
     run: Runs the model; its rows must not influence each other.
+    rows: How many.
+    stacking: Where rows are; default: along axis 0.
     """
 
-    __slots__ = ("_follow", "_rows", "_run")
+    __slots__ = ("_follow", "_rows", "_run", "_stacking")
 
-    def __init__(self, run: Run, rows: int) -> None:
-        self._run, self._rows = run, rows
+    def __init__(self, run: Run, rows: int, stacking: Stacking = FIRST_AXIS) -> None:
+        self._run, self._rows, self._stacking = run, rows, stacking
         self._follow = True
 
     def run(self, feeds: Arrays, control: Any) -> Outputs:
         """Run the model, and give the outputs of the rows that were asked for."""
-        rows = self._rows
-        own, key = rows_and_key(feeds)
+        rows, stacking = self._rows, self._stacking
+        own, key = stacking.rows_and_key(feeds)
         if key is None or not 0 < own < rows or not self._follow:
             return self._run(feeds, control)
-        places = range(rows)  # those beyond its own are taken from the last one
-        filled = {name: array.take(places, 0, mode="clip") for name, array in feeds.items()}
+        filled = stacking.fill(feeds, rows)
         outputs = self._run(filled, control)
-        self._follow = all(rows_follow(output, rows) for output in outputs)
-        return [output[:own] for output in outputs] if self._follow else self._run(feeds, control)
+        try:
+            return stacking.split(outputs, [own, rows - own], Joined(filled))[0]
+        except RowsDoNotFollow:
+            self._follow = False
+            return self._run(feeds, control)

@@ -108,6 +108,10 @@ class PadPlan:
             own += sum([array.size for array in arrays])
         return Joined(feeds, 1 - own / elements if elements else 0.0, lengths)
 
+    def fill(self, feeds: Arrays, rows: int) -> Arrays:
+        """See `Stacking`."""
+        return FIRST_AXIS.fill(feeds, rows)
+
     def split(self, outputs: Outputs, rows: Sequence[int], joined: Joined) -> list[Outputs]:
         """See `Stacking`: outputs are trimmed to the request's own lengths."""
         parts = FIRST_AXIS.split(outputs, rows, joined)

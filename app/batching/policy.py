@@ -58,6 +58,8 @@ class BatchPolicy:
     pad: How inputs of different lengths are padded, by input; default none.
     trust: Whether to batch, along axis 0, if rows are not shown to be independent; default false.
         `refuted`: even if a node combines rows, and callers may change each other's answers.
+    exact: Whether to batch only where callers get the very bits that they get alone; default false:
+        numbers may be rounded in another way in a run of another size.
     """
 
     max_batch_size: int = 32
@@ -67,6 +69,7 @@ class BatchPolicy:
     latency_budget_ms: float = 50.0
     pad: Mapping[str, Padding] = field(default_factory=dict)
     trust: TrustInRows = False
+    exact: bool = False
 
     @property
     def batches(self) -> bool:

@@ -9,7 +9,7 @@ from hashlib import blake2b
 import numpy as np
 
 from app.batching.policy import Key, count_elements
-from app.batching.stacking import Joined, Outputs, RowsDoNotFollow
+from app.batching.stacking import Joined, Outputs, RowsDoNotFollow, fill_along
 from app.row_independence import OutputRows
 from app.tensors import Array, Arrays, held_bytes
 
@@ -78,6 +78,13 @@ class RowPlan:
             else:
                 feeds[name] = np.concatenate([one[name] for one in requests], axis)
         return Joined(feeds)
+
+    def fill(self, feeds: Arrays, rows: int) -> Arrays:
+        """See `Stacking`."""
+        return {
+            name: array if (axis := self.inputs[name]) is None else fill_along(array, axis, rows)
+            for name, array in feeds.items()
+        }
 
     def split(self, outputs: Outputs, rows: Sequence[int], joined: Joined) -> list[Outputs]:
         """See `Stacking`. The parts are contiguous; what is the same for all is shared."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -12,6 +12,9 @@ from app.tensors import Array, Arrays
 
 Outputs = list[Array]
 """The outputs of a run, in the model's order."""
+
+RunFeeds = Callable[[Arrays], Outputs]
+"""One run of a model: its inputs to its outputs. Raises a CohortError."""
 
 
 class RowsDoNotFollow(Exception):
@@ -57,6 +60,9 @@ class Stacking(Protocol):
     def join(self, requests: Sequence[Arrays]) -> Joined:
         """Join the inputs of two requests or more, all of one key."""
 
+    def fill(self, feeds: Arrays, rows: int) -> Arrays:
+        """The inputs of a run with its last row repeated, so that there are so many `rows`."""
+
     def split(self, outputs: Outputs, rows: Sequence[int], joined: Joined) -> list[Outputs]:
         """Split the outputs of a run of joined requests of so many rows, into those of each.
 
@@ -87,6 +93,10 @@ class FirstAxis:
             {name: np.concatenate([one[name] for one in requests]) for name in requests[0]}
         )
 
+    def fill(self, feeds: Arrays, rows: int) -> Arrays:
+        """See `Stacking`."""
+        return {name: fill_along(array, 0, rows) for name, array in feeds.items()}
+
     def split(self, outputs: Outputs, rows: Sequence[int], joined: Joined) -> list[Outputs]:
         """See `Stacking`; the parts are views."""
         total = sum(rows)
@@ -103,6 +113,11 @@ class FirstAxis:
 
 
 FIRST_AXIS = FirstAxis()
+
+
+def fill_along(array: Array, axis: int, length: int) -> Array:
+    """An array with its last entry along an axis repeated, so that there are `length`."""
+    return array.take(range(length), axis, mode="clip")
 
 
 def rows_follow(output: object, rows: int) -> bool:

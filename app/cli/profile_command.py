@@ -19,7 +19,7 @@ from app.cli import options
 
 if TYPE_CHECKING:
     from app.batching import BatchPolicy
-    from app.profiling import ConcurrentRuns, ProfileResult, Trial
+    from app.profiling import ConcurrentRuns, Profile, ProfileResult, Trial
     from app.repository import ModelConfig
     from app.row_independence import RowVerdict
     from app.session import Opener, Session
@@ -78,6 +78,11 @@ class _Seen:
     unpredictable: str
     rows: RowVerdict
     differences: Sequence[str]
+
+    @property
+    def chosen(self) -> BatchPolicy:
+        """The policy with the batch size that was chosen."""
+        return replace(self.policy, max_batch_size=self.found.profile.max_batch_size)
 
 
 def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) -> _Seen:
@@ -191,7 +196,7 @@ def _measure_concurrency(
 
 
 def _describe(seen: _Seen) -> dict[str, Any]:
-    from app.control_plane import describe_profile, describe_rows
+    from app.control_plane import describe_exactness, describe_profile, describe_rows
 
     found = seen.found
     return {
@@ -202,6 +207,7 @@ def _describe(seen: _Seen) -> dict[str, Any]:
         "batching_off": found.profile.reason,
         "padding_off": found.padding.reason,
         "rows": describe_rows(seen.rows),
+        **describe_exactness(found, seen.chosen),
         "padding_wanted": bool(seen.policy.pad),
         "profile": describe_profile(found, seen.device, seen.unpredictable),
         "differs_from_kept": [] if found.kept else list(seen.differences),
@@ -258,17 +264,31 @@ def _row_lines(rows: RowVerdict, off: str) -> list[str]:
     return lines
 
 
+def _filled(profile: Profile) -> list[str]:
+    """Up to how many rows smaller runs are filled, why, and what that costs a lone row."""
+    filled = profile.filled_rows
+    if not filled:
+        return []
+    line = f"Smaller runs: filled up to {filled} rows, since "
+    if filled == profile.least_rows:
+        ratio = profile.seconds_for(filled) / profile.seconds[1]
+        return [
+            f"{line}a lone row gets other bits (batching.exact); it takes {ratio:.2f}x its time"
+        ]
+    longer = profile.change_seconds * 1000
+    return [f"{line}one of another number of rows than the one before takes {longer:.3g} ms longer"]
+
+
 def _verdicts(seen: _Seen) -> list[str]:
     found = seen.found
     off = found.profile.reason
     lines = [f"Batching: off, {off}" if off else f"Batching: up to {found.profile.max_batch_size}"]
     lines += _row_lines(seen.rows, off)
-    if filled := found.profile.filled_rows:
-        longer = found.profile.change_seconds * 1000
-        lines.append(
-            f"Smaller runs: filled up to {filled} rows, since one of another number of rows than "
-            f"the one before takes {longer:.3g} ms longer"
-        )
+    lines += _filled(found.profile)
+    if why := found.why_not_exact(seen.chosen):
+        lines.append(f"The very bits of an answer alone: not promised, {why}")
+    else:
+        lines.append("The very bits of an answer alone: yes, whatever shares the run")
     if seen.policy.pad:
         off = found.padding.reason
         lines.append(f"Padding: off, {off}" if off else "Padding: on, outputs stay the same")

@@ -1,6 +1,12 @@
 """The interface for operators: health, models, statistics, load and unload, rollouts, metrics."""
 
-from app.control_plane.description import Description, ServedModel, describe_profile, describe_rows
+from app.control_plane.description import (
+    Description,
+    ServedModel,
+    describe_exactness,
+    describe_profile,
+    describe_rows,
+)
 from app.control_plane.drawings import NOT_ON_DISK
 from app.control_plane.health import ProcessHealth
 from app.control_plane.live import LIVE_BOUNDS, LiveSample, LiveView
@@ -23,6 +29,7 @@ __all__ = [
     "Shared",
     "Siblings",
     "at_once",
+    "describe_exactness",
     "describe_profile",
     "describe_rows",
     "in_turns",

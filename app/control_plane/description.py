@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any
 
+from app.batching import BatchPolicy
 from app.profiling import ProfileResult
 from app.registry import NOT_FAILED, Catalog, ModelEntry, State, VersionEntry
 from app.repository import ModelConfig, Published
@@ -156,6 +157,7 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
             "reason": entry.batching_off,
             "padding_off": entry.padding_off,
             "rows": describe_rows(description.rows),
+            **describe_exactness(description.profile, policy),
             "max_batch_size": policy.max_batch_size,
             "max_queue_size": policy.max_queue_size,
             "max_queue_seconds": policy.max_queue_seconds,
@@ -167,6 +169,12 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
         "timeout_ms": round(engine.timeout * 1000, 3),
     }
     return result
+
+
+def describe_exactness(found: ProfileResult, policy: BatchPolicy) -> Description:
+    """Whether callers get the very bits that they get alone, as far as was tried, or why not."""
+    reason = found.why_not_exact(policy)
+    return {"exact": not reason, "exact_reason": reason}
 
 
 def describe_rows(verdict: RowVerdict) -> Description:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-from app.batching import BatchPolicy
+from app.batching import BatchPolicy, RunFeeds
 from app.errors import CohortError, InferenceFailed, LoadFailed
 from app.inspection.job import (
     EXTERNAL,
@@ -30,7 +30,7 @@ from app.inspection.job import (
     Job,
     write_verdict,
 )
-from app.profiling import RunFeeds, Trial, find_trial, sizes_up_to
+from app.profiling import Trial, find_trial, sizes_up_to
 from app.session import give_back_memory, ran_out_of_memory
 from app.session.confinement import confine, limit_process, status_bytes
 from app.tensors import Array, Arrays

@@ -23,7 +23,7 @@ from app.profiling.measurement import (
     sizes_up_to,
 )
 from app.profiling.result import ProfileResult, keep, key_for, profile_briefly, profile_model
-from app.profiling.row_findings import RowFindings, with_findings
+from app.profiling.row_findings import OTHER_BITS, RowFindings, with_findings
 from app.profiling.row_words import row_advice, row_places
 from app.profiling.runs import OutOfTime, Runs
 from app.profiling.sharing import (
@@ -34,17 +34,17 @@ from app.profiling.sharing import (
 )
 from app.profiling.store import Store
 from app.profiling.threads import Threads, small_enough
-from app.profiling.trial import RunFeeds, Trial, find_trial, synthetic_inputs
+from app.profiling.trial import Trial, find_trial, synthetic_inputs
 
 __all__ = [
     "MEASURING",
+    "OTHER_BITS",
     "ConcurrentRuns",
     "KeptProfile",
     "OutOfTime",
     "Profile",
     "ProfileResult",
     "RowFindings",
-    "RunFeeds",
     "Runs",
     "Store",
     "Threads",

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
+from app.batching import RunFeeds
 from app.profiling.measurement import GOOD_ENOUGH
-from app.profiling.trial import RunFeeds
 from app.tensors import Arrays
 
 

@@ -10,10 +10,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from app.batching import FIRST_AXIS, Key, Outputs, RowsDoNotFollow, Sample, Stacking
+from app.batching import FIRST_AXIS, Key, Outputs, RowsDoNotFollow, RunFeeds, Sample, Stacking
 from app.comparing import ROUNDED_ONCE_MORE, SAME_ROW, Criterion, Pair, compare
 from app.errors import CohortError
-from app.profiling.trial import RunFeeds
 from app.tensors import Arrays, TensorSpec, by_name
 
 FAILED = "several rows at once failed"

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError, with_config
 
 from app.batching import BatchPolicy
 from app.errors import shortened
+from app.exactness import Exactness
 from app.profiling.concurrency import ConcurrentRuns
 from app.profiling.measurement import SHORTEST_SECONDS
 from app.profiling.threads import ONE, Threads
@@ -51,6 +52,7 @@ class KeptProfile:
     threads: The threads of exclusive runs; default one.
     concurrency: What concurrent runs achieved; default none: not measured.
     change_seconds: How much longer a run takes after one of another number of rows; default 0.
+    exactness: Whether callers get the bits that they get alone; default None: not tried.
     """
 
     measured: str
@@ -62,6 +64,7 @@ class KeptProfile:
     threads: Threads = ONE
     concurrency: tuple[ConcurrentRuns, ...] = ()
     change_seconds: float = 0.0
+    exactness: Exactness | None = None
 
 
 _KEPT = TypeAdapter(KeptProfile)
@@ -119,7 +122,20 @@ def _problems(kept: KeptProfile, policy: BatchPolicy) -> Iterator[str]:
         numbers = (one.threads, one.rows, one.at_once, one.seconds, one.rows_per_second)
         if not all(isfinite(number) and number >= 0 for number in numbers):
             yield f"concurrency: {numbers} cannot be"
+    if kept.exactness is not None:
+        yield from _exactness_problems(kept.exactness, largest)
     try:
         datetime.fromisoformat(kept.measured)
     except ValueError:
         yield f"measured: must be a date, got {shortened(kept.measured)}"
+
+
+def _exactness_problems(found: Exactness, largest: int) -> Iterator[str]:
+    if not 0 <= found.least_rows <= largest:
+        yield f"exactness.least_rows: must be from 0 to {largest}, got {found.least_rows}"
+    if (found.least_rows != 1 or found.only_aligned) is not bool(found.reason):
+        yield "exactness: the reason does not go with the rest"
+    if len(found.reason) > MOST_CHARACTERS:
+        yield f"exactness.reason: must be at most {MOST_CHARACTERS} characters"
+    if not all(1 < size <= largest for size in found.sizes):
+        yield f"exactness.sizes: must be from 2 to {largest}"

@@ -14,6 +14,7 @@ from app.batching import (
     PadPlan,
     RowCost,
     RowsDoNotFollow,
+    RunFeeds,
     count_elements,
     plan_padding,
 )
@@ -21,7 +22,7 @@ from app.errors import CohortError
 from app.profiling.experiment import FAILED, changed_output, influence
 from app.profiling.runs import OutOfTime
 from app.profiling.sharing import plan_rows, why_unbatchable
-from app.profiling.trial import RunFeeds, Trial, has_open_dimensions, synthetic_inputs
+from app.profiling.trial import Trial, has_open_dimensions, synthetic_inputs
 from app.row_independence import RowVerdict
 from app.tensors import Arrays, TensorSpec
 
@@ -56,6 +57,8 @@ class Profile:
         was, and only what was shown to be safe is chosen.
     change_seconds: How much longer a run takes after one of another number of rows; default 0: no
         longer, or it does not matter.
+    least_rows: The number of rows that each run must have, so that callers get the bits that they
+        get alone; default 1.
     contradicted_by: The requests that influence each other although the graph proves that none do;
         default none.
     """
@@ -66,18 +69,22 @@ class Profile:
     row_elements: int = 0
     complete: bool = True
     change_seconds: float = 0.0
+    least_rows: int = 1
     contradicted_by: Sequence[Arrays] = field(default=(), repr=False)
 
     @property
     def filled_rows(self) -> int:
         """The number of rows that smaller runs are filled up to; 0: they are not.
 
-        They are where a change takes longer than the rows that fill up the smallest run.
+        They are where bits would differ, or a change takes longer than the rows that fill up the
+        smallest run.
         """
-        chosen = self.max_batch_size
-        if chosen == 1 or not self.change_seconds:
+        chosen, least = self.max_batch_size, self.least_rows
+        if chosen == 1:
             return 0
-        return chosen if self.change_seconds > self.seconds[chosen] - self.seconds[1] else 0
+        if 0 < self.change_seconds > self.seconds[chosen] - self.seconds[1]:
+            return chosen
+        return least if least > 1 else 0
 
     def row_cost(self, policy: BatchPolicy) -> RowCost | None:
         """What longer rows are measured by; None where all rows are of one length.
@@ -182,7 +189,7 @@ def measure_profile(
         elements,
         complete,
         change_seconds,
-        contradicted_by,
+        contradicted_by=contradicted_by,
     )
 
 
@@ -209,6 +216,8 @@ def pad_safely(
     plan = plan_padding(inputs, outputs, policy.pad)
     if not plan.inputs or not policy.batches:
         return plan
+    if policy.exact:
+        return PadPlan(reason="a padded run may give other bits (batching.exact)")
     if reason := _padding_changes(run, inputs, outputs, plan):
         return PadPlan(reason=reason)
     return plan

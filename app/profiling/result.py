@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from app.batching import BatchPolicy, PadPlan, plan_padding
+from app.exactness import Exactness
 from app.profiling.concurrency import ConcurrentRuns
 from app.profiling.contradictions import report_contradiction
+from app.profiling.exact import exact_profile, try_exactness
 from app.profiling.experiment import FAILED
 from app.profiling.kept import KeptProfile
 from app.profiling.measurement import (
@@ -43,6 +45,7 @@ class ProfileResult:
     measured: When it was measured, in UTC and ISO 8601.
     kept: Whether it was read from the store; default False: it was measured now.
     complete: Whether everything was measured; default True.
+    exactness: Whether callers get the bits that they get alone; default None: not tried yet.
     doubt: Why it is to be measured again; default "": nothing speaks against it.
     mixed: What served requests have shown against batching it; default "": nothing.
     """
@@ -54,8 +57,26 @@ class ProfileResult:
     measured: str = ""
     kept: bool = False
     complete: bool = True
+    exactness: Exactness | None = None
     doubt: str = ""
     mixed: str = ""
+
+    def why_not_exact(self, policy: BatchPolicy) -> str:
+        """Why callers may get other bits than alone; "" where they do not, as far as was tried.
+
+        policy: That of the version, as it serves now.
+        """
+        if self.threads.chosen > 1:
+            threads = self.threads.chosen
+            return f"a run takes {threads} threads while there is no other, and may round otherwise"
+        if not policy.batches or policy.exact:
+            return ""
+        if self.padding.inputs:
+            return "padded runs may round otherwise"
+        if self.exactness is None:
+            return MEASURING
+        filled = 0 < self.exactness.least_rows <= self.profile.filled_rows
+        return "" if filled and not self.exactness.only_aligned else self.exactness.reason
 
 
 def key_for(opener: Opener, session: Session, batching: BatchPolicy) -> dict[str, str]:
@@ -65,7 +86,7 @@ def key_for(opener: Opener, session: Session, batching: BatchPolicy) -> dict[str
     """
     batching_key = (
         f"max_batch_size={batching.max_batch_size} latency_budget_ms={batching.latency_budget_ms} "
-        f"trust={batching.trust} pad={sorted(batching.pad.items())!r}"
+        f"trust={batching.trust} exact={batching.exact} pad={sorted(batching.pad.items())!r}"
     )
     return {
         "model": opener.digest(),
@@ -79,10 +100,13 @@ def key_for(opener: Opener, session: Session, batching: BatchPolicy) -> dict[str
     }
 
 
-def reopening(opener: Opener) -> Reopen | None:
-    """What opens the model again for exclusive runs; None where config or size rule that out."""
-    ruled_out = opener.options.intra_op_threads is not None or not small_enough(opener.path)
-    return None if ruled_out else opener.open
+def reopening(opener: Opener, batching: BatchPolicy) -> Reopen | None:
+    """What opens the model again for exclusive runs; None where config or size rule that out.
+
+    Other threads may round otherwise.
+    """
+    ruled_out = opener.options.intra_op_threads is not None or batching.exact
+    return None if ruled_out or not small_enough(opener.path) else opener.open
 
 
 def profile_model(
@@ -164,6 +188,7 @@ def keep(store: Store, key: Mapping[str, str], found: ProfileResult) -> None:
         found.threads,
         found.concurrency,
         found.profile.change_seconds,
+        found.exactness,
     )
     store.write(key, kept)
 
@@ -183,11 +208,13 @@ def _measure(
     if not profile.complete:
         raise OutOfTime
     padding = pad_safely(runs.of(session), session.inputs, session.outputs, batching)
+    exactness = _try_exactness(opener, session, trial, profile, runs)
+    profile = exact_profile(profile, exactness, batching)
     threads = ONE
-    reopen = reopening(opener)
+    reopen = reopening(opener, batching)
     if reopen is not None and profile.seconds:
         threads = find_threads(session, trial, profile.seconds_for(1), reopen, runs)
-    return ProfileResult(profile, padding, threads, measured=_now())
+    return ProfileResult(profile, padding, threads, measured=_now(), exactness=exactness)
 
 
 def _measure_briefly(
@@ -200,9 +227,15 @@ def _measure_briefly(
             padding = pad_safely(runs.of(session), session.inputs, session.outputs, batching)
         except OutOfTime:
             padding, complete = PadPlan(reason=MEASURING), False
+        exactness = None
+        try:
+            exactness = _try_exactness(opener, session, trial, profile, runs)
+        except OutOfTime:
+            complete = False
+    profile = exact_profile(profile, exactness, batching)
     if profile.seconds and may_pay(session, profile.seconds_for(1)):
-        complete = complete and reopening(opener) is None
-    return ProfileResult(profile, padding, measured=_now(), complete=complete)
+        complete = complete and reopening(opener, batching) is None
+    return ProfileResult(profile, padding, measured=_now(), complete=complete, exactness=exactness)
 
 
 def _time(
@@ -228,6 +261,19 @@ def _time(
     if profile.contradicted_by:
         report_contradiction(opener, profile.contradicted_by, profile.reason)
     return profile
+
+
+def _try_exactness(
+    opener: Opener, session: Session, trial: Trial, profile: Profile, runs: Runs
+) -> Exactness:
+    return try_exactness(
+        runs.of(session),
+        session,
+        trial,
+        profile.max_batch_size,
+        several=opener.options.intra_op_threads not in (None, 1),
+        clock=_clock(opener, session, runs),
+    )
 
 
 def _clock(opener: Opener, session: Session, runs: Runs) -> Callable[[], float]:
@@ -260,4 +306,12 @@ def _recall(
         kept.row_elements,
         change_seconds=kept.change_seconds,
     )
-    return ProfileResult(profile, padding, kept.threads, kept.concurrency, kept.measured, kept=True)
+    return ProfileResult(
+        exact_profile(profile, kept.exactness, batching),
+        padding,
+        kept.threads,
+        kept.concurrency,
+        kept.measured,
+        kept=True,
+        exactness=kept.exactness,
+    )

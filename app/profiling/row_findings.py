@@ -22,6 +22,11 @@ from app.session import Session, runtime_build
 
 log = structlog.get_logger("cohort.profiling")
 
+OTHER_BITS = "a shared run gave other bits"
+"""How findings begin that count under `batching.exact` only."""
+
+EXACT_ONLY = "exact"
+
 ROW_FINDING_FORMAT = 1
 """Raised whenever what is kept changes."""
 
@@ -39,9 +44,9 @@ class RowFindings:
         """Why requests of the model with this digest must not share runs; "" where unknown.
 
         batching: The batch policy of its config. What padded runs have shown counts with the same
-            padding only.
+            padding only, and other bits where the very same are promised.
         """
-        for pad in dict.fromkeys(("", _padding(batching))):
+        for pad in dict.fromkeys(("", _padding(batching), EXACT_ONLY if batching.exact else "")):
             if reason := self._read(self._path(digest, pad), digest):
                 return reason
         return ""
@@ -62,7 +67,8 @@ class RowFindings:
         """Keep why requests of a model must not share runs, as far as its config's policy goes."""
         found = datetime.now(UTC).isoformat(timespec="seconds")
         content = {"model": digest, "reason": reason, "found": found}
-        path = self._path(digest, _padding(batching))
+        only = EXACT_ONLY if reason.startswith(OTHER_BITS) else _padding(batching)
+        path = self._path(digest, only)
         try:
             write_whole(path, json.dumps(content, indent=1))
         except OSError as error:

@@ -7,9 +7,8 @@ from time import perf_counter, thread_time
 from types import TracebackType
 from typing import Protocol
 
-from app.batching import Outputs
+from app.batching import Outputs, RunFeeds
 from app.errors import CohortError
-from app.profiling.trial import RunFeeds
 from app.session import OrtRunControl, Session
 from app.tensors import Arrays
 

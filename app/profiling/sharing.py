@@ -28,6 +28,8 @@ def why_unbatchable(
         return reason
     if rows.independent:
         return _why_not_covered(inputs, outputs, rows)
+    if policy.exact and policy.trust:
+        return f"{rows} (batching.exact needs a proof, and batching.trust is none)"
     if rows.kind is RowKind.FIXED:
         return why_rows_are_fixed(inputs, outputs) or str(rows)
     return _why_dependent(rows, policy) or why_rows_are_fixed(inputs, outputs)

@@ -27,7 +27,7 @@ from app.profiling.kept import KeptProfile, read_kept
 
 log = structlog.get_logger("cohort.profiling")
 
-FORMAT = 6
+FORMAT = 7
 """Raised whenever what is kept, or how it is measured, changes."""
 
 MAX_PROFILE_BYTES = 1 << 20

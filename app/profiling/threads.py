@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
+from app.batching import RunFeeds
 from app.errors import CohortError
 from app.profiling.measurement import SHORTEST_SECONDS
 from app.profiling.runs import FREE_RUNS, Runs
-from app.profiling.trial import RunFeeds, Trial
+from app.profiling.trial import Trial
 from app.session import Session, cores
 from app.tensors import Arrays
 

@@ -5,23 +5,20 @@ A `Trial` is found once per load, by running the model, and is then used by all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from time import perf_counter
 
 import numpy as np
 
-from app.batching import Outputs
+from app.batching import RunFeeds
 from app.errors import CohortError, InvalidInput, quoted
 from app.profiling.varied import varied_array
 from app.tensors import BY_NAME, Array, Arrays, TensorSpec
 
 RowAxes = Mapping[str, int | None]
 """The axis of each input along which its rows are; None where all rows share it."""
-
-RunFeeds = Callable[[Arrays], Outputs]
-"""One run of a model: its inputs to its outputs. Raises a CohortError."""
 
 LENGTHS = (16, 1, 8, 32, 64, 128, 224, 256)
 """Tried in this order for dimensions (other than rows) that the model leaves open."""

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
 
 from app.batching import (
     FIRST_AXIS,
@@ -21,8 +20,10 @@ from app.batching import (
     Run,
     Stacking,
     Ticket,
+    aligned_runs,
     ignore,
 )
+from app.exactness import Exactness
 from app.profiling import MEASURING, ProfileResult, plan_rows
 from app.registry.doubt import Doubt
 from app.registry.engine import EngineDescription, LeaseCount, RequestQueue
@@ -30,6 +31,7 @@ from app.registry.measurement import Measurement
 from app.registry.measurer import MeasuredVersion
 from app.registry.preparation import PreparedVersion
 from app.registry.rechecks import Rechecks
+from app.registry.side_queue import EngineSideQueue
 from app.scheduling import INLINE_SECONDS
 from app.session import AssignedNode, Session
 from app.tensors import Arrays, TensorSpec
@@ -69,6 +71,7 @@ class BatchedSession:
         "_observe",
         "_prepared",
         "_run",
+        "_run_alone",
         "_sampler",
         "_single",
         "_wake",
@@ -122,8 +125,8 @@ class BatchedSession:
         known = profile.complete or prepared.policy.batches
         policy = prepared.policy
         stacking = self.stacking
-        filled = profile.filled_rows if policy.batches else 0
-        self._run: Run = FilledRuns(session.run, filled).run if filled else session.run
+        self._run_alone: Run = aligned_runs(session.run) if policy.exact else session.run
+        self._run: Run = self.as_served(session.run)
         batcher = Batcher(
             self._run,
             policy,
@@ -153,6 +156,28 @@ class BatchedSession:
     def session(self) -> Session:
         """The open session."""
         return self._prepared.session
+
+    def as_served(self, run: Run) -> Run:
+        """Runs as requests get them: filled up, and aligned, where that is needed."""
+        policy = self._prepared.policy
+        filled = self._prepared.profile_result.profile.filled_rows if policy.batches else 0
+        run = aligned_runs(run) if policy.exact else run
+        return FilledRuns(run, filled, self.stacking).run if filled else run
+
+    @property
+    def why_not_exact(self) -> str:
+        """Why callers may get other bits than alone; "" where they do not, as far as is known."""
+        return self._prepared.profile_result.why_not_exact(self._batcher.policy)
+
+    def note_other_bits(self, reason: str) -> None:
+        """Take back that callers get the bits that they get alone."""
+        found = replace(self._prepared.profile_result, exactness=Exactness(0, reason))
+        self._prepared = replace(self._prepared, profile_result=found)
+
+    @property
+    def exact(self) -> bool:
+        """Whether callers are promised the bits that they get alone."""
+        return self._prepared.policy.exact
 
     @property
     def stacking(self) -> Stacking:
@@ -273,7 +298,7 @@ class BatchedSession:
         prepared = self._prepared
         session = prepared.session
         return Batcher(
-            session.run,
+            self._run_alone,
             prepared.policy.unbatched(),
             wake=self._wake,
             observe=self._observe,
@@ -287,7 +312,7 @@ class BatchedSession:
     def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
         """Open another queue on the same session; see `Engine`."""
         make = partial(self._make_side_batcher, max_requests, shadow)
-        return _SideQueue(lambda: self._batcher, make, len(self.inputs))
+        return EngineSideQueue(lambda: self._batcher, make, len(self.inputs))
 
     def _make_side_batcher(self, max_requests: int, shadow: bool, *, single: bool) -> Batcher:
         session, exclusive, own = self._prepared.session, self._prepared.exclusive, self._batcher
@@ -300,7 +325,7 @@ class BatchedSession:
         if single:
             policy = policy.unbatched()
         return Batcher(
-            self._run,
+            self._run_alone if single else self._run,
             policy,
             wake=self._wake,
             observe=ignore,  # metrics count the runs of callers' own requests only
@@ -350,40 +375,6 @@ class BatchedSession:
             batcher.close()
             if exclusive is not None:
                 exclusive.close()
-
-
-class _SideQueue:
-    """A queue beside that of callers, which follows what is measured of the version.
-
-    own: Returns the batcher of callers' requests, which is another one after each measurement.
-    make: Makes a batcher of this queue; `single`: for requests that set optional inputs.
-    required: The number of inputs that a request without optional ones has.
-    """
-
-    def __init__(
-        self, own: Callable[[], Batcher], make: Callable[..., Batcher], required: int
-    ) -> None:
-        self._own, self._make, self._required = own, make, required
-        self._beside = own()
-        self._batcher = make(single=False)
-        self._single: Batcher | None = None
-
-    def submit(self, inputs: Arrays, reply: Reply, **wanted: Any) -> Ticket:
-        """See `RequestQueue`."""
-        own = self._own()
-        unbatched = self._batcher.policy.batches and not own.policy.batches
-        if self._beside is not own or unbatched:  # what waits in the former one is run all the same
-            self._beside, self._batcher = own, self._make(single=False)
-        batcher = self._batcher
-        if len(inputs) > self._required:
-            batcher = self._single = self._single or self._make(single=True)
-        return batcher.submit(inputs, reply, **wanted)
-
-    def close(self) -> None:
-        """See `RequestQueue`."""
-        self._batcher.close()
-        if self._single is not None:
-            self._single.close()
 
 
 def _limit_for(stacking: Stacking, limit: OutputLimit) -> OutputLimit:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from time import monotonic, thread_time
 from typing import Any
 
-from app.batching import Batcher, BatchPolicy, Outputs, Ticket, ignore
+from app.batching import Batcher, BatchPolicy, Outputs, RunFeeds, Ticket, ignore
 from app.errors import CohortError, InferenceFailed
-from app.profiling import OutOfTime, RunFeeds
+from app.profiling import OutOfTime
 from app.session import Session
 from app.tensors import Arrays
 

@@ -10,13 +10,13 @@ from time import perf_counter
 
 import structlog
 
+from app.batching import RunFeeds
 from app.comparing import ROUNDING, Pair, explain
 from app.errors import CohortError, LoadFailed
 from app.profiling import (
     OutOfTime,
     ProfileResult,
     RowFindings,
-    RunFeeds,
     Runs,
     Store,
     Trial,

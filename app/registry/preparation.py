@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from app.batching import BatchPolicy, OutputLimit, Outputs, limit_outputs
+from app.batching import BatchPolicy, OutputLimit, Outputs, RunFeeds, limit_outputs
 from app.errors import CohortError, LoadFailed
 from app.inspection import Inspector
-from app.profiling import ProfileResult, RowFindings, RunFeeds, Store, find_trial
+from app.profiling import ProfileResult, RowFindings, Store, find_trial
 from app.registry.catalog import Source
 from app.registry.measurement import Measurement, RunsOf, compare_examples, warm_up
 from app.repository import (

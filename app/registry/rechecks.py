@@ -16,10 +16,10 @@ from typing import Protocol
 
 import structlog
 
-from app.batching import Batcher, PadPlan, Sample, Stacking
-from app.comparing import ROUNDING
+from app.batching import Batcher, PadPlan, Run, RunFeeds, Sample, Stacking
+from app.comparing import ROUNDING, SAME_BITS
 from app.errors import CohortError
-from app.profiling import OutOfTime, RunFeeds, changed_output, influenced
+from app.profiling import OTHER_BITS, OutOfTime, changed_output, influenced
 from app.registry.idle_runs import IdleRuns, RunSlots
 from app.session import Session, lower_priority
 from app.tensors import held_bytes
@@ -47,6 +47,8 @@ class Rechecked(Protocol):
     session: Runs the model.
     name: The model and version, for operators.
     stacking: How requests are joined.
+    exact: Whether callers are promised the bits that they get alone.
+    why_not_exact: Why they may get others; "" where they do not, as far as is known.
     """
 
     closed: bool
@@ -58,6 +60,18 @@ class Rechecked(Protocol):
 
     @property
     def stacking(self) -> Stacking: ...
+
+    @property
+    def exact(self) -> bool: ...
+
+    @property
+    def why_not_exact(self) -> str: ...
+
+    def as_served(self, run: Run) -> Run:
+        """Runs as requests get them: filled up, and aligned, where that is needed."""
+
+    def note_other_bits(self, reason: str) -> None:
+        """Take back that callers get the bits that they get alone."""
 
     def forbid_batching(self, reason: str) -> None:
         """Let requests run one by one from now on, and after each restart."""
@@ -113,8 +127,12 @@ class Rechecks:
     def _on_over(self, version: Rechecked, reason: str, spent: float) -> None:
         self._busy = False
         self._due = monotonic() + max(LEAST_SECONDS, spent / SHARE)
-        if reason and not version.closed:
+        if not reason or version.closed:
+            return
+        if version.exact or not reason.startswith(OTHER_BITS):
             version.forbid_batching(reason)
+        elif not version.why_not_exact:
+            version.note_other_bits(reason)
 
 
 @dataclass(slots=True)
@@ -145,10 +163,14 @@ def _recheck(runs: IdleRuns, version: Rechecked, sample: Sample) -> str:
 
 def _compare(run: RunFeeds, version: Rechecked, sample: Sample) -> str:
     outputs = version.session.outputs
-    alone = run(sample.inputs)
+    served = version.as_served(lambda feeds, _: run(feeds))
+    alone = served(sample.inputs, None)
     if not changed_output(outputs, alone, sample.answer):
-        return ""
-    if changed_output(outputs, alone, run(sample.inputs)):
+        changed = changed_output(outputs, alone, sample.answer, SAME_BITS)
+        if not changed or changed_output(outputs, alone, served(sample.inputs, None), SAME_BITS):
+            return ""
+        return f"{OTHER_BITS}: output {changed!r} of a request changes"
+    if changed_output(outputs, alone, served(sample.inputs, None)):
         log.warning("a request gave different answers alone, too", of=version.name)
         return ""
     if not isinstance(version.stacking, PadPlan):

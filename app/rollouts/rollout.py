@@ -55,12 +55,15 @@ class Shadow:
     keep_examples: How many of the last requests on which it disagreed are kept; default 0: none,
         because they hold callers' data.
     redact: The inputs and outputs whose values are left out of kept examples; default none.
+    exact: Whether outputs disagree where any bit differs; default false: where another decision
+        follows from them.
     """
 
     version: int
     sample: float = 1.0
     keep_examples: int = 0
     redact: tuple[str, ...] = ()
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any
 
 from app.batching import Outputs
-from app.comparing import SAME_DECISION, OutputDifference, Pair, compare
+from app.comparing import SAME_BITS, SAME_DECISION, Criterion, OutputDifference, Pair, compare
 from app.errors import CohortError, DeadlineExceeded, NotReady, Overloaded
 from app.rollouts.events import Compared, Dropped, RolloutObserver
 from app.rollouts.examples import ShadowExample
@@ -91,7 +91,13 @@ class ShadowRunner:
         """Follow an edit of the sample or of what is kept; the version must be the same."""
         if (shadow.keep_examples, shadow.redact) != (self.shadow.keep_examples, self.shadow.redact):
             self._examples = deque(maxlen=shadow.keep_examples)
+        if shadow.exact is not self.shadow.exact:
+            self.forget_evidence()  # which is of another question
         self.shadow = shadow
+
+    @property
+    def _criterion(self) -> Criterion:
+        return SAME_BITS if self.shadow.exact else SAME_DECISION
 
     def offer(self, arrays: Arrays, specs: Sequence[TensorSpec], outputs: Outputs) -> None:
         """Run a copy of a request answered with `outputs`, once a slot is idle; never raises."""
@@ -194,11 +200,11 @@ class ShadowRunner:
             output.nbytes for _, pair in waiting for side in pair for output in side.values()
         )
         if size < THREAD_FROM_BYTES:
-            self._count_all(waiting, compare([pair for _, pair in waiting], SAME_DECISION))
+            self._count_all(waiting, compare([pair for _, pair in waiting], self._criterion))
             return
         self._comparing += len(waiting)
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(None, compare, [pair for _, pair in waiting], SAME_DECISION)
+        work = loop.run_in_executor(None, compare, [pair for _, pair in waiting], self._criterion)
 
         def done(future: asyncio.Future[list[list[OutputDifference]]]) -> None:
             self._comparing -= len(waiting)

@@ -11,10 +11,12 @@ and shape arithmetic is carried out with these (`evaluation`, `arithmetic`).
 from __future__ import annotations
 
 from app.row_independence.digest import rules_digest
+from app.row_independence.kernels import ALIGNMENT
 from app.row_independence.tensors import NodePlace
 from app.row_independence.verdict import NOT_READ, OutputRows, RowKind, RowVerdict, prove_rows
 
 __all__ = [
+    "ALIGNMENT",
     "NOT_READ",
     "NodePlace",
     "OutputRows",

@@ -74,6 +74,8 @@ class RowVerdict:
     equal_sizes: Whether it holds only for requests in which sizes of one name are equal.
     dependence: Why the cost of a run depends on what is in the inputs; "" where it does not.
     place: Which node `node` is, to be found in the graph.
+    kernels: Where rows are proven to be independent, what computes with them, as `kernel_of` says,
+        each with its first node, in words.
     """
 
     kind: RowKind
@@ -84,6 +86,7 @@ class RowVerdict:
     equal_sizes: bool = False
     dependence: str = ""
     place: NodePlace = NO_NODE
+    kernels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def independent(self) -> bool:
@@ -198,7 +201,14 @@ def _try(
     kind = RowKind.SHARED if None in assignment.values() else RowKind.PROVEN
     places = {name: _place(one) for name, one in outputs.items()}
     return _ALL, RowVerdict(
-        kind, "", "", assignment, places, equal_sizes=equal_sizes, dependence=walk.dependence
+        kind,
+        "",
+        "",
+        assignment,
+        places,
+        equal_sizes=equal_sizes,
+        dependence=walk.dependence,
+        kernels=walk.kernels,
     )
 
 

@@ -15,6 +15,7 @@ from app.model_file.constants import AttributeReference, AttributeValue, Constan
 from app.model_file.graphs import Graph, ModelGraphs, Node
 from app.row_independence.cost import KNOWN_DOMAINS, OF_SHAPES, deciding, depends_on_values
 from app.row_independence.evaluation import evaluate
+from app.row_independence.kernels import kernel_of
 from app.row_independence.operation import OPERATOR_RULES, Operation
 from app.row_independence.rules.control import SEQUENCES
 from app.row_independence.rules.tables import TAKES_PADDING
@@ -74,10 +75,12 @@ class Walk:
     symbols: The sizes.
     cuts: Sizes of tables cut to a length, with the length.
     dependence: Which operator's cost depends on what is in the inputs; "" for none.
+    kernels: What computes with rows, as `kernel_of` says, each with its first node, in words.
     """
 
     def __init__(self, model: ModelGraphs, limit: Limit) -> None:
         self.symbols = Symbols()
+        self.kernels: dict[str, str] = {}
         self.cuts: dict[Poly, Size] = {}
         self.dependence = ""
         self._functions = model.functions
@@ -186,6 +189,7 @@ class Walk:
             )
         if any(isinstance(one, TensorSequence) for one in values) and key[1] not in SEQUENCES:
             unknown("it takes a sequence")
+        words = self._words
         operation = Operation(
             key[1],
             self._opsets.get(key[0], 1),
@@ -200,6 +204,8 @@ class Walk:
         for one in found:
             if isinstance(one, Tensor) and not one.holds(self.symbols.rows):
                 unknown("its rule breaks a promise")
+        if kernel := kernel_of(key, operation):
+            self.kernels.setdefault(kernel, words)
         more = len(node.outputs) - len(found)
         return [*found, *[self.lost(Loss.UNKNOWN, "it has more outputs than are known")] * more]
 

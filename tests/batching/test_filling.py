@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import Batcher, BatchPolicy, FilledRuns, Outputs
+from app.batching import Batcher, BatchPolicy, FilledRuns, Outputs, RowPlan, aligned_runs
 from app.errors import InferenceFailed
+from app.row_independence import ALIGNMENT, OutputRows
 from app.tensors import Array, Arrays
 from tests.fakes import ManualScheduler, RecordedEvents, RecordedReply, assert_same
 
@@ -120,3 +121,32 @@ async def test_a_batcher_counts_the_rows_of_requests() -> None:
         assert output.tolist() == [[count, count]] * count
     assert set(device.rows) == {8}
     assert sum(ran.rows for ran in events.runs) == 1 + 2 + 3 + 4
+
+
+def test_rows_along_another_axis_are_filled_up_there() -> None:
+    """An input without rows stays as it is."""
+    seen: list[Arrays] = []
+
+    def run(feeds: Arrays, control: object) -> Outputs:
+        seen.append(feeds)
+        return [np.add(feeds["x"], feeds["all"])]
+
+    plan = RowPlan({"x": 1, "all": None}, [OutputRows(1)])
+    given = {"x": np.array([[1.0, 2.0], [3.0, 4.0]]), "all": np.array(10.0)}
+    (output,) = FilledRuns(run, 3, plan).run(given, None)
+    assert seen[0]["x"].tolist() == [[1.0, 2.0, 2.0], [3.0, 4.0, 4.0]]
+    assert output.tolist() == [[11.0, 12.0], [13.0, 14.0]]
+
+
+@given(offset=st.integers(0, 64), size=st.integers(1, 9))
+def test_aligned_runs_get_the_same_values_where_a_vector_begins(offset: int, size: int) -> None:
+    """Whatever the addresses of the arrays are; those that begin there are not copied."""
+    room = np.zeros(256, np.uint8)
+    x = room[offset : offset + size].view()
+    texts = np.array(["a", "b"], object)
+    run = aligned_runs(lambda feeds, control: [feeds["x"], feeds["t"]])
+    same, kept = run({"x": x, "t": texts}, None)
+    assert_same(same, x)
+    assert same.ctypes.data % ALIGNMENT == 0
+    assert kept is texts
+    assert (same is x) is (x.ctypes.data % ALIGNMENT == 0)

@@ -24,6 +24,7 @@ from app.settings import Settings, variable
 from tests import onnx_models
 from tests.bundled import MODELS
 from tests.e2e.processes import run_command
+from tests.e2e.rounding_models import ROUNDINGS
 
 
 def run(*arguments: str, **environment: str) -> Result:
@@ -347,6 +348,31 @@ def test_profile_names_what_differs_from_a_kept_one(models: Path, tmp_path: Path
     assert "a kept profile had another batching" in run(*given).output
 
 
+@pytest.mark.parametrize(
+    ("model", "promise", "words"),
+    [
+        ("dense", False, "The very bits of an answer alone: yes"),
+        ("sums", False, "The very bits of an answer alone: not promised, "),
+        ("sums", True, "since a lone row gets other bits (batching.exact); it takes "),
+        (
+            "logs",
+            True,
+            "callers would get other bits than alone (batching.exact): Log 'logs' rounds",
+        ),
+    ],
+)
+def test_profile_says_whether_bits_are_those_of_a_lone_answer(
+    tmp_path: Path, model: str, promise: bool, words: str
+) -> None:
+    """And what a promise of it costs, where larger batches are any faster."""
+    folder, cache = tmp_path / "models", str(tmp_path / "cache")
+    onnx_models.save(ROUNDINGS[model].model(), folder / "m/1/model.onnx")
+    config = f"{{batching: {{exact: {str(promise).lower()}}}, session: {{intra_op_threads: 1}}}}"
+    (folder / "m/config.yaml").write_text(config)
+    output = run("profile", "m", "--models", str(folder), "--cache", cache).output
+    assert words in output or "larger batches are no faster here" in output
+
+
 def test_profile_in_json_has_these_fields(models: Path, tmp_path: Path) -> None:
     """Machines can rely on them; `profile` is what a server says of the version."""
     cache = str(tmp_path / "cache")
@@ -360,6 +386,8 @@ def test_profile_in_json_has_these_fields(models: Path, tmp_path: Path) -> None:
         "batching_off",
         "padding_off",
         "rows",
+        "exact",
+        "exact_reason",
         "padding_wanted",
         "profile",
         "differs_from_kept",

@@ -96,6 +96,8 @@ def test_a_loaded_version_is_described_in_full() -> None:
         "reason": "no gain",
         "padding_off": "no symbol",
         "rows": describe_rows(NOT_READ),
+        "exact": False,
+        "exact_reason": "it is being measured",
         "max_batch_size": 32,
         "max_queue_size": 16_384,
         "max_queue_seconds": 10.0,

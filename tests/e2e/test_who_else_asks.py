@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
 from app.session import Session, open_session
 from app.tensors import Array, Arrays, by_name
 from tests import onnx_models
+from tests.e2e.asking import APIS, CALLERS, asking, described
 from tests.e2e.mixing_models import BROUGHT
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.e2e.scrape import Scrape
-from tests.rpc.client import DATATYPES, Client, connected
-from tests.waiting import PATIENCE, until
 
-CALLERS = 16
 ROUNDS = 4
 ASKED_TOGETHER = "batching: {max_queue_delay_ms: 20}"
-
-Ask = Callable[[str, Arrays], Awaitable[Mapping[str, Any]]]
 
 
 @pytest.fixture(scope="module")
@@ -50,65 +44,6 @@ def sessions(folder: Path) -> Mapping[str, Session]:
     return {name: open_session(folder / "models" / name / "1/model.onnx") for name in BROUGHT}
 
 
-@asynccontextmanager
-async def asking(server: Cohort, api: str) -> AsyncIterator[Ask]:
-    """What sends a request over an API, and gives the outputs by name."""
-    if api == "gRPC":
-        async with connected(server.grpc) as client:
-            yield _over_grpc(client)
-    else:
-        limits = httpx.Limits(max_connections=CALLERS)
-        async with httpx.AsyncClient(
-            base_url=server.url, timeout=PATIENCE, limits=limits
-        ) as client:
-            yield {"predict": _by_predict, "V1": _over_v1, "V2": _over_v2}[api](client)
-
-
-def _over_grpc(client: Client) -> Ask:
-    return client.infer
-
-
-def _by_predict(client: httpx.AsyncClient) -> Ask:
-    async def ask(model: str, inputs: Arrays) -> Mapping[str, Any]:
-        body = {"inputs": {name: array.tolist() for name, array in inputs.items()}}
-        answer = await client.post(f"/models/{model}/predict", json=body)
-        assert answer.status_code == 200, answer.text
-        found: Mapping[str, Any] = answer.json()["outputs"]
-        return found
-
-    return ask
-
-
-def _over_v1(client: httpx.AsyncClient) -> Ask:
-    async def ask(model: str, inputs: Arrays) -> Mapping[str, Any]:
-        body = {"inputs": {name: array.tolist() for name, array in inputs.items()}}
-        answer = await client.post(f"/v1/models/{model}:predict", json=body)
-        assert answer.status_code == 200, answer.text
-        found = answer.json()["outputs"]
-        return found if isinstance(found, dict) else {"": found}
-
-    return ask
-
-
-def _over_v2(client: httpx.AsyncClient) -> Ask:
-    async def ask(model: str, inputs: Arrays) -> Mapping[str, Any]:
-        tensors = [
-            {
-                "name": name,
-                "datatype": DATATYPES[str(array.dtype)],
-                "shape": list(array.shape),
-                "data": array.ravel().tolist(),
-            }
-            for name, array in inputs.items()
-        ]
-        answer = await client.post(f"/v2/models/{model}/infer", json={"inputs": tensors})
-        assert answer.status_code == 200, answer.text
-        found = answer.json()["outputs"]
-        return {one["name"]: np.reshape(one["data"], one["shape"]) for one in found}
-
-    return ask
-
-
 def check(got: Mapping[str, Any], expected: Arrays) -> None:
     """Whether the outputs are those of the request alone."""
     for name, right in expected.items():
@@ -126,18 +61,7 @@ def texts(array: Array) -> list[str]:
     return [one.decode() if isinstance(one, bytes) else str(one) for one in array.ravel().tolist()]
 
 
-async def described(server: Cohort, model: str) -> Mapping[str, Any]:
-    """What is said of a model's batching, once that is known."""
-
-    def batching() -> Mapping[str, Any]:
-        found: Mapping[str, Any] = server.get(f"/models/{model}").json()["versions"][0]["batching"]
-        return found
-
-    await until(lambda: "measured" not in batching()["reason"])
-    return batching()
-
-
-@pytest.mark.parametrize("api", ["predict", "V1", "V2", "gRPC"])
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("model", BROUGHT)
 async def test_everyone_gets_the_answer_of_their_request_alone(
     server: Cohort, sessions: Mapping[str, Session], model: str, api: str

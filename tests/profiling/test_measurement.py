@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import FIRST_AXIS, BatchPolicy, Padding, RowCost, RowPlan
+from app.batching import FIRST_AXIS, BatchPolicy, Padding, RowCost, RowPlan, RunFeeds
 from app.errors import InferenceFailed, InvalidInput
 from app.profiling import (
     MEASURING,
@@ -28,7 +28,6 @@ from app.profiling import (
     why_unbatchable,
 )
 from app.profiling.runs import BriefRuns
-from app.profiling.trial import RunFeeds
 from app.row_independence import OutputRows, RowKind, RowVerdict
 from app.session import Session, open_session
 from app.tensors import Array, Arrays, TensorSpec

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
+from app.batching import RunFeeds
 from app.errors import InferenceFailed, LoadFailed
 from app.profiling import Threads, Trial, result, small_enough, threads
 from app.profiling.runs import FREE_RUNS
 from app.profiling.threads import TURNS, counts_up_to, find_threads, measure_gain
-from app.profiling.trial import RunFeeds
 from app.registry.catalog import Source
 from app.registry.preparation import PreparedVersion, prepare_version
 from app.repository import Manifest, ModelConfig, Published

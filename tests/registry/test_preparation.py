@@ -11,10 +11,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from app.batching import BatchPolicy
+from app.batching import BatchPolicy, RunFeeds
 from app.errors import LoadFailed
 from app.inspection import Inspector
-from app.profiling import RunFeeds, Threads, Trial, find_trial, result
+from app.profiling import Threads, Trial, find_trial, result
 from app.profiling.runs import FREE_RUNS
 from app.registry import measurement, preparation
 from app.registry.catalog import Source

@@ -12,11 +12,12 @@ import onnx
 import pytest
 
 from app.batching import BatchPolicy, Padding, Sample
+from app.exactness import Exactness
 from app.profiling import Profile, RowFindings, profile_briefly
 from app.registry import RequestQueue, VersionUnbatched, measurement
 from app.registry.batched_session import BatchedSession
 from app.registry.measurer import MeasuredVersion
-from app.registry.rechecks import Rechecks, VersionSampler
+from app.registry.rechecks import Rechecked, Rechecks, VersionSampler
 from app.tensors import Array, Arrays
 from tests import onnx_models
 from tests.fakes import RecordedReply
@@ -199,3 +200,74 @@ def test_what_padded_runs_have_shown_counts_with_that_padding(tmp_path: Path) ->
     assert not findings.read(digest, BatchPolicy())
     findings.write(digest, BatchPolicy(), "rows influence each other")
     assert findings.read(digest, other) == "rows influence each other"
+
+
+def rounding_otherwise_alone() -> onnx.ModelProto:
+    """A sum over inner axes, which ONNX Runtime adds up in another order for a lone row."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 20]> g (float[N, 3] x) => (float[N, 48] y) '
+        "<int64[3] shape = {-1, 16, 48}, int64[1] axes = {1}>"
+        "{m = MatMul(x, w) h = Reshape(m, shape) y = ReduceSum <keepdims: int = 0> (h, axes)}"
+    )
+    weights = np.random.default_rng(0).standard_normal((3, 768)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    return model
+
+
+async def exact_engine(disk: RegistryOnDisk, config: str, exactness: Exactness) -> BatchedSession:
+    """The engine of that model, of which something else was found when it was tried."""
+    engine = await engine_of(disk, rounding_otherwise_alone(), config)
+    found = replace(engine.profile, profile=BATCHED, exactness=exactness)
+    engine.adopt(MeasuredVersion(found, None, final=True))
+    return engine
+
+
+EXACT = "batching: {exact: true}"
+
+
+async def test_other_bits_end_batching_where_the_very_same_are_promised(
+    disk: RegistryOnDisk, cache: Path
+) -> None:
+    """Although the answers differ by rounding only; it is kept for where that is promised."""
+    engine = await exact_engine(disk, EXACT, Exactness(1))
+    await ask_together(engine, 1.3, 2.7)
+    await until(lambda: disk.registry.find("m").batching_off != "")
+    reason = "a shared run gave other bits: output 'y' of a request changes"
+    assert disk.registry.find("m").batching_off == reason
+    findings, digest = RowFindings(cache), engine.measurement.opener.digest()  # type: ignore[union-attr]
+    await until(lambda: findings.read(digest, BatchPolicy(exact=True)) == reason)
+    assert findings.read(digest, BatchPolicy()) == ""
+
+
+async def test_runs_that_are_filled_up_give_the_same_bits(
+    disk: RegistryOnDisk, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request is run again as it is served: a lone row as two."""
+    engine = await exact_engine(disk, EXACT, Exactness(2, "it rounds"))
+    filled = replace(engine.profile, profile=replace(BATCHED, least_rows=2))
+    engine.adopt(MeasuredVersion(filled, None, final=True))
+    over: list[str] = []
+    on_over = Rechecks._on_over
+
+    def noted(self: Rechecks, version: Rechecked, reason: str, spent: float) -> None:
+        over.append(reason)
+        on_over(self, version, reason, spent)
+
+    monkeypatch.setattr(Rechecks, "_on_over", noted)
+    alone = await ask_together(engine, 1.3)
+    together = await ask_together(engine, 1.3, 2.7)
+    assert alone[0].tobytes() == together[0].tobytes()
+    await until(lambda: bool(over))
+    assert over == [""]
+
+
+async def test_other_bits_take_back_that_a_version_is_exact(
+    disk: RegistryOnDisk, cache: Path
+) -> None:
+    """Where they are not promised, it batches on, and no longer says that they are the same."""
+    engine = await exact_engine(disk, "", Exactness(1))
+    assert not engine.why_not_exact
+    await ask_together(engine, 1.3, 2.7)
+    await until(lambda: engine.why_not_exact != "")
+    assert engine.why_not_exact.startswith("a shared run gave other bits: output 'y'")
+    assert disk.registry.find("m").batching_off == ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -268,3 +270,21 @@ def test_examples_of_other_keys_are_forgotten_with_an_edit() -> None:
     assert len(one.live.shadow.examples()) == 1
     one.configure(f"{ONE}, shadow: {{version: 3, keep_examples: 2, redact: [x]}}")
     assert one.live.shadow.examples() == []
+
+
+async def test_any_bit_counts_where_the_shadow_is_to_be_exact() -> None:
+    """Else only another decision does; what was weighed before the edit is of another question."""
+    one = rig("{version: 3, exact: true}", f", {GUARD}")
+    (answered,) = scores(0)
+    for answer in (answered, np.nextafter(answered, np.inf, dtype=answered.dtype)):
+        one.respond("stable", [answered])
+        one.queue(3).answer_all([answer])
+    compared = await one.events.wait_for(Compared, 2)
+    assert [event.disagrees for event in compared] == [False, True]
+    runner = one.live.shadow
+    assert runner is not None
+    before = runner.disagreement
+    runner.configure(replace(runner.shadow, sample=0.5))
+    assert runner.disagreement is before
+    runner.configure(replace(runner.shadow, exact=False))
+    assert runner.disagreement is not before

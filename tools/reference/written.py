@@ -8,6 +8,7 @@ from pathlib import Path
 from tools import ROOT
 from tools.reference.messages import messages
 from tools.reference.page import page
+from tools.reference.rounding import rounding_page
 from tools.reference.rows import rows_page
 from tools.reference.schemas import CONFIG, RECIPE, ROLLOUTS, schema_of
 from tools.reference.template import template
@@ -21,6 +22,7 @@ def written() -> dict[Path, str]:
     return {
         PAGE: page(),
         PAGE.with_name("row-independence.md"): rows_page(),
+        PAGE.with_name("rounding.md"): rounding_page(),
         SCHEMAS / "config.yaml": template(),
         **{
             SCHEMAS / file.name.replace(".yaml", ".schema.json"): json.dumps(

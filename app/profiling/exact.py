@@ -1,0 +1,68 @@
+"""Whether callers of a version get the bits that they get alone, and what is done for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from time import perf_counter
+
+from app.batching import BatchPolicy, RunFeeds
+from app.exactness import Exactness, rounding_kernels, try_bits
+from app.profiling.measurement import MEASURING, Profile
+from app.profiling.sharing import plan_rows
+from app.profiling.trial import Trial
+from app.session import Session
+
+TRIED_REQUESTS = 8
+"""So many rows take turns in the runs whose bits are compared."""
+
+ALONE = Exactness(1)
+"""Of a version whose requests share no run."""
+
+ON_CPU = "cpu"
+"""The provider whose kernels the table knows."""
+
+
+def try_exactness(
+    run: RunFeeds,
+    session: Session,
+    trial: Trial,
+    most: int,
+    *,
+    several: bool,
+    clock: Callable[[], float] = perf_counter,
+) -> Exactness:
+    """Try the bits of runs of up to `most` rows; see `try_bits`.
+
+    run: Runs the session.
+    several: Whether a run has several threads.
+    clock: Counts the seconds of runs.
+    """
+    if most == 1:
+        return ALONE
+    on_cpu = session.placement.active == ON_CPU
+    return try_bits(
+        run,
+        trial.requests(TRIED_REQUESTS),
+        session.outputs,
+        most=most,
+        stacking=plan_rows(session.inputs, session.outputs, session.rows),
+        known=rounding_kernels(session.rows.kernels, several=several) if on_cpu else (),
+        one_size=not on_cpu,
+        clock=clock,
+    )
+
+
+def exact_profile(profile: Profile, exactness: Exactness | None, policy: BatchPolicy) -> Profile:
+    """The profile under `batching.exact`: with filled runs, or without batching where that fails.
+
+    exactness: What was tried; None where it is still to be.
+    """
+    if not policy.exact or profile.max_batch_size == 1:
+        return profile
+    if exactness is None:
+        return replace(profile, max_batch_size=1, reason=MEASURING)
+    if exactness.least_rows:
+        return replace(profile, least_rows=exactness.least_rows)
+    reason = f"callers would get other bits than alone (batching.exact): {exactness.reason}"
+    return replace(profile, max_batch_size=1, reason=reason)

@@ -1,0 +1,126 @@
+"""What follows from whether callers get the bits that they get alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.batching import BatchPolicy, Padding, PadPlan, plan_padding
+from app.exactness import Exactness
+from app.profiling import MEASURING, Profile, ProfileResult, Store, Threads, find_trial
+from app.profiling.exact import exact_profile
+from app.profiling.result import keep, profile_model
+from app.session import Opener
+from app.tensors import TensorSpec
+from tests import onnx_models
+from tests.e2e.rounding_models import ROUNDINGS
+
+MEASURED = Profile({1: 0.001, 2: 0.001, 8: 0.002}, 8)
+EXACT = BatchPolicy(max_batch_size=8, exact=True)
+PLAIN = BatchPolicy(max_batch_size=8)
+ROUNDS = Exactness(2, "ReduceSum 'sum' rounds a row in another way when it is alone")
+
+
+def test_a_lone_row_runs_as_two_where_the_bits_are_promised() -> None:
+    """Its runs take as long as those of two rows; nothing changes without the promise."""
+    found = exact_profile(MEASURED, ROUNDS, EXACT)
+    assert (found.max_batch_size, found.filled_rows) == (8, 2)
+    assert found.seconds_for(1) == MEASURED.seconds[2]
+    assert exact_profile(MEASURED, ROUNDS, PLAIN) == MEASURED
+    assert exact_profile(MEASURED, Exactness(1), EXACT).filled_rows == 0
+
+
+def test_batching_is_off_where_no_number_of_rows_helps() -> None:
+    """With the node; and until it is known."""
+    found = exact_profile(MEASURED, Exactness(0, "Log 'log' rounds"), EXACT)
+    assert (found.max_batch_size, found.reason) == (
+        1,
+        "callers would get other bits than alone (batching.exact): Log 'log' rounds",
+    )
+    assert exact_profile(MEASURED, None, EXACT).reason == MEASURING
+
+
+def result(**changes: object) -> ProfileResult:
+    found = ProfileResult(MEASURED, PadPlan(), exactness=Exactness(1))
+    return replace(found, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("found", "policy", "why"),
+    [
+        (result(), PLAIN, ""),
+        (result(exactness=ROUNDS), PLAIN, ROUNDS.reason),
+        (result(exactness=ROUNDS), EXACT, ""),
+        (result(exactness=ROUNDS), replace(PLAIN, max_batch_size=1), ""),
+        (result(exactness=None), PLAIN, MEASURING),
+        (result(exactness=ROUNDS, profile=replace(MEASURED, change_seconds=1.0)), PLAIN, ""),
+        (
+            result(exactness=Exactness(1, "by address", only_aligned=True)),
+            PLAIN,
+            "by address",
+        ),
+        (
+            result(threads=Threads(4, 4, 2.0)),
+            PLAIN,
+            "a run takes 4 threads while there is no other, and may round otherwise",
+        ),
+        (
+            result(
+                padding=plan_padding([TensorSpec("x", "INT64", ("N", "T"))], [], {"x": Padding()})
+            ),
+            PLAIN,
+            "padded runs may round otherwise",
+        ),
+    ],
+)
+def test_it_is_said_why_callers_may_get_other_bits(
+    found: ProfileResult, policy: BatchPolicy, why: str
+) -> None:
+    """Runs that are filled up anyway count, and requests that share none."""
+    assert found.why_not_exact(policy) == why
+
+
+def test_what_was_tried_is_kept_with_the_profile(tmp_path: Path) -> None:
+    """It is not tried again after a restart, and a promise is a profile of its own."""
+    path = onnx_models.save(ROUNDINGS["sums"].model(), tmp_path / "m/1/model.onnx")
+    store, opener = Store(tmp_path / "cache"), Opener(path)
+    session = opener.open()
+    trial = find_trial(session.run, session.inputs)
+    first = profile_model(opener, session, trial, EXACT, store)
+    again = profile_model(opener, session, trial, EXACT, store)
+    plain = profile_model(opener, session, trial, PLAIN, store)
+    session.close()
+    assert first.exactness is not None
+    assert first.exactness.least_rows in (1, 2)  # 1: larger batches are no faster here
+    assert (again.kept, again.exactness, again.profile.least_rows) == (
+        True,
+        first.exactness,
+        first.profile.least_rows,
+    )
+    assert not plain.kept
+
+
+@pytest.mark.parametrize(
+    "exactness",
+    [
+        Exactness(9, "too many"),
+        Exactness(-1, "too few"),
+        Exactness(2),
+        Exactness(1, "a reason"),
+        Exactness(0, "r" * 10_001),
+        Exactness(1, "", (1, 2)),
+    ],
+)
+def test_a_kept_finding_that_makes_no_sense_is_not_used(
+    tmp_path: Path, exactness: Exactness
+) -> None:
+    """Anything may be in the file."""
+    store, key = Store(tmp_path), {"model": "0" * 64}
+    keep(store, key, replace(result(exactness=exactness), measured="2026-01-01T00:00:00+00:00"))
+    assert store.read(key, PLAIN) is None
+    keep(store, key, replace(result(exactness=ROUNDS), measured="2026-01-01T00:00:00+00:00"))
+    kept = store.read(key, PLAIN)
+    assert kept is not None
+    assert kept.exactness == ROUNDS
