@@ -272,9 +272,8 @@ def _filled(profile: Profile) -> list[str]:
     line = f"Smaller runs: filled up to {filled} rows, since "
     if filled == profile.least_rows:
         ratio = profile.seconds_for(filled) / profile.seconds[1]
-        return [
-            f"{line}a lone row gets other bits (batching.exact); it takes {ratio:.2f}x its time"
-        ]
+        why = f"a lone row gets other bits (batching.exact); it takes {ratio:.2f} times as long"
+        return [line + why]
     longer = profile.change_seconds * 1000
     return [f"{line}one of another number of rows than the one before takes {longer:.3g} ms longer"]
 
