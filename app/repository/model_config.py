@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, PlainValidator, WithJsonSchema, with_config
 
@@ -163,6 +163,9 @@ class ModelConfig:
     allow_signature_change: Whether a version takes over that callers of the one before it cannot
         use, because its inputs or outputs are others; default False: only requests that name it,
         and rollouts, reach it.
+    example: Inputs of a request that it takes, by name and as in /predict; default none. It is run
+        when a version loads, stands on the page and in the API's document, and requests like it
+        are tried together.
     load_timeout_s: Seconds that loading a version may take, from reading its files to the last run
         before the first request; default 120.
     playground: What the page may do with it.
@@ -188,6 +191,7 @@ class ModelConfig:
     max_output_mb: int = 1024
     warm_up: WarmUp = WarmUp()
     allow_signature_change: bool = False
+    example: Mapping[str, Any] = field(default_factory=dict)
     load_timeout_s: float = 120.0
     playground: PagePolicy = PagePolicy()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -268,3 +269,29 @@ def test_files_that_change_while_they_are_loaded_may_load_another_time(
         with pytest.raises(LoadFailed, match="it is broken") as failed:
             prepare_version(source, None, inspector=cast(Inspector, inspector))
         assert failed.value.transient == transient
+
+
+def test_the_configs_example_is_shown_and_tried(path: Path) -> None:
+    """Before those of the manifest, as the operator wrote it."""
+    prepared = load(path, None, replace(CONFIG, example={"x": [[1, 2, 3, 4.5]]}))
+    assert prepared.example is not None
+    assert prepared.example["x"].tolist() == [[1, 2, 3, 4.5]]
+    assert prepared.measurement is not None
+    first, second = prepared.measurement.trial.examples
+    assert (first["x"].tolist(), second["x"].shape) == ([[1, 2, 3, 4.5]], (2, 4))
+
+
+@pytest.mark.parametrize(
+    ("example", "reason"),
+    [
+        ({"x": [[1, 2]]}, "input 'x'"),
+        ({"x": "text"}, "input 'x'"),
+        ({"y": [[1]]}, "input 'y' not found"),
+    ],
+)
+def test_an_example_that_does_not_fit_fails_the_load(
+    path: Path, example: dict[str, Any], reason: str
+) -> None:
+    """With what is wrong with it, as a caller of /predict is told."""
+    with pytest.raises(LoadFailed, match=rf"the example of config\.yaml: .*{reason}"):
+        load(path, None, replace(CONFIG, example=example))
