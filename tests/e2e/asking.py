@@ -10,11 +10,14 @@ import httpx
 import numpy as np
 
 from app.tensors import Arrays
+from tests.chaos.lengths import LONG
 from tests.e2e.processes import Cohort
 from tests.rpc.client import DATATYPES, Client, connected
 from tests.waiting import PATIENCE, until
 
 CALLERS = 16
+
+ROUNDS = 20 if LONG else 4
 
 APIS = ("predict", "V1", "V2", "gRPC")
 

@@ -11,12 +11,11 @@ import pytest
 
 from app.tensors import Array
 from tests import onnx_models
-from tests.e2e.asking import APIS, CALLERS, asking, described
+from tests.e2e.asking import APIS, CALLERS, ROUNDS, asking, described
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.e2e.rounding_models import ROUNDINGS, request
 from tests.e2e.scrape import Scrape
 
-ROUNDS = 4
 EXACT = "batching: {max_queue_delay_ms: 20, exact: true}"
 
 

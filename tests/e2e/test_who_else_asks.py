@@ -13,12 +13,11 @@ import pytest
 from app.session import Session, open_session
 from app.tensors import Array, Arrays, by_name
 from tests import onnx_models
-from tests.e2e.asking import APIS, CALLERS, asking, described
+from tests.e2e.asking import APIS, CALLERS, ROUNDS, asking, described
 from tests.e2e.mixing_models import BROUGHT
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.e2e.scrape import Scrape
 
-ROUNDS = 4
 ASKED_TOGETHER = "batching: {max_queue_delay_ms: 20}"
 
 
