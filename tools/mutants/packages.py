@@ -24,6 +24,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "app/cli/rollout_commands": ("tests/cli/test_rollout.py",),
     "app/cli/bench_command": ("tests/cli/test_bench.py",),
     "app/cli/top_command": ("tests/cli/test_top.py",),
+    "app/exactness": ("tests/exactness",),
     "app/drawing": ("tests/drawing", "tests/control_plane/test_drawings.py"),
 }
 """Paths under the repository's root: a package or module, and its tests."""
