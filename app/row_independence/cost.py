@@ -83,9 +83,6 @@ DECIDING_INPUTS: Mapping[str, tuple[int, ...]] = {
 SEARCHES = frozenset({"BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"})
 """Operators that run a model of their own until its outputs say that they are done."""
 
-SEARCHES = frozenset({"BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"})
-"""Operators that run a model of their own until its outputs say that they are done."""
-
 OF_SHAPES = frozenset({"Shape", "Size", "SequenceLength"})
 """Operators whose outputs do not depend on values."""
 

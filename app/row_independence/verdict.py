@@ -9,6 +9,7 @@ from enum import StrEnum
 from app.errors import quoted
 from app.model_file.graphs import GraphInput, ModelGraphs
 from app.model_file.protobuf import TENSOR
+from app.row_independence.order import ordered_nodes
 from app.row_independence.sizes import Size
 from app.row_independence.tensors import (
     NO_NODE,
@@ -141,6 +142,8 @@ def prove_rows(
     limit = Limit(max_nodes, max_seconds)
     tried: list[tuple[int, RowVerdict]] = []
     try:
+        nodes = list(ordered_nodes(model.main.nodes))
+        model = model._replace(main=model.main._replace(nodes=nodes))
         for assignment in _guesses(inputs) if guesses is None else guesses:
             for equal_sizes in (False, True)[: 1 + _has_twins(inputs)]:
                 if _with_rows(assignment) <= max(

@@ -17,6 +17,7 @@ from app.row_independence.cost import KNOWN_DOMAINS, OF_SHAPES, deciding, depend
 from app.row_independence.evaluation import evaluate
 from app.row_independence.kernels import kernel_of
 from app.row_independence.operation import OPERATOR_RULES, Operation
+from app.row_independence.order import unneeded_nodes
 from app.row_independence.rules.control import SEQUENCES
 from app.row_independence.rules.tables import TAKES_PADDING
 from app.row_independence.sizes import NO_BOUND, Poly, Size, Symbols
@@ -44,6 +45,7 @@ MAX_NAME = 256
 RULE_FAILURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a rule raises on a node that it does not expect, such as one with an attribute missing."""
 
+IN_VAIN = "no output needs it, but it runs, and may fail for some numbers of rows"
 
 NOT_COMPUTED = Lost(0, Loss.UNKNOWN, "", "a value is used before it is computed", by_values=True)
 
@@ -107,7 +109,7 @@ class Walk:
                 node = self._node_now
                 found = self._node(node)
                 self._scopes[-1].update(zip(node.outputs, found, strict=False))
-            return [self._look_up(name) for name in graph.outputs]
+            return self._unless_ended(graph, [self._look_up(name) for name in graph.outputs])
         finally:
             self._scopes.pop()
             self._node_now = outer
@@ -142,6 +144,21 @@ class Walk:
             if name in scope:
                 return scope[name]
         return NOT_COMPUTED
+
+    def _unless_ended(self, graph: Graph, outputs: list[Followed]) -> list[Followed]:
+        """The outputs, or that they are lost: a node that none of them needs may end the run."""
+        lost = [
+            value._replace(level=Loss.UNKNOWN, reason=f"{IN_VAIN}: {value.reason}")
+            for node in unneeded_nodes(graph)
+            for value in map(self._look_up, node.outputs)
+            if isinstance(value, Lost)
+        ]
+        if not lost:
+            return outputs
+        return [
+            one if isinstance(one, Lost) else min(lost)._replace(by_values=depends_on_values(one))
+            for one in outputs
+        ]
 
     def _node(self, node: Node) -> list[Followed]:
         self._limit.take()

@@ -189,14 +189,19 @@ def test_calls_that_double_are_not_followed_to_their_end() -> None:
     assert dependence(model) == "the graph is too large to follow"
 
 
-def test_values_used_before_they_are_computed_count_as_the_callers() -> None:
-    """The runtime sorts nodes by itself; what is not followed is not trusted."""
+def test_values_that_are_never_computed_count_as_the_callers() -> None:
+    """The runtime sorts nodes by itself; nodes that need each other are not trusted."""
     nodes = [
         helper.make_node("Expand", ["x", "size"], ["y"]),
         helper.make_node("Shape", ["x"], ["size"]),
     ]
-    assert dependence(graph(nodes, {}))
+    assert not dependence(graph(nodes, {}))
     assert not dependence(graph(nodes[::-1], {}))
+    circle = [
+        helper.make_node("Expand", ["x", "size"], ["y"]),
+        helper.make_node("Abs", ["y"], ["size"]),
+    ]
+    assert dependence(graph(circle, {}))
 
 
 def test_models_of_more_nodes_than_allowed_are_refused() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.prove.__main__ import try_graphs, try_node
+from tools.prove.__main__ import try_case, try_graphs
 from tools.prove.contrib_cases import contrib_cases
 from tools.prove.node_cases import node_cases
 from tools.prove.random_graphs import random_graph
@@ -17,7 +17,7 @@ def test_no_proof_is_contradicted() -> None:
     """Rows together give what rows alone give, wherever that is proven."""
     proven, wrong = 0, []
     for case in (*node_cases(TESTS), *contrib_cases()):
-        kind, _, contradiction = try_node(case, proven_only=True)
+        kind, _, contradiction = try_case(case, proven_only=True)
         proven += kind == "proven"
         wrong += [contradiction] if contradiction else []
     assert wrong == []

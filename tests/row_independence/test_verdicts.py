@@ -673,3 +673,25 @@ def test_a_verdict_without_a_node_has_no_place() -> None:
     assert prove(model([node("Relu", "x", "y")], [X])).place == NodePlace()
     assert prove(model([node("Relu", "x", "y")], [("x", F, None)])).place == NodePlace()
     assert prove(model([node("Shape", "x", "y")], [X])).place == NodePlace()
+
+
+def test_a_node_that_no_output_needs_may_end_a_run() -> None:
+    """ONNX Runtime runs it all the same, and here it fails for any number of rows but 1 and 3."""
+    relu = node("Relu", "x", "y")
+    weights = {"three": np.ones((3, 4), np.float32)}
+    for more in (node("Add", "x three", "z"), node("Unheard", "x", "z", domain="tests")):
+        verdict = prove(model([relu, more], [X], "y", weights))
+        assert (verdict.kind, verdict.node.split()[-1]) == (RowKind.UNKNOWN, "'z'")
+    assert prove(model([relu, node("Neg", "x", "z")], [X])).kind is RowKind.PROVEN
+
+
+def test_nodes_may_be_in_any_order() -> None:
+    """As some converters write those of the main graph."""
+    branch = helper.make_graph(
+        [node("Relu", "h", "r")], "branch", [], [helper.make_empty_tensor_value_info("r")]
+    )
+    choice = node("If", "yes", "y", then_branch=branch, else_branch=branch)
+    nodes = [choice, node("MatMul", "x w", "h")]
+    assert prove(model(nodes, [X], "y", {"w": W, "yes": np.bool_(True)})).kind is RowKind.PROVEN
+    circle = [node("Add", "x z", "y"), node("Relu", "y", "z")]
+    assert prove(model(circle, [X])).kind is RowKind.UNKNOWN

@@ -13,14 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from rich.progress import Progress
 
 from app.model_file.graphs import parse_graphs
-from app.row_independence import RowKind, prove_rows
+from app.row_independence import prove_rows
 from tools.prove.contrib_cases import contrib_cases
-from tools.prove.experiment import open_session, try_rows
-from tools.prove.node_cases import NodeCase, node_cases
+from tools.prove.experiment import RowCase, open_session, try_rows
+from tools.prove.node_cases import node_cases
 from tools.prove.random_graphs import random_graph
 
 TRIALS = 4
 GRAPHS_AT_ONCE = 200
+
+INDEPENDENT, MIXED, NOT_RUN = "independent", "mixed", "not run"
 
 Counts = Counter[tuple[str, str]]
 """How many models there were of a verdict and an outcome: independent, mixed or not run."""
@@ -35,36 +37,32 @@ def try_graph(seed: int, *, proven_only: bool = False) -> tuple[str, str, str]:
     proven_only: Whether graphs without a proof are not run: nothing can contradict them.
     """
     graph = random_graph(seed)
-    model = graph.model().SerializeToString()
-    verdict = prove_rows(parse_graphs(memoryview(model)), guesses=[graph.axes])
-    if proven_only and not verdict.independent:
-        return verdict.kind, "not run", ""
-    tried = try_rows(open_session(model), verdict, graph.rows, TRIALS)
-    return _outcome(f"seed {seed}", verdict.kind, verdict.independent, tried.ran, tried.difference)
+    case = RowCase(f"seed {seed}", graph.model(), graph.axes, graph.rows)
+    return try_case(case, TRIALS, proven_only=proven_only)
 
 
-def try_node(case: NodeCase, *, proven_only: bool = False) -> tuple[str, str, str]:
-    """The same of a node test."""
+def try_case(
+    case: RowCase, trials: int | None = None, *, proven_only: bool = False
+) -> tuple[str, str, str]:
+    """The same of a model.
+
+    trials: How many; default: five more than it has inputs.
+    """
     model = case.model.SerializeToString()
     verdict = prove_rows(parse_graphs(memoryview(model)), guesses=[case.axes])
     if proven_only and not verdict.independent:
-        return verdict.kind, "not run", ""
+        return verdict.kind, NOT_RUN, ""
     try:
         session = open_session(model)
     except Exception:  # noqa: BLE001  of operators that are not in the runtime, or not with rows
-        return verdict.kind, "not run", ""
-    tried = try_rows(session, verdict, case.draw, len(case.axes) + 5)
-    name = f"{case.name} {dict(case.axes)}"
-    return _outcome(name, verdict.kind, verdict.independent, tried.ran, tried.difference)
-
-
-def _outcome(
-    name: str, kind: RowKind, proven: bool, ran: int, difference: str
-) -> tuple[str, str, str]:
-    if not ran:
-        return kind, "not run", ""
-    contradiction = f"{name}: {difference}" if proven and difference else ""
-    return kind, "mixed" if difference else "independent", contradiction
+        return verdict.kind, NOT_RUN, ""
+    tried = try_rows(session, verdict, case.draw, trials or len(case.axes) + 5)
+    if not tried.ran:
+        return verdict.kind, NOT_RUN, ""
+    if not tried.difference:
+        return verdict.kind, INDEPENDENT, ""
+    wrong = f"{case.name} {dict(case.axes)}: {tried.difference}" if verdict.independent else ""
+    return verdict.kind, MIXED, wrong
 
 
 def try_graphs(first: int, count: int, *, proven_only: bool = False) -> Result:
@@ -79,22 +77,19 @@ def try_graphs(first: int, count: int, *, proven_only: bool = False) -> Result:
 
 
 def _in_child(first: int, count: int) -> Result:
-    """The same in a process of its own. If it ends early, none of these graphs count."""
-    command = [
-        sys.executable,
-        "-m",
-        "tools.prove",
-        "--graphs",
-        str(count),
-        "--seed",
-        str(first),
-        "--child",
-    ]
+    """The same in a process of its own. Where it ends early, each half, so that one is left out."""
+    chosen = {"graphs": count, "seed": first}
+    command = [sys.executable, "-m", "tools.prove", "--child"]
+    command += [word for name, value in chosen.items() for word in (f"--{name}", str(value))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return Counter({("the process", f"ended with {done.returncode}"): count}), []
-    found = json.loads(done.stdout)
-    return Counter({(kind, outcome): n for kind, outcome, n in found["counts"]}), found["wrong"]
+    if done.returncode == 0:
+        found = json.loads(done.stdout)
+        return Counter({(kind, outcome): n for kind, outcome, n in found["counts"]}), found["wrong"]
+    if count == 1:
+        return Counter({(f"seed {first}", f"its process ended with {done.returncode}"): 1}), []
+    half = count // 2
+    (one, wrong), (other, more) = _in_child(first, half), _in_child(first + half, count - half)
+    return one + other, wrong + more
 
 
 def _report(what: str, counts: Counts, wrong: list[str]) -> None:
@@ -152,7 +147,7 @@ def try_nodes() -> Result:
     counts: Counts = Counter()
     wrong: list[str] = []
     for case in (*node_cases(), *contrib_cases()):
-        kind, outcome, contradiction = try_node(case)
+        kind, outcome, contradiction = try_case(case)
         counts[kind, outcome] += 1
         wrong += [contradiction] if contradiction else []
     return counts, wrong

@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tools.prove.experiment import Array
-from tools.prove.node_cases import NodeCase, variants
+from tools.prove.experiment import Array, RowCase
+from tools.prove.node_cases import variants
 
 ML, MICROSOFT = "ai.onnx.ml", "com.microsoft"
 
@@ -198,7 +198,7 @@ def _texts() -> Iterator[Case]:
     yield "Tokenizer", [TEXTS], {**cut, "mark": 1}
 
 
-def contrib_cases() -> Iterator[NodeCase]:
+def contrib_cases() -> Iterator[RowCase]:
     """Each operator with some assignments of axes to its inputs."""
     groups = (_attention(), _networks(), _quantized(), _tables(), _texts())
     for number, (operator, inputs, more) in enumerate(case for group in groups for case in group):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
@@ -15,6 +16,23 @@ from app.row_independence import OutputRows, RowVerdict
 Array = NDArray[Any]
 Row = Mapping[str, Array]
 """The inputs of one row; inputs without rows are the same in all."""
+
+Draw = Callable[[int], Sequence[Row]]
+"""Makes the rows of a trial from its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowCase:
+    """A model with rows along an axis of some of its inputs.
+
+    axes: The axis of each input; None: it has no rows.
+    """
+
+    name: str
+    model: onnx.ModelProto
+    axes: Mapping[str, int | None]
+    draw: Draw
+
 
 RELATIVE, OF_LARGEST = 2e-3, 2e-4
 """What rounding may change of an element, and of the largest one of its output."""
@@ -45,14 +63,11 @@ def open_session(model: bytes, *, optimized: bool = True) -> Any:
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def try_rows(
-    session: Any, verdict: RowVerdict, draw: Callable[[int], Sequence[Row]], trials: int
-) -> Tried:
+def try_rows(session: Any, verdict: RowVerdict, draw: Draw, trials: int) -> Tried:
     """Compare rows together with rows alone.
 
     verdict: Where the rows of inputs are, and those of outputs, which are expected along axis 0
         where the verdict does not say.
-    draw: Makes the rows of a trial from its number.
     trials: How many; the first that differs is the last.
     """
     ran = 0

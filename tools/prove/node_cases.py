@@ -6,7 +6,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import onnx
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
-from tools.prove.experiment import Array, Row
+from tools.prove.experiment import Array, Row, RowCase
 
 LEFT_OUT = (
     "FLOAT8",
@@ -39,33 +39,19 @@ ROWS = (2, 3, 4, 5, 3, 2)
 SCALES = (1.0, 0.5, 3.0, -1.0, 10.0)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCase:
-    """A node test with rows along an axis of some of its inputs, which others share.
-
-    model: Its model; inputs without rows are initializers.
-    arrays: The test's own inputs that have rows.
-    axes: The axis of each.
-    """
-
-    name: str
-    model: onnx.ModelProto
-    arrays: Mapping[str, Array]
-    axes: Mapping[str, int | None]
-
-    def draw(self, trial: int) -> list[Row]:
-        """Rows like the test's own: some of its rows, scaled and shifted."""
-        random = np.random.default_rng(trial)
-        return [
-            {
-                name: _vary(
-                    np.take(array, [random.integers(array.shape[axis])], axis), array, random
-                )
-                for name, array in self.arrays.items()
-                if (axis := self.axes[name]) is not None
-            }
-            for _ in range(ROWS[trial % len(ROWS)])
-        ]
+def _rows_like(
+    arrays: Mapping[str, Array], axes: Mapping[str, int | None], trial: int
+) -> list[Row]:
+    """Rows like a test's own: some of its rows, scaled and shifted."""
+    random = np.random.default_rng(trial)
+    return [
+        {
+            name: _vary(np.take(array, [random.integers(array.shape[axis])], axis), array, random)
+            for name, array in arrays.items()
+            if (axis := axes[name]) is not None
+        }
+        for _ in range(ROWS[trial % len(ROWS)])
+    ]
 
 
 def _vary(row: Array, array: Array, random: np.random.Generator) -> Array:
@@ -77,7 +63,7 @@ def _vary(row: Array, array: Array, random: np.random.Generator) -> Array:
     return row
 
 
-def node_cases(tests: int | None = None) -> Iterator[NodeCase]:
+def node_cases(tests: int | None = None) -> Iterator[RowCase]:
     """Each node test with some assignments of axes: the likely ones, and others at random.
 
     tests: How many tests of the same operators to take; default: all.
@@ -109,25 +95,26 @@ def _inputs(folder: str, model: onnx.ModelProto) -> dict[str, Array]:
     return found
 
 
-def variants(name: str, model: onnx.ModelProto, arrays: Mapping[str, Array]) -> Iterator[NodeCase]:
+def variants(name: str, model: onnx.ModelProto, arrays: Mapping[str, Array]) -> Iterator[RowCase]:
     choices = [[None, *range(min(array.ndim, 3))] for array in arrays.values()]
     every = [
         one
         for one in itertools.islice(itertools.product(*choices), MAX_COMBINATIONS)
         if any(axis is not None for axis in one)
     ]
-    draw = random.Random(name)
+    chosen = random.Random(name)
     plain = [one for one in every if all(axis in (0, None) for axis in one)]
     all_rows = [
         one for one in plain if one.count(None) == sum(a.ndim == 0 for a in arrays.values())
     ]
-    picked = [*all_rows[:1], *draw.sample(plain, min(3, len(plain)))]
-    picked += draw.sample(every, min(ASSIGNMENTS - len(picked), len(every)))
+    picked = [*all_rows[:1], *chosen.sample(plain, min(3, len(plain)))]
+    picked += chosen.sample(every, min(ASSIGNMENTS - len(picked), len(every)))
     for axes in dict.fromkeys(picked):
         assignment = dict(zip(arrays, axes, strict=True))
         rows = {key: array for key, array in arrays.items() if assignment[key] is not None}
         if all(array.shape[assignment[key] or 0] for key, array in rows.items()):
-            yield NodeCase(name, _open(model, arrays, assignment), rows, assignment)
+            draw = partial(_rows_like, rows, assignment)
+            yield RowCase(name, _open(model, arrays, assignment), assignment, draw)
 
 
 def _open(

@@ -27,6 +27,9 @@ SHAPES: Sequence[tuple[str | int, ...]] = (
 )  # fmt: skip
 MAX_SIZE, MAX_RANK = 4000, 6
 
+IN_VAIN = 0.2
+"""The part of the graphs that keep nodes which no output needs; ONNX Runtime runs these too."""
+
 TYPES = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL}
 DTYPES = {"f": np.float32, "i": np.int64, "b": np.bool_}
 
@@ -129,12 +132,26 @@ class Graph:
                 continue
 
     def model(self) -> onnx.ModelProto:
-        """The graph with some of its values as outputs."""
+        """The graph with some of its values as outputs; some keep nodes that none of them needs."""
         made = [name for node in self.nodes for name in node.output]
         outputs = self.draw.sample(made, min(len(made), self.draw.choice((1, 1, 2, 3))))
-        return self._model(
-            self.nodes, None, [*dict.fromkeys([*outputs, *made[-1:]])], set(self.constants)
-        )
+        outputs = [*dict.fromkeys([*outputs, *made[-1:]])]
+        nodes = self.nodes if self.draw.random() < IN_VAIN else self._needed(outputs)
+        return self._model(nodes, None, outputs, set(self.constants))
+
+    def _needed(self, outputs: Sequence[str]) -> list[onnx.NodeProto]:
+        needed, found = set(outputs), list[onnx.NodeProto]()
+        for node in reversed(self.nodes):
+            if not needed.isdisjoint(node.output):
+                found.insert(0, node)
+                needed.update(node.input)
+                needed.update(
+                    name
+                    for attribute in node.attribute
+                    for inner in attribute.g.node
+                    for name in inner.input
+                )
+        return found
 
     def rows(self, trial: int) -> list[Row]:
         """The rows of a trial."""
@@ -604,7 +621,9 @@ def _pool(graph: Graph) -> None:
 
 def _recur(graph: Graph) -> None:
     name = graph.pick("f", 3)
-    _, rows, width = graph.values[name].shape
+    length, rows, width = graph.values[name].shape
+    if not length or not rows:
+        raise ValueError("an empty sequence ends the process of ONNX Runtime")
     operator = graph.draw.choice(("LSTM", "GRU", "RNN"))
     gates, hidden = {"LSTM": 4, "GRU": 3, "RNN": 1}[operator], 2
     direction = graph.draw.choice(("forward", "reverse", "bidirectional"))
