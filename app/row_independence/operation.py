@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from app.model_file.graphs import Graph
-from app.row_independence.sizes import Poly, Size, Symbols
+from app.row_independence.sizes import Poly, Size, Symbols, is_whole
 from app.row_independence.tensors import (
     Elements,
     Followed,
@@ -146,9 +146,9 @@ class Operation:
     def known_whole(self, place: int, what: str) -> list[Size] | None:
         """The same where each element must be a whole number; Unproven where one is not."""
         found = self.known(place, what)
-        if found is not None and not all(isinstance(one, int | Poly) for one in found):
+        if found is not None and not all(map(is_whole, found)):
             unknown(f"{what} is not a whole number")
-        return found
+        return found and [int(one) if isinstance(one, float) else one for one in found]
 
     def known_numbers(self, place: int, what: str) -> list[int] | None:
         """The same where each must be a plain number."""

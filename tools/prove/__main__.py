@@ -16,6 +16,7 @@ from app.model_file.graphs import parse_graphs
 from app.row_independence import prove_rows
 from tools.prove.contrib_cases import contrib_cases
 from tools.prove.experiment import RowCase, open_session, try_rows
+from tools.prove.graph_cases import graph_cases
 from tools.prove.node_cases import node_cases
 from tools.prove.random_graphs import random_graph
 
@@ -146,7 +147,7 @@ def try_nodes() -> Result:
     """Try ONNX's node tests."""
     counts: Counts = Counter()
     wrong: list[str] = []
-    for case in (*node_cases(), *contrib_cases()):
+    for case in (*node_cases(), *contrib_cases(), *graph_cases()):
         kind, outcome, contradiction = try_case(case)
         counts[kind, outcome] += 1
         wrong += [contradiction] if contradiction else []

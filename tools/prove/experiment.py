@@ -12,6 +12,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from app.row_independence import OutputRows, RowVerdict
+from app.row_independence.operation import OperatorName
 
 Array = NDArray[Any]
 Row = Mapping[str, Array]
@@ -26,12 +27,14 @@ class RowCase:
     """A model with rows along an axis of some of its inputs.
 
     axes: The axis of each input; None: it has no rows.
+    operator: What it is about, by domain and name; None: it is about several.
     """
 
     name: str
     model: onnx.ModelProto
     axes: Mapping[str, int | None]
     draw: Draw
+    operator: OperatorName | None = None
 
 
 RELATIVE, OF_LARGEST = 2e-3, 2e-4
@@ -85,8 +88,8 @@ def try_rows(session: Any, verdict: RowVerdict, draw: Draw, trials: int) -> Trie
         names = [one.name for one in session.get_outputs()]
         for place, (name, output) in enumerate(zip(names, together, strict=True)):
             where = verdict.outputs.get(name, OutputRows(0))
-            single = [outputs[place] for outputs in alone]
-            if problem := _difference(output, single, where):
+            single = [_columns(outputs[place]) for outputs in alone]
+            if problem := _difference(_columns(output), single, where):
                 return Tried(ran, f"{name}: {problem}")
     return Tried(ran)
 
@@ -99,6 +102,13 @@ def stack(rows: Sequence[Row], axes: Mapping[str, int | None]) -> dict[str, Arra
         else np.concatenate([row[name] for row in rows], axis)
         for name, array in rows[0].items()
     }
+
+
+def _columns(output: Any) -> Any:
+    """The columns that a list of dictionaries is made of; anything else as it is."""
+    if isinstance(output, list) and all(isinstance(row, dict) for row in output):
+        return np.array([list(row.values()) for row in output])
+    return output
 
 
 def _difference(output: Any, alone: Sequence[Any], where: OutputRows | None) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import random
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,7 +29,8 @@ LEFT_OUT = (
 )
 """Types that numpy does not have."""
 
-MAX_COMBINATIONS, ASSIGNMENTS = 3000, 9
+OTHERS = 3
+"""Assignments of axes at random."""
 
 ROWS = (2, 3, 4, 5, 3, 2)
 """Rows of each trial."""
@@ -63,20 +62,12 @@ def _vary(row: Array, array: Array, random: np.random.Generator) -> Array:
     return row
 
 
-def node_cases(tests: int | None = None) -> Iterator[RowCase]:
-    """Each node test with some assignments of axes: the likely ones, and others at random.
-
-    tests: How many tests of the same operators to take; default: all.
-    """
-    taken: Counter[tuple[str, ...]] = Counter()
+def node_cases() -> Iterator[RowCase]:
+    """Each node test with rows along axes of its inputs."""
     for case in load_model_tests(kind="node"):
         if any(one in case.name for one in LEFT_OUT):
             continue
         model = onnx.load(f"{case.model_dir}/model.onnx")
-        operators = tuple(node.op_type for node in model.graph.node)
-        if taken[operators] == tests:
-            continue
-        taken[operators] += 1
         arrays = _inputs(str(case.model_dir), model)
         if arrays:
             yield from variants(case.name, model, arrays)
@@ -95,26 +86,37 @@ def _inputs(folder: str, model: onnx.ModelProto) -> dict[str, Array]:
     return found
 
 
-def variants(name: str, model: onnx.ModelProto, arrays: Mapping[str, Array]) -> Iterator[RowCase]:
-    choices = [[None, *range(min(array.ndim, 3))] for array in arrays.values()]
-    every = [
-        one
-        for one in itertools.islice(itertools.product(*choices), MAX_COMBINATIONS)
-        if any(axis is not None for axis in one)
+def variants(
+    name: str,
+    model: onnx.ModelProto,
+    arrays: Mapping[str, Array],
+    along: Sequence[int | None] | None = None,
+) -> Iterator[RowCase]:
+    """A model with rows along each axis of each input, of it alone and of all, and some others.
+
+    along: The axis of each input in another case; an empty list for none.
+    """
+    choices = [range(array.ndim) for array in arrays.values()]
+    alone = [
+        tuple(axis if at == place else None for at in range(len(choices)))
+        for place, axes in enumerate(choices)
+        for axis in axes
+    ]
+    of_all = [
+        tuple(axis if axis in axes else None for axes in choices)
+        for axis in range(max(map(len, choices), default=0))
     ]
     chosen = random.Random(name)
-    plain = [one for one in every if all(axis in (0, None) for axis in one)]
-    all_rows = [
-        one for one in plain if one.count(None) == sum(a.ndim == 0 for a in arrays.values())
-    ]
-    picked = [*all_rows[:1], *chosen.sample(plain, min(3, len(plain)))]
-    picked += chosen.sample(every, min(ASSIGNMENTS - len(picked), len(every)))
-    for axes in dict.fromkeys(picked):
+    others = [tuple(chosen.choice([None, *axes]) for axes in choices) for _ in range(OTHERS)]
+    given = [tuple(along)] if along else []
+    first, *more = model.graph.node
+    operator = None if more else (first.domain, first.op_type)
+    for axes in dict.fromkeys([*given, *alone, *of_all, *others]):
         assignment = dict(zip(arrays, axes, strict=True))
         rows = {key: array for key, array in arrays.items() if assignment[key] is not None}
-        if all(array.shape[assignment[key] or 0] for key, array in rows.items()):
+        if rows and all(array.shape[assignment[key] or 0] for key, array in rows.items()):
             draw = partial(_rows_like, rows, assignment)
-            yield RowCase(name, _open(model, arrays, assignment), assignment, draw)
+            yield RowCase(name, _open(model, arrays, assignment), assignment, draw, operator)
 
 
 def _open(

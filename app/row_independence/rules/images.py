@@ -188,9 +188,20 @@ def _sample(operation: Operation) -> Tensor:
     )[0]  # fmt: skip
 
 
-@rule("Resize", "Upsample")
 @rule("Upsample", domain=NCHWC)
+def _upsample_blocks(operation: Operation) -> Tensor:
+    rows = operation.first().rows
+    if rows and rows.axis:
+        mixes(AS_CHANNELS)
+    return _resized(operation)
+
+
+@rule("Resize", "Upsample")
 def _resize(operation: Operation) -> Tensor:
+    return _resized(operation)
+
+
+def _resized(operation: Operation) -> Tensor:
     image = operation.first()
     if operation.attribute("coordinate_transformation_mode") == "tf_crop_and_resize":
         unknown("it crops")

@@ -58,7 +58,6 @@ def _batch_normalize(operation: Operation) -> Tensor:
 
 
 @rule("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
-@rule("LayerNormalization", "SimplifiedLayerNormalization", domain=MICROSOFT)
 def _layer_normalize(operation: Operation) -> list[Tensor]:
     one = operation.first()
     axis = operation.axis(-1, one.rank)
@@ -112,11 +111,8 @@ def _with_rows(operation: Operation, *places: int) -> None:
 
 
 @rule("Dropout")
-@rule("BiasDropout", domain=MICROSOFT)
 def _drop(operation: Operation) -> list[Tensor]:
     one, mode = operation.first(), operation.input(2)
-    if operation.name == "BiasDropout":
-        unknown("it is for training")
     if mode is not None:
         found = operation.elements(mode) if mode.same else None
         if found is None or found.size != 1 or found.item() is not False:
@@ -172,6 +168,18 @@ def _attend_fused(operation: Operation) -> list[Tensor]:
         f"N s i; =; =; {_mask(operation, 3)}; {past}; {_mask(operation, 5)}; = -> N s w; 2 N ? ? ?"
     )
     return apply_signature(operation, signature, sizes=known, why=NO_STATE)
+
+
+@rule("EmbedLayerNormalization", domain=MICROSOFT)
+def _embed(operation: Operation) -> list[Tensor]:
+    signature = f"N s; N s; =; =; =; =; =; N s; {_positions(operation, 8)} -> N s ?; N; N s ?"
+    return apply_signature(operation, signature, why=NO_STATE)
+
+
+def _positions(operation: Operation, place: int) -> str:
+    """The signature of positions, which are of the rows, or one line for all."""
+    one = operation.input(place)
+    return "=" if one is not None and one.shape[0] == 1 else "N s"
 
 
 @rule("RotaryEmbedding", domain=MICROSOFT)

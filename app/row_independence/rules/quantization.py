@@ -29,9 +29,8 @@ def _quantize(operation: Operation) -> Tensor:
             axis = operation.axis(1, one.rank) if one.rank > 1 else 0
             given.append((each, [labels[axis]]))
         elif blocks and each.rank == one.rank and each.same:
-            at = operation.axis(1, one.rank)
-            if one.rows and (one.rows.axis == at or each.shape[one.rows.axis] != 1):
-                unknown("its scales are for blocks of rows")
+            if one.rows:
+                mixes("it has scales for a fixed number of rows")
         else:
             unknown("its scales have several dimensions")
     return follow(operation, given, [labels], dtypes=[dtype])[0]

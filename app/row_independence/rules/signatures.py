@@ -36,7 +36,6 @@ SIGNATURES: Mapping[str, Mapping[str, str]] = {
         "GroupNorm": "N *; =; = -> N *",
         "QLinearLeakyRelu": "A*; =; =; =; = -> A*",
         "QLinearSigmoid": "A*; =; =; =; = -> A*",
-        "EmbedLayerNormalization": "N s; N s; =; =; =; =; =; N s -> N s ?; N; N s ?",
     },
 }
 
