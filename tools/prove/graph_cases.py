@@ -81,10 +81,19 @@ def _with_graphs() -> Iterator[Graph]:
     loop = f"h, each = Loop<body = {BODY}>(four, yes, x) s = ReduceSum(each, axis) y = Add(h, s)"
     yield "Loop", "float[N,4] x", loop
     yield "Scan", "float[N,4] h, float[N,5,4] x", f"l, y = Scan<{SCAN}>(h, x)"
+    wider = "then_branch = a () => (r) {r = Relu(x)}"
+    wider += ", else_branch = b () => (s) {s = Concat<axis = 1>(x, x)}"
+    yield "If", "float[N,4] x, bool c", f"y = If(c) <{wider}>"
+    grown = BODY.replace("[M,4]", "[M,P]").replace("Relu(h)", "Concat<axis = 1>(h, h)")
+    yield "Loop", "float[N,4] x", f"y, each = Loop<body = {grown}>(one, yes, x)"
     for operator in ("SequenceConstruct", "SequenceAt"):
         yield operator, "float[N,4] x", "s = SequenceConstruct(x, x) y = SequenceAt(s, one)"
     picked = "s = SequenceConstruct(x, x) y = SequenceAt(s, k)"
     yield "SequenceAt", "float[N,4] x, int64 k", picked
+    stacked = "s = SplitToSequence<axis = 1>(x, twice)"
+    yield "SplitToSequence", "float[N,3] x", f"{stacked} y = SequenceAt(s, one)"
+    stacked = "s = SequenceConstruct(x, x) y = ConcatFromSequence<axis = 1, new_axis = 1>(s)"
+    yield "ConcatFromSequence", "float[N,4] x", stacked
     for operator in ("SplitToSequence", "ConcatFromSequence"):
         for axis in (0, 1):
             joined = f"ConcatFromSequence<axis = {axis}>(s)"

@@ -584,14 +584,14 @@ def _triangle(graph: Graph) -> None:
 
 
 def _einsum(graph: Graph) -> None:
-    name = graph.pick("f", 2)
+    name = _not_empty(graph, graph.pick("f", 2))
     rank = graph.values[name].ndim
     letters = "abcde"[:rank]
     result = graph.draw.sample(letters, graph.draw.randint(1, rank))
     if graph.draw.random() < 0.5:
         graph.add("Einsum", [name], equation=f"{letters}->{''.join(result)}")
         return
-    other = graph.pick("f", 2)
+    other = _not_empty(graph, graph.pick("f", 2))
     more = "".join(graph.draw.choice(letters + "xy") for _ in range(graph.values[other].ndim))
     every = sorted(set(letters + more))
     result = graph.draw.sample(every, graph.draw.randint(1, len(every)))
@@ -619,11 +619,16 @@ def _pool(graph: Graph) -> None:
     graph.add(operator, [name], outputs=outputs, kernel_shape=kernel)
 
 
+def _not_empty(graph: Graph, name: str) -> str:
+    """The name. Raises ValueError where an empty value would end the process of ONNX Runtime."""
+    if not graph.values[name].size:
+        raise ValueError("it is empty")
+    return name
+
+
 def _recur(graph: Graph) -> None:
-    name = graph.pick("f", 3)
-    length, rows, width = graph.values[name].shape
-    if not length or not rows:
-        raise ValueError("an empty sequence ends the process of ONNX Runtime")
+    name = _not_empty(graph, graph.pick("f", 3))
+    _, rows, width = graph.values[name].shape
     operator = graph.draw.choice(("LSTM", "GRU", "RNN"))
     gates, hidden = {"LSTM": 4, "GRU": 3, "RNN": 1}[operator], 2
     direction = graph.draw.choice(("forward", "reverse", "bidirectional"))

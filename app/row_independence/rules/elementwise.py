@@ -7,7 +7,7 @@ from dataclasses import replace
 from app.row_independence.axes import any_axes, follow, join_sizes
 from app.row_independence.operation import MICROSOFT, Operation, rule
 from app.row_independence.sizes import Poly, Size, least, of_rows
-from app.row_independence.tensors import BOOL, RowPlace, Tensor, unknown
+from app.row_independence.tensors import BOOL, RowPlace, Tensor
 
 TRUTHS = frozenset(
     {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor"}
@@ -35,14 +35,6 @@ def combined(operation: Operation, given: list[Tensor], dtype: int) -> Tensor:
 @rule("Gelu", "FastGelu", "QuickGelu", "BiasGelu", domain=MICROSOFT)
 def _combine(operation: Operation) -> Tensor:
     given = operation.present()
-    if operation.version < 7 and operation.name == "PRelu":
-        unknown("its slopes are of channels, as in the first operator sets")
-    if operation.version < 7 and "axis" in operation.attributes:
-        one, other = given
-        if not other.same:
-            unknown("it is broadcast as in the first operator sets")
-        more = one.rank - operation.axis(0, one.rank) - other.rank
-        given = [one, replace(other, shape=(*other.shape, *[1] * more))]
     if found := _place(operation, given):
         return found
     return combined(operation, given, BOOL if operation.name in TRUTHS else given[0].dtype)

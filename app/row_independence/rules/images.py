@@ -70,36 +70,21 @@ def _windowed(
     return apply_signature(operation, signature, sizes=sizes, dtypes=[dtype], why=AS_CHANNELS)[0]
 
 
-@rule("Conv", "ConvInteger")
-@rule("FusedConv", domain=MICROSOFT)
+@rule("Conv", "ConvInteger", "QLinearConv")
+@rule("FusedConv", "QLinearConv", domain=MICROSOFT)
 @rule("Conv", domain=NCHWC)
 def _convolve(operation: Operation) -> Tensor:
-    image, filters = operation.required(0), operation.required(1)
-    added = "N o s*" if operation.name == "FusedConv" or operation.input(3) is not None else "="
-    if operation.name == "ConvInteger":
-        added = "="
-    channels = filters.shape[0]
+    quantized = operation.name == "QLinearConv"
+    image, filters = operation.required(0), operation.required(3 if quantized else 1)
+    if quantized:
+        dtype, more = operation.required(7).dtype, "=; =; =; =; =; =; =; ="
+    elif operation.name == "ConvInteger":
+        dtype, more = INT32, "=; =; ="
+    else:  # the fourth is added to the result
+        dtype, more = image.dtype, "=; =; N o s*"
     kernel = operation.attribute("kernel_shape") or filters.shape[2:]
-    signature = f"N c *; =; =; {added} -> N o s*"
-    return _windowed(
-        operation,
-        image,
-        kernel,
-        channels,
-        signature,
-        INT32 if operation.name == "ConvInteger" else image.dtype,
-    )
-
-
-@rule("QLinearConv")
-@rule("QLinearConv", domain=MICROSOFT)
-def _qlinear_convolve(operation: Operation) -> Tensor:
-    image, filters = operation.required(0), operation.required(3)
-    kernel = operation.attribute("kernel_shape") or filters.shape[2:]
-    signature = "N c *; =; =; =; =; =; =; =; = -> N o s*"
-    return _windowed(
-        operation, image, kernel, filters.shape[0], signature, operation.required(7).dtype
-    )
+    signature = f"N c *; {more} -> N o s*"
+    return _windowed(operation, image, kernel, filters.shape[0], signature, dtype)
 
 
 @rule("ConvTranspose")

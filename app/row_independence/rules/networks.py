@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from app.row_independence.axes import any_axes, apply_signature, follow
 from app.row_independence.operation import MICROSOFT, Operation, normalized, rule
 from app.row_independence.rules.elementwise import combined
@@ -12,36 +14,29 @@ NORMALIZES = "it normalizes over all rows"
 NO_STATE = "its state, mask or lengths are not of the same rows"
 
 
-def _along(operation: Operation, axes: set[int], why: str) -> Tensor:
-    """An operator that combines entries along some axes of its input, and keeps its shape."""
+@rule("Softmax", "LogSoftmax", "Hardmax", "LpNormalization", "MeanVarianceNormalization")
+@rule("QLinearSoftmax", domain=MICROSOFT)
+def _normalize(operation: Operation) -> Tensor:
     one = operation.first()
     operation.same(*range(1, len(operation.inputs)), what="a scale or zero point")
-    labels = [f"n{at}" if at in axes else f"A{at}" for at in range(one.rank)]
-    return follow(operation, [(one, labels)], [labels], why=why)[0]
+    labels = [f"A{at}" for at in range(one.rank)]
+    for axis in _normalized_axes(operation, one.rank):
+        labels[axis] = f"n{axis}"
+    return follow(operation, [(one, labels)], [labels], why=NORMALIZES)[0]
 
 
-@rule("Softmax", "LogSoftmax", "Hardmax")
-@rule("QLinearSoftmax", domain=MICROSOFT)
-def _softmax(operation: Operation) -> Tensor:
-    rank = operation.first().rank
-    version = operation.version
-    if operation.name == "QLinearSoftmax":
-        version = operation.attribute("opset", 13)
-    if version >= 13:
-        return _along(operation, {operation.axis(-1, rank)}, NORMALIZES)
-    return _along(operation, set(range(operation.axis(1, rank), rank)), NORMALIZES)
-
-
-@rule("LpNormalization")
-def _lp_normalize(operation: Operation) -> Tensor:
-    return _along(operation, {operation.axis(-1, operation.first().rank)}, NORMALIZES)
-
-
-@rule("MeanVarianceNormalization")
-def _mean_variance(operation: Operation) -> Tensor:
-    rank = operation.first().rank
-    axes = operation.attribute("axes", [0, 2, 3])
-    return _along(operation, {normalized(at, rank) for at in axes}, NORMALIZES)
+def _normalized_axes(operation: Operation, rank: int) -> Iterable[int]:
+    match operation.name:
+        case "MeanVarianceNormalization":
+            axes = operation.attribute("axes", [0, 2, 3])
+            return [normalized(axis, rank) for axis in axes]
+        case "LpNormalization":
+            version = 13
+        case "QLinearSoftmax":
+            version = operation.attribute("opset", 13)
+        case _:
+            version = operation.version
+    return [operation.axis(-1, rank)] if version >= 13 else range(operation.axis(1, rank), rank)
 
 
 @rule("BatchNormalization")

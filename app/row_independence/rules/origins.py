@@ -160,7 +160,7 @@ def _no_such_rows(wanted: Size) -> NoReturn:
 def _tile(operation: Operation) -> Tensor:
     one = operation.first()
     times = sizes_in(operation, 1, "how often it repeats", one.rank)
-    if operation.version < 6 or len(times) != one.rank:
+    if len(times) != one.rank:
         unknown("how often it repeats is not known")
     shape = tuple(size * count for size, count in zip(one.shape, times, strict=True))
     found = Tensor(shape, one.dtype, one.rows, one.counts)

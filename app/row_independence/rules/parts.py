@@ -183,9 +183,7 @@ def _pad(operation: Operation) -> Tensor:
     one = operation.first()
     what = "how much it pads"
     operation.same(2, what="the value that it pads with")
-    pads = operation.attribute("pads", operation.attribute("paddings")) or operation.known_whole(
-        1, what
-    )
+    pads = operation.attribute("pads") or operation.known_whole(1, what)
     axes = operation.axes(3, one.rank) or list(range(one.rank))
     if pads is None:
         unknown(f"{what} is not known")

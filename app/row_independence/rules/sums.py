@@ -52,13 +52,8 @@ def _flags(operation: Operation, *names: str) -> list[bool]:
 
 
 @rule("MatMul")
-def _matmul(operation: Operation) -> Tensor:
-    one, other = operation.required(0), operation.required(1)
-    return multiplied(operation, one, other, one.dtype)
-
-
 @rule("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
-def _fused_matmul(operation: Operation) -> Tensor:
+def _matmul(operation: Operation) -> Tensor:
     one, other = operation.required(0), operation.required(1)
     return multiplied(
         operation, one, other, one.dtype,

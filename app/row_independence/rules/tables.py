@@ -49,14 +49,9 @@ def _regress(operation: Operation) -> list[Tensor]:
     return _table(operation, "N k", {"k": targets}, FLOAT)
 
 
-@rule("ZipMap", domain=ML)
-def _name_columns(operation: Operation) -> list[Tensor]:
-    """Dictionaries of columns, which are served as the columns that they are made of."""
-    return _table(operation, "N c", {}, FLOAT)
-
-
-@rule("Normalizer", domain=ML)
-def _normalize(operation: Operation) -> list[Tensor]:
+@rule("Normalizer", "ZipMap", domain=ML)
+def _keep_columns(operation: Operation) -> list[Tensor]:
+    """Dictionaries of columns are served as the columns that they are made of."""
     return _table(operation, "N c", {}, FLOAT)
 
 
