@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections import Counter
@@ -21,7 +22,8 @@ from tools.prove.node_cases import node_cases
 from tools.prove.random_graphs import random_graph
 
 TRIALS = 4
-GRAPHS_AT_ONCE = 200
+GRAPHS_AT_ONCE, CPU_SECONDS = 200, 20
+"""Of a process, and a quarter of a second more for each graph: some kernels never end."""
 
 INDEPENDENT, MIXED, NOT_RUN = "independent", "mixed", "not run"
 
@@ -112,6 +114,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.child:
+        seconds = CPU_SECONDS + chosen.graphs // 4
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         counts, wrong = try_graphs(chosen.seed, chosen.graphs)
         listed = [[*key, count] for key, count in counts.items()]
         json.dump({"counts": listed, "wrong": wrong}, sys.stdout)
