@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from app.row_independence.sizes import Poly, Size, of_rows
+from app.row_independence.sizes import Size, of_rows
 from app.row_independence.tensors import RowAxis, Tensor, mixes, unknown
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ AxisLabels = Sequence[str]
 
 ALL_ROWS = "it combines all rows"
 EVERY_OTHER = "it combines every row with every other row"
+FIXED = "it fits a fixed number of rows only"
 BY_NUMBER = "the number or the place of the rows enters the values"
 
 
@@ -132,9 +133,9 @@ def join_sizes(operation: Operation, one: Size, other: Size) -> Size:
     if isinstance(one, int) and isinstance(other, int):
         unknown(f"sizes {one} and {other} meet")
     for number, symbol in ((one, other), (other, one)):
-        if isinstance(number, int) and not of_rows(symbol):
-            return number
-        if isinstance(number, Poly) and operation.is_cut_to(number, symbol):
+        if isinstance(number, int):
+            return mixes(FIXED) if of_rows(symbol) else number
+        if operation.is_cut_to(number, symbol):
             return symbol
     return operation.symbols.term("joined", *sorted((one, other), key=repr), least=0)
 

@@ -695,3 +695,31 @@ def test_nodes_may_be_in_any_order() -> None:
     assert prove(model(nodes, [X], "y", {"w": W, "yes": np.bool_(True)})).kind is RowKind.PROVEN
     circle = [node("Add", "x z", "y"), node("Relu", "y", "z")]
     assert prove(model(circle, [X])).kind is RowKind.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        node("Add", "range three", "z"),
+        node("Gather", "range two", "z"),
+        node("Gather", "w range", "z"),
+        node("Reshape", "range sizes", "z"),
+        node("Squeeze", "range zero", "z"),
+    ],
+    ids=lambda last: last.op_type,
+)
+def test_row_numbers_that_fit_some_numbers_of_rows_only_prove_nothing(
+    last: onnx.NodeProto,
+) -> None:
+    """They fail with others, even where only the shape of what they give is used."""
+    made = [
+        node("Shape", "x", "s", start=0, end=1),
+        node("Squeeze", "s", "n"),
+        node("Range", "first n step", "range"),
+    ]
+    used = [node("Size", "z", "size"), node("Cast", "size", "f", to=F), node("Mul", "x f", "y")]
+    weights = {
+        "first": np.int64(0), "step": np.int64(1), "three": np.arange(3), "sizes": np.array([3]),
+        "w": W, **LISTS,
+    }  # fmt: skip
+    assert prove(model([*made, last, *used], [X], "y", weights)).kind is RowKind.REFUTED

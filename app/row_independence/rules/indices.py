@@ -26,6 +26,8 @@ def _gather(operation: Operation) -> Tensor:
     shape = (*data.shape[:axis], *index.shape, *data.shape[axis + 1 :])
     if data.rows and data.rows.axis == axis:
         return Tensor(shape, data.dtype, _own_row(data.rows, index, axis))
+    if index.counts or of_rows(data.shape[axis]):
+        mixes(BY_NUMBER)
     labels = any_axes(data)
     picked = [*labels[:axis], *any_axes(index, letter="I"), *labels[axis + 1 :]]
     (found,) = follow(

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from app.row_independence.axes import join_sizes
+from app.row_independence.axes import FIXED, join_sizes
 from app.row_independence.operation import Operation, rule
 from app.row_independence.sizes import Size, is_whole, least, of_rows, product, quotient
 from app.row_independence.tensors import (
@@ -152,7 +152,7 @@ def _expand(operation: Operation) -> Tensor:
 
 def _no_such_rows(wanted: Size) -> NoReturn:
     if isinstance(wanted, int):
-        mixes("it fits a fixed number of rows only")
+        mixes(FIXED)
     unknown("rows may be repeated")
 
 

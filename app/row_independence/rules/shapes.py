@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.row_independence.axes import follow
+from app.row_independence.axes import FIXED, follow
 from app.row_independence.evaluation import EXACT
 from app.row_independence.operation import Operation, normalized, rule
 from app.row_independence.rules.origins import length_of, sizes_in
@@ -50,6 +50,8 @@ def reshaped(operation: Operation, shape: Sequence[Size | None]) -> Tensor:
             mixes("a value without rows is given the number of rows as a size")
         if one.counts and None in sizes:
             unknown("sizes that follow from the number of rows are not understood")
+        if one.counts and product(known) != product(one.shape):
+            mixes(FIXED)
         found = Tensor(tuple(known), one.dtype, counts=one.counts, below=one.below)
         return replace(found, place=_place_after(one, found))
     rows = _rows_after(operation, one, one.rows, sizes)
@@ -145,6 +147,8 @@ def _squeeze(operation: Operation) -> Tensor:
         if not all(isinstance(size, int) for size in one.shape):
             unknown("it removes dimensions of unknown size")
         axes = [at for at, size in enumerate(one.shape) if size == 1]
+    if any(of_rows(one.shape[at]) for at in axes if one.counts):
+        mixes(FIXED)
     labels = _axes(one)
     return moved(operation, labels, [label for at, label in enumerate(labels) if at not in axes])
 
