@@ -10,7 +10,7 @@ from app.model_file.graphs import Graph, Node
 
 def names_used(node: Node) -> Iterator[str]:
     """The inputs of a node, and the names that graphs inside it use."""
-    yield from node.inputs
+    yield from filter(None, node.inputs)
     for graph in node.graphs.values():
         yield from graph.outputs
         for inner in graph.nodes:

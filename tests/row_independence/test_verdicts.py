@@ -679,8 +679,14 @@ def test_a_node_that_no_output_needs_may_end_a_run() -> None:
     """ONNX Runtime runs it all the same, and here it fails for any number of rows but 1 and 3."""
     relu = node("Relu", "x", "y")
     weights = {"three": np.ones((3, 4), np.float32)}
-    for more in (node("Add", "x three", "z"), node("Unheard", "x", "z", domain="tests")):
-        verdict = prove(model([relu, more], [X], "y", weights))
+    unnamed = helper.make_node("Add", ["x", "three"], ["z", ""], name="z")
+    clip = helper.make_node("Clip", ["x", "", ""], ["y"])
+    for nodes in (
+        [relu, node("Add", "x three", "z")],
+        [relu, node("Unheard", "x", "z", domain="tests")],
+        [unnamed, clip],  # an output and inputs that are left out have the same name, none
+    ):
+        verdict = prove(model(nodes, [X], "y", weights))
         assert (verdict.kind, verdict.node.split()[-1]) == (RowKind.UNKNOWN, "'z'")
     assert prove(model([relu, node("Neg", "x", "z")], [X])).kind is RowKind.PROVEN
 
