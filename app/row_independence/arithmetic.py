@@ -17,6 +17,7 @@ from app.row_independence.sizes import (
     compare_sizes,
     is_whole,
     least,
+    of_rows,
     quotient,
 )
 from app.row_independence.tensors import FLOAT, Elements
@@ -109,7 +110,7 @@ def power(_: Operation, one: Any, two: Any) -> Any:
 def extreme(sign: int) -> Callable[[Operation, Any, Any], Any]:
     """The least of two, or for -1 the greatest."""
 
-    def choose(_: Operation, one: Any, two: Any) -> Any:
+    def choose(operation: Operation, one: Any, two: Any) -> Any:
         symbols = _symbols(one, two)
         if symbols is None:
             return min(one, two) if sign > 0 else max(one, two)
@@ -120,7 +121,12 @@ def extreme(sign: int) -> Callable[[Operation, Any, Any], Any]:
             return one if sign > 0 else two
         bound = (min if sign > 0 else max)(least(one), least(two))
         whole = is_whole(one) and is_whole(two)
-        return symbols.term(f"least{sign}", *sorted((one, two), key=repr), least=bound, whole=whole)
+        both = sorted((one, two), key=repr)
+        found = symbols.term(f"least{sign}", *both, least=bound, whole=whole)
+        for limit, size in (both, both[::-1]):
+            if sign > 0 and whole and isinstance(limit, int) and limit > 1 and not of_rows(size):
+                operation.walk.cuts[found] = size
+        return found
 
     return choose
 

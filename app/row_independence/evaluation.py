@@ -195,14 +195,14 @@ def _unsqueeze(operation: Operation, array: Elements, *_: Any) -> Elements:
     return np.expand_dims(array, tuple(operation.axes(1, array.ndim + count) or ()))
 
 
-def _reduce(function: Callable[[Any, Any], Any]) -> Evaluate:
+def _reduce(function: Callable[[Operation, Any, Any], Any]) -> Evaluate:
     def reduce(operation: Operation, array: Elements, *_: Any) -> Elements:
         axes = operation.axes(1, array.ndim)
         if array.ndim != 1 or not array.size or (axes is not None and axes != [0]):
             raise TypeError("not all of a list")
         found = array[0]
         for one in array[1:]:
-            found = function(found, one)
+            found = function(operation, found, one)
         return scalar(found).reshape([1] if operation.attribute("keepdims", 1) else [])
 
     return reduce
@@ -273,8 +273,8 @@ EVALUATED: Mapping[str, Evaluate] = {
     "Expand": _expand,
     "Tile": _tile,
     "Range": _range,
-    "ReduceProd": _reduce(operator.mul),
-    "ReduceSum": _reduce(operator.add),
-    "ReduceMax": _reduce(lambda one, two: extreme(-1)(None, one, two)),  # type: ignore[arg-type]
-    "ReduceMin": _reduce(lambda one, two: extreme(1)(None, one, two)),  # type: ignore[arg-type]
+    "ReduceProd": _reduce(lambda _, one, two: one * two),
+    "ReduceSum": _reduce(lambda _, one, two: one + two),
+    "ReduceMax": _reduce(extreme(-1)),
+    "ReduceMin": _reduce(extreme(1)),
 }

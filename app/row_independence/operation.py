@@ -52,7 +52,7 @@ class Follower(Protocol):
     """What a rule may ask of the walk that applies it.
 
     symbols: The sizes.
-    cuts: Sizes of tables cut to a length, with the length.
+    cuts: Sizes that are another one, cut to a limit, with the other.
     """
 
     symbols: Symbols
@@ -177,7 +177,7 @@ class Operation:
         return None if found is None else [normalized(one, rank) for one in found]
 
     def is_cut_to(self, size: Poly, length: Size) -> bool:
-        """Whether a size is that of a longer table cut to a length, which fails where it is not."""
+        """Whether a size is a length cut to a limit: where the two meet, they are equal."""
         return self.walk.cuts.get(size) == length
 
     def graph(self, name: str) -> Graph:

@@ -75,7 +75,7 @@ class Walk:
     """One pass over a model, for one guess of where the rows of its inputs are.
 
     symbols: The sizes.
-    cuts: Sizes of tables cut to a length, with the length.
+    cuts: Sizes that are another one, cut to a limit, with the other.
     dependence: Which operator's cost depends on what is in the inputs; "" for none.
     kernels: What computes with rows, as `kernel_of` says, each with its first node, in words.
     """

@@ -729,3 +729,28 @@ def test_row_numbers_that_fit_some_numbers_of_rows_only_prove_nothing(
         "w": W, **LISTS,
     }  # fmt: skip
     assert prove(model([*made, last, *used], [X], "y", weights)).kind is RowKind.REFUTED
+
+
+@pytest.mark.parametrize(("limit", "kind"), [(5, RowKind.PROVEN), (1, RowKind.UNKNOWN)])
+def test_a_length_that_is_cut_to_a_limit_is_the_length_where_they_meet(
+    limit: int, kind: RowKind
+) -> None:
+    """GPT-2 adds positions so, and then cuts by the length. One position would fit any length."""
+    nodes = [
+        node("Shape", "x", "s", start=1, end=2),
+        node("Squeeze", "s", "t"),
+        node("Min", "t limit", "m"),
+        node("Range", "first m step", "places"),
+        node("Gather", "w places", "p"),
+        node("Add", "p x", "z"),
+        node("Add", "p p", "q"),
+        node("Add", "z q", "h"),
+        node("Concat", "last s four", "sizes", axis=0),
+        node("Reshape", "h sizes", "y"),
+    ]
+    weights = {
+        "limit": np.int64(limit), "first": np.int64(0), "step": np.int64(1), "four": np.array([4]),
+        "w": np.ones((5, 4), np.float32), **LISTS,
+    }  # fmt: skip
+    made = model(nodes, [("x", F, ["N", "T", 4])], "y", weights)
+    assert prove(made, guesses=[{"x": 0}]).kind is kind

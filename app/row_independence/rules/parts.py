@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from app.row_independence.arithmetic import extreme
 from app.row_independence.axes import BY_NUMBER
 from app.row_independence.evaluation import BEYOND, plain_slice, slices
 from app.row_independence.operation import Operation, rule
-from app.row_independence.sizes import Poly, Size, least, of_rows, quotient
+from app.row_independence.sizes import Poly, Size, is_whole, least, of_rows, quotient
 from app.row_independence.tensors import INT64, RowAxis, RowPlace, Tensor, mixes, unknown
 
 
@@ -68,10 +69,9 @@ def _slice_size(operation: Operation, size: Size, start: Size, end: Size, step: 
         high = size if beyond else size + end if isinstance(end, int) and end < 0 else end
         if least(low) >= 0 and least(size - high) >= 0 and least(high - low) >= 0:
             return high - low
-    found = operation.symbols.term("cut", size, start, end, step, least=0)
-    if start == 0 and step == 1 and isinstance(size, int) and size > 1 and least(end) >= 0:
-        operation.walk.cuts[found] = end
-    return found
+        if start == 0 and least(end) >= 0 and is_whole(end):
+            return extreme(1)(operation, size, end)  # type: ignore[no-any-return]
+    return operation.symbols.term("cut", size, start, end, step, least=0)
 
 
 @rule("Split")
