@@ -17,8 +17,8 @@ def names_used(node: Node) -> Iterator[str]:
             yield from names_used(inner)
 
 
-def ordered_nodes(nodes: Sequence[Node]) -> Sequence[Node]:
-    """The nodes of a main graph, each after those whose outputs it uses.
+def run_order(nodes: Sequence[Node]) -> Sequence[int]:
+    """The indexes of the nodes of a main graph, each after those whose outputs it uses.
 
     As they are where they need each other in a circle, which no runtime opens.
     """
@@ -28,11 +28,11 @@ def ordered_nodes(nodes: Sequence[Node]) -> Sequence[Node]:
         for at, node in enumerate(nodes)
     }
     if all(max(needed, default=-1) < at for at, needed in before.items()):
-        return nodes
+        return range(len(nodes))
     try:
-        return [nodes[at] for at in TopologicalSorter(before).static_order()]
+        return [*TopologicalSorter(before).static_order()]
     except CycleError:
-        return nodes
+        return range(len(nodes))
 
 
 def unneeded_nodes(graph: Graph) -> Iterator[Node]:

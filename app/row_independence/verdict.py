@@ -9,7 +9,7 @@ from enum import StrEnum
 from app.errors import quoted
 from app.model_file.graphs import GraphInput, ModelGraphs
 from app.model_file.protobuf import TENSOR
-from app.row_independence.order import ordered_nodes
+from app.row_independence.order import run_order
 from app.row_independence.sizes import Size
 from app.row_independence.tensors import (
     NO_NODE,
@@ -142,7 +142,8 @@ def prove_rows(
     limit = Limit(max_nodes, max_seconds)
     tried: list[tuple[int, RowVerdict]] = []
     try:
-        nodes = list(ordered_nodes(model.main.nodes))
+        order = run_order(model.main.nodes)
+        nodes = [model.main.nodes[at] for at in order]
         model = model._replace(main=model.main._replace(nodes=nodes))
         for assignment in _guesses(inputs) if guesses is None else guesses:
             for equal_sizes in (False, True)[: 1 + _has_twins(inputs)]:
@@ -151,11 +152,13 @@ def prove_rows(
                     default=0,
                 ):
                     continue
-                tried.append(_try(model, inputs, assignment, limit, equal_sizes=equal_sizes))
+                walk = Walk(model, limit, order)
+                tried.append(_try(walk, model, inputs, assignment, equal_sizes=equal_sizes))
                 if tried[-1][1].kind in (RowKind.PROVEN, RowKind.RANDOM):
                     return tried[-1][1]
         if not tried:
-            _, verdict = _try(model, inputs, dict.fromkeys(_names(inputs)), limit)
+            walk = Walk(model, limit, order)
+            _, verdict = _try(walk, model, inputs, dict.fromkeys(_names(inputs)))
             kind = RowKind.RANDOM if verdict.kind is RowKind.RANDOM else RowKind.FIXED
             return replace(verdict, kind=kind, reason=verdict.reason or _why_fixed(inputs))
     except (GraphTooLarge, RecursionError):
@@ -177,15 +180,14 @@ def _with_rows(assignment: Assignment) -> int:
 
 
 def _try(
+    walk: Walk,
     model: ModelGraphs,
     inputs: Sequence[GraphInput],
     assignment: Assignment,
-    limit: Limit,
     *,
     equal_sizes: bool = False,
 ) -> tuple[int, RowVerdict]:
     """How far rows come with this assignment, as the number of a node, and the verdict."""
-    walk = Walk(model, limit)
     given = [_input(walk, one, assignment.get(one.name), equal_sizes) for one in inputs]
     main = model.main._replace(inputs=list(inputs))
     outputs = dict(zip(main.outputs, walk.graph(main, given), strict=True))

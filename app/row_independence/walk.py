@@ -23,6 +23,7 @@ from app.row_independence.rules.tables import TAKES_PADDING
 from app.row_independence.sizes import NO_BOUND, Poly, Size, Symbols
 from app.row_independence.tensors import (
     MAX_FOLLOWED,
+    NO_NODE,
     Elements,
     Followed,
     Loss,
@@ -74,20 +75,22 @@ class Limit:
 class Walk:
     """One pass over a model, for one guess of where the rows of its inputs are.
 
+    order: The index in the file of each node of the main graph.
+
     symbols: The sizes.
     cuts: Sizes that are another one, cut to a limit, with the other.
     dependence: Which operator's cost depends on what is in the inputs; "" for none.
     kernels: What computes with rows, as `kernel_of` says, each with its first node, in words.
     """
 
-    def __init__(self, model: ModelGraphs, limit: Limit) -> None:
+    def __init__(self, model: ModelGraphs, limit: Limit, order: Sequence[int]) -> None:
         self.symbols = Symbols()
         self.kernels: dict[str, str] = {}
         self.cuts: dict[Poly, Size] = {}
         self.dependence = ""
         self._functions = model.functions
         self._opsets = _opsets(model.main.opsets)
-        self._limit = limit
+        self._limit, self._order = limit, order
         self._scopes: list[dict[str, Followed]] = []
         self._number, self._words = 0, ""
         self._path: list[int] = []
@@ -132,8 +135,11 @@ class Walk:
         return Lost(self._number, level, self._words, reason, place=self._place())
 
     def _place(self) -> NodePlace:
-        name = "" if self._node_now is None else shortened(self._node_now.name, MAX_NAME)
-        return NodePlace(tuple(self._path), name)
+        if self._node_now is None:
+            return NO_NODE
+        name = shortened(self._node_now.name, MAX_NAME)
+        first, *inside = self._path
+        return NodePlace((self._order[first], *inside), name)
 
     def note_dependence(self, reason: str) -> None:
         """Keep the first reason why the cost of runs depends on what is in the inputs."""

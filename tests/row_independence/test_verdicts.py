@@ -699,6 +699,8 @@ def test_nodes_may_be_in_any_order() -> None:
     choice = node("If", "yes", "y", then_branch=branch, else_branch=branch)
     nodes = [choice, node("MatMul", "x w", "h")]
     assert prove(model(nodes, [X], "y", {"w": W, "yes": np.bool_(True)})).kind is RowKind.PROVEN
+    mixed = [node("ReduceMax", "h", "y", keepdims=0), node("MatMul", "x w", "h")]
+    assert prove(model(mixed, [X], "y", {"w": W})).place == NodePlace((0,), "y")
     circle = [node("Add", "x z", "y"), node("Relu", "y", "z")]
     assert prove(model(circle, [X])).kind is RowKind.UNKNOWN
 
