@@ -17,6 +17,8 @@ import structlog
 from hypothesis import settings
 
 from tests import time_limit
+from tests.e2e.fork_client import FOLDER
+from tests.e2e.forking import FORKS, start_fork_servers
 from tests.e2e.processes import MODELS, Cohort, cohort
 
 # The second provider is in one of the three runtimes (docs/decisions/0001): elsewhere there is
@@ -49,8 +51,14 @@ structlog.configure(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Limit the time of each test."""
+    """Limit the time of each test. Have all processes of pytest-xdist share fork servers.
+
+    Those that measure each test do not: what is forked for a test is to be below its process.
+    """
     config.pluginmanager.register(time_limit)
+    starts_others = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    if FORKS and starts_others and not config.getoption("durations_in", None):
+        os.environ[FOLDER] = str(start_fork_servers())
 
 
 @pytest.hookimpl(wrapper=True)

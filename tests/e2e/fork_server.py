@@ -1,9 +1,11 @@
-"""The process that `tests.e2e.forking` forks servers from: `python -m tests.e2e.fork_server FD`.
+"""A process that others are forked from: `python -m tests.e2e.fork_server LISTENER LIFETIME`.
 
-FD is a socket. Each message on it asks for one process by four descriptors: standard output,
-standard error, a socket that is sent "started" and the process id, then "ended" and the exit
-status, and a file with JSON of the module, its arguments, the working folder and the environment,
-which may be longer than a message. When FD closes, all processes are killed and this one ends.
+Each connection to the socket LISTENER asks for one process by four descriptors: standard
+input, output and error, and a file with JSON of the module, its arguments, the working folder and
+the environment, which may be longer than a message. It is sent "started" and the process id, then
+"ended" and the exit status. Where it is closed before that, the process is killed.
+
+When the pipe LIFETIME closes, all processes are killed and this one ends.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module
+from io import BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
 
-COHORT = "app"
-"""The module that is the command `cohort`."""
+from tests.e2e.fork_client import COHORT, FOLDER
 
 _RUNTIME = ("app.session.runtime", "onnxruntime.quantization")  # in this order
 
@@ -38,6 +41,7 @@ _SERVER = (
     "uvicorn.lifespan.on",
     "uvloop",
     "tests.e2e.forked_workers",
+    "tests.e2e.forking",
 )
 """All that a server imports by the time it has answered a request of each API."""
 
@@ -58,43 +62,69 @@ IMPORTED: Mapping[str, Sequence[str]] = {
 """By the module that a process runs: what it imports. It happens before the first fork."""
 
 
-def fork_servers(control: socket.socket) -> bool:
-    """Fork a process for each message; return True in each of them, False at the end."""
-    running: dict[int, tuple[int, socket.socket]] = {}  # by the descriptor that tells of its end
+@dataclass(eq=False)
+class _Asker:
+    connection: socket.socket
+    pid: int = 0  # of the process that was forked for it
+
+
+def fork_for_all(listener: socket.socket, lifetime: int) -> bool:
+    """Fork a process for each connection; return True in each of them, False at the end."""
+    askers: dict[int, _Asker] = {}  # by the descriptors of their connections
+    running: dict[int, _Asker] = {}  # by the descriptors that tell of their processes' ends
     imported: set[str] = set()
     while True:
-        for ready in select.select([control.fileno(), *running], [], [])[0]:
-            if ready in running:
-                pid, ended = running.pop(ready)
-                os.close(ready)
-                with ended, suppress(OSError):  # a test may have dropped its process
-                    _, status = os.waitpid(pid, 0)
-                    ended.send(b"ended %d" % os.waitstatus_to_exitcode(status))
-                continue
-            message, descriptors, *_ = socket.recv_fds(control, 64, 4)
-            if not message:
-                for pid, _ in running.values():
-                    os.kill(pid, signal.SIGKILL)
-                return False
-            with open(descriptors.pop(), "rb") as file:  # noqa: PTH123 - it has no path
-                asked = json.load(file)
-            ended = socket.socket(fileno=descriptors.pop())
-            if asked["module"] not in imported:
-                _import(IMPORTED[asked["module"]])
-                imported.add(asked["module"])
-            pid = os.fork()
-            if not pid:
-                for descriptor in [control.detach(), *running]:
-                    os.close(descriptor)
-                for _, other in running.values():
-                    other.close()
-                _become(descriptors, **asked)
-                ended.send(b"started %d" % os.getpid())
-                ended.close()
-                return True
-            for descriptor in descriptors:
+        ready = select.select([lifetime, *running, *askers, listener.fileno()], [], [])[0][0]
+        if ready == lifetime:
+            for asker in running.values():
+                os.kill(asker.pid, signal.SIGKILL)
+            return False
+        if ready == listener.fileno():
+            connection, _ = listener.accept()
+            askers[connection.fileno()] = _Asker(connection)
+            continue
+        if ready in running:
+            os.close(ready)
+            asker = running.pop(ready)
+            _, status = os.waitpid(asker.pid, 0)
+            if askers.pop(asker.connection.fileno(), None):
+                with asker.connection, suppress(OSError):
+                    asker.connection.send(b"ended %d" % os.waitstatus_to_exitcode(status))
+            continue
+        asker = askers[ready]
+        message, descriptors = _receive(asker.connection)
+        if not message:
+            askers.pop(ready).connection.close()
+            if asker.pid:
+                os.kill(asker.pid, signal.SIGKILL)
+            continue
+        with open(descriptors.pop(), "rb") as file:  # noqa: PTH123 - it has no path
+            asked = json.load(file)
+        if asked["module"] not in imported:
+            _import(IMPORTED[asked["module"]])
+            imported.add(asked["module"])
+        asker.pid = os.fork()
+        if not asker.pid:
+            for descriptor in [listener.detach(), lifetime, *running]:
                 os.close(descriptor)
-            running[os.pidfd_open(pid)] = (pid, ended)
+            for other in askers.values():
+                if other is not asker:
+                    other.connection.close()
+            _become(descriptors, **asked)
+            asker.connection.send(b"started %d" % os.getpid())
+            asker.connection.close()
+            return True
+        for descriptor in descriptors:
+            os.close(descriptor)
+        running[os.pidfd_open(asker.pid)] = asker
+
+
+def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
+    try:
+        message, descriptors, *_ = socket.recv_fds(connection, 64, 4)
+    except ConnectionError:
+        return b"", []
+    return message, descriptors
 
 
 def _import(names: Sequence[str]) -> None:
@@ -117,9 +147,11 @@ def _become(
     """Turn this forked process into the one that is asked for."""
     if new_session:
         os.setsid()
-    for number, stream in enumerate(streams, 1):
+    for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    _open_streams()
+    folder = os.environ[FOLDER]
     ours = os.environ["PYTHONPATH"].split(os.pathsep)
     theirs = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
     if module != COHORT:  # the command finds its own
@@ -131,18 +163,36 @@ def _become(
     if module == COHORT:
         gc.unfreeze()
         import_module("tests.e2e.forked_workers").fork_workers()
+        import_module("tests.e2e.forking").fork_children_of_this(folder)
     sys.argv[1:] = arguments
     sys.orig_argv[1:] = ["-m", module, *arguments]  # which is how workers are started
     for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
         del sys.modules[name]
 
 
+def _open_streams() -> None:
+    """Write to what the descriptors are now: it may be a terminal, or have no positions."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = TextIOWrapper(
+            BufferedWriter(FileIO(number, "w", closefd=False)),
+            errors=getattr(sys, name).errors,
+            line_buffering=number == 2 or os.isatty(number),
+        )
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which then end this
-    if fork_servers(socket.socket(fileno=int(sys.argv[1]))):
+    listening = socket.socket(fileno=int(sys.argv[1]))
+    address = Path(listening.getsockname())
+    if fork_for_all(listening, int(sys.argv[2])):
         runpy.run_module(sys.orig_argv[2], run_name="__main__", alter_sys=True)
         # A child is done. To free all modules would take it 0.3 s of CPU.
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+    with suppress(OSError):  # another one still has its socket there
+        address.unlink()
+        address.parent.rmdir()

@@ -3,16 +3,16 @@
 The same is done for the processes that the commands which prepare models start (`fork_children`).
 
 A server imports for more than a second of CPU, and tests start hundreds of servers. One process of
-`tests.e2e.fork_server` imports once and forks each of them. A forked server runs the command with
-its own arguments, environment, working folder and standard streams, and ends as a started one does.
-Only the imports have already happened. One that is the parent of several workers forks them, too
-(`tests.e2e.forked_workers`).
+`tests.e2e.fork_server` imports once and forks each of them. All processes of pytest-xdist share it.
+A forked server runs the command with its own arguments, environment, working folder and standard
+streams, and ends as a started one does. Only the imports have already happened. One that is the
+parent of several workers forks them, too (`tests.e2e.forked_workers`). Where a test starts a
+program by its name, `tests.e2e.fork_client` is that program.
 """
 
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import signal
 import socket
@@ -24,12 +24,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import IO, Any
 from unittest import mock
 
-from tests.e2e.fork_server import COHORT, IMPORTED
+from app.prepare import processes
+from tests.e2e import fork_client
+from tests.e2e.fork_client import COHORT, FOLDER, number_of
+from tests.e2e.fork_server import IMPORTED
 
 _ROOT = Path(__file__).parents[2]
 
@@ -94,7 +97,7 @@ class ForkedProcess:
         if self.returncode is None:
             self._ended.settimeout(timeout)
             try:
-                message = self._ended.recv(64)
+                message = fork_client.receive(self._ended)
             except (BlockingIOError, TimeoutError):
                 return None
             self._ended.close()
@@ -102,7 +105,7 @@ class ForkedProcess:
                 self.returncode = -signal.SIGKILL
                 with suppress(ProcessLookupError):
                     os.kill(self.pid, signal.SIGKILL)
-            self.returncode = _number(message, b"ended")
+            self.returncode = number_of(message, b"ended")
         return self.returncode
 
 
@@ -121,36 +124,23 @@ def fork(
     module: What to run instead, one of `IMPORTED`.
     new_session: Whether the process leads a session of its own.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs, TemporaryFile() as file:
-        request = {
-            "module": module,
-            "arguments": [*arguments],
-            "cwd": str(cwd),
-            "env": {**env},
-            "new_session": new_session,
-        }
-        file.write(json.dumps(request).encode())
-        file.seek(0)
-        descriptors = [stdout, stderr, theirs.fileno(), file.fileno()]
-        seed = env.get("PYTHONHASHSEED", "random")
-        try:
-            socket.send_fds(_fork_server(seed), [b"fork"], descriptors)
-        except ConnectionError:  # it has ended: another takes its place
-            _fork_server.cache_clear()
-            socket.send_fds(_fork_server(seed), [b"fork"], descriptors)
-    try:
-        return ForkedProcess(_number(ours.recv(64), b"started"), ours)
-    except AssertionError:
-        ours.close()
-        raise
+    with Path(os.devnull).open("rb") as stdin:
+        return ForkedProcess(
+            *fork_client.ask(
+                str(fork_servers()),
+                arguments,
+                cwd=str(cwd),
+                env=env,
+                streams=[stdin.fileno(), stdout, stderr],
+                module=module,
+                new_session=new_session,
+            )
+        )
 
 
-def _number(message: bytes, event: bytes) -> int:
-    """Return what a message says of an event: a process that never started has no id."""
-    told, _, number = message.partition(b" ")
-    assert told == event, message or "the fork server has ended"
-    return int(number)
+def stand_in() -> tuple[str, ...]:
+    """Return what to start in place of `cohort`, before its arguments: a program that forks it."""
+    return (sys.executable, "-IS", fork_client.__file__, str(fork_servers()))
 
 
 @contextmanager
@@ -161,51 +151,81 @@ def fork_children() -> Iterator[None]:
     they are started with this Python by `app.prepare.processes`; other processes start as ever.
     A forked one that has done its work ends without freeing its modules.
     """
-
-    def popen(command: Sequence[str], **how: Any) -> ForkedProcess | subprocess.Popen[bytes]:
-        match [*command]:
-            case [sys.executable, "-P", "-m", str(module), *arguments] if module in IMPORTED:
-                printed: IO[bytes] = how["stdout"]
-                return fork(
-                    arguments,
-                    cwd=how["cwd"] or Path.cwd(),
-                    env=how["env"],
-                    stdout=printed.fileno(),
-                    stderr=printed.fileno(),
-                    module=module,
-                    new_session=how["start_new_session"],
-                )
-        return subprocess.Popen(command, **how)
-
-    stand_in = SimpleNamespace(**{**vars(subprocess), "Popen": popen})
-    with mock.patch("app.prepare.processes.subprocess", stand_in):
+    with mock.patch("app.prepare.processes.subprocess", _FORKING):
         yield
 
 
-@cache
-def _fork_server(hash_seed: str) -> socket.socket:
-    """Start a fork server of this process, once, and return the socket for its messages.
+def fork_children_of_this(folder: str) -> None:
+    """Do so for the rest of this process; its fork servers are in `folder`."""
+    fork_servers.cache_clear()
+    with mock.patch.dict(os.environ, {FOLDER: folder}):
+        fork_servers()
+    vars(processes)["subprocess"] = _FORKING
 
-    hash_seed: The PYTHONHASHSEED that it and all its processes have.
+
+def _popen(command: Sequence[str], **how: Any) -> ForkedProcess | subprocess.Popen[bytes]:
+    match [*command]:
+        case [sys.executable, "-P", "-m", str(module), *arguments] if module in IMPORTED:
+            printed: IO[bytes] = how["stdout"]
+            return fork(
+                arguments,
+                cwd=how["cwd"] or Path.cwd(),
+                env=how["env"],
+                stdout=printed.fileno(),
+                stderr=printed.fileno(),
+                module=module,
+                new_session=how["start_new_session"],
+            )
+    return subprocess.Popen(command, **how)
+
+
+_FORKING = SimpleNamespace(**{**vars(subprocess), "Popen": _popen})
+
+
+@cache
+def fork_servers() -> Path:
+    """Return the folder with the sockets of fork servers: shared ones, or new ones."""
+    shared = os.environ.get(FOLDER)
+    return Path(shared) if shared else start_fork_servers()
+
+
+def start_fork_servers() -> Path:
+    """Start fork servers that end with this process; return the folder with their sockets.
+
+    There is one for each PYTHONHASHSEED that processes are asked for with, which is its name.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        server = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tests.e2e.fork_server", str(theirs.fileno())],
+    folder = Path(mkdtemp(prefix="fork-servers-"))
+    lifetime, ours = os.pipe()
+    servers = [
+        _start_one(folder / seed, lifetime)
+        for seed in {"random", "0", os.environ.get("PYTHONHASHSEED", "random")}
+    ]
+    os.close(lifetime)
+
+    def stop() -> None:
+        os.close(ours)  # which they see however this process ends
+        for server in servers:
+            server.wait()
+
+    atexit.register(stop)
+    return folder
+
+
+def _start_one(address: Path, lifetime: int) -> subprocess.Popen[bytes]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(address))
+        listener.listen()
+        passed = [listener.fileno(), lifetime]
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "tests.e2e.fork_server", *map(str, passed)],
             cwd=_ROOT,
             env={
                 **os.environ,
+                FOLDER: str(address.parent),
                 "OPENBLAS_NUM_THREADS": "1",  # a thread would not survive the fork
-                "PYTHONHASHSEED": hash_seed,
+                "PYTHONHASHSEED": address.name,
                 "PYTHONPATH": str(_ROOT),
             },
             stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
+            pass_fds=passed,
         )
-
-    def stop() -> None:
-        ours.close()  # which the server sees however this process ends
-        server.wait()
-
-    atexit.register(stop)
-    return ours

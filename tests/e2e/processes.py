@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import ssl
@@ -18,7 +19,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tests.e2e.forking import FORKS, ForkedProcess, fork
+from tests.e2e.forking import FORKS, ForkedProcess, fork, stand_in
 from tests.waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -215,6 +216,18 @@ def run_command(
         stderr.seek(0)
         command = [*COMMAND, *map(str, arguments)]
         return subprocess.CompletedProcess(command, status, stdout.read(), stderr.read())
+
+
+def quick_command() -> Sequence[str]:
+    """What to start as `cohort` where its imports are not what is tested: a forked process."""
+    return stand_in() if FORKS else COMMAND
+
+
+def write_quick_command(folder: Path) -> None:
+    """Put that into a folder for a PATH, as the program `cohort`."""
+    program = folder / "cohort"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(quick_command())} "$@"\n')
+    program.chmod(0o755)
 
 
 def _no_settings() -> dict[str, str]:

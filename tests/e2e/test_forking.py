@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
 
 from app.prepare.processes import run_child
-from tests.e2e.forking import FORKS, ForkedProcess, fork, fork_children
-from tests.e2e.processes import ROOT, cohort
+from tests.e2e.fork_client import FOLDER
+from tests.e2e.forking import (
+    FORKS,
+    ForkedProcess,
+    fork,
+    fork_children,
+    fork_servers,
+    start_fork_servers,
+)
+from tests.e2e.processes import COMMAND, ROOT, cohort, quick_command
 from tests.waiting import wait_until
 from tests.workers.hosts import host, port_of, workers_of
 
@@ -131,28 +140,116 @@ def opened(pid: int) -> set[str]:
     return {str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()}
 
 
-def test_dropped_process_ends_no_other(tmp_path: Path) -> None:
-    """The fork server outlives the end of a process that nobody waits for."""
-    other = forked("serve", "--port", "0", "--grpc-port", "0", log=tmp_path / "other")
+def test_dropped_process_is_killed_and_no_other(tmp_path: Path) -> None:
+    """Nobody could end it any more. The fork server goes on."""
+    serve = ("serve", "--port", "0", "--grpc-port", "0")
+    other = forked(*serve, log=tmp_path / "other")
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-        forked("--version", log=tmp_path / "dropped")
-    wait_until((tmp_path / "dropped").read_text, seconds=60)
+        pid = forked(*serve, log=tmp_path / "dropped").pid
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), seconds=60)
     assert forked("--version", log=tmp_path / "next").wait(60) == 0
+    assert other.poll() is None
     other.kill()
     assert other.wait(60) == -signal.SIGKILL
 
 
-def test_process_ends_with_its_fork_server(tmp_path: Path) -> None:
-    """A test is told, its process is killed, and the next one has a fork server again."""
-    own = {"PYTHONHASHSEED": "36"}  # its fork server is no other test's
-    process = forked("serve", "--port", "0", "--grpc-port", "0", log=tmp_path / "log", **own)
-    parent = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(parent, signal.SIGKILL)
+def test_stand_in_is_as_the_command(tmp_path: Path) -> None:
+    """It has its arguments, folder, environment, streams and exit status."""
+    seen = []
+    for command in (COMMAND, quick_command()):
+        done = subprocess.run(
+            [*command, "check", "nowhere"],
+            cwd=tmp_path,
+            env={**os.environ, "COHORT_WORKERS": "many"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        seen.append((done.returncode, done.stdout, done.stderr))
+    assert seen[0] == seen[1]
+    assert seen[0][0] == 2
+    assert "COHORT_WORKERS" in seen[0][2]
+
+
+def started_stand_in(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """One that serves, and the process that was forked for it."""
+    folder.mkdir()
+    process = subprocess.Popen(
+        [*quick_command(), "serve", "--port", "0", "--grpc-port", "0"],
+        cwd=folder,
+        env={**os.environ, "COHORT_ALLOW_EMPTY": "1"},
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    while b"listening" not in (line := process.stderr.readline()):
+        assert line, "it ended"
+    (pid,) = in_folder(folder) - {process.pid}
+    return process, pid
+
+
+def in_folder(folder: Path) -> set[int]:
+    """The processes that work in a folder."""
+    found = set()
+    for one in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if (one / "cwd").readlink() == folder:
+                found.add(int(one.name))
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stand_in_passes_signals_on(tmp_path: Path, number: signal.Signals) -> None:
+    """The server ends as it would, and its exit status is the stand-in's."""
+    process, pid = started_stand_in(tmp_path / "here")
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_killed_stand_in_leaves_no_process(tmp_path: Path) -> None:
+    """What it stood in for is killed, too."""
+    process, pid = started_stand_in(tmp_path / "here")
+    process.kill()
+    process.communicate(timeout=60)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), seconds=60)
+
+
+def test_stand_in_ends_by_the_same_signal(tmp_path: Path) -> None:
+    """As a shell sees it of the command."""
+    process, pid = started_stand_in(tmp_path / "here")
+    os.kill(pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_all_end_with_their_fork_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """Tests and stand-ins are told at once, its processes are killed, and none starts any more."""
+    request.addfinalizer(fork_servers.cache_clear)
+    fork_servers.cache_clear()
+    folder = start_fork_servers()
+    monkeypatch.setenv(FOLDER, str(folder))
+    process = forked("serve", "--port", "0", "--grpc-port", "0", log=tmp_path / "log")
+    program, pid = started_stand_in(tmp_path / "here")
+    os.kill(
+        int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL
+    )
+    shutil.rmtree(folder)
+
     with pytest.raises(AssertionError, match="the fork server has ended"):
         process.wait(60)
     assert process.poll() == -signal.SIGKILL
-    wait_until(lambda: not Path(f"/proc/{process.pid}").exists(), seconds=60)
-    assert forked("--version", log=tmp_path / "next", **own).wait(60) == 0
+    with pytest.raises(AssertionError, match="the fork server has ended"):
+        forked("--version", log=tmp_path / "next")
+
+    _, said = program.communicate(timeout=60)
+    assert (program.returncode, b"the fork server has ended" in said) == (1, True)
+    late = subprocess.run([*quick_command(), "--version"], capture_output=True, check=False)
+    assert (late.returncode, b"the fork server has ended" in late.stderr) == (1, True)
+    ended = [Path(f"/proc/{one}") for one in (process.pid, pid)]
+    wait_until(lambda: not any(one.exists() for one in ended), seconds=60)
 
 
 def test_children_are_forked_as_they_would_be_started(tmp_path: Path) -> None:
