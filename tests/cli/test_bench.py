@@ -8,7 +8,6 @@ import json
 import selectors
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
@@ -35,7 +34,7 @@ from app.cli.bench_command.report import at, describe_outcome, draw_outcome, his
 from app.cli.options import MISUSED, OK, PROBLEMS
 from tests import onnx_models
 from tests.cli.test_cli import run
-from tests.e2e.processes import MODELS, ROOT, Cohort, cohort, free_port
+from tests.e2e.processes import MODELS, ROOT, Cohort, cohort, free_port, quick_command
 from tests.waiting import PATIENCE, iterations, wait_until
 
 T = TypeVar("T")
@@ -295,7 +294,7 @@ def test_ctrl_c_ends_it_with_a_report(server: Cohort) -> None:
     """Of what was measured until then, and with the status of a program that was ended so."""
     before = answered(server, "iris", "1")
     with subprocess.Popen(
-        [sys.executable, "-m", "app", "bench", server.url, "--model", "iris",
+        [*quick_command(), "bench", server.url, "--model", "iris",
          "--seconds", "600", "--warm-up", "0", "--json"],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     ) as process:  # fmt: skip

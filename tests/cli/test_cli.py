@@ -23,7 +23,7 @@ from app.cli.profile_command import BAR_WIDTH
 from app.settings import Settings, variable
 from tests import onnx_models
 from tests.bundled import MODELS
-from tests.e2e.processes import run_command
+from tests.e2e.processes import quick_command, run_command
 from tests.e2e.rounding_models import ROUNDINGS
 
 
@@ -152,7 +152,7 @@ def on_a_terminal(columns: int, *arguments: str) -> list[str]:
     """The lines that the command shows on a terminal so wide."""
     terminal, shown_on = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "app", *arguments],
+        [*quick_command(), *arguments],
         stdout=shown_on, stderr=subprocess.DEVNULL, cwd=Path(__file__).parents[2],
         env={**os.environ, "COLUMNS": str(columns), "TERM": "dumb"},
     )  # fmt: skip

@@ -6,7 +6,6 @@ import io
 import os
 import pty
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -25,7 +24,7 @@ from app.cli.top_command.scraped import NotCohort, Scrape, quantile, read_scrape
 from app.cli.top_command.screen import bars, screen
 from app.metrics import DURATION_BUCKETS, SIZE_BUCKETS, VersionCounts
 from tests.cli.test_cli import run
-from tests.e2e.processes import MODELS, ROOT, Cohort, cohort
+from tests.e2e.processes import MODELS, ROOT, Cohort, cohort, quick_command
 from tests.waiting import PATIENCE, wait_until
 
 Counts = Mapping[tuple[str, ...], VersionCounts]
@@ -69,7 +68,7 @@ def test_in_a_terminal_it_goes_on_until_ctrl_c(server: Cohort) -> None:
     """The screen shows the version, and the command ends well."""
     parent, child = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "app", "top", server.url, "--every", "0.2"],
+        [*quick_command(), "top", server.url, "--every", "0.2"],
         cwd=ROOT,
         stdin=child,
         stdout=child,

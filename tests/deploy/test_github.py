@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from ruamel.yaml import YAML
 
-from tests.e2e.processes import ROOT
+from tests.e2e.processes import ROOT, write_quick_command
 from tests.prepare.test_prepared import TRAINING
 
 WORKFLOW: Any = YAML(typ="safe", pure=True).load(
@@ -66,10 +66,10 @@ def checkout(tmp_path: Path) -> Path:
     """What a model's repository has, and the programs that the runner has."""
     (tmp_path / "training.py").write_text(TRAINING)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
-    for name, arguments in (("python", ""), ("cohort", f' "{ROOT / "cohort.py"}"')):
-        program = tmp_path / name
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}"{arguments} "$@"\n')
-        program.chmod(0o755)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    write_quick_command(tmp_path)
     return tmp_path
 
 

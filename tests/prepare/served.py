@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from tests.e2e.processes import ROOT, cohort
+from tests.e2e.processes import ROOT, cohort, quick_command
 from tests.waiting import PATIENCE
 
 RECIPE = """
@@ -45,13 +45,13 @@ def prepare(folder: Path, framework: str, *, data: str = "training.py") -> dict[
     data: The script that writes the rows that the recipe reads.
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    for arguments in (
-        [data],
-        [str(ROOT / "cohort.py"), "prepare", "--json", "recipe.yaml"],
+    for command in (
+        [sys.executable, data],
+        [*quick_command(), "prepare", "--json", "recipe.yaml"],
     ):
         (folder / "recipe.yaml").write_text(RECIPE.format(framework=framework))
         done = subprocess.run(
-            [sys.executable, *arguments],
+            command,
             cwd=folder,
             env=environment,
             capture_output=True,

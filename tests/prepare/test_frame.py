@@ -23,7 +23,7 @@ from app.prepare.failures import Misused, Rejected
 from app.prepare.onnx_files import ABANDONED_SECONDS, temporary_folder
 from tests import onnx_models
 from tests.cli.test_cli import run
-from tests.e2e.processes import ROOT
+from tests.e2e.processes import ROOT, quick_command
 from tests.waiting import wait_until
 
 
@@ -150,7 +150,7 @@ def test_killed_command_leaves_no_child(tmp_path: Path) -> None:
     (tmp_path / "endless.py").write_text(ENDLESS)
     convert = ("convert", "endless:model", "--from", "sklearn", "--out", "model.onnx")
     command = subprocess.Popen(
-        [sys.executable, "-m", "app", *convert],
+        [*quick_command(), *convert],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )

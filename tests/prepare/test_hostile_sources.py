@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 
 from app.prepare.detecting import open_source
 from app.prepare.failures import Misused
+from tests.e2e.processes import quick_command
 from tests.waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ def model():
 
 def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, ROOT / "cohort.py", "convert", *arguments],
+        [*quick_command(), "convert", *arguments],
         cwd=folder,
         stderr=subprocess.PIPE,
         text=True,

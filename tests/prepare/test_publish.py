@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -38,6 +37,7 @@ from app.repository import (
 )
 from app.session import Provider, open_session
 from tests import onnx_models
+from tests.e2e.processes import quick_command
 from tests.signed import OURS
 from tests.waiting import PATIENCE, wait_until
 
@@ -329,7 +329,7 @@ def test_stopped_in_the_middle_nothing_is_left(
     model: Path, rows: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     """Not even the model's folder, where there was none."""
-    command = [sys.executable, "-m", "app", "publish", str(model), "--name", "mlp"]
+    command = [*quick_command(), "publish", str(model), "--name", "mlp"]
     process = subprocess.Popen(
         [*command, "--to", str(tmp_path / "models"), "--examples", str(rows)],
         cwd=ROOT,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from dataclasses import fields
 from pathlib import Path
 from subprocess import PIPE, Popen
@@ -20,7 +19,7 @@ from app.prepare.failures import Misused
 from app.prepare.onnx_files import model_digest
 from app.prepare.recipe import OPTIONS, SECTIONS, read_recipe
 from tests.cli.test_cli import run
-from tests.e2e.processes import ROOT
+from tests.e2e.processes import ROOT, quick_command
 from tests.waiting import PATIENCE, wait_until
 
 TRAINING = """
@@ -139,7 +138,7 @@ def test_ctrl_c_leaves_nothing(folder: Path) -> None:
     path = write(
         folder, "source: training:model\nframework: sklearn\npublish: {name: a, to: models}\n"
     )
-    command = [sys.executable, "-m", "cohort", "prepare", str(path), "--json"]
+    command = [*quick_command(), "prepare", str(path), "--json"]
     process = Popen(command, stdout=PIPE, stderr=PIPE, cwd=ROOT)
     wait_until((folder / "begun").exists)
     process.send_signal(signal.SIGINT)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 
 from app.session import open_session
-from tests.e2e.processes import ROOT
+from tests.e2e.processes import ROOT, quick_command
 
 SOURCE = ROOT / "tests" / "converters" / "sources" / "pytorch_digits.py"
 
@@ -21,7 +20,7 @@ def test_torch_module_is_converted_with_open_dimensions(tmp_path: Path) -> None:
     (tmp_path / SOURCE.name).write_text(SOURCE.read_text())
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "app", "convert", "pytorch_digits:summed", "--json"),
+            *(*quick_command(), "convert", "pytorch_digits:summed", "--json"),
             *("--from", "pytorch", "--dynamic", "x:1=length", "--no-verify", "--out", "m.onnx"),
         ],
         cwd=tmp_path,
