@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import runpy
+import warnings
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pipeline of scikit-learn, its conversion, and one without its scaler."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "training.py").write_text(TRAINING)
-    subprocess.run([sys.executable, "-W", "ignore", "training.py"], cwd=folder, check=True)
+    with chdir(folder), warnings.catch_warnings(action="ignore"):
+        runpy.run_path("training.py", run_name="__main__")
     features, labels = load_iris(return_X_y=True)
     np.savez(folder / "test.npz", input=features.astype(np.float32))
     np.save(folder / "test.npy", labels)
