@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.e2e.processes import free_port
+from tests.e2e.processes import free_port, write_quick_command
 from tests.pages.blocks import Block
 from tests.waiting import PATIENCE, wait_until
 from tests.working_copy import copy_working_tree
@@ -23,7 +23,7 @@ LONGEST = 300.0
 
 PROGRAM = {"python": ("py", "python"), "js": ("mjs", "node")}
 
-# Installs nothing: the tests' environment has all that serving needs, and `cohort` is on the path.
+# Installs nothing: `cohort` is on the path.
 MAKE = """#!/bin/sh
 case "$*" in
     serve | serve\\ RUNTIME=*) exec cohort serve ;;
@@ -178,7 +178,7 @@ def _is_alive(group: int | None) -> bool:
 def terminal(folder: Path) -> Iterator[Terminal]:
     """A terminal in a copy of this working tree, under `folder`, as a fresh checkout would have it.
 
-    `cohort` and `python` are those of the tests' environment, with the copy's sources.
+    `python` is that of the tests' environment, with the copy's sources; `cohort` is forked.
     """
     copy = folder / "cohort"
     copy_working_tree(copy)
@@ -187,6 +187,7 @@ def terminal(folder: Path) -> Iterator[Terminal]:
     make.parent.mkdir()
     make.write_text(MAKE)
     make.chmod(0o755)
+    write_quick_command(make.parent)
     notes = folder / "notes"
     notes.mkdir()
     session = Terminal(
