@@ -161,7 +161,6 @@ def _become(
     os.chdir(cwd)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if module == COHORT:
-        gc.unfreeze()
         import_module("tests.e2e.forked_workers").fork_workers()
         import_module("tests.e2e.forking").fork_children_of_this(folder)
     sys.argv[1:] = arguments

@@ -9,7 +9,6 @@ command again, with the environment, descriptors, process group and signals of a
 from __future__ import annotations
 
 import atexit
-import gc
 import os
 import runpy
 import signal
@@ -79,7 +78,6 @@ def _run_again(env: Mapping[str, str], pass_fds: Sequence[int], process_group: i
     _close_others({*range(3), *pass_fds})
     os.environ.clear()
     os.environ.update(env)
-    gc.unfreeze()
     status: object = 0
     try:
         runpy.run_module(sys.orig_argv[2], run_name="__main__", alter_sys=True)
