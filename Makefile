@@ -62,7 +62,7 @@ wheel: app/playground/runtime/package.json | $(UV)  ## Build the package for oth
 	@echo "cohort: wrote $$(ls '$(DIST)'/cohort-*.whl)"
 
 OPENVINO_TESTS := tests/session/test_providers_openvino.py
-PYTEST_ALL = $(VENV)/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal --ignore=$(OPENVINO_TESTS)
+PYTEST_ALL = $(VENV)/bin/python -m pytest -q -n auto --maxprocesses 6 --dist worksteal --ignore=$(OPENVINO_TESTS)
 TEST_ALL = $(AS_PIP) $(PYTEST_ALL)
 RECORDS := build/tests/openvino.json build/tests/all.json
 RECORD := -p tools.rerun.recording --record

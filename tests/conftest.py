@@ -94,8 +94,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two processes more than there are cores: a third of the time a test waits for another."""
-    return len(os.sched_getaffinity(0)) + 2
+    """Three processes more than there are cores: half of the time a test waits for another."""
+    return len(os.sched_getaffinity(0)) + 3
 
 
 @pytest.fixture(scope="session", autouse=True)
