@@ -23,7 +23,7 @@ def serve(folder: Path) -> None:
     import httpx
     import numpy as np
 
-    from tests.e2e.processes import MODELS, cohort, free_port
+    from tests.e2e.processes import COMMAND, MODELS, cohort, free_port
     from tests.rpc.client import connected, raw_request
     from tests.waiting import PATIENCE
 
@@ -31,8 +31,8 @@ def serve(folder: Path) -> None:
     row = [[5.1, 3.5, 1.4, 0.2]]
     key = {"authorization": "Bearer token"}
     with (
-        cohort(
-            folder / "models", folder, grpc_port=free_port(), admin_token="token"
+        cohort(  # a forked one would be in the namespace of its fork server
+            folder / "models", folder, program=COMMAND, grpc_port=free_port(), admin_token="token"
         ) as server,
         httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
     ):  # fmt: skip
