@@ -1,4 +1,7 @@
-"""The held-out rows of the bundled models, cut again by the recipe each model carries."""
+"""The held-out rows of the bundled models, cut again by the recipe each model carries.
+
+scikit-learn takes 1.5 s of CPU to import: who needs no rows does not wait for it.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from sklearn.datasets import load_digits, load_iris
-from sklearn.model_selection import train_test_split
 
 MODELS = Path(__file__).parent.parent / "models"
 
@@ -18,18 +19,24 @@ Split = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
 
 def iris_test_split() -> Split:
     """Features FP32 [38, 4] as `iris` takes them, and their labels INT64 [38]."""
+    from sklearn.datasets import load_iris
+
     data = load_iris()
     return held_out("iris", data.data, data.target)
 
 
 def digits_test_split() -> Split:
     """Images FP32 [450, 1, 8, 8] in 0..1 as `digits` takes them, and their labels INT64 [450]."""
+    from sklearn.datasets import load_digits
+
     data = load_digits()
     return held_out("digits", data.images[:, np.newaxis] / 16, data.target)
 
 
 def held_out(name: str, features: npt.NDArray[Any], labels: npt.NDArray[Any]) -> Split:
     """Cut off the rows that version 1 of model `name` never saw."""
+    from sklearn.model_selection import train_test_split
+
     recipe = metadata(name, 1)
     _, test_features, _, test_labels = train_test_split(
         features.astype(np.float32),

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from app.session import open_session
 from tests.converters.record import record
@@ -27,17 +26,18 @@ pytestmark = pytest.mark.skipif(
 
 SOURCES = Path(__file__).parent / "sources"
 
-DIGITS = load_digits()
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the commands are run: with the modules that make models, and digits to try."""
+    from sklearn.datasets import load_digits
+
     folder = tmp_path_factory.mktemp("sources")
     for source in SOURCES.glob("*.py"):
         (folder / source.name).write_text(source.read_text())
-    np.savez(folder / "digits.npz", images=DIGITS.images[:1000] / 16, labels=DIGITS.target[:1000])
-    images = (DIGITS.images[:32] / 16).astype(np.float32)
+    digits = load_digits()
+    np.savez(folder / "digits.npz", images=digits.images[:1000] / 16, labels=digits.target[:1000])
+    images = (digits.images[:32] / 16).astype(np.float32)
     np.savez(folder / "images.npz", image=images[:, None])
     np.savez(folder / "last.npz", image=images[..., None])
     return folder
@@ -85,6 +85,8 @@ def test_digits_are_told_apart_as_before(
         make(folder, "keras" if framework == "tensorflow" else framework, saves)
     last = framework in {"keras", "tensorflow"}
     example = ["--example", "last.npz" if last else "images.npz"]
+    from sklearn.datasets import load_digits
+
     named = ["--from", framework] if source.endswith(".json") else []
     named += ["--trust-pickle"] if source.endswith(".pt2") else []
     out = folder / f"{framework}.onnx"
@@ -94,9 +96,10 @@ def test_digits_are_told_apart_as_before(
     assert found["inputs"][0]["shape"][0] == "rows"
     assert found["difference"]["max_absolute"] < 1e-4
     session = open_session(out)
-    images = (DIGITS.images[1000:] / 16).astype(np.float32)
+    digits = load_digits()
+    images = (digits.images[1000:] / 16).astype(np.float32)
     scores = session.run({"image": images[..., None] if last else images[:, None]})[0]
-    right = float(np.mean(np.asarray(scores).argmax(1) == DIGITS.target[1000:]))
+    right = float(np.mean(np.asarray(scores).argmax(1) == digits.target[1000:]))
     assert right > 0.8  # it was trained for some seconds on the first thousand
     text = out.read_bytes()
     assert str(folder).encode() not in text  # nor anything else of this machine

@@ -13,7 +13,6 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris
 
 from app.prepare.failures import Misused
 from app.prepare.mlflow_models import fetched_from_mlflow
@@ -103,6 +102,8 @@ def asked(registry: str, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize("uri", ["models:/iris/1", "models:/iris@champion"])
 def test_registered_onnx_model_is_fetched(asked: str, uri: str) -> None:
     """By version and by alias; it opens, answers as it was trained, and is gone afterwards."""
+    from sklearn.datasets import load_iris
+
     with fetched_from_mlflow(uri) as found:
         assert (str(found), found.framework) == ("models:/iris/1", "")
         session = Opener(found.path, chain=(Provider("cpu"),)).open()

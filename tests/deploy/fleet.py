@@ -9,11 +9,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
+import numpy as np
+import numpy.typing as npt
 
 from tests import onnx_models
 from tests.bundled import digits_test_split, iris_test_split
@@ -55,13 +58,18 @@ def put_models(folder: Path, *, error_limit: float) -> None:
     (folder / "secret").write_text("signed-by-this")
 
 
-IMAGES = digits_test_split()[0][:64]
-FLOWERS = iris_test_split()[0]
+@cache
+def images() -> npt.NDArray[np.float32]:
+    """Some digits, FP32 [64, 1, 8, 8]."""
+    return digits_test_split()[0][:64]
+
+
+FLOWER_ROWS = cache(iris_test_split)
 
 
 def digits(number: int, *, version: str = "", bright: bool) -> bytes:
     """A digit; the canary fails on `bright` ones."""
-    image = IMAGES[number % len(IMAGES)][None] * (1.0 if bright else 0.4)
+    image = images()[number % len(images())][None] * (1.0 if bright else 0.4)
     body = {"model": "digits", "inputs": {"image": image.tolist()}}
     return encode("/predict", body | ({"version": version} if version else {}))
 
@@ -69,7 +77,7 @@ def digits(number: int, *, version: str = "", bright: bool) -> bytes:
 def flowers(number: int, *, rows: int) -> bytes:
     """Some flowers."""
     return encode(
-        "/models/iris/predict", {"inputs": {"features": FLOWERS[number:][:rows].tolist()}}
+        "/models/iris/predict", {"inputs": {"features": FLOWER_ROWS()[0][number:][:rows].tolist()}}
     )
 
 
@@ -98,7 +106,9 @@ def mixed(count: int) -> list[bytes]:
     return requests
 
 
-SLOW = encode("/models/slow/predict", {"inputs": {"image": IMAGES[:1].tolist()}})
+def slow_request() -> bytes:
+    """One that takes long."""
+    return encode("/models/slow/predict", {"inputs": {"image": images()[:1].tolist()}})
 
 
 @dataclass(frozen=True)
@@ -126,7 +136,7 @@ async def ask(url: str, *, requests: int) -> Asked:
     for model in ("digits", "iris"):
         of_model = [one for one in everything if model.encode() in one]
         outcomes[model] = (await send(url, iter(of_model), callers=4)).outcomes
-    outcomes["slow"] = (await send(url, iter([SLOW] * 36), callers=12)).outcomes
+    outcomes["slow"] = (await send(url, iter([slow_request()] * 36), callers=12)).outcomes
     rows = sum(1 + number % 3 for number in range(requests) if number % 10 in {6, 7})
     return Asked(outcomes, rows)
 
@@ -140,7 +150,7 @@ class Timed(NamedTuple):
 
 def ask_one_by_one(url: str, count: int) -> list[Timed]:
     """Slow requests, one after the other."""
-    body = {"inputs": {"image": IMAGES[:1].tolist()}}
+    body = {"inputs": {"image": images()[:1].tolist()}}
     times = []
     with httpx.Client(base_url=url) as client:
         for _ in range(count):
@@ -155,7 +165,7 @@ def leave(url: str) -> None:
     """Ask for something slow, and go before it is there."""
     address = urlsplit(url)
     with socket.create_connection((str(address.hostname), int(address.port or 0))) as connection:
-        connection.sendall(SLOW)
+        connection.sendall(slow_request())
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,15 @@ import itertools
 import json
 import time
 from collections.abc import Iterator
+from functools import cache
 from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import grpc
 import httpx
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from app.rpc import inference_pb2 as messages
@@ -26,8 +29,19 @@ from tests.waiting import until, wait_until
 
 TOKEN = {"authorization": "Bearer secret"}
 PATH = "/models/digits/predict"
-IMAGES = digits_test_split()[0][:64]
-BODIES: list[dict[str, Any]] = [{"inputs": {"image": image[None].tolist()}} for image in IMAGES]
+
+
+@cache
+def images() -> npt.NDArray[np.float32]:
+    """Some digits, FP32 [64, 1, 8, 8]."""
+    return digits_test_split()[0][:64]
+
+
+@cache
+def bodies() -> list[dict[str, Any]]:
+    """Requests for these, one each."""
+    return [{"inputs": {"image": image[None].tolist()}} for image in images()]
+
 
 TENTH = "variants: {stable: {version: 1, weight: 90}, canary: {version: 2, weight: 10}}"
 THIRD = "variants: {stable: {version: 1, weight: 2}, canary: {version: 3, weight: 1}}"
@@ -62,7 +76,7 @@ def serve(folder: Path, *, ready: bool = True, grpc_port: int = 0, **settings: A
 
 def endless(**headers: str) -> Iterator[bytes]:
     """Good requests without end."""
-    return itertools.cycle([encode(PATH, body, headers) for body in BODIES])
+    return itertools.cycle([encode(PATH, body, headers) for body in bodies()])
 
 
 def shown(server: Cohort) -> dict[str, Any]:
@@ -101,9 +115,10 @@ async def test_shares_are_those_of_the_file(folder: Path) -> None:
     assert scrape.by("rollout_weight", "variant") == {"stable": 90, "canary": 10}
 
 
-def variants_of(server: Cohort, users: list[str], body: object = BODIES[0]) -> list[str]:
+def variants_of(server: Cohort, users: list[str], body: object = None) -> list[str]:
     """Who answers each of `users`, asked by header."""
     with httpx.Client(base_url=server.url) as client:
+        body = body or bodies()[0]
         answers = [client.post(PATH, json=body, headers={"X-User": one}) for one in users]
     return [answer.json()["variant"] for answer in answers]
 
@@ -119,8 +134,8 @@ async def test_a_caller_stays_on_a_variant_everywhere(folder: Path) -> None:
         assert set(found) == {"a", "b"}
         assert variants_of(other, users) == found
         tensor = {"name": "image", "datatype": "FP32", "shape": [1, 1, 8, 8],
-                  "data": IMAGES[0].ravel().tolist()}  # fmt: skip
-        instances = {"instances": IMAGES[:1].tolist()}
+                  "data": images()[0].ravel().tolist()}  # fmt: skip
+        instances = {"instances": images()[:1].tolist()}
         with httpx.Client(base_url=one.url) as client:
             for user, variant in list(zip(users, found, strict=True))[:12]:
                 headers = {"x-user": user}
@@ -134,7 +149,7 @@ async def test_a_caller_stays_on_a_variant_everywhere(folder: Path) -> None:
                 assert pinned.headers["x-variant"] == variant
                 assert pinned.headers["x-model-version"] == v1.headers["x-model-version"]
                 assert await over_grpc(one, user) == variant
-        pinned = httpx.post(f"{one.url}/models/digits/versions/2/predict", json=BODIES[0])
+        pinned = httpx.post(f"{one.url}/models/digits/versions/2/predict", json=bodies()[0])
         assert "variant" not in pinned.json()
     with serve(folder) as again:
         assert variants_of(again, users) == found
@@ -143,7 +158,7 @@ async def test_a_caller_stays_on_a_variant_everywhere(folder: Path) -> None:
 async def over_grpc(server: Cohort, user: str) -> str:
     """The variant that answers a call with the user's name in its metadata."""
     request = messages.ModelInferRequest(
-        model_name="digits", raw_input_contents=[IMAGES[0].tobytes()]
+        model_name="digits", raw_input_contents=[images()[0].tobytes()]
     )
     request.inputs.add(name="image", datatype="FP32", shape=[1, 1, 8, 8])
     async with grpc.aio.insecure_channel(server.grpc) as channel:
@@ -161,12 +176,12 @@ async def test_a_parameter_keeps_a_caller_too(folder: Path) -> None:
     write(folder, "variants: {a: {version: 1, weight: 1}, b: {version: 2, weight: 1}}, "
                   "sticky: {parameter: user}")  # fmt: skip
     tensor = {"name": "image", "datatype": "FP32", "shape": [1, 1, 8, 8],
-              "data": IMAGES[0].ravel().tolist()}  # fmt: skip
+              "data": images()[0].ravel().tolist()}  # fmt: skip
     with serve(folder) as server, httpx.Client(base_url=server.url) as client:
         for user in range(10):
             found = set()
             for value in (user, str(user)):
-                body = {**BODIES[0], "parameters": {"user": value}}
+                body = {**bodies()[0], "parameters": {"user": value}}
                 found.add(client.post(PATH, json=body).json()["variant"])
                 body = {"inputs": [tensor], "parameters": {"user": value}}
                 answer = client.post("/v2/models/digits/infer", json=body).json()
@@ -287,10 +302,10 @@ def test_a_broken_file_at_the_start_lets_nobody_in(folder: Path) -> None:
     with serve(folder, ready=False) as server:
         answer = server.wait_for("/health/ready", 503)
         assert "digits.variants" in answer.json()["error"]
-        assert httpx.post(server.url + PATH, json=BODIES[0]).status_code == 503
+        assert httpx.post(server.url + PATH, json=bodies()[0]).status_code == 503
         write(folder, TENTH)
         server.wait_for("/health/ready")
-        assert httpx.post(server.url + PATH, json=BODIES[0]).status_code == 200
+        assert httpx.post(server.url + PATH, json=bodies()[0]).status_code == 200
 
 
 def test_a_state_folder_that_takes_nothing_stops_nobody(folder: Path) -> None:

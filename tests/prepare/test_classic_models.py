@@ -6,27 +6,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
-import pandas as pd
 import pytest
-from lightgbm import Booster, Dataset, LGBMClassifier, LGBMRegressor, train
-from sklearn.cluster import DBSCAN, KMeans
-from sklearn.compose import ColumnTransformer
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
-from sklearn.ensemble import (
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-    IsolationForest,
-    RandomForestClassifier,
-    VotingClassifier,
-)
-from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier
-from sklearn.naive_bayes import GaussianNB
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.svm import SVC, LinearSVC
-from sklearn.tree import DecisionTreeClassifier
 
 from app.comparing import Pair, explain
 from app.prepare.cases import as_arrays
@@ -36,12 +17,6 @@ from app.prepare.finishing import check_export, open_exported, settle
 from app.prepare.frameworks import FRAMEWORKS, ExportRequest, Reference, adapter_of
 from app.prepare.frameworks.exact_trees import round_down
 from app.tensors import Arrays, by_name
-
-IRIS = load_iris(return_X_y=True)
-FLOWERS = (IRIS[0], load_iris().target_names[IRIS[1]])
-TUMOURS = load_breast_cancer(return_X_y=True)
-DIABETES = load_diabetes(return_X_y=True)
-PAIR = [("linear", LogisticRegression(max_iter=500)), ("bayes", GaussianNB())]
 
 
 def outputs(model: Any, path: Path, framework: str = "sklearn") -> tuple[Arrays, Arrays]:
@@ -59,42 +34,39 @@ def outputs(model: Any, path: Path, framework: str = "sklearn") -> tuple[Arrays,
 
 
 @pytest.mark.parametrize(
-    ("model", "data"),
+    "kind",
     [
-        (LogisticRegression(max_iter=500), FLOWERS),
-        (make_pipeline(StandardScaler(), SVC()), TUMOURS),
-        (LinearSVC(random_state=0), TUMOURS),
-        (SGDClassifier(random_state=0), TUMOURS),
-        (RandomForestClassifier(10, random_state=0), TUMOURS),
-        (DecisionTreeClassifier(random_state=0), TUMOURS),
-        (HistGradientBoostingClassifier(max_iter=10, random_state=0), IRIS),
-        (HistGradientBoostingRegressor(max_iter=10, random_state=0), DIABETES),
-        (IsolationForest(n_estimators=10, random_state=0), IRIS),
-        (VotingClassifier(PAIR, voting="soft"), IRIS),
-        (Ridge(), DIABETES),
-        (KMeans(3, random_state=0, n_init=1), IRIS),
-        (StandardScaler(), IRIS),
-        (make_pipeline(StandardScaler(), LGBMClassifier(n_estimators=5, verbose=-1)), FLOWERS),
-        (LGBMRegressor(n_estimators=10, verbose=-1), DIABETES),
+        *("logistic regression", "support vectors", "linear support vectors", "gradient descent"),
+        *("forest", "tree", "boosting classifier", "boosting regressor", "isolation forest"),
+        *("vote", "ridge", "k-means", "scaler", "LightGBM classifier", "LightGBM regressor"),
     ],
-    ids=lambda one: type(one).__name__ if hasattr(one, "fit") else "",
 )
-def test_conversion_gives_what_the_estimator_gives(
-    model: Any, data: tuple[Any, Any], tmp_path: Path
-) -> None:
+def test_conversion_gives_what_the_estimator_gives(kind: str, tmp_path: Path) -> None:
     """Also at the thresholds of trees, next to them, and where values are missing."""
+    from tests.prepare.estimators import ESTIMATORS
+
+    model, data = ESTIMATORS[kind]
     expected, got = outputs(model.fit(*data), tmp_path / "model.onnx")
     assert expected
     assert explain(Pair(expected, got), SAME_CONVERSION) == ""
 
 
-@pytest.mark.parametrize(
-    ("objective", "data"), [("binary", TUMOURS), ("multiclass", IRIS), ("poisson", DIABETES)]
-)
-def test_lightgbm_text_file_gives_what_the_booster_gives(
-    objective: str, data: tuple[Any, Any], tmp_path: Path
-) -> None:
+def test_all_estimators_are_converted() -> None:
+    """The names above are those of all there are."""
+    from tests.prepare.estimators import ESTIMATORS
+
+    (mark,) = vars(test_conversion_gives_what_the_estimator_gives)["pytestmark"]
+    assert mark.args[1] == [*ESTIMATORS]
+
+
+@pytest.mark.parametrize("objective", ["binary", "multiclass", "poisson"])
+def test_lightgbm_text_file_gives_what_the_booster_gives(objective: str, tmp_path: Path) -> None:
     """Boosters read from their files, which know no names of classes."""
+    from lightgbm import Booster, Dataset, train
+
+    from tests.prepare.estimators import DIABETES, IRIS, TUMOURS
+
+    data = {"binary": TUMOURS, "multiclass": IRIS, "poisson": DIABETES}[objective]
     options = {"objective": objective, "verbose": -1, "num_class": 3 if data is IRIS else 1}
     train(options, Dataset(*data), 5).save_model(tmp_path / "model.txt")
     booster = adapter_of(FRAMEWORKS["lightgbm"]).load(Reference(str(tmp_path / "model.txt")))
@@ -105,6 +77,12 @@ def test_lightgbm_text_file_gives_what_the_booster_gives(
 
 def test_columns_by_name_are_an_input_each(tmp_path: Path) -> None:
     """A pipeline of a DataFrame takes its columns by their names, text as text."""
+    import pandas as pd
+    from sklearn.compose import ColumnTransformer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
     random = np.random.default_rng(0)
     table = pd.DataFrame(
         {
@@ -136,6 +114,11 @@ def test_thresholds_are_rounded_down() -> None:
 
 
 def pickled(folder: Path) -> str:
+    import joblib
+    from sklearn.linear_model import Ridge
+
+    from tests.prepare.estimators import DIABETES
+
     joblib.dump(Ridge().fit(*DIABETES), folder / "model.txt")
     return str(folder / "model.txt")
 
@@ -149,6 +132,11 @@ def test_pickle_under_another_name_is_not_unpickled(framework: str, tmp_path: Pa
 
 def test_what_cannot_be_converted_is_told(tmp_path: Path) -> None:
     """An estimator that was not fitted, and one without a converter."""
+    from sklearn.cluster import DBSCAN
+    from sklearn.linear_model import Ridge
+
+    from tests.prepare.estimators import IRIS
+
     with pytest.raises(Misused, match="is it fitted"):
         outputs(Ridge(), tmp_path / "model.onnx")
     with pytest.raises(Rejected, match="converts no DBSCAN"):

@@ -16,16 +16,7 @@ import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lightgbm import LGBMClassifier
 from onnx import helper
-from onnxmltools import convert_lightgbm
-from onnxmltools.convert.common.data_types import FloatTensorType
-from skl2onnx import to_onnx
-from sklearn.datasets import load_iris
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from app.errors import InferenceFailed
 from app.session import Provider, Session, SessionOptions, open_session
@@ -70,39 +61,51 @@ def test_scores_are_columns_in_the_order_of_the_classes(
     assert labels.tolist() == [classes[row] for row in expected.argmax(1)]
 
 
-IRIS, SPECIES = load_iris(return_X_y=True)
-IRIS = IRIS.astype(np.float32)
-NAMES = np.array(["setosa", "versicolor", "virginica"])[SPECIES]
+def _lightgbm(rows: Array, labels: Array) -> tuple[Any, onnx.ModelProto]:
+    from lightgbm import LGBMClassifier
+    from onnxmltools import convert_lightgbm
+    from onnxmltools.convert.common.data_types import FloatTensorType
 
-
-def _lightgbm(labels: Array) -> tuple[LGBMClassifier, onnx.ModelProto]:
-    source = LGBMClassifier(n_estimators=5, verbose=-1).fit(IRIS, labels)
+    source = LGBMClassifier(n_estimators=5, verbose=-1).fit(rows, labels)
     inputs = [("x", FloatTensorType([None, 4]))]
     return source, convert_lightgbm(source, initial_types=inputs, target_opset=15)
 
 
 @pytest.mark.parametrize("kind", ["logistic", "forest", "lightgbm"])
-@pytest.mark.parametrize("labels", [NAMES, SPECIES, SPECIES > 0], ids=["names", "numbers", "two"])
-def test_probabilities_are_those_of_the_source(kind: str, labels: Array, tmp_path: Path) -> None:
+@pytest.mark.parametrize("labelled", ["names", "numbers", "two"])
+def test_probabilities_are_those_of_the_source(kind: str, labelled: str, tmp_path: Path) -> None:
     """As exported by default, with the classes that scikit-learn and LightGBM have."""
+    from skl2onnx import to_onnx
+    from sklearn.datasets import load_iris
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    rows, labels = load_iris(return_X_y=True)
+    rows = rows.astype(np.float32)
+    if labelled == "names":
+        labels = np.array(["setosa", "versicolor", "virginica"])[labels]
+    elif labelled == "two":
+        labels = labels > 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if kind == "lightgbm":
-            source, model = _lightgbm(labels.astype(int) if labels.dtype == bool else labels)
+            source, model = _lightgbm(rows, labels.astype(int) if labels.dtype == bool else labels)
         else:
             source = (
                 make_pipeline(StandardScaler(), LogisticRegression())
                 if kind == "logistic"
                 else RandomForestClassifier(5, random_state=1)
             )
-            source.fit(IRIS, labels)
-            model = to_onnx(source, IRIS[:1])
+            source.fit(rows, labels)
+            model = to_onnx(source, rows[:1])
         session = open_session(saved(model, tmp_path), chain=ON_CPU)
-        found, probabilities = session.run({session.inputs[0].name: IRIS})
-        expected: Any = source.predict_proba(IRIS)
+        found, probabilities = session.run({session.inputs[0].name: rows})
+        expected: Any = source.predict_proba(rows)
         np.testing.assert_allclose(probabilities.astype(np.float32), expected, atol=1e-6)
         assert list(session.outputs[1].classes) == source.classes_.tolist()
-        assert found.tolist() == np.asarray(source.predict(IRIS)).tolist()
+        assert found.tolist() == np.asarray(source.predict(rows)).tolist()
     assert all(spec.rows_vary for spec in session.outputs), "onnxmltools declares one label"
 
 

@@ -13,7 +13,7 @@ import httpx
 from tests.e2e.broken_digits import copy_digits, save_broken
 from tests.e2e.load import encode
 from tests.e2e.scrape import Scrape
-from tests.e2e.test_rollouts import BODIES, PATH, THIRD, TOKEN, write
+from tests.e2e.test_rollouts import PATH, THIRD, TOKEN, bodies, write
 from tests.waiting import until
 from tests.workers.hosts import calling, connections_of, host, port_of, workers_of
 
@@ -22,7 +22,7 @@ STICKY = ", sticky: {header: x-user-id}"
 
 def of_all() -> Iterator[bytes]:
     """Each request is of another caller: one counts once in a while."""
-    return (encode(PATH, BODIES[0], {"x-user-id": str(number)}) for number in count())
+    return (encode(PATH, bodies()[0], {"x-user-id": str(number)}) for number in count())
 
 
 def of(folder: Path, **settings: Any) -> dict[str, Any]:

@@ -9,12 +9,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from skl2onnx import to_onnx
-from sklearn.datasets import load_iris
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from app.prepare.failures import Misused
 from app.prepare.quantizing import QuantizeOptions, quantize_model
@@ -190,6 +184,10 @@ def test_every_node_gets_a_name_of_its_own() -> None:
 
 def test_biases_of_one_row_are_quantized(tmp_path: Path) -> None:
     """scikit-learn's MLP has MatMul and Add with a bias of [1, N], which is fused to a Gemm."""
+    from skl2onnx import to_onnx
+    from sklearn.datasets import load_iris
+    from sklearn.neural_network import MLPClassifier
+
     x, y = load_iris(return_X_y=True)
     x = x.astype(np.float32)
     model = MLPClassifier((16,), max_iter=2000, random_state=0).fit(x, y)
@@ -210,6 +208,12 @@ def test_biases_of_one_row_are_quantized(tmp_path: Path) -> None:
 
 def test_products_behind_operators_of_classic_models_are_quantized(tmp_path: Path) -> None:
     """ONNX infers no datatype behind a Scaler, and the tools quantize nothing without one."""
+    from skl2onnx import to_onnx
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     data = np.random.default_rng(0)
     rows, labels = data.standard_normal((200, 16)).astype(np.float32), np.arange(200) % 3
     model = make_pipeline(StandardScaler(), MLPClassifier((32,), max_iter=5, random_state=0))

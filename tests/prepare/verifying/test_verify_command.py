@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from sklearn.datasets import load_iris
 
 from app.cli import cli
 from tests import onnx_models
@@ -43,6 +42,8 @@ if __name__ == "__main__":
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pipeline of scikit-learn, its conversion, and one without its scaler."""
+    from sklearn.datasets import load_iris
+
     folder = tmp_path_factory.mktemp("trained")
     (folder / "training.py").write_text(TRAINING)
     with chdir(folder), warnings.catch_warnings(action="ignore"):
