@@ -17,8 +17,7 @@ import structlog
 from hypothesis import settings
 
 from tests import time_limit
-from tests.e2e.fork_client import FOLDER
-from tests.e2e.forking import FORKS, start_fork_servers
+from tests.e2e.forking import FORKS, share_fork_servers, start_fork_servers
 from tests.e2e.processes import MODELS, Cohort, cohort
 
 # The second provider is in one of the three runtimes (docs/decisions/0001): elsewhere there is
@@ -58,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(time_limit)
     starts_others = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if FORKS and starts_others and not config.getoption("durations_in", None):
-        os.environ[FOLDER] = str(start_fork_servers())
+        os.environ.update(share_fork_servers(start_fork_servers()))
 
 
 @pytest.hookimpl(wrapper=True)

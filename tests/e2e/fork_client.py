@@ -21,8 +21,8 @@ from contextlib import suppress
 COHORT = "app"
 """The module that is the command `cohort`."""
 
-FOLDER = "FORK_SERVERS"
-"""The environment variable with the folder of the fork servers that several processes share."""
+SHARED = "FORK_SERVERS"
+"""The environment variable that says where fork servers are that several processes share."""
 
 ENDED = "the fork server has ended"
 

@@ -26,7 +26,7 @@ from importlib import import_module
 from io import BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
 
-from tests.e2e.fork_client import COHORT, FOLDER
+from tests.e2e.fork_client import COHORT, SHARED
 
 _RUNTIME = ("app.session.runtime", "onnxruntime.quantization")  # in this order
 
@@ -151,7 +151,7 @@ def _become(
         os.dup2(stream, number)
         os.close(stream)
     _open_streams()
-    folder = os.environ[FOLDER]
+    shared = os.environ[SHARED]
     ours = os.environ["PYTHONPATH"].split(os.pathsep)
     theirs = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
     if module != COHORT:  # the command finds its own
@@ -162,7 +162,7 @@ def _become(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if module == COHORT:
         import_module("tests.e2e.forked_workers").fork_workers()
-        import_module("tests.e2e.forking").fork_children_of_this(folder)
+        import_module("tests.e2e.forking").fork_children_of_this(shared)
     sys.argv[1:] = arguments
     sys.orig_argv[1:] = ["-m", module, *arguments]  # which is how workers are started
     for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:

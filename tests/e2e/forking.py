@@ -31,7 +31,7 @@ from unittest import mock
 
 from app.prepare import processes
 from tests.e2e import fork_client
-from tests.e2e.fork_client import COHORT, FOLDER, number_of
+from tests.e2e.fork_client import COHORT, SHARED, number_of
 from tests.e2e.fork_server import IMPORTED
 
 _ROOT = Path(__file__).parents[2]
@@ -155,10 +155,10 @@ def fork_children() -> Iterator[None]:
         yield
 
 
-def fork_children_of_this(folder: str) -> None:
-    """Do so for the rest of this process; its fork servers are in `folder`."""
+def fork_children_of_this(shared: str) -> None:
+    """Do so for the rest of this process, with the fork servers that it was forked by."""
     fork_servers.cache_clear()
-    with mock.patch.dict(os.environ, {FOLDER: folder}):
+    with mock.patch.dict(os.environ, {SHARED: shared}):
         fork_servers()
     vars(processes)["subprocess"] = _FORKING
 
@@ -185,8 +185,16 @@ _FORKING = SimpleNamespace(**{**vars(subprocess), "Popen": _popen})
 @cache
 def fork_servers() -> Path:
     """Return the folder with the sockets of fork servers: shared ones, or new ones."""
-    shared = os.environ.get(FOLDER)
-    return Path(shared) if shared else start_fork_servers()
+    root, _, folder = os.environ.get(SHARED, "").partition(os.pathsep)
+    return Path(folder) if root == str(_ROOT) else start_fork_servers()
+
+
+def share_fork_servers(folder: Path) -> dict[str, str]:
+    """Return the environment with which other processes use those in `folder`.
+
+    Processes of another working copy do not: their servers are to have their own code.
+    """
+    return {SHARED: f"{_ROOT}{os.pathsep}{folder}"}
 
 
 def start_fork_servers() -> Path:
@@ -221,7 +229,7 @@ def _start_one(address: Path, lifetime: int) -> subprocess.Popen[bytes]:
             cwd=_ROOT,
             env={
                 **os.environ,
-                FOLDER: str(address.parent),
+                **share_fork_servers(address.parent),
                 "OPENBLAS_NUM_THREADS": "1",  # a thread would not survive the fork
                 "PYTHONHASHSEED": address.name,
                 "PYTHONPATH": str(_ROOT),

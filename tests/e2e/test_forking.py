@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 
 from app.prepare.processes import run_child
-from tests.e2e.fork_client import FOLDER
+from tests.e2e.fork_client import SHARED
 from tests.e2e.forking import (
     FORKS,
     ForkedProcess,
     fork,
     fork_children,
     fork_servers,
+    share_fork_servers,
     start_fork_servers,
 )
 from tests.e2e.processes import COMMAND, ROOT, cohort, quick_command
@@ -230,7 +231,7 @@ def test_all_end_with_their_fork_server(
     request.addfinalizer(fork_servers.cache_clear)
     fork_servers.cache_clear()
     folder = start_fork_servers()
-    monkeypatch.setenv(FOLDER, str(folder))
+    monkeypatch.setenv(SHARED, share_fork_servers(folder)[SHARED])
     process = forked("serve", "--port", "0", "--grpc-port", "0", log=tmp_path / "log")
     program, pid = started_stand_in(tmp_path / "here")
     os.kill(
@@ -250,6 +251,17 @@ def test_all_end_with_their_fork_server(
     assert (late.returncode, b"the fork server has ended" in late.stderr) == (1, True)
     ended = [Path(f"/proc/{one}") for one in (process.pid, pid)]
     wait_until(lambda: not any(one.exists() for one in ended), seconds=60)
+
+
+def test_another_working_copy_has_fork_servers_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """Its code is what they import; tests run the tests of copies."""
+    request.addfinalizer(fork_servers.cache_clear)
+    for root, shared in ((ROOT, True), (tmp_path, False)):
+        fork_servers.cache_clear()
+        monkeypatch.setenv(SHARED, f"{root}{os.pathsep}{tmp_path}")
+        assert (fork_servers() == tmp_path) is shared
 
 
 def test_children_are_forked_as_they_would_be_started(tmp_path: Path) -> None:
