@@ -114,7 +114,7 @@ def authorities_read_once() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     """The bundled models, served by a real process."""
-    with cohort(MODELS, tmp_path_factory.mktemp("bundled")) as server:
+    with cohort(MODELS, tmp_path_factory.mktemp("bundled"), watch_seconds=0) as server:
         yield server
 
 
