@@ -75,7 +75,7 @@ def try_bits(
     """
     aside = next((str(one) for one in known if one.by == "address"), "")
     counted = [one for one in known if one.by != "address"]
-    ways = [1, 2, *([most] if one_size and most > 2 else [])]
+    ways = sorted({1, 2, most if one_size else 2})
     trial = _Trial(run, outputs, stacking, ways)
     groups = _single_rows(requests, stacking)
     tried: list[int] = []

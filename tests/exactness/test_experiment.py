@@ -142,6 +142,12 @@ def test_rows_along_another_axis_are_joined_and_cut_there() -> None:
     assert try_bits(run, requests, OUTPUTS, most=5, stacking=plan).least_rows == 2
 
 
+def test_no_more_sizes_are_tried_once_nothing_helps() -> None:
+    """They would cost time for nothing."""
+    found = try_model(lambda x: a_little_more(x) if len(x) > 2 else otherwise_alone(x))
+    assert (found.least_rows, found.sizes) == (0, (2, 3, MOST))
+
+
 def test_the_time_is_bounded_but_for_a_few_sizes() -> None:
     """Of two, three and the most rows."""
     clock = iter(range(0, 10_000, 10))
