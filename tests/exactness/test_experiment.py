@@ -148,6 +148,20 @@ def test_no_more_sizes_are_tried_once_nothing_helps() -> None:
     assert (found.least_rows, found.sizes) == (0, (2, 3, MOST))
 
 
+def test_few_requests_are_tried_where_answers_are_large() -> None:
+    """Those alone are held as long as the trial takes."""
+    alone = []
+
+    def run(feeds: Arrays) -> Outputs:
+        x = feeds["x"]
+        if len(x) == 1:
+            alone.append(float(x[0, 0]))
+        return [np.broadcast_to(x[:, :1], (len(x), 5 << 20))]
+
+    found = try_bits(run, REQUESTS, OUTPUTS, most=2)
+    assert (found.least_rows, set(alone)) == (1, {1.0})
+
+
 def test_the_time_is_bounded_but_for_a_few_sizes() -> None:
     """Of two, three and the most rows."""
     clock = iter(range(0, 10_000, 10))
