@@ -200,8 +200,8 @@ def _single_rows(requests: Sequence[Arrays], stacking: Stacking) -> list[list[Ar
 
 
 def _sizes_to_try(most: int) -> Iterator[int]:
-    """The numbers of rows to try, each once, the most telling ones first."""
-    sizes = [2, 3, most, 5, 8, 7, most - 1, 16, 15, 17, 4, *range(2, ALL_SIZES + 1)]
+    """The numbers of rows to try, each once, the smallest and the largest first."""
+    sizes = [2, 3, most, most - 1, *range(4, ALL_SIZES + 1)]
     power = 2 * ALL_SIZES
     while power <= most:
         sizes += [power - 1, power, power + 1]

@@ -124,6 +124,34 @@ def test_a_model_that_fails_on_several_rows_is_not_exact() -> None:
     assert try_model(lambda x: x[:1]).least_rows == 0
 
 
+def test_the_output_that_differs_most_is_named() -> None:
+    """With how far; texts have no distance."""
+
+    def run(feeds: Arrays) -> Outputs:
+        x, alone = feeds["x"], len(feeds["x"]) == 1
+        little = a_little_more(x) if alone else x
+        much = np.add(x, np.float32(0.5)) if alone else x
+        return [little, much, np.full(len(x), str(alone), object)]
+
+    specs = [*OUTPUTS, TensorSpec("z", "FP32", (None, 3)), TensorSpec("t", "BYTES", (None,))]
+    found = try_bits(run, REQUESTS, specs, most=4)
+    assert found.reason == "output 'z' of a row differs by up to 0.5 in a run of 2 rows"
+
+
+def test_only_requests_of_one_row_that_may_share_a_run_are_tried() -> None:
+    """An example may have several rows, or inputs of different numbers of them."""
+    seen = []
+
+    def run(feeds: Arrays) -> Outputs:
+        seen.append(len(feeds["x"]))
+        return [feeds["x"]]
+
+    several: Arrays = {"x": np.ones((3, 3), np.float32)}
+    uneven: Arrays = {"x": np.ones((1, 3), np.float32), "z": np.ones((2, 1), np.float32)}
+    assert try_bits(run, [several, uneven], OUTPUTS, most=2).least_rows == 0
+    assert seen == []
+
+
 def test_nothing_is_promised_where_no_request_could_be_run() -> None:
     """Of one row, that may share a run."""
     found = try_bits(lambda feeds: list(feeds.values()), [], OUTPUTS, most=4)

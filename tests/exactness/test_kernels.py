@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from app.exactness import RoundingKernel, instruction_set, rounding_kernels
+from app.exactness import RoundingKernel, instruction_set, kernels, rounding_kernels
 from app.exactness.kernels import _table
+from app.session import ORT_VERSION
 from tools.rounding.__main__ import Kernel, try_case
 from tools.rounding.sized_cases import SizedCase, sized_cases
 
 BUILD = _table()[0]["runtime"], _table()[0]["instructions"]
 
 
-def ways(kernels: dict[str, str]) -> list[tuple[str, str]]:
-    found = rounding_kernels(kernels, several=False, build=BUILD)
+def ways(named: dict[str, str]) -> list[tuple[str, str]]:
+    found = rounding_kernels(named, several=False, build=BUILD)
     return [(one.kernel, one.by) for one in found]
 
 
@@ -30,8 +31,8 @@ def test_kernels_of_a_model_are_found_in_the_table() -> None:
 
 def test_the_worst_one_is_named_first_with_its_node() -> None:
     """As a person finds it in the graph."""
-    kernels = {"Log (unaligned)": "Log 'a'", "ReduceSum (inner axes)": "ReduceSum 'b'"}
-    first, second = rounding_kernels(kernels, several=False, build=BUILD)
+    both = {"Log (unaligned)": "Log 'a'", "ReduceSum (inner axes)": "ReduceSum 'b'"}
+    first, second = rounding_kernels(both, several=False, build=BUILD)
     assert first.difference > second.difference
     assert str(first).startswith("ReduceSum 'b' rounds a row in another way when it is alone, by")
     assert str(second).startswith("Log 'a' rounds a row by its place in a run, by up to ")
@@ -49,6 +50,19 @@ def test_another_build_is_judged_by_all_that_are_known() -> None:
         {"Log (unaligned)": "Log 'x'"}, several=False, build=("99.0", "avx1024")
     )
     assert [one.by for one in found] == ["place"]
+
+
+def test_the_part_of_this_build_and_machine_counts_by_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What another one does is no reason here."""
+    place = {"kernel": "Log", "by": "place", "threads": 1, "difference": 1e-7}
+    here = {"runtime": ORT_VERSION, "instructions": instruction_set(), "tried": {"Log": 1}}
+    parts = [{**here, "rounding": []}, {**here, "runtime": "1.0", "rounding": [place]}]
+    monkeypatch.setattr(kernels, "_table", lambda: parts)
+    log = {"Log": "Log 'x'"}
+    assert rounding_kernels(log, several=False) == []
+    assert len(rounding_kernels(log, several=False, build=("1.0", instruction_set()))) == 1
 
 
 def test_several_threads_round_otherwise_than_one() -> None:
@@ -95,10 +109,10 @@ def test_the_tool_sees_how_kernels_round_here(
     operator: str, shape: tuple[int, ...], by: set[str]
 ) -> None:
     """On one thread: with ONNX Runtime itself, on this machine."""
-    kernels: dict[str, Kernel] = {}
+    found_here: dict[str, Kernel] = {}
     tried = case(operator, shape)
-    try_case(kernels, tried.model, tried.draw(32), {"x": 0}, operator)
-    (found,) = kernels.values()
+    try_case(found_here, tried.model, tried.draw(32), {"x": 0}, operator)
+    (found,) = found_here.values()
     assert {way for way, seen in found.seen.items() if 1 in seen} == by
 
 
