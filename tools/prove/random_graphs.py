@@ -468,6 +468,18 @@ def _slice_to_size(graph: Graph) -> None:
     graph.add("Slice", [table, zero, end, zero])
 
 
+def _add_positions(graph: Graph) -> None:
+    """Entries of a table, for as many places as there are up to a limit, as GPT-2 adds them."""
+    name = graph.pick("f", 2)
+    shape = graph.values[name].shape
+    zero, one = graph.constant(0, np.int64), graph.constant(1, np.int64)
+    length = graph.add("Squeeze", [_size_of(graph, name, len(shape) - 2)])
+    limit = graph.constant(graph.draw.choice((1, 2, ROWS, 5)), np.int64)
+    places = graph.add("Range", [zero, graph.add("Min", [length, limit]), one])
+    table = graph.constant(graph.entries([5, shape[-1]], "f"))
+    graph.add("Add", [name, graph.add("Gather", [table, places], axis=0)])
+
+
 def _split(graph: Graph) -> None:
     name = graph.pick("fib", 1)
     axis = graph.axis(name)
@@ -684,4 +696,5 @@ STEPS: Sequence[Step] = (
     _squeeze, _unsqueeze, _flatten, _expand, _tile, _slice, _slice_to_size, _split, _concat, _pad,
     _embed, _gather_elements, _scatter, _own_row, _top, _one_hot, _running, _triangle, _einsum,
     _convolve, _pool, _recur, _content, _condition,
+    _add_positions,
 )  # fmt: skip
