@@ -9,7 +9,7 @@ import pytest
 
 from app.row_independence.operation import MICROSOFT, ML, OPERATOR_RULES, OperatorName
 from app.row_independence.rules.signatures import ENTRYWISE
-from tools.prove.__main__ import INDEPENDENT, NOT_RUN, try_case, try_graphs
+from tools.prove.__main__ import INDEPENDENT, NOT_RUN, TRIALS, try_case, try_graphs
 from tools.prove.contrib_cases import contrib_cases
 from tools.prove.graph_cases import graph_cases
 from tools.prove.node_cases import node_cases
@@ -57,7 +57,7 @@ class Tried(NamedTuple):
 def tried() -> Sequence[Tried]:
     """All cases, those that are proven run in ONNX Runtime."""
     cases = (*node_cases(), *contrib_cases(), *graph_cases())
-    return [Tried(case.operator, *try_case(case, proven_only=True)) for case in cases]
+    return [Tried(case.operator, *try_case(case, TRIALS, proven_only=True)) for case in cases]
 
 
 def _operators(tried: Sequence[Tried], kinds: Sequence[str], *outcomes: str) -> set[OperatorName]:
