@@ -59,7 +59,7 @@ class BatchPolicy:
     trust: Whether to batch, along axis 0, if rows are not shown to be independent; default false.
         `refuted`: even if a node combines rows, and callers may change each other's answers.
     exact: Whether to batch only where callers get the very bits that they get alone; default false:
-        numbers may be rounded in another way in a run of another size.
+        last digits may differ with the size of a run.
     """
 
     max_batch_size: int = 32

@@ -259,6 +259,7 @@ def _open_all(
     from rich.progress import track
 
     from app.batching import plan_padding
+    from app.cli.row_notes import row_notes
     from app.errors import LoadFailed, quoted
     from app.repository import Problem
     from app.version_table import Footnotes, spec_cell, version_table
@@ -291,7 +292,7 @@ def _open_all(
             for one in session.outputs
             if not one.transportable
         ]
-        notes += (f"{label}: {note}" for note in _alone(session, config, manifest))
+        notes += (f"{label}: {note}" for note in row_notes(session, config, manifest))
         padding = plan_padding(session.inputs, session.outputs, config.batching.pad)
         if padding.reason:
             notes.append(f"{label}: no input is padded: {padding.reason}")
@@ -315,20 +316,6 @@ def _published_alone(wanted: Sequence[_Wanted]) -> Iterator[str]:
             rows = None if manifest is None else manifest.rows
             if rows is not None and not rows.independent:
                 yield f"{label}: its manifest says that requests run one by one: {rows.reason}"
-
-
-def _alone(session: Session, config: ModelConfig, manifest: Manifest | None) -> Iterator[str]:
-    """Why requests run one by one where batching is wanted, and whether that is news."""
-    from app.profiling import row_advice, why_unbatchable
-
-    reason = why_unbatchable(session.inputs, session.outputs, session.rows, config.batching)
-    if not reason or not config.batching.batches:
-        return
-    advice = row_advice(session.rows)
-    yield f"requests run one by one: {reason}{f'; to batch: {advice}' if advice else ''}"
-    published = None if manifest is None else manifest.rows
-    if published is not None and published.independent and not session.rows.independent:
-        yield f"its manifest says otherwise, rows are {published.verdict}: it does not count here"
 
 
 def _trust(settings: Settings) -> Trust | None:
@@ -361,7 +348,7 @@ def _open(
     cache: Path,
 ) -> tuple[Session, Manifest | None]:
     from app.errors import CohortError, LoadFailed
-    from app.registry import compare_examples
+    from app.registry import run_examples
     from app.repository import read_published, verify_opened
     from app.session import Opener
 
@@ -383,8 +370,7 @@ def _open(
     finally:
         opener.close()
     try:
-        if manifest is not None:
-            compare_examples(session, session.run, manifest)
+        run_examples(session, session.run, config, manifest)
     except CohortError as error:
         session.close()
         raise LoadFailed(str(error)) from error

@@ -207,7 +207,7 @@ def _describe(seen: _Seen) -> dict[str, Any]:
         "batching_off": found.profile.reason,
         "padding_off": found.padding.reason,
         "rows": describe_rows(seen.rows),
-        **describe_exactness(found, seen.chosen),
+        **describe_exactness(found, seen.chosen, seen.rows),
         "padding_wanted": bool(seen.policy.pad),
         "profile": describe_profile(found, seen.device, seen.unpredictable),
         "differs_from_kept": [] if found.kept else list(seen.differences),
@@ -269,13 +269,17 @@ def _filled(profile: Profile) -> list[str]:
     filled = profile.filled_rows
     if not filled:
         return []
-    line = f"Smaller runs: filled up to {filled} rows, since "
     if filled == profile.least_rows:
         ratio = profile.seconds_for(filled) / profile.seconds[1]
-        why = f"a lone row gets other bits (batching.exact); it takes {ratio:.2f} times as long"
-        return [line + why]
+        return [
+            f"A lone row: runs as {filled}, since it would get other bits by itself "
+            f"(batching.exact); that takes {ratio:.2f} times as long"
+        ]
     longer = profile.change_seconds * 1000
-    return [f"{line}one of another number of rows than the one before takes {longer:.3g} ms longer"]
+    return [
+        f"Smaller runs: filled up to {filled} rows, since one of another number of rows than the "
+        f"one before takes {longer:.3g} ms longer"
+    ]
 
 
 def _verdicts(seen: _Seen) -> list[str]:
@@ -284,10 +288,11 @@ def _verdicts(seen: _Seen) -> list[str]:
     lines = [f"Batching: off, {off}" if off else f"Batching: up to {found.profile.max_batch_size}"]
     lines += _row_lines(seen.rows, off)
     lines += _filled(found.profile)
-    if why := found.why_not_exact(seen.chosen):
-        lines.append(f"The very bits of an answer alone: not promised, {why}")
+    if why := found.why_not_exact(seen.chosen, seen.rows):
+        lines.append(f"Same bits as alone: not promised, {why}")
     else:
-        lines.append("The very bits of an answer alone: yes, whatever shares the run")
+        alone = "" if seen.chosen.batches else ", since requests share no run"
+        lines.append(f"Same bits as alone: yes{alone}")
     if seen.policy.pad:
         off = found.padding.reason
         lines.append(f"Padding: off, {off}" if off else "Padding: on, outputs stay the same")

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 from app.batching import BatchPolicy
-from app.profiling import ProfileResult
+from app.profiling import ProfileResult, row_advice
 from app.registry import NOT_FAILED, Catalog, ModelEntry, State, VersionEntry
 from app.repository import ModelConfig, Published
 from app.row_independence import RowVerdict
@@ -157,7 +157,7 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
             "reason": entry.batching_off,
             "padding_off": entry.padding_off,
             "rows": describe_rows(description.rows),
-            **describe_exactness(description.profile, policy),
+            **describe_exactness(description.profile, policy, description.rows),
             "max_batch_size": policy.max_batch_size,
             "max_queue_size": policy.max_queue_size,
             "max_queue_seconds": policy.max_queue_seconds,
@@ -171,9 +171,9 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
     return result
 
 
-def describe_exactness(found: ProfileResult, policy: BatchPolicy) -> Description:
+def describe_exactness(found: ProfileResult, policy: BatchPolicy, rows: RowVerdict) -> Description:
     """Whether callers get the very bits that they get alone, as far as was tried, or why not."""
-    reason = found.why_not_exact(policy)
+    reason = found.why_not_exact(policy, rows)
     return {"exact": not reason, "exact_reason": reason}
 
 
@@ -187,6 +187,7 @@ def describe_rows(verdict: RowVerdict) -> Description:
     return {
         "verdict": verdict.kind.value,
         "reason": "" if verdict.independent else str(verdict),
+        "to_batch": "" if verdict.independent else row_advice(verdict),
         "node": verdict.node,
         "node_name": verdict.place.name,
         "node_path": list(verdict.place.path),

@@ -31,7 +31,7 @@ ALL_SIZES = 32
 SECONDS = 5.0
 """After which no further size is tried."""
 
-MAX_ANSWER_BYTES = 64 << 20
+MAX_HELD_BYTES = 64 << 20
 """Of the answers alone that are held; fewer requests are tried where theirs are large."""
 
 ALWAYS_TRIED = 3
@@ -159,7 +159,7 @@ class _Trial:
         except CohortError:
             return group
         size = len(self._runs) * sum(map(held_bytes, answer))
-        return group[: max(1, MAX_ANSWER_BYTES // max(size, 1))]
+        return group[: max(1, MAX_HELD_BYTES // max(size, 1))]
 
 
 def _largest_difference(pairs: Sequence[Pair]) -> str:
@@ -170,7 +170,7 @@ def _largest_difference(pairs: Sequence[Pair]) -> str:
         return ""
     worst = max(found, key=lambda one: one.largest or 0.0)
     by = "" if worst.largest is None else f" by up to {worst.largest:.2g}"
-    return f"output {quoted(worst.output)} of a row differs{by}"
+    return f"here output {quoted(worst.output)} of a row differs{by}"
 
 
 def _same_bytes(pair: Pair) -> bool:

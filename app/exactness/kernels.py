@@ -42,8 +42,8 @@ class RoundingKernel(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.node or self.kernel} rounds a row {_WORDS[self.by]}, by up to "
-            f"{self.difference:g} of a value"
+            f"{self.node or self.kernel} rounds a row {_WORDS[self.by]} (up to "
+            f"{self.difference:g} of a value in other models)"
         )
 
 

@@ -57,7 +57,11 @@ function loaded({ inputs, optional_inputs, outputs, metadata, providers, batchin
       profile.doubt && h("p", { class: "warning" }, profile.doubt),
       h("p", {}, `Rows by the graph: ${[batching.rows.verdict, ...placesOf(batching.rows)].join("; ")}`),
       batching.reason && h("p", {}, batching.reason),
-      profile.filled_rows > 0 && h("p", {}, `Smaller runs are filled up to ${profile.filled_rows} rows: one of another number of rows than the one before takes ${duration(profile.change_seconds)} longer.`),
+      batching.rows.to_batch && h("p", {}, `To batch: ${batching.rows.to_batch}.`),
+      profile.filled_rows > 0 && h("p", {}, profile.change_seconds
+        ? `Smaller runs are filled up to ${profile.filled_rows} rows: one of another number of rows than the one before takes ${duration(profile.change_seconds)} longer.`
+        : `A lone row runs as ${profile.filled_rows}: by itself it would get other bits (batching.exact).`),
+      batching.exact_reason && h("p", {}, `Bits of an answer may be others than alone: ${batching.exact_reason}.`),
       batchCurve(profile.seconds_by_rows, batching.max_batch_size)),
     facts("Model", [
       ["made by", [metadata.producer, metadata.producer_version].filter(Boolean).join(" ")],

@@ -25,6 +25,7 @@ from app.profiling.runs import FREE_RUNS, BriefRuns, OutOfTime, Runs
 from app.profiling.store import Store
 from app.profiling.threads import ONE, Reopen, Threads, find_threads, may_pay, small_enough
 from app.profiling.trial import Trial
+from app.row_independence import RowKind, RowVerdict
 from app.session import Opener, Session, machine, runtime_build
 
 BRIEF_SECONDS = 0.5
@@ -61,11 +62,14 @@ class ProfileResult:
     doubt: str = ""
     mixed: str = ""
 
-    def why_not_exact(self, policy: BatchPolicy) -> str:
+    def why_not_exact(self, policy: BatchPolicy, rows: RowVerdict) -> str:
         """Why callers may get other bits than alone; "" where they do not, as far as was tried.
 
         policy: That of the version, as it serves now.
+        rows: Whether rows of a run influence each other.
         """
+        if rows.kind is RowKind.RANDOM or (policy.batches and not rows.independent):
+            return str(rows)
         if self.threads.chosen > 1:
             threads = self.threads.chosen
             return f"a run takes {threads} threads while there is no other, and may round otherwise"

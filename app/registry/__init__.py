@@ -31,7 +31,7 @@ from app.registry.events import (
     VersionUnbatched,
     VersionUnloaded,
 )
-from app.registry.measurement import compare_examples
+from app.registry.measurement import run_examples
 from app.registry.on_demand import OnDemandRegistry
 from app.registry.registry import Registry
 from app.registry.seen import Readable, SeenRegistry
@@ -66,9 +66,9 @@ __all__ = [
     "VersionReady",
     "VersionUnbatched",
     "VersionUnloaded",
-    "compare_examples",
     "hold_back",
     "plan",
+    "run_examples",
     "seconds_until_ready",
     "select_versions",
     "why_not_ready",

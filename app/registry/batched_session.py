@@ -167,7 +167,7 @@ class BatchedSession:
     @property
     def why_not_exact(self) -> str:
         """Why callers may get other bits than alone; "" where they do not, as far as is known."""
-        return self._prepared.profile_result.why_not_exact(self._batcher.policy)
+        return self._prepared.profile_result.why_not_exact(self._batcher.policy, self.session.rows)
 
     def note_other_bits(self, reason: str) -> None:
         """Take back that callers get the bits that they get alone."""

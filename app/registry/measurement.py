@@ -11,6 +11,7 @@ from time import perf_counter
 import structlog
 
 from app.batching import RunFeeds
+from app.codec import PredictRequest, decode_inputs
 from app.comparing import ROUNDING, Pair, explain
 from app.errors import CohortError, LoadFailed
 from app.profiling import (
@@ -27,7 +28,7 @@ from app.profiling import (
 )
 from app.repository import Manifest, ModelConfig, WarmUp
 from app.session import Opener, Session
-from app.tensors import by_name
+from app.tensors import Arrays, by_name, check_inputs
 
 log = structlog.get_logger("cohort.registry")
 
@@ -146,6 +147,28 @@ def compare_examples(session: Session, run: RunFeeds, manifest: Manifest) -> Non
                 f"example {number} of its manifest gives other outputs here, on {active}: "
                 f"{mismatch}"
             )
+
+
+def run_examples(
+    session: Session, run: RunFeeds, config: ModelConfig, manifest: Manifest | None
+) -> list[Arrays]:
+    """The inputs of the config's example and of the manifest's, each of which was run.
+
+    Raises LoadFailed where one does not fit or fails, or the manifest's have other outputs.
+    """
+    given = []
+    if config.example:
+        try:
+            arrays = decode_inputs(PredictRequest(config.example), session.inputs)
+            check_inputs(session.inputs, arrays)
+            run(arrays)
+        except CohortError as error:
+            raise LoadFailed(f"the example of config.yaml: {error}") from error
+        given.append(arrays)
+    if manifest is not None:
+        compare_examples(session, run, manifest)
+        given += [one.input_arrays(session.inputs) for one in manifest.examples]
+    return given
 
 
 def warm_up(run: RunFeeds, trial: Trial, wanted: WarmUp) -> Trial:

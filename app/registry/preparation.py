@@ -11,14 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from app.batching import BatchPolicy, OutputLimit, Outputs, RunFeeds, limit_outputs
-from app.codec import PredictRequest, decode_inputs
 from app.errors import CohortError, LoadFailed
 from app.inspection import Inspector
 from app.profiling import ProfileResult, RowFindings, Store, find_trial
 from app.registry.catalog import Source
-from app.registry.measurement import Measurement, RunsOf, compare_examples, warm_up
+from app.registry.measurement import Measurement, RunsOf, run_examples, warm_up
 from app.repository import (
-    Manifest,
     ModelConfig,
     Published,
     Trust,
@@ -38,7 +36,7 @@ from app.session import (
     Session,
     give_back_memory,
 )
-from app.tensors import Arrays, check_inputs
+from app.tensors import Arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +181,7 @@ def _prepare(
         with _first_runs(token) as runs_of:
             run = runs_of(session)
             token.enter("in its first runs")
-            given = _run_examples(session, run, config, manifest)
+            given = run_examples(session, run, config, manifest)
             trial = find_trial(run, session.inputs, session.rows.axes, session.tables)
             trial = replace(trial, examples=given)
             trial = warm_up(run, trial, config.warm_up)
@@ -221,28 +219,6 @@ def _prepare(
         opener.copy,
         None if trial.problem else measurement,
     )
-
-
-def _run_examples(
-    session: Session, run: RunFeeds, config: ModelConfig, manifest: Manifest | None
-) -> list[Arrays]:
-    """The inputs of the config's example and of the manifest's, each of which was run.
-
-    Raises LoadFailed where one does not fit or fails, or the manifest's have other outputs.
-    """
-    given = []
-    if config.example:
-        try:
-            arrays = decode_inputs(PredictRequest(config.example), session.inputs)
-            check_inputs(session.inputs, arrays)
-            run(arrays)
-        except CohortError as error:
-            raise LoadFailed(f"the example of config.yaml: {error}") from error
-        given.append(arrays)
-    if manifest is not None:
-        compare_examples(session, run, manifest)
-        given += [one.input_arrays(session.inputs) for one in manifest.examples]
-    return given
 
 
 @contextmanager

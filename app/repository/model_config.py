@@ -163,9 +163,10 @@ class ModelConfig:
     allow_signature_change: Whether a version takes over that callers of the one before it cannot
         use, because its inputs or outputs are others; default False: only requests that name it,
         and rollouts, reach it.
-    example: Inputs of a request that it takes, by name and as in /predict; default none. It is run
-        when a version loads, stands on the page and in the API's document, and requests like it
-        are tried together.
+    example: Inputs of a request that the model takes, by name and as in /predict; default none. It
+        is run when a version loads, which fails where the model refuses it, stands on the page and
+        in the API's document, and requests like it are tried together. Larger examples:
+        `cohort publish --examples`.
     load_timeout_s: Seconds that loading a version may take, from reading its files to the last run
         before the first request; default 120.
     playground: What the page may do with it.

@@ -351,9 +351,9 @@ def test_profile_names_what_differs_from_a_kept_one(models: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("model", "promise", "words"),
     [
-        ("dense", False, "The very bits of an answer alone: yes"),
-        ("sums", False, "The very bits of an answer alone: not promised, "),
-        ("sums", True, "since a lone row gets other bits (batching.exact); it takes "),
+        ("dense", False, "Same bits as alone: yes"),
+        ("sums", False, "Same bits as alone: not promised, "),
+        ("sums", True, "since it would get other bits by itself (batching.exact); that takes "),
         (
             "logs",
             True,
@@ -432,3 +432,28 @@ def test_profile_draws_bars_that_any_encoding_can_write(tmp_path: Path) -> None:
     plain = start(*given, PYTHONIOENCODING="ascii")
     assert plain.returncode == 0, plain.stderr
     assert "-" * BAR_WIDTH in plain.stdout
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "words"),
+    [
+        ("logs", "batching: {exact: true}", "one by one (batching.exact): Log 'logs' rounds"),
+        ("dense", "example: {x: [[1, 2]]}", "the example of config.yaml: input 'x'"),
+    ],
+)
+def test_check_says_what_a_server_would_do_with_a_config(
+    tmp_path: Path, model: str, config: str, words: str
+) -> None:
+    """Before one does: that a promise costs batching, and that an example does not fit."""
+    onnx_models.save(ROUNDINGS[model].model(), tmp_path / "m/1/model.onnx")
+    (tmp_path / "m/config.yaml").write_text(config)
+    output = run("check", "--models", str(tmp_path)).output
+    assert words in " ".join(output.split())
+
+
+def test_check_warns_where_callers_may_change_each_others_answers(tmp_path: Path) -> None:
+    """By the word of the config, against the graph."""
+    onnx_models.save(onnx_models.normalized_over_rows(), tmp_path / "m/1/model.onnx")
+    (tmp_path / "m/config.yaml").write_text("batching: {trust: refuted}")
+    output = " ".join(run("check", "--models", str(tmp_path)).output.split())
+    assert "m/1: callers may change each other's answers (batching.trust): rows may" in output

@@ -10,6 +10,7 @@ import pytest
 
 from app.control_plane import describe_profile, describe_rows
 from app.errors import ModelNotFound, NotReady, VersionNotFound
+from app.profiling import row_advice
 from app.registry import State
 from app.rollouts import parse_rollouts
 from app.row_independence import NOT_READ, NodePlace, OutputRows, RowKind, RowVerdict
@@ -97,7 +98,7 @@ def test_a_loaded_version_is_described_in_full() -> None:
         "padding_off": "no symbol",
         "rows": describe_rows(NOT_READ),
         "exact": False,
-        "exact_reason": "it is being measured",
+        "exact_reason": str(NOT_READ),
         "max_batch_size": 32,
         "max_queue_size": 16_384,
         "max_queue_seconds": 10.0,
@@ -117,6 +118,7 @@ def test_what_the_graph_proves_of_rows_is_described() -> None:
     assert describe_rows(shared) == {
         "verdict": "shared",
         "reason": "",
+        "to_batch": "",
         "node": "",
         "node_name": "",
         "node_path": [],
@@ -134,6 +136,7 @@ def test_what_the_graph_proves_of_rows_is_described() -> None:
     assert describe_rows(refuted) == {
         "verdict": "refuted",
         "reason": "rows may influence each other; ReduceMax 'low': it takes the largest",
+        "to_batch": row_advice(refuted),
         "node": "ReduceMax 'low'",
         "node_name": "low",
         "node_path": [4, 0, 1],

@@ -45,7 +45,7 @@ def test_one_that_rounds_a_lone_row_otherwise_is_exact_from_two_rows_on() -> Non
     found = try_model(otherwise_alone)
     assert (found.least_rows, found.reason) == (
         2,
-        "output 'y' of a row differs by up to 2.4e-07 in a run of 2 rows",
+        "here output 'y' of a row differs by up to 2.4e-07 in a run of 2 rows",
     )
 
 
@@ -80,7 +80,7 @@ def test_what_kernels_are_known_for_counts_though_nothing_was_seen() -> None:
     found = try_model(lambda x: x, known=[place, alone])
     assert (found.least_rows, found.reason) == (
         0,
-        "Log 'log' rounds a row by its place in a run, by up to 1e-07 of a value",
+        "Log 'log' rounds a row by its place in a run (up to 1e-07 of a value in other models)",
     )
 
 
@@ -135,7 +135,7 @@ def test_the_output_that_differs_most_is_named() -> None:
 
     specs = [*OUTPUTS, TensorSpec("z", "FP32", (None, 3)), TensorSpec("t", "BYTES", (None,))]
     found = try_bits(run, REQUESTS, specs, most=4)
-    assert found.reason == "output 'z' of a row differs by up to 0.5 in a run of 2 rows"
+    assert found.reason == "here output 'z' of a row differs by up to 0.5 in a run of 2 rows"
 
 
 def test_only_requests_of_one_row_that_may_share_a_run_are_tried() -> None:

@@ -90,19 +90,30 @@ def test_a_model_that_is_not_there_is_said_to_be_missing(chromium: Browser, serv
     expect(page.get_by_role("alert")).to_contain_text("nothing")
 
 
-def test_a_version_whose_runs_are_filled_up_says_so(fresh: Page, server: Cohort) -> None:
-    """By its profile, which is that of a device where it matters; of others it says nothing."""
+@pytest.mark.parametrize(
+    ("profile", "wanted"),
+    [
+        (
+            {"filled_rows": 16, "change_seconds": 0.1},
+            "filled up to 16 rows: one of another number of rows than the one before takes 100 ms",
+        ),
+        ({"filled_rows": 2, "change_seconds": 0}, "A lone row runs as 2: by itself it would get"),
+    ],
+)
+def test_a_version_whose_runs_are_filled_up_says_so(
+    fresh: Page, server: Cohort, profile: dict[str, float], wanted: str
+) -> None:
+    """By its profile: on a device where it matters, or for the same bits; else it says nothing."""
 
     def charge(route: Route) -> None:
         response = route.fetch()
         found = response.json()
-        found["versions"][0]["profile"] |= {"filled_rows": 16, "change_seconds": 0.1}
+        found["versions"][0]["profile"] |= profile
         route.fulfill(response=response, json=found)
 
-    wanted = "filled up to 16 rows: one of another number of rows than the one before takes 100 ms"
     fresh.goto(f"{server.url}/playground/models/iris")
     expect(fresh.get_by_role("heading", name="Batches")).to_be_attached()
-    expect(fresh.locator("main")).not_to_contain_text("filled up")
+    expect(fresh.locator("main")).not_to_contain_text(wanted)
     fresh.route(f"{server.url}/models/iris", charge)
     fresh.reload()
     expect(fresh.locator("main")).to_contain_text(wanted)

@@ -12,6 +12,7 @@ from app.exactness import Exactness
 from app.profiling import MEASURING, Profile, ProfileResult, Store, Threads, find_trial
 from app.profiling.exact import exact_profile
 from app.profiling.result import keep, profile_model
+from app.row_independence import RowKind, RowVerdict
 from app.session import Opener
 from app.tensors import TensorSpec
 from tests import onnx_models
@@ -79,7 +80,17 @@ def test_it_is_said_why_callers_may_get_other_bits(
     found: ProfileResult, policy: BatchPolicy, why: str
 ) -> None:
     """Runs that are filled up anyway count, and requests that share none."""
-    assert found.why_not_exact(policy) == why
+    assert found.why_not_exact(policy, RowVerdict(RowKind.PROVEN)) == why
+
+
+def test_a_model_without_a_proof_keeps_no_promise() -> None:
+    """One that gives another result each time does not even alone; the node is named."""
+    random = RowVerdict(RowKind.RANDOM, "RandomNormal 'r'", "it draws")
+    refuted = RowVerdict(RowKind.REFUTED, "ReduceMax 'm'", "it takes the largest")
+    alone = replace(PLAIN, max_batch_size=1)
+    assert "RandomNormal 'r'" in result().why_not_exact(alone, random)
+    assert "ReduceMax 'm'" in result().why_not_exact(PLAIN, refuted)
+    assert result().why_not_exact(alone, refuted) == ""
 
 
 def test_what_was_tried_is_kept_with_the_profile(tmp_path: Path) -> None:

@@ -247,11 +247,10 @@ def test_lone_sessions_answers_are_compared_with_the_examples(
     compared: list[Session] = []
     monkeypatch.setattr("app.registry.preparation.read_published", promised)
     monkeypatch.setattr("app.registry.preparation.verify_digests", lambda *_: None)
-    for module in ("preparation", "measurement"):
-        monkeypatch.setattr(
-            f"app.registry.{module}.compare_examples",
-            lambda session, run, manifest: compared.append(session),
-        )
+    monkeypatch.setattr(
+        "app.registry.measurement.compare_examples",
+        lambda session, run, manifest: compared.append(session),
+    )
     found = measured(Source(path, "", ModelConfig(providers=CHAIN)), None)
     assert compared == [found.session, found.exclusive]
 
@@ -265,7 +264,8 @@ def test_version_serves_without_a_second_session(
 
     monkeypatch.setattr(preparation, "read_published", promised)
     monkeypatch.setattr(preparation, "verify_digests", lambda *_: None)
-    real, calls = attrgetter(step)(preparation), []
+    module = measurement if step == "compare_examples" else preparation
+    real, calls = attrgetter(step)(module), []
 
     def fail_the_second_time(*arguments: Any, **named: Any) -> Any:
         calls.append(named)
@@ -273,8 +273,7 @@ def test_version_serves_without_a_second_session(
             raise LoadFailed("no memory")
         return real(*arguments, **named)
 
-    for module in (preparation, measurement) if step == "compare_examples" else (preparation,):
-        monkeypatch.setattr(f"{module.__name__}.{step}", fail_the_second_time)
+    monkeypatch.setattr(f"{module.__name__}.{step}", fail_the_second_time)
     with capture_logs() as logs:
         found = measured(Source(path, "", ModelConfig(providers=CHAIN)), None)
     assert found.exclusive is None

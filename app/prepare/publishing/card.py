@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from app.errors import quoted
 from app.prepare.publishing.pictures import draw_features, draw_latency
 from app.repository import Change, Distribution, Manifest
 from app.tensors import Arrays
@@ -57,11 +58,13 @@ def _head(manifest: Manifest, given: bool, signer: str) -> Iterator[str]:
             f"({off.max_relative:.3g} relative)."
         )
     yield (
-        f"- {len(manifest.examples)} examples, of {'given' if given else 'generated'} inputs, are "
-        "run again before a server lets it take traffic."
+        f"- Examples of {'given' if given else 'generated'} inputs are run again before a server "
+        f"lets it take traffic: {len(manifest.examples)}."
     )
     if manifest.rows is not None and manifest.rows.independent:
-        yield "- A server may batch its requests: rows do not influence each other."
+        shared = [quoted(name) for name, axis in manifest.rows.input_axes.items() if axis is None]
+        where = f" in requests of equal {' and '.join(shared)}" if shared else ""
+        yield f"- A server may batch its requests: rows do not influence each other{where}."
     yield f"- Signed by {signer}." if signer else "- Not signed."
     yield ""
     yield "| file | SHA-256 |"

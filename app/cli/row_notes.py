@@ -1,0 +1,38 @@
+"""What `cohort check` says of the rows of a version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from app.exactness import rounding_kernels
+from app.profiling import row_advice, why_unbatchable
+from app.repository import Manifest, ModelConfig
+from app.session import Session
+
+
+def row_notes(session: Session, config: ModelConfig, manifest: Manifest | None) -> Iterator[str]:
+    """Why requests run one by one where batching is wanted, and whether that is news."""
+    rows, policy = session.rows, config.batching
+    reason = why_unbatchable(session.inputs, session.outputs, rows, policy)
+    if not policy.batches:
+        return
+    if not reason:
+        if not rows.independent:
+            yield f"callers may change each other's answers (batching.trust): {rows}"
+        elif policy.exact and (kernel := _rounding_by_place(session, config)):
+            yield f"requests run one by one (batching.exact): {kernel}"
+        return
+    advice = row_advice(session.rows)
+    yield f"requests run one by one: {reason}{f'; to batch: {advice}' if advice else ''}"
+    published = None if manifest is None else manifest.rows
+    if published is not None and published.independent and not session.rows.independent:
+        yield f"its manifest says otherwise, rows are {published.verdict}: it does not count here"
+
+
+def _rounding_by_place(session: Session, config: ModelConfig) -> str:
+    """The node that rounds a row by its place in a run on the CPU; "" where none is known to."""
+    if session.placement.active != "cpu":
+        return ""
+    several = config.session.intra_op_threads not in (None, 1)
+    found = rounding_kernels(session.rows.kernels, several=several)
+    return next((str(one) for one in found if one.by == "place"), "")
