@@ -82,7 +82,7 @@ def try_bits(
     counted = [one for one in known if one.by != "address"]
     ways = sorted({1, 2, most if one_size else 2})
     trial = _Trial(run, outputs, stacking, ways)
-    groups = [trial.fitting(group) for group in _single_rows(requests, stacking)]
+    groups = [*filter(None, map(trial.fitting, _single_rows(requests, stacking)))]
     tried: list[int] = []
     until = clock() + SECONDS
     for size in _sizes_to_try(most) if groups else ():
@@ -153,11 +153,11 @@ class _Trial:
         return self._alone[key]
 
     def fitting(self, group: Sequence[Arrays]) -> Sequence[Arrays]:
-        """As many requests as have answers that can be held; at least one."""
+        """As many requests as have answers that can be held; at least one, none if it fails."""
         try:
             answer = self._runs[1](group[0], None)
         except CohortError:
-            return group
+            return []
         size = len(self._runs) * sum(map(held_bytes, answer))
         return group[: max(1, MAX_HELD_BYTES // max(size, 1))]
 

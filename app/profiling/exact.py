@@ -10,11 +10,16 @@ from app.batching import BatchPolicy, RunFeeds
 from app.exactness import Exactness, rounding_kernels, try_bits
 from app.profiling.measurement import MEASURING, Profile
 from app.profiling.sharing import plan_rows
-from app.profiling.trial import Trial
+from app.profiling.trial import Trial, has_open_dimensions
 from app.session import Session
 
 TRIED_REQUESTS = 8
 """So many rows take turns in the runs whose bits are compared."""
+
+LENGTHS_TRIED = (1, 2, 3, 7, 17)
+"""Of open dimensions, besides that of the trial: kernels for a single row or column differ."""
+
+REQUESTS_OF_A_LENGTH = 3
 
 ALONE = Exactness(1)
 """Of a version whose requests share no run."""
@@ -40,10 +45,14 @@ def try_exactness(
     """
     if most == 1:
         return ALONE
+    requests = trial.requests(TRIED_REQUESTS)
+    if any(has_open_dimensions(spec, trial.axes) for spec in session.inputs):
+        others = [replace(trial, length=length, examples=()) for length in LENGTHS_TRIED]
+        requests += [one for other in others for one in other.requests(REQUESTS_OF_A_LENGTH)]
     on_cpu = session.placement.active == ON_CPU
     return try_bits(
         run,
-        trial.requests(TRIED_REQUESTS),
+        requests,
         session.outputs,
         most=most,
         stacking=plan_rows(session.inputs, session.outputs, session.rows),
@@ -56,13 +65,18 @@ def try_exactness(
 def exact_profile(profile: Profile, exactness: Exactness | None, policy: BatchPolicy) -> Profile:
     """The profile under `batching.exact`: with filled runs, or without batching where that fails.
 
-    exactness: What was tried; None where it is still to be.
+    Runs are filled wherever others may be batched, be it that these are not now: a row has the same
+    bits before it is measured, after a restart and in each worker.
+
+    exactness: What was tried; None where it is still to be: then lone rows run as two, which gives
+        them the bits that they have in all runs from two rows on.
     """
-    if not policy.exact or profile.max_batch_size == 1:
+    if not policy.exact or not policy.batches:
         return profile
     if exactness is None:
-        return replace(profile, max_batch_size=1, reason=MEASURING)
-    if exactness.least_rows:
-        return replace(profile, least_rows=exactness.least_rows)
+        off = replace(profile, max_batch_size=1, least_rows=2)
+        return off if profile.reason else replace(off, reason=MEASURING)
+    if exactness.least_rows or profile.max_batch_size == 1:
+        return replace(profile, least_rows=max(1, exactness.least_rows))
     reason = f"callers would get other bits than alone (batching.exact): {exactness.reason}"
     return replace(profile, max_batch_size=1, reason=reason)

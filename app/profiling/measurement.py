@@ -80,9 +80,7 @@ class Profile:
         smallest run.
         """
         chosen, least = self.max_batch_size, self.least_rows
-        if chosen == 1:
-            return 0
-        if 0 < self.change_seconds > self.seconds[chosen] - self.seconds[1]:
+        if chosen > 1 and 0 < self.change_seconds > self.seconds[chosen] - self.seconds[1]:
             return chosen
         return least if least > 1 else 0
 

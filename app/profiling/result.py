@@ -212,7 +212,7 @@ def _measure(
     if not profile.complete:
         raise OutOfTime
     padding = pad_safely(runs.of(session), session.inputs, session.outputs, batching)
-    exactness = _try_exactness(opener, session, trial, profile, runs)
+    exactness = _try_exactness(opener, session, trial, profile, batching, runs)
     profile = exact_profile(profile, exactness, batching)
     threads = ONE
     reopen = reopening(opener, batching)
@@ -233,7 +233,7 @@ def _measure_briefly(
             padding, complete = PadPlan(reason=MEASURING), False
         exactness = None
         try:
-            exactness = _try_exactness(opener, session, trial, profile, runs)
+            exactness = _try_exactness(opener, session, trial, profile, batching, runs)
         except OutOfTime:
             complete = False
     profile = exact_profile(profile, exactness, batching)
@@ -268,13 +268,20 @@ def _time(
 
 
 def _try_exactness(
-    opener: Opener, session: Session, trial: Trial, profile: Profile, runs: Runs
+    opener: Opener,
+    session: Session,
+    trial: Trial,
+    profile: Profile,
+    batching: BatchPolicy,
+    runs: Runs,
 ) -> Exactness:
+    promised = batching.exact and batching.batches and session.rows.independent
+    least = 2 if promised and profile.seconds and not profile.contradicted_by else 1
     return try_exactness(
         runs.of(session),
         session,
         trial,
-        profile.max_batch_size,
+        max(profile.max_batch_size, least),
         several=opener.options.intra_op_threads not in (None, 1),
         clock=_clock(opener, session, runs),
     )
@@ -299,7 +306,7 @@ def _recall(
     store: Store, key: Mapping[str, str], session: Session, batching: BatchPolicy
 ) -> ProfileResult | None:
     kept = store.read(key, batching)
-    if kept is None:
+    if kept is None or (batching.exact and kept.exactness is None):
         return None
     plan = plan_padding(session.inputs, session.outputs, batching.pad)
     padding = PadPlan(reason=kept.padding_off) if kept.padding_off else plan

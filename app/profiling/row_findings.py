@@ -110,6 +110,7 @@ def with_findings(
         return result
     with suppress(OSError):
         if reason := findings.read(digest(), batching):
-            single = replace(result.profile, max_batch_size=1, reason=reason)
+            least = result.profile.least_rows if reason.startswith(OTHER_BITS) else 1
+            single = replace(result.profile, max_batch_size=1, reason=reason, least_rows=least)
             return replace(result, profile=single, mixed=reason)
     return result

@@ -159,8 +159,8 @@ class BatchedSession:
 
     def as_served(self, run: Run) -> Run:
         """Runs as requests get them: filled up, and aligned, where that is needed."""
-        policy = self._prepared.policy
-        filled = self._prepared.profile_result.profile.filled_rows if policy.batches else 0
+        policy, profile = self._prepared.policy, self._prepared.profile_result.profile
+        filled = profile.filled_rows if policy.batches or policy.exact else 0
         run = aligned_runs(run) if policy.exact else run
         return FilledRuns(run, filled, self.stacking).run if filled else run
 

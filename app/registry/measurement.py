@@ -162,7 +162,7 @@ def run_examples(
             arrays = decode_inputs(PredictRequest(config.example), session.inputs)
             check_inputs(session.inputs, arrays)
             run(arrays)
-        except CohortError as error:
+        except (CohortError, ArithmeticError, TypeError, ValueError) as error:
             raise LoadFailed(f"the example of config.yaml: {error}") from error
         given.append(arrays)
     if manifest is not None:

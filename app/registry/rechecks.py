@@ -165,17 +165,20 @@ def _compare(run: RunFeeds, version: Rechecked, sample: Sample) -> str:
     outputs = version.session.outputs
     served = version.as_served(lambda feeds, _: run(feeds))
     alone = served(sample.inputs, None)
+    changed = changed_output(outputs, alone, sample.answer, SAME_BITS)
+    if not changed:
+        return ""
+    other_bits = f"{OTHER_BITS}: output {changed!r} of a request changes"
+    again = served(sample.inputs, None)
     if not changed_output(outputs, alone, sample.answer):
-        changed = changed_output(outputs, alone, sample.answer, SAME_BITS)
-        if not changed or changed_output(outputs, alone, served(sample.inputs, None), SAME_BITS):
-            return ""
-        return f"{OTHER_BITS}: output {changed!r} of a request changes"
-    if changed_output(outputs, alone, served(sample.inputs, None)):
+        return "" if changed_output(outputs, alone, again, SAME_BITS) else other_bits
+    if changed_output(outputs, alone, again):
         log.warning("a request gave different answers alone, too", of=version.name)
         return ""
     if not isinstance(version.stacking, PadPlan):
         proven = version.session.rows.independent
-        return influenced(run, sample, alone, outputs, version.stacking, proven=proven)
+        found = influenced(run, sample, alone, outputs, version.stacking, proven=proven)
+        return found or other_bits
     if changed := changed_output(outputs, alone, sample.answer, ROUNDING):
         return f"a padded run gives other results: output {changed!r} of a request changes"
-    return ""
+    return other_bits

@@ -214,3 +214,15 @@ def test_sizes_around_powers_of_two_are_tried(most: int) -> None:
     expected = {*range(1, min(most, 32) + 1), most, most - 1}
     expected |= {n for p in (64, 128) if p <= most for n in (p - 1, p, p + 1) if n <= most}
     assert sizes == expected
+
+
+def test_lengths_that_the_model_refuses_are_left_out() -> None:
+    """Those of a trial are made up; a request that fails alone says nothing."""
+
+    def run(feeds: Arrays) -> Outputs:
+        if feeds["x"].shape[1] != 3:
+            raise InferenceFailed("of this length there are none")
+        return [feeds["x"]]
+
+    others: list[Arrays] = [{"x": np.ones((1, 7), np.float32)}]
+    assert try_bits(run, [*others, *REQUESTS], OUTPUTS, most=4).least_rows == 1

@@ -5,12 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 from app.batching import BatchPolicy, Padding, PadPlan, plan_padding
 from app.exactness import Exactness
-from app.profiling import MEASURING, Profile, ProfileResult, Store, Threads, find_trial
-from app.profiling.exact import exact_profile
+from app.profiling import (
+    MEASURING,
+    OTHER_BITS,
+    Profile,
+    ProfileResult,
+    RowFindings,
+    Store,
+    Threads,
+    find_trial,
+    with_findings,
+)
+from app.profiling.exact import exact_profile, try_exactness
 from app.profiling.result import keep, profile_model
 from app.row_independence import RowKind, RowVerdict
 from app.session import Opener
@@ -40,7 +52,39 @@ def test_batching_is_off_where_no_number_of_rows_helps() -> None:
         1,
         "callers would get other bits than alone (batching.exact): Log 'log' rounds",
     )
-    assert exact_profile(MEASURED, None, EXACT).reason == MEASURING
+
+
+def test_lone_rows_run_as_two_before_it_is_known_and_where_batches_are_no_faster() -> None:
+    """Their bits are those of a longer run in any case, as those of later answers may be."""
+    before = exact_profile(MEASURED, None, EXACT)
+    assert (before.max_batch_size, before.reason, before.filled_rows) == (1, MEASURING, 2)
+    slow = replace(MEASURED, max_batch_size=1, reason="larger batches are no faster here")
+    assert exact_profile(slow, ROUNDS, EXACT).filled_rows == 2
+    assert exact_profile(slow, Exactness(1), EXACT).filled_rows == 0
+    assert exact_profile(slow, Exactness(0, "Log"), EXACT).reason == slow.reason
+    off = replace(EXACT, max_batch_size=1)
+    assert exact_profile(slow, ROUNDS, off) == slow
+
+
+def test_rows_that_influence_each_other_are_never_filled_up(tmp_path: Path) -> None:
+    """By the graph, or by what served requests have shown."""
+    path = onnx_models.save(onnx_models.normalized_over_rows(), tmp_path / "m/1/model.onnx")
+    opener = Opener(path)
+    session = opener.open()
+    trial = find_trial(session.run, session.inputs)
+    found = profile_model(opener, session, trial, EXACT)
+    session.close()
+    assert found.profile.filled_rows == 0
+    path = onnx_models.save(ROUNDINGS["sums"].model(), tmp_path / "s/1/model.onnx")
+    session = Opener(path).open()
+    findings, filled = RowFindings(tmp_path), result(profile=replace(MEASURED, least_rows=2))
+    for reason, rows in (("rows influence each other", 0), (OTHER_BITS, 2)):
+        findings.write("digest", EXACT, reason)
+        kept = with_findings(filled, session, EXACT, findings, lambda: "digest")
+        assert (kept.profile.max_batch_size, kept.profile.filled_rows) == (1, rows)
+        for file in (tmp_path / "rows").iterdir():
+            file.unlink()
+    session.close()
 
 
 def result(**changes: object) -> ProfileResult:
@@ -135,3 +179,20 @@ def test_a_kept_finding_that_makes_no_sense_is_not_used(
     kept = store.read(key, PLAIN)
     assert kept is not None
     assert kept.exactness == ROUNDS
+
+
+def test_kernels_that_differ_by_length_are_found(tmp_path: Path) -> None:
+    """A product with a single row is another kernel than one with sixteen."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 20]> g (float[N, S, 64] x) => (float[N, S, 32] y) '
+        '{y = Einsum <equation: string = "nsk,km->nsm"> (x, w)}'
+    )
+    weights = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    session = Opener(onnx_models.save(model, tmp_path / "m/1/model.onnx")).open()
+    trial = find_trial(session.run, session.inputs)
+    found = try_exactness(session.run, session, trial, 8, several=False)
+    session.close()
+    assert trial.length == 16
+    assert found.least_rows != 1
+    assert found.reason.startswith("here output 'y' of a row differs by")

@@ -287,6 +287,7 @@ def test_the_configs_example_is_shown_and_tried(path: Path) -> None:
         ({"x": [[1, 2]]}, "input 'x'"),
         ({"x": "text"}, "input 'x'"),
         ({"y": [[1]]}, "input 'y' not found"),
+        ({"x": [[10**400, 1, 1, 1]]}, ""),
     ],
 )
 def test_an_example_that_does_not_fit_fails_the_load(

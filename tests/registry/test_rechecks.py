@@ -271,3 +271,27 @@ async def test_other_bits_take_back_that_a_version_is_exact(
     await until(lambda: engine.why_not_exact != "")
     assert engine.why_not_exact.startswith("a shared run gave other bits: output 'y'")
     assert disk.registry.find("m").batching_off == ""
+
+
+async def test_other_bits_of_whole_numbers_end_batching_too(
+    disk: RegistryOnDisk, cache: Path
+) -> None:
+    """One that is rounded by its last bit differs by a whole one, which is rounding, too."""
+    model = rounding_otherwise_alone()
+    graph = model.graph
+    graph.node.extend(
+        [
+            onnx.helper.make_node("Mul", ["y", "million"], ["scaled"]),
+            onnx.helper.make_node("Cast", ["scaled"], ["whole"], to=onnx.TensorProto.INT64),
+        ]
+    )
+    million = np.array(1e6, np.float32)
+    graph.initializer.append(onnx.numpy_helper.from_array(million, "million"))
+    graph.output.append(onnx.helper.make_tensor_value_info("whole", onnx.TensorProto.INT64, None))
+    graph.output[1].type.tensor_type.ClearField("shape")
+    engine = await engine_of(disk, model, EXACT)
+    found = replace(engine.profile, profile=BATCHED, exactness=Exactness(1))
+    engine.adopt(MeasuredVersion(found, None, final=True))
+    await ask_together(engine, 1.3, 2.7)
+    await until(lambda: disk.registry.find("m").batching_off != "")
+    assert "a shared run gave other bits" in disk.registry.find("m").batching_off
