@@ -16,7 +16,7 @@ from app.session import Session
 TRIED_REQUESTS = 8
 """So many rows take turns in the runs whose bits are compared."""
 
-LENGTHS_TRIED = (1, 2, 3, 7, 17)
+OTHER_LENGTHS = (1, 2, 3, 7, 17)
 """Of open dimensions, besides that of the trial: kernels for a single row or column differ."""
 
 REQUESTS_OF_A_LENGTH = 3
@@ -47,7 +47,7 @@ def try_exactness(
         return ALONE
     requests = trial.requests(TRIED_REQUESTS)
     if any(has_open_dimensions(spec, trial.axes) for spec in session.inputs):
-        others = [replace(trial, length=length, examples=()) for length in LENGTHS_TRIED]
+        others = [replace(trial, length=length, examples=()) for length in OTHER_LENGTHS]
         requests += [one for other in others for one in other.requests(REQUESTS_OF_A_LENGTH)]
     on_cpu = session.placement.active == ON_CPU
     return try_bits(
