@@ -10,7 +10,7 @@ from app.batching import BatchPolicy, RunFeeds
 from app.exactness import Exactness, rounding_kernels, try_bits
 from app.profiling.measurement import MEASURING, Profile
 from app.profiling.sharing import plan_rows
-from app.profiling.trial import Trial, has_open_dimensions
+from app.profiling.trial import Trial, has_open_dimensions, too_large
 from app.session import Session
 
 TRIED_REQUESTS = 8
@@ -47,7 +47,11 @@ def try_exactness(
         return ALONE
     requests = trial.requests(TRIED_REQUESTS)
     if any(has_open_dimensions(spec, trial.axes) for spec in session.inputs):
-        others = [replace(trial, length=length, examples=()) for length in OTHER_LENGTHS]
+        others = [
+            replace(trial, length=length, examples=())
+            for length in OTHER_LENGTHS
+            if not too_large(session.inputs, length, trial.axes)
+        ]
         requests += [one for other in others for one in other.requests(REQUESTS_OF_A_LENGTH)]
     on_cpu = session.placement.active == ON_CPU
     return try_bits(

@@ -111,8 +111,8 @@ def find_trial(
     is_open = any(has_open_dimensions(spec, axes) for spec in inputs)
     for length in LENGTHS if is_open else LENGTHS[:1]:
         try:
-            for spec in inputs:
-                _check_size(spec, length, axes)
+            if reason := too_large(inputs, length, axes):
+                raise InvalidInput(reason)
             feeds = synthetic_inputs(inputs, 1, length, axes)
             started = perf_counter()
             run(feeds)
@@ -130,14 +130,18 @@ def has_open_dimensions(spec: TensorSpec, axes: RowAxes | None = None) -> bool:
     return any(not isinstance(size, int) for axis, size in sizes if axis != rows)
 
 
-def _check_size(spec: TensorSpec, length: int, axes: RowAxes | None) -> None:
-    rows = row_axis(spec, axes)
-    sizes = enumerate(spec.shape or ())
-    elements = prod(
-        size if isinstance(size, int) else length for axis, size in sizes if axis != rows
-    )
-    if elements > MAX_ROW_ELEMENTS:
-        raise InvalidInput(f"one row of input {quoted(spec.name)} would take {elements} elements")
+def too_large(inputs: Sequence[TensorSpec], length: int, axes: RowAxes | None = None) -> str:
+    """Say which input's row would be, with open dimensions of this length; "" for none."""
+    for spec in inputs:
+        rows = row_axis(spec, axes)
+        elements = prod(
+            size if isinstance(size, int) else length
+            for axis, size in enumerate(spec.shape or ())
+            if axis != rows
+        )
+        if elements > MAX_ROW_ELEMENTS:
+            return f"one row of input {quoted(spec.name)} would take {elements} elements"
+    return ""
 
 
 def row_axis(spec: TensorSpec, axes: RowAxes | None) -> int | None:
