@@ -53,36 +53,44 @@ def main() -> int:
     parser.add_argument("--only", default="", help="models whose names this finds; writes nothing")
     parser.add_argument("--rounds", type=int, default=20, help="for each API; default 20")
     parser.add_argument(
-        "--seconds", type=float, default=3, help="after so many, no further round; default 3"
+        "--seconds", type=float, default=5, help="after so many, no further round; default 5"
     )
     given = parser.parse_args()
     models = [one for one in published_models() if re.search(given.only, one.name)]
     console = Console(stderr=True)
-    lines: list[list[str]] = []
-    broken = False
+    found: dict[PublishedModel, Outcomes] = {}
     groups = [models[place : place + AT_ONCE] for place in range(0, len(models), AT_ONCE)]
     for group in track(groups, "models", console=console):
-        for model, outcomes in try_group(group, given.rounds, given.seconds).items():
-            lines.append(cells(model, outcomes))
-            console.print(" | ".join(lines[-1]), markup=False, highlight=False)
-            broken = broken or breaks(*outcomes)
+        found |= try_group(group, given.rounds, given.seconds)
         if not given.only:
-            write(
-                lines,
-                f"{len(lines)} of {len(models)} models, {given.rounds} rounds, "
-                f"of which none begins after {given.seconds:g} s",
-            )
-    table = Table(*COLUMNS)
-    for line in lines:
-        table.add_row(*line)
+            limit = f"{given.rounds} rounds, of which none begins after {given.seconds:g} s"
+            write(found, f"{len(found)} of {len(models)} models, {limit}")
+    table = Table(*COLUMNS, title=summary(list(found.values())))
+    for model, outcomes in found.items():
+        table.add_row(*cells(model, outcomes))
     Console(width=200).print(table)
-    return int(broken)
+    return int(any(breaks(*outcomes) for outcomes in found.values()))
 
 
-def write(lines: list[list[str]], run: str) -> None:
+def write(found: Mapping[PublishedModel, Outcomes], run: str) -> None:
     """Write the record."""
-    table = report.markdown(COLUMNS, lines)
-    report.write_page(RECORD, "Models that others published", SAYS, "make published", run, table)
+    lines = [cells(model, outcomes) for model, outcomes in found.items()]
+    report.write_page(
+        RECORD, "Models that others published", SAYS, "make published",
+        f"{run}\n- {summary(list(found.values()))}", report.markdown(COLUMNS, lines),
+    )  # fmt: skip
+
+
+def summary(found: Sequence[Outcomes]) -> str:
+    """All of it in a sentence."""
+    default, exact = ([pair[side] for pair in found] for side in (0, 1))
+    sharing = [sum(one.batching.get("on", False) for one in side) for side in (default, exact)]
+    return (
+        f"{sum(one.wrong for one in default)} of {sum(one.compared for one in default)} answers "
+        f"wrong by the default config, by which {sharing[0]} models share runs; with `exact: true` "
+        f"{sum(one.other_bits for one in exact)} of {sum(one.compared for one in exact)} have "
+        f"other bits, and {sharing[1]} models share runs"
+    )
 
 
 def try_group(
@@ -134,6 +142,7 @@ def cells(model: PublishedModel, outcomes: Outcomes) -> list[str]:
     if problem := default.problem or exact.problem:
         return [model.name, model.package, problem, *[""] * (len(COLUMNS) - 3)]
     had = default.rounds + exact.rounds
+    same = exact.batching["reason"] == default.batching["reason"]
     return [
         model.name,
         model.package,
@@ -143,7 +152,7 @@ def cells(model: PublishedModel, outcomes: Outcomes) -> list[str]:
         _wrong(default),
         _yes(default.batching["exact"], default.batching["exact_reason"]),
         _bits(default),
-        _yes(exact.batching["on"], exact.batching["reason"]),
+        _yes(exact.batching["on"], "the same" if same else exact.batching["reason"]),
         f"{exact.asked / exact.runs:.1f}",
         _bits(exact),
         str(had[0]) if min(had) == max(had) else f"{min(had)} to {max(had)}",
@@ -151,7 +160,7 @@ def cells(model: PublishedModel, outcomes: Outcomes) -> list[str]:
 
 
 def _yes(so: bool, reason: str) -> str:
-    return "yes" if so else f"no: {reason}"
+    return "yes" if so else f"no: {reason.partition(' (batching.trust')[0]}"
 
 
 def _wrong(outcome: Outcome) -> str:
