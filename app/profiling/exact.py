@@ -10,7 +10,7 @@ from app.batching import BatchPolicy, RunFeeds
 from app.exactness import Exactness, rounding_kernels, try_bits
 from app.profiling.measurement import MEASURING, Profile
 from app.profiling.sharing import plan_rows
-from app.profiling.trial import Trial, has_open_dimensions, too_large
+from app.profiling.trial import Trial, has_open_dimensions, why_too_large
 from app.session import Session
 
 TRIED_REQUESTS = 8
@@ -50,7 +50,7 @@ def try_exactness(
         others = [
             replace(trial, length=length, examples=())
             for length in OTHER_LENGTHS
-            if not too_large(session.inputs, length, trial.axes)
+            if not why_too_large(session.inputs, length, trial.axes)
         ]
         requests += [one for other in others for one in other.requests(REQUESTS_OF_A_LENGTH)]
     on_cpu = session.placement.active == ON_CPU

@@ -111,7 +111,7 @@ def find_trial(
     is_open = any(has_open_dimensions(spec, axes) for spec in inputs)
     for length in LENGTHS if is_open else LENGTHS[:1]:
         try:
-            if reason := too_large(inputs, length, axes):
+            if reason := why_too_large(inputs, length, axes):
                 raise InvalidInput(reason)
             feeds = synthetic_inputs(inputs, 1, length, axes)
             started = perf_counter()
@@ -130,7 +130,7 @@ def has_open_dimensions(spec: TensorSpec, axes: RowAxes | None = None) -> bool:
     return any(not isinstance(size, int) for axis, size in sizes if axis != rows)
 
 
-def too_large(inputs: Sequence[TensorSpec], length: int, axes: RowAxes | None = None) -> str:
+def why_too_large(inputs: Sequence[TensorSpec], length: int, axes: RowAxes | None = None) -> str:
     """Say which input's row would be, with open dimensions of this length; "" for none."""
     for spec in inputs:
         rows = row_axis(spec, axes)
