@@ -124,7 +124,7 @@ async def _serve(
             model.place(folder / "models" / model.name, config)
         if not asked:
             return {}
-        with cohort(folder / "models", folder, ready=False, grpc_port=free_port()) as server:
+        with cohort(folder / "models", folder, grpc_port=free_port()) as server:
             return {
                 model: await try_model(
                     server, model.name, questions, rounds=rounds, seconds=seconds
@@ -143,7 +143,7 @@ def cells(model: PublishedModel, outcomes: Outcomes) -> list[str]:
     """A line of the table, as COLUMNS names them."""
     default, exact = outcomes
     if problem := default.problem or exact.problem:
-        return [model.name, model.package, problem, *[""] * (len(COLUMNS) - 3)]
+        return [model.name, model.package, " ".join(problem.split()), *[""] * (len(COLUMNS) - 3)]
     had = default.rounds + exact.rounds
     same = exact.batching["reason"] == default.batching["reason"]
     return [
