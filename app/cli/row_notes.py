@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app.exactness import rounding_kernels
-from app.profiling import row_advice, why_unbatchable
+from app.profiling import known_rounding, row_advice, why_unbatchable
 from app.repository import Manifest, ModelConfig
 from app.session import Session
 
@@ -30,9 +29,6 @@ def row_notes(session: Session, config: ModelConfig, manifest: Manifest | None) 
 
 
 def _rounding_by_place(session: Session, config: ModelConfig) -> str:
-    """The node that rounds a row by its place in a run on the CPU; "" where none is known to."""
-    if session.placement.active != "cpu":
-        return ""
-    several = config.session.intra_op_threads not in (None, 1)
-    found = rounding_kernels(session.rows.kernels, several=several)
+    """The node that rounds a row by its place in a run; "" where none is known to."""
+    found = known_rounding(session, config.session)
     return next((str(one) for one in found if one.by == "place"), "")

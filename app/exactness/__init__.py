@@ -5,7 +5,7 @@ another place in it. `kernels` knows which kernels of ONNX Runtime do that, from
 writes (`make rounding`), and `try_bits` tries a version with the session that serves it.
 """
 
-from app.exactness.experiment import Exactness, try_bits
+from app.exactness.experiment import Exactness, same_bytes, try_bits
 from app.exactness.kernels import TABLE, RoundingKernel, instruction_set, rounding_kernels
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "RoundingKernel",
     "instruction_set",
     "rounding_kernels",
+    "same_bytes",
     "try_bits",
 ]

@@ -12,6 +12,7 @@ moment, and `profile_model` all of it, in idle moments; profiles are kept under 
 """
 
 from app.profiling.concurrency import ConcurrentRuns, best_concurrency, measure_concurrency
+from app.profiling.exact import known_rounding
 from app.profiling.experiment import changed_output, influence, influenced
 from app.profiling.kept import KeptProfile, read_kept
 from app.profiling.measurement import (
@@ -58,6 +59,7 @@ __all__ = [
     "is_along_axis_0",
     "keep",
     "key_for",
+    "known_rounding",
     "measure_concurrency",
     "measure_profile",
     "pad_safely",

@@ -7,11 +7,11 @@ from dataclasses import replace
 from time import perf_counter
 
 from app.batching import BatchPolicy, RunFeeds
-from app.exactness import Exactness, rounding_kernels, try_bits
+from app.exactness import Exactness, RoundingKernel, rounding_kernels, try_bits
 from app.profiling.measurement import MEASURING, Profile
 from app.profiling.sharing import plan_rows
 from app.profiling.trial import Trial, has_open_dimensions, why_too_large
-from app.session import Session
+from app.session import Session, SessionOptions
 
 TRIED_REQUESTS = 8
 """So many rows take turns in the runs whose bits are compared."""
@@ -34,13 +34,13 @@ def try_exactness(
     trial: Trial,
     most: int,
     *,
-    several: bool,
+    options: SessionOptions,
     clock: Callable[[], float] = perf_counter,
 ) -> Exactness:
     """Try the bits of runs of up to `most` rows; see `try_bits`.
 
     run: Runs the session.
-    several: Whether a run has several threads.
+    options: Those of the session.
     clock: Counts the seconds of runs.
     """
     if most == 1:
@@ -53,17 +53,26 @@ def try_exactness(
             if not why_too_large(session.inputs, length, trial.axes)
         ]
         requests += [one for other in others for one in other.requests(REQUESTS_OF_A_LENGTH)]
-    on_cpu = session.placement.active == ON_CPU
     return try_bits(
         run,
         requests,
         session.outputs,
         most=most,
         stacking=plan_rows(session.inputs, session.outputs, session.rows),
-        known=rounding_kernels(session.rows.kernels, several=several) if on_cpu else (),
-        one_size=not on_cpu,
+        known=known_rounding(session, options),
+        one_size=session.placement.active != ON_CPU,
         clock=clock,
     )
+
+
+def known_rounding(session: Session, options: SessionOptions) -> list[RoundingKernel]:
+    """Those kernels of a session that are known to round a row by its run, the worst first.
+
+    None on another provider than the CPU, whose kernels the table does not have.
+    """
+    if session.placement.active != ON_CPU:
+        return []
+    return rounding_kernels(session.rows.kernels, several=not options.one_thread)
 
 
 def exact_profile(profile: Profile, exactness: Exactness | None, policy: BatchPolicy) -> Profile:

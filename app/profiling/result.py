@@ -282,7 +282,7 @@ def _try_exactness(
         session,
         trial,
         max(profile.max_batch_size, least),
-        several=opener.options.intra_op_threads not in (None, 1),
+        options=opener.options,
         clock=_clock(opener, session, runs),
     )
 
@@ -294,7 +294,7 @@ def _clock(opener: Opener, session: Session, runs: Runs) -> Callable[[], float]:
     another, nor tomorrow.
     """
     options = opener.options
-    alone = options.intra_op_threads in (None, 1) and not options.custom_op_libraries
+    alone = options.one_thread and not options.custom_op_libraries
     return runs.processor_clock if alone and session.device == "cpu" else runs.clock
 
 

@@ -59,6 +59,11 @@ class SessionOptions:
     optimized_cache: bool = True
     custom_op_libraries: tuple[str, ...] = ()
 
+    @property
+    def one_thread(self) -> bool:
+        """Whether a run on the CPU has one thread."""
+        return self.intra_op_threads in (None, 1)
+
 
 class Opener(ModelFiles):
     """Opens one model file, once or several times, and knows its digest.

@@ -25,7 +25,7 @@ from app.profiling import (
 from app.profiling.exact import exact_profile, try_exactness
 from app.profiling.result import keep, profile_model
 from app.row_independence import RowKind, RowVerdict
-from app.session import Opener
+from app.session import Opener, SessionOptions
 from app.tensors import TensorSpec
 from tests import onnx_models
 from tests.e2e.rounding_models import ROUNDINGS
@@ -191,7 +191,7 @@ def test_kernels_that_differ_by_length_are_found(tmp_path: Path) -> None:
     model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
     session = Opener(onnx_models.save(model, tmp_path / "m/1/model.onnx")).open()
     trial = find_trial(session.run, session.inputs)
-    found = try_exactness(session.run, session, trial, 8, several=False)
+    found = try_exactness(session.run, session, trial, 8, options=SessionOptions())
     session.close()
     assert trial.length == 16
     assert found.least_rows != 1

@@ -17,9 +17,10 @@ from grpc.aio import AioRpcError
 
 from app.comparing import ROUNDED_ONCE_MORE, SAME_BITS, SAME_ROW, OutputDifference, Pair, compare
 from app.errors import CohortError
+from app.exactness import same_bytes
 from app.profiling import Trial, find_trial
 from app.session import Opener, Session
-from app.tensors import Array, Arrays, TensorSpec
+from app.tensors import Arrays, TensorSpec
 from tests.e2e.asking import APIS, CALLERS, Ask, asking
 from tests.e2e.processes import Cohort
 from tests.e2e.scrape import Scrape
@@ -80,7 +81,7 @@ class Outcome:
         """Count how answers differ from those that were expected."""
         pairs = [Pair(*both) for both in zip(expected, got, strict=True)]
         self.compared += len(pairs)
-        pairs = [one for one in pairs if not _same_bits(*one)]
+        pairs = [one for one in pairs if not same_bytes(one)]
         if not pairs:
             return
         bits = compare(pairs, SAME_BITS)
@@ -196,14 +197,6 @@ def _arrays(answer: Mapping[str, Any], questions: Questions) -> Arrays:
         answer = {questions.outputs[0].name: answer[""]}
     arrays = {one.name: np.asarray(answer[one.name], one.dtype) for one in questions.outputs}
     return {name: one if one.size else one.ravel() for name, one in arrays.items()}
-
-
-def _same_bits(expected: Mapping[str, Array], got: Mapping[str, Array]) -> bool:
-    """Whether they surely are; quicker than to compare all numbers."""
-    return all(
-        got[name].shape == one.shape and got[name].tobytes() == one.tobytes()
-        for name, one in expected.items()
-    )
 
 
 def _differing(compared: Sequence[Sequence[OutputDifference]]) -> int:
