@@ -135,6 +135,11 @@ def callers(
     assert not heard.wrong
 
 
+def wait_for_no_problem(server: Cohort, headers: Mapping[str, str] | None = None) -> None:
+    """Wait until /health names no problem: a disk may be slow for a moment."""
+    wait_until(lambda: httpx.get(server.url + "/health", headers=headers).json()["problems"] == [])
+
+
 def problem(server: Cohort, words: str) -> Callable[[], bool]:
     """Whether /health names a problem with these words."""
     return lambda: any(words in one for one in httpx.get(server.url + "/health").json()["problems"])

@@ -15,7 +15,7 @@ from app.inspection.findings import Finding, Findings
 from app.profiling.kept import KeptProfile
 from app.profiling.store import Store
 from app.rollouts import Decision, DecisionStore
-from tests.chaos.callers import callers, problem, put
+from tests.chaos.callers import callers, problem, put, wait_for_no_problem
 from tests.chaos.namespaces import inside, mounted, seen_by
 from tests.e2e.processes import Cohort, cohort
 from tests.e2e.scrape import Scrape
@@ -71,7 +71,7 @@ def test_a_full_or_read_only_disk_is_said_and_tried_again(two: Path, tmp_path: P
         heard.more()
         seen_by(server, disk / "filler").unlink()
         wait_until(lambda: saved(server))
-        assert not httpx.get(server.url + "/health").json()["problems"]
+        wait_for_no_problem(server)
 
         inside(server, "mount", "-o", "remount,ro", str(disk))
         assert not admin(server, "clear")

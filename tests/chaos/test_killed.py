@@ -11,7 +11,7 @@ from threading import Event, Thread
 import httpx
 
 from tests import onnx_models
-from tests.chaos.callers import callers, put
+from tests.chaos.callers import callers, put, wait_for_no_problem
 from tests.chaos.lengths import LONG, draw_seed
 from tests.e2e.processes import Cohort, cohort
 from tests.e2e.scrape import Scrape
@@ -82,7 +82,7 @@ def test_killed_at_any_moment_it_comes_back_as_it_was(models: Path, tmp_path: Pa
 
 def check(server: Cohort, acknowledged: str | None) -> None:
     """Nothing is torn, and what was acknowledged last is so."""
-    assert not httpx.get(server.url + "/health").json()["problems"]
+    wait_for_no_problem(server)
     variants = httpx.get(server.url + "/models/times").json()["rollout"]["variants"]
     (rolled_back,) = [one["rolled_back"] for one in variants if one["name"] == "new"]
     assert acknowledged is None or rolled_back == (acknowledged == "rollback")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.chaos.callers import callers, put
+from tests.chaos.callers import callers, put, wait_for_no_problem
 from tests.e2e.processes import Cohort, cohort
 from tests.waiting import wait_until
 
@@ -47,7 +47,7 @@ def test_two_that_start_at_once_share_what_they_keep(models: Path, tmp_path: Pat
         assert httpx.post(other.url + path, headers=ADMIN).json()["saved"]
         heard[1].more(of=2)
         assert set(heard[1].statuses) == {"200"}
-        assert not httpx.get(other.url + "/health").json()["problems"]
+        wait_for_no_problem(other)
         for server in (one, other):
             events = [json.loads(line) for line in server.logged.splitlines()]
             assert not [event for event in events if event["level"] == "error"]

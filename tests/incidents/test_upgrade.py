@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.chaos.callers import wait_for_no_problem
 from tests.deploy.balancers import Calls, calling, nginx
 from tests.e2e.broken_digits import copy_digits
 from tests.e2e.processes import ROOT, Cohort, cohort, free_port
@@ -92,7 +93,7 @@ class Replicas:
         """Wait until all follow the decision; none finds anything wrong with what others wrote."""
         wait_until(lambda: all(self.rolled_back(one) is rolled_back for one in self.running))
         for _, one in self.running.values():
-            assert httpx.get(f"{one.url}/health").json()["problems"] == []
+            wait_for_no_problem(one)
 
 
 @contextmanager
