@@ -32,18 +32,21 @@ class RowPlan:
     outputs: Where the rows of each output are, in the model's order; None where it is the same for
         all requests.
     equal_sizes: The axes that must be equally long in a request that shares a run; default none.
+    only: The keys of the requests for which that is known; empty: of all.
     """
 
     inputs: Mapping[str, int | None]
     outputs: Sequence[OutputRows | None]
     equal_sizes: Sequence[Sequence[SizePlace]] = field(default=())
+    only: frozenset[Key] = frozenset()
 
     def rows_and_key(self, inputs: Arrays) -> tuple[int, Key]:
         """See `Stacking`. Equal values of shared inputs are part of the key."""
         rows = -1
         key: list[object] = []
-        for name, array in inputs.items():
-            axis, shape = self.inputs[name], array.shape
+        for name, axis in self.inputs.items():
+            array = inputs[name]
+            shape = array.shape
             if axis is None:
                 if held_bytes(array) > MAX_SHARED_BYTES:
                     return self.rows_alone(inputs)
@@ -56,7 +59,10 @@ class RowPlan:
         for places in self.equal_sizes:
             if len({inputs[name].shape[axis] for name, axis in places}) > 1:
                 return rows, None
-        return (rows, tuple(key)) if rows >= 0 else (1, None)
+        if rows < 0:
+            return 1, None
+        found = tuple(key)
+        return rows, None if self.only and found not in self.only else found
 
     def rows_alone(self, inputs: Arrays) -> tuple[int, Key]:
         """See `Stacking`."""

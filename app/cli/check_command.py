@@ -370,7 +370,7 @@ def _open(
     finally:
         opener.close()
     try:
-        run_examples(session, session.run, config, manifest)
+        run_examples(opener, session, session.run, config, manifest)
     except CohortError as error:
         session.close()
         raise LoadFailed(str(error)) from error

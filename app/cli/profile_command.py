@@ -97,6 +97,8 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
         profile_model,
         with_findings,
     )
+    from app.registry import run_examples
+    from app.repository import read_manifest
     from app.session import Opener
 
     rules, inspector = options.opening(settings)
@@ -123,11 +125,15 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
         inspector.rest()
         session = opener.open()
         try:
+            manifest = read_manifest(path.parent)
+            given = run_examples(opener, session, session.run, config, manifest)
             key = key_for(opener, session, config.batching)
             store = Store(settings.cache)
             differences = store.differences(key)
             progress.update(task, description="Measuring runs")
-            trial = find_trial(session.run, session.inputs, session.rows.axes, session.tables)
+            trial = find_trial(
+                session.run, session.inputs, session.rows.axes, session.tables, given
+            )
             found = profile_model(opener, session, trial, config.batching, store, fresh=fresh)
             if found.profile.seconds and not found.concurrency:
                 progress.update(task, description="Measuring concurrent runs")

@@ -182,6 +182,8 @@ def describe_rows(verdict: RowVerdict) -> Description:
 
     `node_path` finds the node in the graph, as `NodePlace` says; empty for no node.
     An axis is null where a run takes the input, or gives the output, once for all of its requests.
+    `requests` are those for which it is proven, where it is not for all: the shape of each input,
+    of one row, and the elements of those that a run takes once.
     """
     places = verdict.outputs.items()
     return {
@@ -193,6 +195,9 @@ def describe_rows(verdict: RowVerdict) -> Description:
         "node_path": list(verdict.place.path),
         "input_axes": dict(verdict.inputs) if verdict.independent else {},
         "output_axes": {name: None if one is None else one.axis for name, one in places},
+        "requests": [
+            {"shapes": dict(one.shapes), "values": dict(one.values)} for one in verdict.requests
+        ],
     }
 
 

@@ -35,9 +35,11 @@ from app.profiling.sharing import (
 )
 from app.profiling.store import Store
 from app.profiling.threads import Threads, small_enough
-from app.profiling.trial import Trial, find_trial, synthetic_inputs
+from app.profiling.trial import MAX_ROW_ELEMENTS, Trial, find_trial, synthetic_inputs
+from app.profiling.varied import varied_array
 
 __all__ = [
+    "MAX_ROW_ELEMENTS",
     "MEASURING",
     "OTHER_BITS",
     "ConcurrentRuns",
@@ -72,6 +74,7 @@ __all__ = [
     "sizes_up_to",
     "small_enough",
     "synthetic_inputs",
+    "varied_array",
     "why_rows_are_fixed",
     "why_unbatchable",
     "with_findings",

@@ -48,7 +48,7 @@ def try_exactness(
     requests = trial.requests(TRIED_REQUESTS)
     if any(has_open_dimensions(spec, trial.axes) for spec in session.inputs):
         others = [
-            replace(trial, length=length, examples=())
+            replace(trial, length=length, examples=(), like=None)
             for length in OTHER_LENGTHS
             if not why_too_large(session.inputs, length, trial.axes)
         ]

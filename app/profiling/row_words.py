@@ -42,5 +42,8 @@ def row_advice(rows: RowVerdict) -> str:
         case RowKind.RANDOM:
             return "export the model for inference, without random nodes"
         case RowKind.UNKNOWN:
-            return "replace what is not understood, or set batching.trust if you know better"
+            return (
+                "give an example of a request, for whose sizes it may be proven; or replace what "
+                "is not understood; or set batching.trust if you know better"
+            )
     return "export the model with an open first dimension"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from app.batching import FIRST_AXIS, BatchPolicy, RowPlan, SizePlace, Stacking
 from app.errors import quoted
-from app.row_independence import OutputRows, RowKind, RowVerdict
-from app.tensors import TensorSpec
+from app.row_independence import OutputRows, RequestKind, RowKind, RowVerdict
+from app.tensors import Arrays, TensorSpec
 
 NO_POLICY = BatchPolicy()
 
@@ -54,14 +57,16 @@ def plan_rows(
     if not rows.independent or is_along_axis_0(rows):
         return FIRST_AXIS
     equal = _twins(inputs, rows) if rows.equal_sizes else ()
-    return RowPlan(rows.inputs, [rows.outputs[spec.name] for spec in outputs], equal)
+    plan = RowPlan(rows.inputs, [rows.outputs[spec.name] for spec in outputs], equal)
+    keys = [plan.rows_and_key(_like(inputs, kind))[1] for kind in rows.requests]
+    return replace(plan, only=frozenset(keys))
 
 
 def is_along_axis_0(rows: RowVerdict) -> bool:
     """Whether rows are along axis 0 of every input and every output, and nothing else counts."""
     first = all(axis == 0 for axis in rows.inputs.values())
     follow = all(place == OutputRows(0) for place in rows.outputs.values())
-    return first and follow and not rows.equal_sizes
+    return first and follow and not rows.equal_sizes and not rows.requests
 
 
 def _why_not_tensors(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
@@ -109,6 +114,18 @@ def _why_dependent(rows: RowVerdict, policy: BatchPolicy) -> str:
         case RowKind.UNKNOWN:
             return f"{rows} ({UNKNOWN_HINT})"
     return str(rows)
+
+
+def _like(inputs: Sequence[TensorSpec], kind: RequestKind) -> Arrays:
+    """A request of this kind, of one row."""
+    made: Arrays = {}
+    for spec in inputs:
+        shape = kind.shapes[spec.name]
+        if spec.name in kind.values:
+            made[spec.name] = np.asarray(kind.values[spec.name], spec.dtype).reshape(shape)
+        else:
+            made[spec.name] = np.broadcast_to(np.zeros((), spec.dtype), shape)
+    return made
 
 
 def _twins(inputs: Sequence[TensorSpec], rows: RowVerdict) -> list[list[SizePlace]]:

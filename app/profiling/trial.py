@@ -6,7 +6,7 @@ A `Trial` is found once per load, by running the model, and is then used by all 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from time import perf_counter
 
@@ -38,13 +38,17 @@ SCALES = (1.0, 0.03, 30.0, 0.3, 1.0, 10.0, 0.1, 3.0)
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Inputs that a model was seen to take: open dimensions other than rows are `length` long.
+    """Inputs that a model was seen to take.
 
-    `seconds` is how long the run with a row of them took, the first one of all. `problem` says why
-    there are none; then neither `feeds` nor `requests` must be called. `axes` say where the rows of
-    each input are: see `synthetic_inputs`. `tables` say how many entries the table has that an
-    input's whole numbers are places in. `examples` are requests that the model should take, of any
-    number of rows.
+    inputs: The specs.
+    length: That of open dimensions other than rows.
+    problem: Why there are none; then neither `feeds` nor `requests` must be called.
+    seconds: How long the run with a row of them took, the first one of all.
+    axes: Where the rows of each input are: see `synthetic_inputs`.
+    tables: How many entries the table has that an input's whole numbers are places in.
+    examples: Requests that the model should take, of any number of rows.
+    like: A request whose sizes they have in place of `length`, and whose inputs without rows they
+        have; default: none.
     """
 
     inputs: Sequence[TensorSpec] = ()
@@ -54,10 +58,11 @@ class Trial:
     axes: RowAxes | None = None
     tables: Mapping[str, int] = field(default_factory=dict)
     examples: Sequence[Arrays] = ()
+    like: Arrays | None = None
 
     def feeds(self, rows: int) -> Arrays:
         """Inputs of `rows` rows, the same every time."""
-        return synthetic_inputs(self.inputs, rows, self.length, self.axes)
+        return synthetic_inputs(self.inputs, rows, self.length, self.axes, self.like)
 
     def requests(self, count: int) -> list[Arrays]:
         """Two or more requests of one row each, and the examples; the same every time.
@@ -101,25 +106,30 @@ def find_trial(
     inputs: Sequence[TensorSpec],
     axes: RowAxes | None = None,
     tables: Mapping[str, int] = NO_TABLES,
+    examples: Sequence[Arrays] = (),
 ) -> Trial:
     """Find inputs that the model accepts, in one run for each length tried.
 
-    `axes` and `tables` are those of the `Trial`. Where the model accepts none of `LENGTHS`, the
-    `problem` is its reason to refuse the first.
+    `axes`, `tables` and `examples` are those of the `Trial`. Inputs like the first example are
+    tried first. Where the model accepts none of `LENGTHS`, the `problem` is its reason to refuse
+    the first.
     """
     problem = ""
     is_open = any(has_open_dimensions(spec, axes) for spec in inputs)
-    for length in LENGTHS if is_open else LENGTHS[:1]:
+    known = Trial(inputs, LENGTHS[0], axes=axes, tables=tables, examples=examples)
+    trials = [replace(known, like=example) for example in examples[:1]]
+    trials += [replace(known, length=one) for one in (LENGTHS if is_open else LENGTHS[:1])]
+    for trial in trials:
         try:
-            if reason := why_too_large(inputs, length, axes):
+            if trial.like is None and (reason := why_too_large(inputs, trial.length, axes)):
                 raise InvalidInput(reason)
-            feeds = synthetic_inputs(inputs, 1, length, axes)
+            feeds = trial.feeds(1)
             started = perf_counter()
             run(feeds)
         except CohortError as error:
             problem = problem or str(error)
         else:
-            return Trial(inputs, length, seconds=perf_counter() - started, axes=axes, tables=tables)
+            return replace(trial, seconds=perf_counter() - started)
     return Trial(problem=problem)
 
 
@@ -152,11 +162,18 @@ def row_axis(spec: TensorSpec, axes: RowAxes | None) -> int | None:
 
 
 def synthetic_inputs(
-    inputs: Sequence[TensorSpec], rows: int, length: int, axes: RowAxes | None = None
+    inputs: Sequence[TensorSpec],
+    rows: int,
+    length: int,
+    axes: RowAxes | None = None,
+    like: Arrays | None = None,
 ) -> Arrays:
     """Make inputs of `rows` rows, the same every time, each row's values of another scale.
 
+    length: That of open dimensions.
     axes: Where the rows of each input are; default: along axis 0 where that is open.
+    like: A request whose shapes they have besides, and whose inputs without rows they are; default:
+        none.
 
     Whole numbers are 0 or 1, since most are indices or masks; a row's first is always 1.
     """
@@ -165,7 +182,11 @@ def synthetic_inputs(
     for spec in inputs:
         axis = row_axis(spec, axes)
         sizes = [size if isinstance(size, int) else length for size in spec.shape or ()]
-        if axis is None:
+        if like is not None:
+            sizes = list(like[spec.name].shape)
+        if axis is None and like is not None:
+            made[spec.name] = like[spec.name]
+        elif axis is None:
             made[spec.name] = _synthetic_array(spec, sizes, np.random.default_rng(0))
         else:
             sizes.insert(0, rows)

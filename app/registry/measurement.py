@@ -11,8 +11,6 @@ from time import perf_counter
 import structlog
 
 from app.batching import RunFeeds
-from app.codec import PredictRequest, decode_inputs
-from app.comparing import ROUNDING, Pair, explain
 from app.errors import CohortError, LoadFailed
 from app.profiling import (
     OutOfTime,
@@ -26,9 +24,9 @@ from app.profiling import (
     small_enough,
     with_findings,
 )
+from app.registry.examples import compare_examples
 from app.repository import Manifest, ModelConfig, WarmUp
 from app.session import Opener, Session
-from app.tensors import Arrays, by_name, check_inputs
 
 log = structlog.get_logger("cohort.registry")
 
@@ -127,48 +125,6 @@ class Measurement:
             )
             return None
         return exclusive
-
-
-def compare_examples(session: Session, run: RunFeeds, manifest: Manifest) -> None:
-    """Run the examples of a manifest. Raises LoadFailed where the outputs are others.
-
-    On another provider than the one that it was published on, floats may differ by ROUNDING, too:
-    a GPU multiplies matrices with fewer bits.
-    """
-    active, measured = session.placement.active, manifest.measured_on
-    elsewhere = measured is not None and measured.provider != active
-    for number, example in enumerate(manifest.examples, 1):
-        outputs = by_name(session.outputs, run(example.input_arrays(session.inputs)))
-        mismatch = example.mismatch(outputs)
-        if mismatch and elsewhere:
-            mismatch = explain(Pair(example.outputs, outputs), ROUNDING)
-        if mismatch:
-            raise LoadFailed(
-                f"example {number} of its manifest gives other outputs here, on {active}: "
-                f"{mismatch}"
-            )
-
-
-def run_examples(
-    session: Session, run: RunFeeds, config: ModelConfig, manifest: Manifest | None
-) -> list[Arrays]:
-    """The inputs of the config's example and of the manifest's, each of which was run.
-
-    Raises LoadFailed where one does not fit or fails, or the manifest's have other outputs.
-    """
-    given = []
-    if config.example:
-        try:
-            arrays = decode_inputs(PredictRequest(config.example), session.inputs)
-            check_inputs(session.inputs, arrays)
-            run(arrays)
-        except (CohortError, ArithmeticError, TypeError, ValueError) as error:
-            raise LoadFailed(f"the example of config.yaml: {error}") from error
-        given.append(arrays)
-    if manifest is not None:
-        compare_examples(session, run, manifest)
-        given += [one.input_arrays(session.inputs) for one in manifest.examples]
-    return given
 
 
 def warm_up(run: RunFeeds, trial: Trial, wanted: WarmUp) -> Trial:

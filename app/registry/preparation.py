@@ -15,7 +15,8 @@ from app.errors import CohortError, LoadFailed
 from app.inspection import Inspector
 from app.profiling import ProfileResult, RowFindings, Store, find_trial
 from app.registry.catalog import Source
-from app.registry.measurement import Measurement, RunsOf, run_examples, warm_up
+from app.registry.examples import run_examples
+from app.registry.measurement import Measurement, RunsOf, warm_up
 from app.repository import (
     ModelConfig,
     Published,
@@ -181,9 +182,8 @@ def _prepare(
         with _first_runs(token) as runs_of:
             run = runs_of(session)
             token.enter("in its first runs")
-            given = run_examples(session, run, config, manifest)
-            trial = find_trial(run, session.inputs, session.rows.axes, session.tables)
-            trial = replace(trial, examples=given)
+            given = run_examples(opener, session, run, config, manifest)
+            trial = find_trial(run, session.inputs, session.rows.axes, session.tables, given)
             trial = warm_up(run, trial, config.warm_up)
             token.enter("being profiled")
             store = None if cache is None else Store(cache)

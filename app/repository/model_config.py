@@ -105,6 +105,35 @@ def _check_chain(chain: tuple[Provider, ...]) -> tuple[Provider, ...]:
     return chain
 
 
+MAX_EXAMPLES_GIVEN = 16
+"""Each is run at a load."""
+
+
+def _parse_examples(value: object) -> tuple[Mapping[str, Any], ...]:
+    given = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, dict) and one for one in given) or not given:
+        raise invalid(
+            f"must be the inputs of a request, such as {{input_ids: [[101, 102]]}}, or a list of "
+            f"these, got {show(value)}"
+        )
+    if len(given) > MAX_EXAMPLES_GIVEN:
+        raise invalid(f"must be {MAX_EXAMPLES_GIVEN} requests at most, got {len(given)}")
+    return tuple(given)
+
+
+_EXAMPLE_SCHEMA = {"type": "object", "minProperties": 1}
+_EXAMPLES_SCHEMA = {
+    "anyOf": [
+        _EXAMPLE_SCHEMA,
+        {
+            "type": "array",
+            "items": _EXAMPLE_SCHEMA,
+            "minItems": 1,
+            "maxItems": MAX_EXAMPLES_GIVEN,
+        },
+    ]
+}
+
 _PROVIDER_SCHEMA = {"enum": list(SPELLINGS)}
 _CHAIN_SCHEMA = {
     "type": ["array", "null"],
@@ -163,9 +192,11 @@ class ModelConfig:
     allow_signature_change: Whether a version takes over that callers of the one before it cannot
         use, because its inputs or outputs are others; default False: only requests that name it,
         and rollouts, reach it.
-    example: Inputs of a request that the model takes, by name and as in /predict; default none. It
-        is run when a version loads, which fails where the model refuses it, stands on the page and
-        in the API's document, and requests like it are tried together. Larger examples:
+    example: Inputs of a request that the model takes, by name and as in /predict, or of which only
+        the shape is given, {shape: [1, 512]}; or a list of such requests; default none. They are
+        run when a version loads, which fails where the model refuses one. The first stands on the
+        page and in the API's document. Requests like them are tried together, and may share runs
+        where rows are proven to be independent in requests of these sizes only. Larger examples:
         `cohort publish --examples`.
     load_timeout_s: Seconds that loading a version may take, from reading its files to the last run
         before the first request; default 120.
@@ -192,7 +223,11 @@ class ModelConfig:
     max_output_mb: int = 1024
     warm_up: WarmUp = WarmUp()
     allow_signature_change: bool = False
-    example: Mapping[str, Any] = field(default_factory=dict)
+    example: Annotated[
+        tuple[Mapping[str, Any], ...],
+        PlainValidator(_parse_examples),
+        WithJsonSchema(_EXAMPLES_SCHEMA),
+    ] = ()
     load_timeout_s: float = 120.0
     playground: PagePolicy = PagePolicy()
 

@@ -10,18 +10,28 @@ and shape arithmetic is carried out with these (`evaluation`, `arithmetic`).
 
 from __future__ import annotations
 
+from app.row_independence.by_request import prove_for_requests
 from app.row_independence.digest import rules_digest
 from app.row_independence.kernels import ALIGNMENT
 from app.row_independence.tensors import NodePlace
-from app.row_independence.verdict import NOT_READ, OutputRows, RowKind, RowVerdict, prove_rows
+from app.row_independence.verdict import (
+    NOT_READ,
+    OutputRows,
+    RequestKind,
+    RowKind,
+    RowVerdict,
+    prove_rows,
+)
 
 __all__ = [
     "ALIGNMENT",
     "NOT_READ",
     "NodePlace",
     "OutputRows",
+    "RequestKind",
     "RowKind",
     "RowVerdict",
+    "prove_for_requests",
     "prove_rows",
     "rules_digest",
 ]

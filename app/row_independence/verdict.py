@@ -64,6 +64,27 @@ class OutputRows:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestKind:
+    """Requests of the same sizes, and of the same values in the inputs that a run takes once.
+
+    shapes: The shape of each input, of a request of one row where the input has rows.
+    values: The elements of the inputs without rows, in row-major order.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    values: Mapping[str, tuple[int | float | bool, ...]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """The sizes and values, as in `"x" [1, 512], "rate" 16000`."""
+        return ", ".join(
+            f"{quoted(name)} {', '.join(map(str, self.values[name]))}"
+            if len(self.values.get(name, ())) == 1
+            else f"{quoted(name)} {list(shape)}"
+            for name, shape in self.shapes.items()
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class RowVerdict:
     """The verdict on a model.
 
@@ -77,6 +98,7 @@ class RowVerdict:
     place: Which node `node` is, to be found in the graph.
     kernels: Where rows are proven to be independent, what computes with them, as `kernel_of` says,
         each with its first node, in words.
+    requests: Of which requests it holds, and of no others; empty: of all.
     """
 
     kind: RowKind
@@ -88,6 +110,7 @@ class RowVerdict:
     dependence: str = ""
     place: NodePlace = NO_NODE
     kernels: Mapping[str, str] = field(default_factory=dict)
+    requests: Sequence[RequestKind] = ()
 
     @property
     def independent(self) -> bool:
@@ -99,9 +122,18 @@ class RowVerdict:
         """`inputs`, where rows are proven not to influence each other; else None."""
         return self.inputs if self.independent else None
 
+    @property
+    def may_be_by_request(self) -> bool:
+        """Whether more may be known of requests of given sizes: a branch may not be taken then."""
+        inside = len(self.place.path) > 1
+        return self.kind is RowKind.UNKNOWN or (self.kind is RowKind.REFUTED and inside)
+
     def __str__(self) -> str:
         """What is known of the rows, as a sentence without its end."""
         where = f"{self.node}: {self.reason}" if self.node else self.reason
+        if self.requests:
+            kinds = " or ".join(map(str, self.requests))
+            return f"rows do not influence each other in requests such as {kinds}"
         match self.kind:
             case RowKind.PROVEN:
                 return "rows do not influence each other"
@@ -145,7 +177,7 @@ def prove_rows(
         order = run_order(model.main.nodes)
         nodes = [model.main.nodes[at] for at in order]
         model = model._replace(main=model.main._replace(nodes=nodes))
-        for assignment in _guesses(inputs) if guesses is None else guesses:
+        for assignment in guess_rows(inputs) if guesses is None else guesses:
             for equal_sizes in (False, True)[: 1 + _has_twins(inputs)]:
                 if _with_rows(assignment) <= max(
                     (_with_rows(one.inputs) for _, one in tried if one.kind is RowKind.SHARED),
@@ -173,6 +205,11 @@ def prove_rows(
         reason = _why_fixed(inputs)
         return replace(verdict, kind=RowKind.FIXED, node="", reason=reason, place=NO_NODE)
     return verdict
+
+
+def count_shared(assignment: Assignment) -> int:
+    """How many inputs a run takes once for all of its requests."""
+    return sum(axis is None for axis in assignment.values())
 
 
 def _with_rows(assignment: Assignment) -> int:
@@ -267,7 +304,7 @@ def _input(walk: Walk, one: GraphInput, axis: int | None, equal_sizes: bool) -> 
 # --- Where rows may be.
 
 
-def _guesses(inputs: Sequence[GraphInput]) -> Iterator[Assignment]:
+def guess_rows(inputs: Sequence[GraphInput]) -> Iterator[Assignment]:
     """Which axis of each input may be that of rows, the likeliest guess first."""
     found: list[Assignment] = []
     for guess in _all_guesses({one.name: one.shape or () for one in inputs}):

@@ -15,7 +15,7 @@ from app.model_file.graphs import ModelGraphs, read_graphs
 from app.model_file.lookups import table_sizes, uses_any
 from app.model_file.protobuf import ModelFile, read_model
 from app.processor import available_memory
-from app.row_independence import NOT_READ, RowVerdict, prove_rows
+from app.row_independence import NOT_READ, RowVerdict, prove_for_requests, prove_rows
 from app.session.class_maps import Classes, read_class_maps
 from app.session.digests import Digests, Stamp, stamp
 from app.session.file_kinds import recognize
@@ -28,6 +28,7 @@ from app.session.rules import (
     leads_out,
     missing_external,
 )
+from app.tensors import Arrays
 
 log = structlog.get_logger("cohort.session")
 
@@ -96,14 +97,26 @@ class ModelFiles:
 
         It is not known before the model was read. A proof may take seconds.
         """
-        graphs, self._graphs = self._graphs, None
-        if self._rows is None and graphs is not None:
-            self._rows = prove_rows(graphs)
+        if self._rows is None and self._graphs is not None:
+            self._rows = prove_rows(self._graphs)
+        if self._rows is not None and not self._rows.may_be_by_request:
+            self._graphs = None
         return NOT_READ if self._rows is None else self._rows
 
     @rows.setter
     def rows(self, verdict: RowVerdict) -> None:
         self._rows = verdict
+
+    def prove_for(self, requests: Sequence[Arrays]) -> RowVerdict:
+        """`rows`, from now on proven for requests such as these where they are not for all.
+
+        It may take a second. The graph is given up: another call changes nothing.
+        """
+        known, graphs = self.rows, self._graphs
+        if graphs is not None and requests:
+            self._rows = known = prove_for_requests(graphs, known, requests)
+        self._graphs = None
+        return known
 
     def digest(self) -> str:
         """The digest of the model, its external data and its custom operators.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import Batcher, BatchPolicy, Outputs, RowPlan
+from app.batching import Batcher, BatchPolicy, Key, Outputs, RowPlan
 from app.batching.policy import MAX_QUEUES
 from app.batching.row_plan import MAX_SHARED_BYTES
 from app.row_independence import OutputRows
@@ -119,6 +119,26 @@ def test_a_request_of_unequal_sizes_runs_alone() -> None:
     for a, b, shares in (((2, 3), (2, 3), True), ((2, 3), (2, 4), False), ((2, 3), (3, 3), False)):
         _, key = plan.rows_and_key({"a": np.ones(a), "b": np.ones(b)})
         assert (key is not None) is shares
+
+
+def test_the_order_of_inputs_does_not_matter() -> None:
+    """Callers of V2 and gRPC send them in any."""
+    one: Arrays = {"steps": np.ones((1, 2, 3)), "state": np.ones((2, 3)), "gain": np.ones(())}
+    other = {name: one[name] for name in ("gain", "state", "steps")}
+    assert PLAN.rows_and_key(one) == PLAN.rows_and_key(other)
+
+
+def test_requests_for_which_nothing_is_proven_run_alone() -> None:
+    """Those of other sizes, and of other values in an input that a run takes once."""
+    plan = RowPlan({"x": 0, "rate": None}, [OutputRows(0)])
+
+    def key(length: int, rate: int, rows: int = 1) -> Key:
+        return plan.rows_and_key({"x": np.ones((rows, length)), "rate": np.array(rate)})[1]
+
+    plan = replace(plan, only=frozenset([key(4, 16), key(2, 8)]))
+    assert key(4, 16) == key(4, 16, rows=3) is not None
+    assert key(2, 8) is not None
+    assert [key(4, 8), key(2, 16), key(5, 16)] == [None] * 3
 
 
 def test_an_array_without_the_axis_of_rows_runs_alone() -> None:

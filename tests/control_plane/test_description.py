@@ -13,7 +13,7 @@ from app.errors import ModelNotFound, NotReady, VersionNotFound
 from app.profiling import row_advice
 from app.registry import State
 from app.rollouts import parse_rollouts
-from app.row_independence import NOT_READ, NodePlace, OutputRows, RowKind, RowVerdict
+from app.row_independence import NOT_READ, NodePlace, OutputRows, RequestKind, RowKind, RowVerdict
 from app.session import Placement
 from app.session.running import Fallback
 from app.tensors import Arrays, TensorSpec
@@ -124,7 +124,14 @@ def test_what_the_graph_proves_of_rows_is_described() -> None:
         "node_path": [],
         "input_axes": {"x": 1, "rate": None},
         "output_axes": {"y": 0, "seen": None},
+        "requests": [],
     }
+    kind = RequestKind({"x": (3, 1), "rate": ()}, {"rate": (16000,)})
+    of_one_kind = replace(shared, requests=[kind])
+    assert describe_rows(of_one_kind)["requests"] == [
+        {"shapes": {"x": (3, 1), "rate": ()}, "values": {"rate": (16000,)}}
+    ]
+    assert str(of_one_kind).endswith("in requests such as 'x' [3, 1], 'rate' 16000")
     assert str(shared) == "rows do not influence each other in requests of equal 'rate'"
     refuted = RowVerdict(
         RowKind.REFUTED,
@@ -142,6 +149,7 @@ def test_what_the_graph_proves_of_rows_is_described() -> None:
         "node_path": [4, 0, 1],
         "input_axes": {},
         "output_axes": {},
+        "requests": [],
     }
 
 

@@ -25,12 +25,14 @@ class Brought:
     request: The inputs of the caller with this number.
     verdict: What is known of its rows.
     weights: Its weights, by name.
+    example: Requests for whose sizes it is proven, as `config.yaml` has them; "" for all sizes.
     """
 
     graph: str
     request: Callable[[int], Arrays]
     verdict: str
     weights: Mapping[str, Array] = field(default_factory=dict)
+    example: str = ""
 
     def model(self) -> onnx.ModelProto:
         """The model."""
@@ -91,6 +93,14 @@ def _steps(number: int) -> Arrays:
     """Time first, and a state of the same row beside it (onnx/tensorflow-onnx#2383)."""
     x = _of(number).standard_normal((3, 1, 4)).astype(np.float32)
     return {"x": x, "state": np.full((1, 1, 4), number, np.float32)}
+
+
+def _heard(number: int) -> Arrays:
+    """Sound of three lengths at two rates, and a state (snakers4/silero-vad's branches)."""
+    length, rate = ((4, 8), (16, 8), (24, 16), (16, 16))[number % 4]
+    sound = _of(number).standard_normal((1, length)) * (100 if number % 3 else 1)
+    state = np.full((2, 1, 8), number, np.float32)
+    return {"sound": sound.astype(np.float32), "state": state, "rate": np.array(rate)}
 
 
 BROUGHT: Mapping[str, Brought] = {
@@ -180,5 +190,29 @@ BROUGHT: Mapping[str, Brought] = {
         _steps,
         "proven",
         {"w": _noise(4, 4)},
+    ),
+    "heard": Brought(
+        """(float[N, T] sound, float[2, M, 8] state, int64 rate)
+           => (float[N, 8] y, float[2, M, 8] next)
+        { s = Shape(sound) length = Gather(s, one) short = Less(length, eight)
+          f = Equal(rate, eight) level = ReduceMean<keepdims = 1>(sound, axis)
+          scaled = If(short) <then_branch = shorter () => (float[N, 1] a)
+                         { most = ReduceMax<keepdims = 0>(sound) a = Div(level, most) },
+                       else_branch = longer () => (float[N, 1] b)
+                         { b = If(f) <then_branch = slow () => (float[N, 1] c) { c = Neg(level) },
+                             else_branch = fast () => (float[N, 1] d) { d = Abs(level) }> }>
+          h = MatMul(scaled, w) now = Gather<axis = 0>(state, zero) y = Add(h, now)
+          next = Add(state, h) }""",
+        _heard,
+        "shared",
+        {
+            "w": _noise(1, 8),
+            "one": np.array(1),
+            "zero": np.array(0),
+            "eight": np.array(8),
+            "axis": np.array([1]),
+        },
+        """[{sound: {shape: [1, 16]}, state: {shape: [2, 1, 8]}, rate: 8},
+            {sound: {shape: [3, 24]}, state: {shape: [2, 3, 8]}, rate: 16}]""",
     ),
 }

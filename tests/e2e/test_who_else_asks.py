@@ -27,7 +27,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("brought")
     for name, brought in BROUGHT.items():
         onnx_models.save(brought.model(), folder / "models" / name / "1/model.onnx")
-        (folder / "models" / name / "config.yaml").write_text(ASKED_TOGETHER)
+        example = f"\nexample: {brought.example}" if brought.example else ""
+        (folder / "models" / name / "config.yaml").write_text(ASKED_TOGETHER + example)
     return folder
 
 

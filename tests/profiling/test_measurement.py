@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batching import FIRST_AXIS, BatchPolicy, Padding, RowCost, RowPlan, RunFeeds
+from app.batching import FIRST_AXIS, BatchPolicy, Outputs, Padding, RowCost, RowPlan, RunFeeds
 from app.errors import InferenceFailed, InvalidInput
 from app.profiling import (
     MEASURING,
@@ -28,7 +29,7 @@ from app.profiling import (
     why_unbatchable,
 )
 from app.profiling.runs import BriefRuns
-from app.row_independence import OutputRows, RowKind, RowVerdict
+from app.row_independence import OutputRows, RequestKind, RowKind, RowVerdict
 from app.session import Session, open_session
 from app.tensors import Array, Arrays, TensorSpec
 from tests import onnx_models
@@ -147,6 +148,49 @@ def test_open_dimensions_are_filled_with_a_length_the_model_takes() -> None:
 
     trial = find_trial(only_32, [TensorSpec("x", "FP32", ("N", "L"))])
     assert trial.feeds(5)["x"].shape == (5, 32)
+
+
+def test_inputs_like_an_example_are_tried_first() -> None:
+    """With its sizes, other rows, and what it has for inputs without rows."""
+
+    def only_of_one_size(feeds: Arrays) -> Outputs:
+        if feeds["x"].shape[1:] != (7,) or feeds["rate"] != 16:
+            raise InvalidInput("no")
+        return [feeds["x"]]
+
+    specs = [TensorSpec("x", "FP32", ("N", "L")), TensorSpec("rate", "INT64", ())]
+    example = {"x": np.zeros((2, 7), np.float32), "rate": np.array(16)}
+    trial = find_trial(only_of_one_size, specs, examples=[example])
+    assert trial.feeds(5)["x"].shape == (5, 7)
+    assert trial.feeds(5)["x"].any()
+    assert find_trial(only_of_one_size, specs).problem
+    refused = {**example, "rate": np.array(8)}
+    assert find_trial(only_of_one_size, specs, examples=[refused]).problem == "no"
+
+
+def test_requests_of_proven_kinds_are_joined_and_no_others() -> None:
+    """Along axis 0, too; values of shared inputs are those of the proof, to the bit."""
+    inputs = [TensorSpec("x", "FP32", ("N", "T")), TensorSpec("gain", "FP32", ())]
+    kind = RequestKind({"x": (1, 4), "gain": ()}, {"gain": (float(np.float32(0.1)),)})
+    proof = RowVerdict(
+        RowKind.SHARED,
+        inputs={"x": 0, "gain": None},
+        outputs={"y": OutputRows(0)},
+        requests=(kind,),
+    )
+    stacking = plan_rows(inputs, [TensorSpec("y", "FP32", ("N",))], proof)
+
+    def shares(length: int, gain: float) -> bool:
+        request: Arrays = {"x": np.ones((3, length), "f4"), "gain": np.array(gain, "f4")}
+        return stacking.rows_and_key(request)[1] is not None
+
+    assert shares(4, 0.1)
+    assert not shares(5, 0.1)
+    assert not shares(4, 0.2)
+    along = replace(
+        proof, kind=RowKind.PROVEN, inputs={"x": 0}, requests=(RequestKind({"x": (1, 4)}),)
+    )
+    assert plan_rows(inputs[:1], [TensorSpec("y", "FP32", ("N",))], along) is not FIRST_AXIS
 
 
 def test_requests_are_joined_where_their_rows_are_proven_to_be() -> None:

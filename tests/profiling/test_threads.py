@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from importlib import import_module
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -36,6 +37,9 @@ def promised(*_: Any, **__: Any) -> Published:
 
 
 TWO = Threads(2, 2, 1.7)
+COMPARING = ("app.registry.examples", "app.registry.measurement")
+"""The modules that compare a session with the examples of a manifest."""
+
 TRIAL = Trial((TensorSpec("x", "FP32", ("N", 4)),), 16)
 
 
@@ -247,10 +251,10 @@ def test_lone_sessions_answers_are_compared_with_the_examples(
     compared: list[Session] = []
     monkeypatch.setattr("app.registry.preparation.read_published", promised)
     monkeypatch.setattr("app.registry.preparation.verify_digests", lambda *_: None)
-    monkeypatch.setattr(
-        "app.registry.measurement.compare_examples",
-        lambda session, run, manifest: compared.append(session),
-    )
+    for module in COMPARING:
+        monkeypatch.setattr(
+            f"{module}.compare_examples", lambda session, run, manifest: compared.append(session)
+        )
     found = measured(Source(path, "", ModelConfig(providers=CHAIN)), None)
     assert compared == [found.session, found.exclusive]
 
@@ -260,12 +264,12 @@ def test_version_serves_without_a_second_session(
     path: Path, opened: list[int], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Where that cannot be opened, or breaks its promise, exclusive runs are as others."""
-    from app.registry import measurement, preparation
+    from app.registry import preparation
 
     monkeypatch.setattr(preparation, "read_published", promised)
     monkeypatch.setattr(preparation, "verify_digests", lambda *_: None)
-    module = measurement if step == "compare_examples" else preparation
-    real, calls = attrgetter(step)(module), []
+    modules = COMPARING if step == "compare_examples" else ("app.registry.preparation",)
+    real, calls = attrgetter(step)(import_module(modules[0])), []
 
     def fail_the_second_time(*arguments: Any, **named: Any) -> Any:
         calls.append(named)
@@ -273,7 +277,8 @@ def test_version_serves_without_a_second_session(
             raise LoadFailed("no memory")
         return real(*arguments, **named)
 
-    monkeypatch.setattr(f"{module.__name__}.{step}", fail_the_second_time)
+    for module in modules:
+        monkeypatch.setattr(f"{module}.{step}", fail_the_second_time)
     with capture_logs() as logs:
         found = measured(Source(path, "", ModelConfig(providers=CHAIN)), None)
     assert found.exclusive is None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import onnx
 import pytest
 
 from app.batching import BatchPolicy, RunFeeds
@@ -30,6 +31,7 @@ from app.repository import (
     read_published,
     stamp_files,
 )
+from app.row_independence import RequestKind, RowKind
 from app.session import (
     CancellationToken,
     Opener,
@@ -273,7 +275,7 @@ def test_files_that_change_while_they_are_loaded_may_load_another_time(
 
 def test_the_configs_example_is_shown_and_tried(path: Path) -> None:
     """Before those of the manifest, as the operator wrote it."""
-    prepared = load(path, None, replace(CONFIG, example={"x": [[1, 2, 3, 4.5]]}))
+    prepared = load(path, None, replace(CONFIG, example=({"x": [[1, 2, 3, 4.5]]},)))
     assert prepared.example is not None
     assert prepared.example["x"].tolist() == [[1, 2, 3, 4.5]]
     assert prepared.measurement is not None
@@ -281,9 +283,50 @@ def test_the_configs_example_is_shown_and_tried(path: Path) -> None:
     assert (first["x"].tolist(), second["x"].shape) == ([[1, 2, 3, 4.5]], (2, 4))
 
 
+def test_an_example_may_be_given_by_its_shape(path: Path) -> None:
+    """Its values are made, and not all the same; several examples may be given."""
+    given = ({"x": {"shape": [3, 4]}}, {"x": [[1, 2, 3, 4]]})
+    prepared = load(path, None, replace(CONFIG, example=given))
+    assert prepared.measurement is not None
+    made, written, _ = prepared.measurement.trial.examples
+    assert (made["x"].shape, len(np.unique(made["x"]))) == ((3, 4), 12)
+    assert written["x"].tolist() == [[1, 2, 3, 4]]
+
+
+def asked_by_length(folder: Path) -> Path:
+    """A model whose rows are independent where they are at least 8 long."""
+    made = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 20]> asked (float[N, T] x) => (float[N, U] y)
+        <int64 at = {1}, int64 eight = {8}>
+        { s = Shape(x) length = Gather(s, at) short = Less(length, eight)
+          y = If(short) <then_branch = shorter () => (float[N, U] a) { a = Softmax<axis = 0>(x) },
+                        else_branch = longer () => (float[N, U] b) { b = Relu(x) }> }"""
+    )
+    onnx_models.save(made, folder / "asked/1/model.onnx")
+    return folder / "asked/1/model.onnx"
+
+
+def test_examples_have_their_sizes_proven(path: Path) -> None:
+    """Also for sessions opened later; not where the operator's word is for all sizes."""
+    path = asked_by_length(path.parent.parent.parent)
+    example = ({"x": {"shape": [1, 9]}}, {"x": {"shape": [1, 4]}})
+    config = replace(CONFIG, example=example)
+    prepared = load(path, None, config)
+    assert prepared.session.rows.requests == (RequestKind({"x": (1, 9)}),)
+    assert prepared.measurement is not None
+    assert prepared.measurement.opener.open().rows == prepared.session.rows
+    trusted = replace(config, batching=BatchPolicy(trust="refuted"))
+    assert load(path, None, trusted).session.rows.kind is RowKind.REFUTED
+
+
 @pytest.mark.parametrize(
     ("example", "reason"),
     [
+        ({"x": {"shape": [1 << 40, 4]}}, "input 'x' would take"),
+        ({"x": {"shape": [True, 4]}}, "input 'x': shape must be a list such as"),
+        ({"x": {"shape": "4"}}, "input 'x': shape must be a list such as"),
+        ({"x": {"shape": [2, 5]}}, "input 'x'"),
+        ({"y": {"shape": [2, 4]}}, "input 'y' not found"),
         ({"x": [[1, 2]]}, "input 'x'"),
         ({"x": "text"}, "input 'x'"),
         ({"y": [[1]]}, "input 'y' not found"),
@@ -295,4 +338,4 @@ def test_an_example_that_does_not_fit_fails_the_load(
 ) -> None:
     """With what is wrong with it, as a caller of /predict is told."""
     with pytest.raises(LoadFailed, match=rf"the example of config\.yaml: .*{reason}"):
-        load(path, None, replace(CONFIG, example=example))
+        load(path, None, replace(CONFIG, example=(example,)))

@@ -1,0 +1,86 @@
+"""Requests that a model should take, as its config and its manifest have them: run at load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+from app.batching import RunFeeds
+from app.codec import PredictRequest, decode_inputs
+from app.comparing import ROUNDING, Pair, explain
+from app.errors import CohortError, InvalidInput, LoadFailed, quoted
+from app.profiling import MAX_ROW_ELEMENTS, varied_array
+from app.repository import Manifest, ModelConfig
+from app.session import Opener, Session
+from app.tensors import Array, Arrays, TensorSpec, by_name, check_inputs
+
+SHAPE_ONLY = "shape"
+"""The key of an input of an example of which only the shape is given."""
+
+
+def run_examples(
+    opener: Opener, session: Session, run: RunFeeds, config: ModelConfig, manifest: Manifest | None
+) -> list[Arrays]:
+    """The inputs of the config's examples and of the manifest's, each of which was run.
+
+    What is proven of the rows of such requests only is known to the session from then on.
+
+    Raises LoadFailed where one does not fit or fails, or the manifest's have other outputs.
+    """
+    given = [_run_example(session, run, example) for example in config.example]
+    if manifest is not None:
+        compare_examples(session, run, manifest)
+        given += [one.input_arrays(session.inputs) for one in manifest.examples]
+    if not config.batching.trust:  # which is for requests of all sizes
+        session.rows = opener.prove_for(given)
+    return given
+
+
+def compare_examples(session: Session, run: RunFeeds, manifest: Manifest) -> None:
+    """Run the examples of a manifest. Raises LoadFailed where the outputs are others.
+
+    On another provider than the one that it was published on, floats may differ by ROUNDING, too:
+    a GPU multiplies matrices with fewer bits.
+    """
+    active, measured = session.placement.active, manifest.measured_on
+    elsewhere = measured is not None and measured.provider != active
+    for number, example in enumerate(manifest.examples, 1):
+        outputs = by_name(session.outputs, run(example.input_arrays(session.inputs)))
+        mismatch = example.mismatch(outputs)
+        if mismatch and elsewhere:
+            mismatch = explain(Pair(example.outputs, outputs), ROUNDING)
+        if mismatch:
+            raise LoadFailed(
+                f"example {number} of its manifest gives other outputs here, on {active}: "
+                f"{mismatch}"
+            )
+
+
+def _run_example(session: Session, run: RunFeeds, example: Mapping[str, Any]) -> Arrays:
+    try:
+        specs = {spec.name: spec for spec in session.inputs}
+        made = {
+            name: _of_shape(specs[name], value[SHAPE_ONLY], session.tables)
+            for name, value in example.items()
+            if name in specs and isinstance(value, dict) and list(value) == [SHAPE_ONLY]
+        }
+        given = decode_inputs(
+            PredictRequest({name: value for name, value in example.items() if name not in made}),
+            [spec for spec in session.inputs if spec.name not in made],
+        )
+        arrays = {name: made[name] if name in made else given[name] for name in specs}
+        check_inputs(session.inputs, arrays)
+        run(arrays)
+    except (CohortError, ArithmeticError, TypeError, ValueError) as error:
+        raise LoadFailed(f"the example of config.yaml: {error}") from error
+    return arrays
+
+
+def _of_shape(spec: TensorSpec, shape: object, tables: Mapping[str, int]) -> Array:
+    """An input of this shape with made values. Raises InvalidInput."""
+    if not isinstance(shape, list) or any(type(size) is not int or size < 0 for size in shape):
+        raise InvalidInput(f"input {quoted(spec.name)}: shape must be a list such as [1, 512]")
+    if (count := prod(shape)) > MAX_ROW_ELEMENTS:
+        raise InvalidInput(f"input {quoted(spec.name)} would take {count} elements")
+    return varied_array(spec, shape, 0, tables)

@@ -1,0 +1,171 @@
+"""What is proven of requests of some sizes, where no proof covers all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from onnx import numpy_helper
+
+from app.model_file.graphs import ModelGraphs, parse_graphs
+from app.row_independence import (
+    OutputRows,
+    RequestKind,
+    RowKind,
+    RowVerdict,
+    prove_for_requests,
+    prove_rows,
+)
+from app.row_independence.by_request import MAX_REQUESTS
+from app.tensors import Arrays
+
+HEAD = '<ir_version: 10, opset_import: ["": 20]> asked'
+
+BY_LENGTH = """(float[N, T] x) => (float[N, U] y)
+{ s = Shape(x) length = Gather(s, one) short = Less(length, eight)
+  y = If(short) <then_branch = shorter () => (float[N, U] a) { a = Softmax<axis = 0>(x) },
+                else_branch = longer () => (float[N, U] b) { b = Relu(x) }> }"""
+
+WEIGHTS = {"one": np.array(1), "zero": np.array(0), "eight": np.array(8), "flat": np.array([-1])}
+
+
+def graphs(text: str) -> ModelGraphs:
+    model = onnx.parser.parse_model(f"{HEAD} {text}")
+    model.graph.initializer.extend(
+        numpy_helper.from_array(value, name) for name, value in WEIGHTS.items()
+    )
+    return parse_graphs(memoryview(model.SerializeToString()), 10**19)
+
+
+def prove(text: str, *requests: Arrays) -> RowVerdict:
+    model = graphs(text)
+    return prove_for_requests(model, prove_rows(model), requests)
+
+
+def of_length(length: int, rows: int = 1) -> Arrays:
+    return {"x": np.zeros((rows, length), np.float32)}
+
+
+def test_requests_of_proven_sizes_are_named() -> None:
+    """However many rows an example has, and once for all examples of the same sizes."""
+    verdict = prove(BY_LENGTH, of_length(4), of_length(9), of_length(9, rows=3), of_length(8))
+    assert verdict.kind is RowKind.PROVEN
+    assert verdict.requests == (RequestKind({"x": (1, 9)}), RequestKind({"x": (1, 8)}))
+    assert str(verdict) == (
+        "rows do not influence each other in requests such as 'x' [1, 9] or 'x' [1, 8]"
+    )
+
+
+def test_nothing_more_is_known_of_other_sizes() -> None:
+    """The verdict stays that on all requests, with the node that combines rows."""
+    for requests in ([], [of_length(4)], [{"other": np.zeros(3)}]):
+        verdict = prove(BY_LENGTH, *requests)
+        assert (verdict.kind, verdict.requests) == (RowKind.REFUTED, ())
+        assert verdict.node.startswith("Softmax")
+
+
+@pytest.mark.parametrize("body", ["y = Relu(x)", "y = Softmax<axis = 0>(x)"])
+def test_what_no_size_changes_is_not_asked_again(body: str) -> None:
+    """A model that is proven, or that mixes rows outside all branches."""
+    model = graphs(f"(float[N, T] x) => (float[N, T] y) {{ {body} }}")
+    known = prove_rows(model)
+    assert prove_for_requests(model, known, [of_length(9)]) is known
+
+
+def test_values_that_a_run_takes_once_decide_too() -> None:
+    """The verdict says so: requests share a run where these are equal."""
+    by_rate = """(float[N, T] x, int64 rate) => (float[N, T] y)
+    { low = Equal(rate, eight)
+      y = If(low) <then_branch = slow () => (float[N, T] a)
+                    { most = ReduceMax<keepdims = 0>(x) a = Div(x, most) },
+                  else_branch = fast () => (float[N, T] b) { b = Relu(x) }> }"""
+    requests = [{**of_length(2), "rate": np.array(rate)} for rate in (8, 16)]
+    verdict = prove(by_rate, *requests)
+    assert verdict.kind is RowKind.SHARED
+    assert verdict.requests == (RequestKind({"x": (1, 2), "rate": ()}, {"rate": (16,)}),)
+    assert verdict.inputs == {"x": 0, "rate": None}
+    assert str(verdict).endswith("such as 'x' [1, 2], 'rate' 16")
+
+
+@pytest.mark.parametrize("shared", [np.zeros(1000), np.array("en", object)])
+def test_large_values_and_texts_decide_nothing(shared: Any) -> None:
+    """They are not followed, so requests with them are of no known kind."""
+    kind = "string" if shared.dtype == object else "float[T]"
+    asks = BY_LENGTH.replace("x)", f"x, {kind} all)", 1)
+    assert prove(asks, {**of_length(9), "all": shared}).requests == ()
+
+
+def test_entries_of_a_row_are_counted_where_their_number_depends_on_sizes() -> None:
+    """A row of nine has nine entries of the flat output, one of ten has ten."""
+    flat = BY_LENGTH.replace("Relu(x)", "Reshape(x, flat)").replace("[N, U] y", "[U] y")
+    assert prove(flat, of_length(9)).outputs == {"y": OutputRows(0, 9)}
+    assert prove(flat, of_length(9), of_length(10)).outputs == {"y": OutputRows(0, None)}
+
+
+def test_a_bounded_number_of_requests_is_looked_at() -> None:
+    """Each takes as long as the proof for all."""
+    verdict = prove(BY_LENGTH, *map(of_length, range(8, 30)))
+    assert len(verdict.requests) == MAX_REQUESTS
+
+
+Decision = tuple[str, int, Any, Any] | bool
+"""A branch by length or rate below a number, with what follows either way; or whether rows mix."""
+
+DECISIONS: some.SearchStrategy[Decision] = some.recursive(
+    some.booleans(),
+    lambda inner: some.tuples(
+        some.sampled_from(["length", "rate"]), some.integers(1, 5), inner, inner
+    ),
+    max_leaves=6,
+)
+
+
+def mixes(decision: Decision, length: int, rate: int) -> bool:
+    """Whether rows of such a request mix."""
+    while not isinstance(decision, bool):
+        by, below, yes, no = decision
+        decision = yes if {"length": length, "rate": rate}[by] < below else no
+    return decision
+
+
+def written(decision: Decision, names: Callable[[], str]) -> tuple[str, str]:
+    """The nodes that decide so, and the name of what they give."""
+    y = names()
+    if isinstance(decision, bool):
+        most = names()
+        mixing = f"{most} = ReduceMax<keepdims = 0>(x) {y} = Div(x, {most})"
+        return mixing if decision else f"{y} = Relu(x)", y
+    by, below, *ways = decision
+    (yes, a), (no, b) = (written(one, names) for one in ways)
+    number, low = names(), names()
+    return (
+        f"{number} = Constant<value_int = {below}>() {low} = Less({by}, {number}) "
+        f"{y} = If({low}) <then_branch = {names()} () => (float[N, T] {a}) {{ {yes} }}, "
+        f"else_branch = {names()} () => (float[N, T] {b}) {{ {no} }}>"
+    ), y
+
+
+@given(DECISIONS, some.lists(some.tuples(some.integers(1, 5), some.integers(1, 5)), max_size=6))
+def test_just_those_requests_are_proven_whose_branches_do_not_mix(
+    decision: Decision, asked: list[tuple[int, int]]
+) -> None:
+    """Whatever decides, in whatever order."""
+    numbers: Iterator[int] = iter(range(1000))
+    nodes, y = written(decision, lambda: f"n{next(numbers)}")
+    text = f"""(float[N, T] x, int64 rate) => (float[N, T] {y})
+    {{ s = Shape(x) length = Gather(s, one) {nodes} }}"""
+    verdict = prove(
+        text, *[{**of_length(length), "rate": np.array(rate)} for length, rate in asked]
+    )
+    if verdict.independent and not verdict.requests:
+        expected = [(length, rate) for length in range(1, 6) for rate in range(1, 6)]
+        assert not any(mixes(decision, *one) for one in expected)
+        return
+    right = {(length, rate) for length, rate in asked if not mixes(decision, length, rate)}
+    found = {(one.shapes["x"][1], *one.values["rate"]) for one in verdict.requests}
+    assert found == right
