@@ -10,10 +10,14 @@ import os
 import select
 import signal
 import socket
+from collections.abc import Iterable
 from time import monotonic
 
 from app.workers.membership import LATE_SECONDS, end_with
 from app.workers.saying import say_line
+
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""The signals that are the server's."""
 
 
 def supervise(seconds: float, *, log_format: str) -> None:
@@ -25,9 +29,12 @@ def supervise(seconds: float, *, log_format: str) -> None:
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     listener.bind("")  # the kernel finds a name, in the abstract namespace
+    # A forked interpreter forgets the signals that it has not handled: these wait until it is one.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     parent, child = os.getpid(), os.fork()
     if child:
-        raise SystemExit(_Supervisor(child, listener, seconds, log_format).run())
+        raise SystemExit(_Supervisor(child, listener, seconds, log_format).run(mask))
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.environ["NOTIFY_SOCKET"] = "@" + listener.getsockname()[1:].decode()
     os.environ["WATCHDOG_USEC"] = str(int(seconds * 1e6))
     os.environ["WATCHDOG_PID"] = str(os.getpid())
@@ -47,16 +54,17 @@ class _Supervisor:
         self._due = float("inf")  # not before it has started
         self._stopping = False
 
-    def run(self) -> int:
-        """Return the child's exit status once it has ended."""
+    def run(self, mask: Iterable[int]) -> int:
+        """Return the child's exit status once it has ended. `mask` are the signals to block."""
         woken, waker = socket.socketpair()
         for end in (woken, waker, self._listener):
             end.setblocking(False)
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in FORWARDED:
             signal.signal(number, self._forward)
         signal.signal(signal.SIGTSTP, self._suspend)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         while (status := self._reaped()) is None:
             wait = min(max(0.0, self._due - monotonic()), self._seconds)
             expected = monotonic() + wait

@@ -41,6 +41,11 @@ def ready(server: Cohort) -> set[str]:
     return {name for name, versions in models.items() if "READY" in versions.values()}
 
 
+def unready(server: Cohort) -> str:
+    """Why it is not ready."""
+    return str(server.get("/health/ready").json().get("error", ""))
+
+
 def stops(server: Cohort) -> bool:
     """Whether it ends well, without waiting for what ends in an hour."""
     return server.stop(timeout=PATIENCE) == 0
@@ -61,11 +66,9 @@ def test_loads_without_end_hold_up_nothing(tmp_path: Path, inspected: bool) -> N
         drain_seconds=DRAINING,
     ) as server:
         wait_until(lambda: ready(server) == set(GOOD))
-        refused = server.get("/health/ready")
-        assert refused.status_code == 503
         for name, stage in STAGES.items():
             said = f"bad-{name} 1 ({'being inspected' if inspected else stage})"
-            assert said in refused.json()["error"]
+            wait_until(lambda said=said: said in unready(server))  # type: ignore[misc]
         onnx_models.save(onnx_models.mlp(seed=1), models / "good-0" / "2" / "model.onnx")
         with httpx.Client(
             base_url=f"{server.url}/admin/models/good-0",

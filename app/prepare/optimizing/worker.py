@@ -46,8 +46,10 @@ class Worker:
         job = folder / "job.json"
         job.write_text(json.dumps({"task": task, **details}), encoding="utf-8")
         command = [*PYTHON, "-m", "app.prepare.optimizing.child", str(job)]
-        left = max(0.0, self._share_ends - monotonic())
+        left = self._share_ends - monotonic()
         try:
+            if left <= 0:
+                raise TookTooLong
             status, printed = run_child(command, folder, path=python_path(), seconds=left)
         except TookTooLong as error:
             raise Rejected(
