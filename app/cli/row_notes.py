@@ -16,6 +16,7 @@ def row_notes(session: Session, config: ModelConfig, manifest: Manifest | None) 
     if not policy.batches:
         return
     if not reason:
+        yield from (f"requests run one by one that are like {one}" for one in rows.other_requests)
         if not rows.independent:
             yield f"callers may change each other's answers (batching.trust): {rows}"
         elif policy.exact and (kernel := _rounding_by_place(session, config)):

@@ -1,5 +1,6 @@
 """Arrays to and from what is sent: JSON text and raw bytes."""
 
+from app.codec.base64_json import is_base64
 from app.codec.binary import from_bytes, is_own_view, to_bytes
 from app.codec.json_body import parse_json
 from app.codec.json_outputs import encode_tensor
@@ -62,6 +63,7 @@ __all__ = [
     "flat_rows",
     "flat_texts",
     "from_bytes",
+    "is_base64",
     "is_coalescible",
     "is_own_view",
     "nested_texts",

@@ -183,7 +183,8 @@ def describe_rows(verdict: RowVerdict) -> Description:
     `node_path` finds the node in the graph, as `NodePlace` says; empty for no node.
     An axis is null where a run takes the input, or gives the output, once for all of its requests.
     `requests` are those for which it is proven, where it is not for all: the shape of each input,
-    of one row, and the elements of those that a run takes once.
+    of one row, and the elements of those that a run takes once. `other_requests` say why it is not
+    for other examples.
     """
     places = verdict.outputs.items()
     return {
@@ -198,6 +199,7 @@ def describe_rows(verdict: RowVerdict) -> Description:
         "requests": [
             {"shapes": dict(one.shapes), "values": dict(one.values)} for one in verdict.requests
         ],
+        "other_requests": list(verdict.other_requests),
     }
 
 

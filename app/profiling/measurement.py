@@ -140,7 +140,8 @@ def measure_profile(
         run has another number of rows than the one before; default False.
     """
     if trial.problem:
-        return Profile({}, 1, f"it could not be run with synthetic inputs: {trial.problem}")
+        hint = "" if trial.examples else "; give an `example` in config.yaml"
+        return Profile({}, 1, f"it could not be run with synthetic inputs: {trial.problem}{hint}")
     fixed = not any(
         spec.datatype == "BYTES" or has_open_dimensions(spec, trial.axes) for spec in inputs
     )

@@ -11,6 +11,9 @@ SCALES_BY_RUN = "DynamicQuantize"
 """How the names of operators begin that scale all rows by the largest value among them."""
 
 
+EXAMPLE = "`example` in config.yaml"
+
+
 def row_places(rows: RowVerdict) -> Iterator[str]:
     """A sentence for each input and output whose rows are not one after the other along axis 0."""
     if not rows.independent:
@@ -32,18 +35,23 @@ def row_places(rows: RowVerdict) -> Iterator[str]:
 
 def row_advice(rows: RowVerdict) -> str:
     """What to do to have requests batched; "" where they are."""
+    by_sizes = f"give an {EXAMPLE} of requests that you want batched: it may be proven for these"
     match rows.kind:
         case RowKind.PROVEN | RowKind.SHARED:
             return ""
         case RowKind.REFUTED if rows.node.removeprefix("com.microsoft.").startswith(SCALES_BY_RUN):
             return "quantize statically or to FP16 (cohort quantize)"
         case RowKind.REFUTED:
+            if rows.may_be_by_request:
+                return f"{by_sizes}; or export the model without this node"
             return "export the model without this node"
         case RowKind.RANDOM:
             return "export the model for inference, without random nodes"
         case RowKind.UNKNOWN:
+            if any(rows.inputs.values()):  # trust is for rows along axis 0
+                return f"{by_sizes}; or replace what is not understood"
             return (
-                "give an example of a request, for whose sizes it may be proven; or replace what "
-                "is not understood; or set batching.trust if you know better"
+                f"{by_sizes}; or replace what is not understood; or set batching.trust if you "
+                "know better"
             )
     return "export the model with an open first dimension"

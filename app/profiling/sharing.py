@@ -104,13 +104,18 @@ def _why_dependent(rows: RowVerdict, policy: BatchPolicy) -> str:
     match rows.kind:
         case _ if policy.trust and (elsewhere := [n for n, axis in rows.inputs.items() if axis]):
             names = ", ".join(map(quoted, elsewhere))
-            return f"{rows} (batching.trust does not help: rows of {names} are not along axis 0)"
+            return (
+                f"{rows} (batching.trust does not help: rows of {names} are not along axis 0; "
+                "without it, an `example` may be proven)"
+            )
         case RowKind.REFUTED | RowKind.RANDOM if policy.trust == "refuted":
             return ""
         case RowKind.REFUTED:
             return f"{rows} ({REFUTED_HINT})"
         case RowKind.UNKNOWN if policy.trust:
             return ""
+        case RowKind.UNKNOWN if any(rows.inputs.values()):
+            return str(rows)
         case RowKind.UNKNOWN:
             return f"{rows} ({UNKNOWN_HINT})"
     return str(rows)

@@ -130,7 +130,7 @@ def find_trial(
             problem = problem or str(error)
         else:
             return replace(trial, seconds=perf_counter() - started)
-    return Trial(problem=problem)
+    return Trial(problem=problem, examples=examples)
 
 
 def has_open_dimensions(spec: TensorSpec, axes: RowAxes | None = None) -> bool:

@@ -7,9 +7,9 @@ from math import prod
 from typing import Any
 
 from app.batching import RunFeeds
-from app.codec import PredictRequest, decode_inputs
+from app.codec import PredictRequest, decode_inputs, is_base64
 from app.comparing import ROUNDING, Pair, explain
-from app.errors import CohortError, InvalidInput, LoadFailed, quoted
+from app.errors import CohortError, InvalidInput, LoadFailed, quoted, quoted_names
 from app.profiling import MAX_ROW_ELEMENTS, varied_array
 from app.repository import Manifest, ModelConfig
 from app.session import Opener, Session
@@ -28,7 +28,11 @@ def run_examples(
 
     Raises LoadFailed where one does not fit or fails, or the manifest's have other outputs.
     """
-    given = [_run_example(session, run, example) for example in config.example]
+    several = len(config.example) > 1
+    given = [
+        _run_example(session, run, example, f"example {number}" if several else "the example")
+        for number, example in enumerate(config.example, 1)
+    ]
     if manifest is not None:
         compare_examples(session, run, manifest)
         given += [one.input_arrays(session.inputs) for one in manifest.examples]
@@ -57,13 +61,16 @@ def compare_examples(session: Session, run: RunFeeds, manifest: Manifest) -> Non
             )
 
 
-def _run_example(session: Session, run: RunFeeds, example: Mapping[str, Any]) -> Arrays:
+def _run_example(
+    session: Session, run: RunFeeds, example: Mapping[str, Any], name: str
+) -> Arrays:
+    made: Arrays = {}
     try:
         specs = {spec.name: spec for spec in session.inputs}
         made = {
-            name: _of_shape(specs[name], value[SHAPE_ONLY], session.tables)
+            name: _of_shape(specs[name], value, session.tables)
             for name, value in example.items()
-            if name in specs and isinstance(value, dict) and list(value) == [SHAPE_ONLY]
+            if name in specs and isinstance(value, dict) and not is_base64(value)
         }
         given = decode_inputs(
             PredictRequest({name: value for name, value in example.items() if name not in made}),
@@ -73,14 +80,24 @@ def _run_example(session: Session, run: RunFeeds, example: Mapping[str, Any]) ->
         check_inputs(session.inputs, arrays)
         run(arrays)
     except (CohortError, ArithmeticError, TypeError, ValueError) as error:
-        raise LoadFailed(f"the example of config.yaml: {error}") from error
+        said = f" (with made-up values for {quoted_names(made)})" if made else ""
+        raise LoadFailed(f"{name} of config.yaml: {error}{said}") from error
     return arrays
 
 
-def _of_shape(spec: TensorSpec, shape: object, tables: Mapping[str, int]) -> Array:
-    """An input of this shape with made values. Raises InvalidInput."""
+def _of_shape(spec: TensorSpec, given: Mapping[str, Any], tables: Mapping[str, int]) -> Array:
+    """An input of the given shape with made-up values. Raises InvalidInput."""
+    if list(given) != [SHAPE_ONLY]:
+        raise InvalidInput(
+            f"input {quoted(spec.name)} takes values or {{{SHAPE_ONLY}: [1, 512]}}, got the keys "
+            f"{quoted_names(given)}"
+        )
+    shape = given[SHAPE_ONLY]
     if not isinstance(shape, list) or any(type(size) is not int or size < 0 for size in shape):
         raise InvalidInput(f"input {quoted(spec.name)}: shape must be a list such as [1, 512]")
     if (count := prod(shape)) > MAX_ROW_ELEMENTS:
-        raise InvalidInput(f"input {quoted(spec.name)} would take {count} elements")
+        raise InvalidInput(
+            f"input {quoted(spec.name)} would take {count} elements, of {MAX_ROW_ELEMENTS} that an "
+            "example may: give the sizes of a real request"
+        )
     return varied_array(spec, shape, 0, tables)

@@ -111,10 +111,12 @@ MAX_EXAMPLES_GIVEN = 16
 
 def _parse_examples(value: object) -> tuple[Mapping[str, Any], ...]:
     given = value if isinstance(value, list) else [value]
-    if not all(isinstance(one, dict) and one for one in given) or not given:
+    wrong = next((one for one in given if not isinstance(one, dict) or not one), None)
+    if wrong is not None or not given:
+        got = "none" if not given or wrong == {} else show(wrong)
         raise invalid(
-            f"must be the inputs of a request, such as {{input_ids: [[101, 102]]}}, or a list of "
-            f"these, got {show(value)}"
+            "must be the inputs of a request, such as {input_ids: [[101, 102]]}, or a list of such "
+            f"requests, got {got}"
         )
     if len(given) > MAX_EXAMPLES_GIVEN:
         raise invalid(f"must be {MAX_EXAMPLES_GIVEN} requests at most, got {len(given)}")
@@ -192,12 +194,12 @@ class ModelConfig:
     allow_signature_change: Whether a version takes over that callers of the one before it cannot
         use, because its inputs or outputs are others; default False: only requests that name it,
         and rollouts, reach it.
-    example: Inputs of a request that the model takes, by name and as in /predict, or of which only
-        the shape is given, {shape: [1, 512]}; or a list of such requests; default none. They are
-        run when a version loads, which fails where the model refuses one. The first stands on the
-        page and in the API's document. Requests like them are tried together, and may share runs
-        where rows are proven to be independent in requests of these sizes only. Larger examples:
-        `cohort publish --examples`.
+    example: The inputs of a typical request by name, as in /predict, or a list of such requests;
+        default none. {shape: [1, 512]} in place of values stands for made-up ones. Each is run when
+        a version loads, which fails where the model refuses it. The first stands on the page and in
+        the API's document. Requests like them are tried together. Where the graph proves rows
+        independent for some sizes only, requests of the sizes of an example share runs. Larger
+        examples: `cohort publish --examples`.
     load_timeout_s: Seconds that loading a version may take, from reading its files to the last run
         before the first request; default 120.
     playground: What the page may do with it.

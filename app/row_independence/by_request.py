@@ -35,6 +35,8 @@ RequestArrays = Mapping[str, NDArray[Any]]
 MAX_REQUESTS = 8
 """The requests that are looked at for one model."""
 
+NOT_FOLLOWED = "it takes too long, or an input without rows is large or text"
+
 MAX_SECONDS_BY_REQUEST = 1.0
 """Of computing, for all requests of a model together."""
 
@@ -51,17 +53,24 @@ def prove_for_requests(
         return known
     inputs = [one for one in model.main.inputs if one.name not in model.main.constants]
     until = time.thread_time() + MAX_SECONDS_BY_REQUEST
-    wanted = requests[:MAX_REQUESTS]
     for rows in sorted(guess_rows(inputs), key=count_shared):
-        proven = []
-        for request in wanted:
+        proven, others = [], []
+        for number, request in enumerate(requests[:MAX_REQUESTS], 1):
             left = until - time.thread_time()
-            if left > 0 and (kind := _kind_of(inputs, request, rows)) is not None:
-                verdict = _prove(model, inputs, rows, kind, left)
-                if verdict.independent:
-                    proven.append(replace(verdict, requests=(kind,)))
+            kind = _kind_of(inputs, request, rows)
+            if kind is None or left <= 0:
+                others.append(f"example {number}: {NOT_FOLLOWED}")
+                continue
+            verdict = _prove(model, inputs, rows, kind, left)
+            if verdict.independent:
+                proven.append(replace(verdict, requests=(kind,)))
+            else:
+                others.append(f"example {number}: {verdict}")
         if proven:
-            return replace(reduce(_both, proven), dependence=known.dependence)
+            if len(requests) > MAX_REQUESTS:
+                others.append(f"examples after {MAX_REQUESTS}: they are not looked at")
+            found = reduce(_both, proven)
+            return replace(found, dependence=known.dependence, other_requests=others)
     return known
 
 

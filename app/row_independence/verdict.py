@@ -99,6 +99,7 @@ class RowVerdict:
     kernels: Where rows are proven to be independent, what computes with them, as `kernel_of` says,
         each with its first node, in words.
     requests: Of which requests it holds, and of no others; empty: of all.
+    other_requests: Why it is not shown for requests like other examples, a sentence for each.
     """
 
     kind: RowKind
@@ -111,6 +112,7 @@ class RowVerdict:
     place: NodePlace = NO_NODE
     kernels: Mapping[str, str] = field(default_factory=dict)
     requests: Sequence[RequestKind] = ()
+    other_requests: Sequence[str] = ()
 
     @property
     def independent(self) -> bool:
@@ -133,7 +135,7 @@ class RowVerdict:
         where = f"{self.node}: {self.reason}" if self.node else self.reason
         if self.requests:
             kinds = " or ".join(map(str, self.requests))
-            return f"rows do not influence each other in requests such as {kinds}"
+            return f"rows do not influence each other in requests of these sizes only: {kinds}"
         match self.kind:
             case RowKind.PROVEN:
                 return "rows do not influence each other"

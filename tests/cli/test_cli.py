@@ -23,6 +23,7 @@ from app.cli.profile_command import BAR_WIDTH
 from app.settings import Settings, variable
 from tests import onnx_models
 from tests.bundled import MODELS
+from tests.e2e.mixing_models import BROUGHT
 from tests.e2e.processes import quick_command, run_command
 from tests.e2e.rounding_models import ROUNDINGS
 
@@ -449,6 +450,22 @@ def test_check_says_what_a_server_would_do_with_a_config(
     (tmp_path / "m/config.yaml").write_text(config)
     output = run("check", "--models", str(tmp_path)).output
     assert words in " ".join(output.split())
+
+
+def test_check_and_profile_say_for_which_examples_rows_are_independent(tmp_path: Path) -> None:
+    """And why not for the others; a single example has no number."""
+    heard = BROUGHT["heard"]
+    onnx_models.save(heard.model(), tmp_path / "m/1/model.onnx")
+    short = "{sound: {shape: [1, 4]}, state: {shape: [2, 1, 8]}, rate: 8}"
+    long = "{sound: {shape: [1, 16]}, state: {shape: [2, 1, 8]}, rate: 8}"
+    (tmp_path / "m/config.yaml").write_text(f"example: [{long}, {short}]")
+    checked = " ".join(run("check", "--models", str(tmp_path)).output.split())
+    assert "m/1: requests run one by one that are like example 2: rows may influence" in checked
+    arguments = ("profile", "m", "--models", str(tmp_path), "--cache", str(tmp_path / "cache"))
+    profiled = " ".join(run(*arguments).output.split())
+    assert (
+        "in requests of these sizes only: 'sound' [1, 16], 'state' [2, 1, 8], 'rate' 8" in profiled
+    )
 
 
 def test_check_warns_where_callers_may_change_each_others_answers(tmp_path: Path) -> None:

@@ -125,13 +125,14 @@ def test_what_the_graph_proves_of_rows_is_described() -> None:
         "input_axes": {"x": 1, "rate": None},
         "output_axes": {"y": 0, "seen": None},
         "requests": [],
+        "other_requests": [],
     }
     kind = RequestKind({"x": (3, 1), "rate": ()}, {"rate": (16000,)})
     of_one_kind = replace(shared, requests=[kind])
     assert describe_rows(of_one_kind)["requests"] == [
         {"shapes": {"x": (3, 1), "rate": ()}, "values": {"rate": (16000,)}}
     ]
-    assert str(of_one_kind).endswith("in requests such as 'x' [3, 1], 'rate' 16000")
+    assert str(of_one_kind).endswith("in requests of these sizes only: 'x' [3, 1], 'rate' 16000")
     assert str(shared) == "rows do not influence each other in requests of equal 'rate'"
     refuted = RowVerdict(
         RowKind.REFUTED,
@@ -150,6 +151,7 @@ def test_what_the_graph_proves_of_rows_is_described() -> None:
         "input_axes": {},
         "output_axes": {},
         "requests": [],
+        "other_requests": [],
     }
 
 

@@ -57,8 +57,10 @@ def test_requests_of_proven_sizes_are_named() -> None:
     assert verdict.kind is RowKind.PROVEN
     assert verdict.requests == (RequestKind({"x": (1, 9)}), RequestKind({"x": (1, 8)}))
     assert str(verdict) == (
-        "rows do not influence each other in requests such as 'x' [1, 9] or 'x' [1, 8]"
+        "rows do not influence each other in requests of these sizes only: 'x' [1, 9] or 'x' [1, 8]"
     )
+    (other,) = verdict.other_requests
+    assert other.startswith("example 1: rows may influence each other; Softmax")
 
 
 def test_nothing_more_is_known_of_other_sizes() -> None:
@@ -89,7 +91,7 @@ def test_values_that_a_run_takes_once_decide_too() -> None:
     assert verdict.kind is RowKind.SHARED
     assert verdict.requests == (RequestKind({"x": (1, 2), "rate": ()}, {"rate": (16,)}),)
     assert verdict.inputs == {"x": 0, "rate": None}
-    assert str(verdict).endswith("such as 'x' [1, 2], 'rate' 16")
+    assert str(verdict).endswith("only: 'x' [1, 2], 'rate' 16")
 
 
 @pytest.mark.parametrize("shared", [np.zeros(1000), np.array("en", object)])
@@ -111,6 +113,7 @@ def test_a_bounded_number_of_requests_is_looked_at() -> None:
     """Each takes as long as the proof for all."""
     verdict = prove(BY_LENGTH, *map(of_length, range(8, 30)))
     assert len(verdict.requests) == MAX_REQUESTS
+    assert verdict.other_requests == [f"examples after {MAX_REQUESTS}: they are not looked at"]
 
 
 Decision = tuple[str, int, Any, Any] | bool

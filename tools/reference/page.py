@@ -136,7 +136,8 @@ def _kinds(node: Schema) -> Iterator[str]:
         for kind in kinds:
             if kind == "array":
                 items = node["items"] if "enum" not in str(node["items"]) else {"type": "provider"}
-                yield "list of " + KINDS.get(items["type"], items["type"]) + "s"
+                of = KINDS.get(items["type"], items["type"])
+                yield "list of " + (of if of == "keys" else of + "s")
             elif kind != "null":
                 yield KINDS[kind]
 

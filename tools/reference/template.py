@@ -44,4 +44,4 @@ def _lines(node: Schema, example: Any, indent: str) -> Iterator[str]:
             yield f"# {indent}{key}:"
             yield from _lines(below, example[key], indent + "  ")
         else:
-            yield f"# {indent}{key}: {flow(below.get('default', example[key]))}"
+            yield f"# {indent}{key}: {flow(below.get('default') or example[key])}"
