@@ -94,7 +94,11 @@ def modulo(operation: Operation, one: Any, two: Any) -> Any:
     if symbols := _symbols(one, two):
         exact = is_whole(one) and is_whole(two) and quotient(_tame(one), _tame(two)) is not None
         return 0 if exact else symbols.term("mod", one, two, whole=False)
-    return math.fmod(one, two) if operation.attribute("fmod", 0) else one % two
+    if not operation.attribute("fmod", 0):
+        return one % two
+    if isinstance(one, int) and isinstance(two, int):
+        return abs(one) % abs(two) * (-1 if one < 0 else 1)
+    return math.fmod(one, two)
 
 
 def power(_: Operation, one: Any, two: Any) -> Any:
@@ -102,8 +106,8 @@ def power(_: Operation, one: Any, two: Any) -> Any:
         if isinstance(one, Poly) and _tame(two) in (1, 2, 3):
             return math.prod([one] * int(two))
         return symbols.term("pow", one, two, whole=False)
-    if abs(two) > MAX_POWER or abs(one) > 1 << 32:
-        raise ArithmeticError("a large power")
+    if not 0 <= two <= MAX_POWER or abs(one) > 1 << 32 or not is_whole(one) or not is_whole(two):
+        raise ArithmeticError("a power that may be rounded in another way")
     return one**two
 
 
@@ -113,6 +117,8 @@ def extreme(sign: int) -> Callable[[Operation, Any, Any], Any]:
     def choose(operation: Operation, one: Any, two: Any) -> Any:
         symbols = _symbols(one, two)
         if symbols is None:
+            if math.isnan(one) or math.isnan(two):
+                raise ArithmeticError("the result is no number, in the model")
             return min(one, two) if sign > 0 else max(one, two)
         one, two = _tame(one), _tame(two)
         if least(one - two) >= 0:

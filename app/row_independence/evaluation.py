@@ -13,6 +13,7 @@ import numpy as np
 from app.row_independence.arithmetic import (
     COMPARISONS,
     DOUBLE,
+    FLOAT16,
     FLOAT_TYPES,
     LOGIC,
     Evaluate,
@@ -40,6 +41,7 @@ from app.row_independence.sizes import (
 from app.row_independence.tensors import (
     BOOL,
     FLOAT,
+    INT32,
     INT64,
     MAX_FOLLOWED,
     STRING,
@@ -50,8 +52,20 @@ from app.row_independence.tensors import (
     unknown,
 )
 
-EXACT = frozenset({FLOAT, 6, INT64, DOUBLE, 12, 13})
+EXACT = frozenset({FLOAT, INT32, INT64, DOUBLE, 12, 13})
 """Types that hold every size: INT8 and FP16 do not."""
+
+WHOLE: Mapping[int, tuple[int, int]] = {
+    **{dtype: (0, 1 << bits) for dtype, bits in ((2, 8), (4, 16), (12, 32))},
+    **{dtype: (-1 << bits, 1 << bits) for dtype, bits in ((3, 7), (5, 15), (INT32, 31))},
+    INT64: (1 - MAX_NUMBER, MAX_NUMBER),
+    13: (0, MAX_NUMBER),
+}
+"""The least number of each type of whole numbers, and what its numbers are below, if not larger
+ones may overflow."""
+
+MAX_SUMMED = 1 << 16
+"""So many whole floats as are followed add up to one without rounding, if none is larger."""
 
 BEYOND = 1 << 28
 """An end beyond this is the end of its axis: no axis is that long, and no run."""
@@ -102,17 +116,27 @@ def _target(operation: Operation) -> int:
 
 
 def _round(array: Elements, dtype: int, symbols: Symbols) -> Elements:
-    """The elements as the model has them: with the digits of its type, and where it overflows,
-    unknown."""
+    """The elements as the model has them: with the digits of its type, and unknown where its type
+    does not hold them, since it is for the runtime to say what there is then."""
 
     def one(value: Any) -> Any:
-        if isinstance(value, float) and dtype == FLOAT:
-            return float(np.float32(value))
-        if isinstance(value, int) and abs(value) >= MAX_NUMBER:
-            return symbols.new(NO_BOUND)
-        return value
+        if isinstance(value, bool | Poly):
+            return value
+        if dtype in (FLOAT, DOUBLE):
+            rounded = float(np.float32(value)) if dtype == FLOAT else float(value)
+            return int(rounded) if isinstance(value, int) else rounded
+        return value if _holds(dtype, value) else symbols.new(NO_BOUND, whole=dtype in WHOLE)
 
-    return each_element(one, array)
+    with np.errstate(over="ignore"):
+        return each_element(one, array)
+
+
+def _holds(dtype: int, value: int | float) -> bool:
+    """Whether a type has this number, to the last digit."""
+    if dtype == FLOAT16:
+        return float(np.float16(value)) == value
+    bounds = WHOLE.get(dtype)
+    return isinstance(value, int) and bounds is not None and bounds[0] <= value < bounds[1]
 
 
 def _cast(operation: Operation, array: Elements, *_: Any) -> Elements:
@@ -131,9 +155,11 @@ def _cast(operation: Operation, array: Elements, *_: Any) -> Elements:
             return value.symbols.term("floor", value, least=0 if least(value) >= 0 else NO_BOUND)
         if to == BOOL:
             return bool(value)
-        if to in FLOAT_TYPES:
-            return float(value)
-        return int(value)
+        if to not in FLOAT_TYPES:
+            return int(value)
+        if isinstance(value, int) and int(float(value)) != value:
+            raise ArithmeticError("a number that is rounded twice")
+        return float(value)
 
     return each_element(one, array)
 
@@ -200,12 +226,18 @@ def _reduce(function: Callable[[Operation, Any, Any], Any]) -> Evaluate:
         axes = operation.axes(1, array.ndim)
         if array.ndim != 1 or not array.size or (axes is not None and axes != [0]):
             raise TypeError("not all of a list")
+        if any(isinstance(one, float) and not _is_summed(one) for one in array):
+            raise ArithmeticError("a result that depends on the order")
         found = array[0]
         for one in array[1:]:
             found = function(operation, found, one)
         return scalar(found).reshape([1] if operation.attribute("keepdims", 1) else [])
 
     return reduce
+
+
+def _is_summed(value: float) -> bool:
+    return value.is_integer() and abs(value) <= MAX_SUMMED
 
 
 def _split(operation: Operation, array: Elements, *_: Any) -> list[Elements]:

@@ -116,6 +116,36 @@ def test_a_bounded_number_of_requests_is_looked_at() -> None:
     assert verdict.other_requests == [f"examples after {MAX_REQUESTS}: they are not looked at"]
 
 
+@pytest.mark.parametrize(
+    ("declared", "condition", "value"),
+    [
+        ("int64", "c = Cast<to = 6>(s) d = Cast<to = 7>(c) go = Equal(d, one)", 2**32 + 1),
+        ("int64", "c = Cast<to = 2>(s) d = Cast<to = 7>(c) go = Equal(d, one)", 257),
+        ("int32", "c = Mul(s, s) d = Cast<to = 7>(c) go = Equal(d, zero)", np.int32(65536)),
+        ("int32", "c = Neg(s) d = Cast<to = 7>(c) go = Less(d, zero)", np.int32(-(2**31))),
+        ("uint32", "c = Add(s, s) d = Cast<to = 7>(c) go = Equal(d, zero)", np.uint32(2**31)),
+        ("int64", "c = Neg(one) d = Pow(s, c) go = Equal(d, zero)", 2),
+        ("float", "c = Cast<to = 6>(s) d = Cast<to = 7>(c) go = Less(d, zero)", np.float32(3e9)),
+        ("float", "c = Cast<to = 10>(s) d = Cast<to = 1>(c) go = Less(d, s)", 2049.0),
+        ("float", "f = Cast<to = 1>(one) c = Min(f, s) d = Less(c, s) e = Equal(c, f) go = Not(e)",
+         float("nan")),
+        ("float", "c = Floor(s) d = Mul(c, c) e = Cast<to = 11>(d) f = Cast<to = 7>(e) "
+         "g = Cast<to = 7>(s) h = Mul(g, g) k = Equal(f, h) go = Not(k)", 4097.0),
+        ("float[3]", "c = ReduceSum<keepdims = 0>(s) d = Cast<to = 7>(c) go = Equal(d, zero)",
+         [2.0**25, 1.0, -(2.0**25)]),
+    ],
+)  # fmt: skip
+def test_what_a_type_does_not_hold_is_not_known(declared: str, condition: str, value: Any) -> None:
+    """The runtime wraps or rounds it, and may take the branch that mixes rows."""
+    text = f"""(float[N, T] x, {declared} s) => (float[N, T] y)
+    {{ {condition}
+      y = If(go) <then_branch = yes () => (float[N, T] a)
+                   {{ most = ReduceMax<keepdims = 0>(x) a = Div(x, most) }},
+                 else_branch = no () => (float[N, T] b) {{ b = Relu(x) }}> }}"""
+    dtype = {"float": "f4", "float[3]": "f4"}.get(declared, declared)
+    assert not prove(text, {**of_length(9), "s": np.array(value, dtype)}).independent
+
+
 Decision = tuple[str, int, Any, Any] | bool
 """A branch by length or rate below a number, with what follows either way; or whether rows mix."""
 
