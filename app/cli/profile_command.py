@@ -97,7 +97,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
         profile_model,
         with_findings,
     )
-    from app.registry import run_examples
+    from app.registry import batched_first, run_examples
     from app.repository import read_manifest
     from app.session import Opener
 
@@ -127,13 +127,14 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
         try:
             manifest = read_manifest(path.parent)
             given = run_examples(opener, session, session.run, config, manifest)
-            key = key_for(opener, session, config.batching)
+            progress.update(task, description="Measuring runs")
+            tried = batched_first(session, given)
+            trial = find_trial(
+                session.run, session.inputs, session.rows.axes, session.tables, tried
+            )
+            key = key_for(opener, session, config.batching, trial)
             store = Store(settings.cache)
             differences = store.differences(key)
-            progress.update(task, description="Measuring runs")
-            trial = find_trial(
-                session.run, session.inputs, session.rows.axes, session.tables, given
-            )
             found = profile_model(opener, session, trial, config.batching, store, fresh=fresh)
             if found.profile.seconds and not found.concurrency:
                 progress.update(task, description="Measuring concurrent runs")

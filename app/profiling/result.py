@@ -28,6 +28,8 @@ from app.profiling.trial import Trial
 from app.row_independence import RowKind, RowVerdict
 from app.session import Opener, Session, machine, runtime_build
 
+NO_TRIAL = Trial()
+
 BRIEF_SECONDS = 0.5
 """How long a version is measured at load, by the clock."""
 
@@ -83,8 +85,12 @@ class ProfileResult:
         return "" if filled and not self.exactness.only_aligned else self.exactness.reason
 
 
-def key_for(opener: Opener, session: Session, batching: BatchPolicy) -> dict[str, str]:
+def key_for(
+    opener: Opener, session: Session, batching: BatchPolicy, trial: Trial = NO_TRIAL
+) -> dict[str, str]:
     """Everything that the profile of `session`, which `opener` opened, depends on, in words.
+
+    trial: The inputs of its runs; default: made without an example.
 
     Raises OSError where the files cannot be read any more.
     """
@@ -101,6 +107,7 @@ def key_for(opener: Opener, session: Session, batching: BatchPolicy) -> dict[str
         "session": repr(opener.options),
         "batching": batching_key,
         "rows": f"{session.rows.kind} {session.rows}",
+        **({} if trial.like is None else {"example": trial.describe_like()}),
     }
 
 
@@ -133,7 +140,7 @@ def profile_model(
     fresh: Whether to measure although there is a kept profile; default False.
     runs: How it is run; default: at once. What disturbed runs show is not kept.
     """
-    key = None if store is None else _key(opener, session, batching)
+    key = None if store is None else _key(opener, session, batching, trial)
     if store is not None and key is not None and not fresh:
         found = _recall(store, key, session, batching)
         if found is not None:
@@ -161,7 +168,7 @@ def profile_briefly(
     may run: then the result is not complete, and not kept. Of several processes that do this at the
     same time, one measures.
     """
-    key = None if store is None else _key(opener, session, batching)
+    key = None if store is None else _key(opener, session, batching, trial)
     if store is None or key is None:
         return _measure_briefly(opener, session, trial, batching, seconds)
     if found := _recall(store, key, session, batching):
@@ -197,10 +204,12 @@ def keep(store: Store, key: Mapping[str, str], found: ProfileResult) -> None:
     store.write(key, kept)
 
 
-def _key(opener: Opener, session: Session, batching: BatchPolicy) -> dict[str, str] | None:
+def _key(
+    opener: Opener, session: Session, batching: BatchPolicy, trial: Trial
+) -> dict[str, str] | None:
     """The key, None where it would not be that of the files that were opened."""
     with suppress(OSError):  # of a model deleted meanwhile, say
-        key = key_for(opener, session, batching)
+        key = key_for(opener, session, batching, trial)
         return key if opener.unchanged() else None
     return None
 

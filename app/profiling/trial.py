@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from math import prod
 from time import perf_counter
 
@@ -63,6 +64,19 @@ class Trial:
     def feeds(self, rows: int) -> Arrays:
         """Inputs of `rows` rows, the same every time."""
         return synthetic_inputs(self.inputs, rows, self.length, self.axes, self.like)
+
+    def describe_like(self) -> str:
+        """What the time of a run has of `like`: sizes, and inputs without rows; "" for none."""
+        words = []
+        if self.like is None:
+            return ""
+        for spec in self.inputs:
+            array, axis = self.like[spec.name], row_axis(spec, self.axes)
+            sizes = [size for at, size in enumerate(array.shape) if at != axis]
+            content = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+            shared = "" if axis is not None else f" {sha256(content).hexdigest()}"
+            words.append(f"{quoted(spec.name)} {sizes}{shared}")
+        return ", ".join(words)
 
     def requests(self, count: int) -> list[Arrays]:
         """Two or more requests of one row each, and the examples; the same every time.

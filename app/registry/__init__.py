@@ -31,7 +31,7 @@ from app.registry.events import (
     VersionUnbatched,
     VersionUnloaded,
 )
-from app.registry.examples import run_examples
+from app.registry.examples import batched_first, run_examples
 from app.registry.on_demand import OnDemandRegistry
 from app.registry.registry import Registry
 from app.registry.seen import Readable, SeenRegistry
@@ -66,6 +66,7 @@ __all__ = [
     "VersionReady",
     "VersionUnbatched",
     "VersionUnloaded",
+    "batched_first",
     "hold_back",
     "plan",
     "run_examples",

@@ -110,10 +110,12 @@ MAX_EXAMPLES_GIVEN = 16
 
 
 def _parse_examples(value: object) -> tuple[Mapping[str, Any], ...]:
+    if value == {}:
+        return ()
     given = value if isinstance(value, list) else [value]
     wrong = next((one for one in given if not isinstance(one, dict) or not one), None)
-    if wrong is not None or not given:
-        got = "none" if not given or wrong == {} else show(wrong)
+    if wrong is not None:
+        got = "none" if wrong == {} else show(wrong)
         raise invalid(
             "must be the inputs of a request, such as {input_ids: [[101, 102]]}, or a list of such "
             f"requests, got {got}"
@@ -126,13 +128,8 @@ def _parse_examples(value: object) -> tuple[Mapping[str, Any], ...]:
 _EXAMPLE_SCHEMA = {"type": "object", "minProperties": 1}
 _EXAMPLES_SCHEMA = {
     "anyOf": [
-        _EXAMPLE_SCHEMA,
-        {
-            "type": "array",
-            "items": _EXAMPLE_SCHEMA,
-            "minItems": 1,
-            "maxItems": MAX_EXAMPLES_GIVEN,
-        },
+        {"type": "object"},
+        {"type": "array", "items": _EXAMPLE_SCHEMA, "maxItems": MAX_EXAMPLES_GIVEN},
     ]
 }
 

@@ -293,6 +293,16 @@ def test_an_example_may_be_given_by_its_shape(path: Path) -> None:
     assert written["x"].tolist() == [[1, 2, 3, 4]]
 
 
+def test_made_texts_are_fewer_than_made_numbers(path: Path) -> None:
+    """They take long to make."""
+    text = "(string[N] x) => (string[N] y) { y = Identity(x) }"
+    made = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]> texts {text}')
+    path = onnx_models.save(made, path.parent.parent.parent / "texts/1/model.onnx")
+    load(path, None, replace(CONFIG, example=({"x": {"shape": [3]}},)))
+    with pytest.raises(LoadFailed, match="input 'x' would take"):
+        load(path, None, replace(CONFIG, example=({"x": {"shape": [1 << 20]}},)))
+
+
 def asked_by_length(folder: Path) -> Path:
     """A model whose rows are independent where they are at least 8 long."""
     made = onnx.parser.parse_model(
@@ -317,6 +327,33 @@ def test_examples_have_their_sizes_proven(path: Path) -> None:
     assert prepared.measurement.opener.open().rows == prepared.session.rows
     trusted = replace(config, batching=BatchPolicy(trust="refuted"))
     assert load(path, None, trusted).session.rows.kind is RowKind.REFUTED
+
+
+def test_a_version_is_measured_with_requests_that_share_runs(path: Path) -> None:
+    """Whatever example is the first, which the page shows; and it has the bits of these."""
+    path = asked_by_length(path.parent.parent.parent)
+    example = ({"x": {"shape": [2, 4]}}, {"x": {"shape": [3, 9]}})
+    batching = BatchPolicy(exact=True)
+    prepared = load(path, None, replace(CONFIG, example=example, batching=batching))
+    assert prepared.measurement is not None
+    assert prepared.measurement.trial.feeds(1)["x"].shape == (1, 9)
+    assert prepared.example is not None
+    assert prepared.example["x"].shape == (2, 4)
+    exactness = prepared.profile_result.exactness
+    assert exactness is not None
+    assert exactness.least_rows == 1
+
+
+def test_a_profile_is_kept_for_examples_of_its_sizes(path: Path, tmp_path: Path) -> None:
+    """Longer ones take longer."""
+    text = "(float[N, T] x) => (float[N, T] y) { y = Relu(x) }"
+    made = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]> open {text}')
+    path = onnx_models.save(made, path.parent.parent.parent / "open/1/model.onnx")
+    kept = []
+    for length in (9, 9, 10, 9):
+        config = replace(CONFIG, example=({"x": {"shape": [1, length]}},))
+        kept.append(load(path, tmp_path / "cache", config).profile_result.kept)
+    assert kept == [False, True, False, True]
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,12 @@ def problems(text: str) -> dict[str, str]:
     return {problem.key: problem.sentence for problem in caught.value.problems}
 
 
+@pytest.mark.parametrize("none", ["[]", "{}"])
+def test_there_may_be_no_examples(none: str) -> None:
+    """Said as in the commented example of the file, and as it was said before."""
+    assert parse_model_config(f"example: {none}", FILE).example == ()
+
+
 def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
     """No file, an empty one and one of comments alone are the same."""
     assert load_model_config(tmp_path) == ModelConfig()
