@@ -72,9 +72,7 @@ def compare_examples(session: Session, run: RunFeeds, manifest: Manifest) -> Non
             )
 
 
-def _run_example(
-    session: Session, run: RunFeeds, example: Mapping[str, Any], name: str
-) -> Arrays:
+def _run_example(session: Session, run: RunFeeds, example: Mapping[str, Any], name: str) -> Arrays:
     made: Arrays = {}
     try:
         specs = {spec.name: spec for spec in session.inputs}
