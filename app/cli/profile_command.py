@@ -97,7 +97,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
         profile_model,
         with_findings,
     )
-    from app.registry import batched_first, run_examples
+    from app.registry import examples_to_try, run_examples
     from app.repository import read_manifest
     from app.session import Opener
 
@@ -128,7 +128,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
             manifest = read_manifest(path.parent)
             given = run_examples(opener, session, session.run, config, manifest)
             progress.update(task, description="Measuring runs")
-            tried = batched_first(session, given)
+            tried = examples_to_try(session, given)
             trial = find_trial(
                 session.run, session.inputs, session.rows.axes, session.tables, tried
             )

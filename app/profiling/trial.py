@@ -27,9 +27,6 @@ LENGTHS = (16, 1, 8, 32, 64, 128, 224, 256)
 MAX_ROW_ELEMENTS = 1 << 25
 """Eight open dimensions of 16 would fill any memory."""
 
-MAX_EXAMPLES = 2
-"""Those that are run at a load; each takes as long as its rows."""
-
 PLAIN_REQUESTS = 2
 """Those among varied ones that the model should take."""
 
@@ -91,7 +88,7 @@ class Trial:
         ]
         examples = [
             request
-            for number, example in enumerate(self.examples[:MAX_EXAMPLES])
+            for number, example in enumerate(self.examples)
             for request in (example, self._like(example, number))
         ]
         return examples + varied + plain

@@ -31,7 +31,7 @@ from app.registry.events import (
     VersionUnbatched,
     VersionUnloaded,
 )
-from app.registry.examples import batched_first, run_examples
+from app.registry.examples import examples_to_try, run_examples
 from app.registry.on_demand import OnDemandRegistry
 from app.registry.registry import Registry
 from app.registry.seen import Readable, SeenRegistry
@@ -66,7 +66,7 @@ __all__ = [
     "VersionReady",
     "VersionUnbatched",
     "VersionUnloaded",
-    "batched_first",
+    "examples_to_try",
     "hold_back",
     "plan",
     "run_examples",

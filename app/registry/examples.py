@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from app.batching import RunFeeds
+from app.batching import Key, RunFeeds
 from app.codec import PredictRequest, decode_inputs, is_base64
 from app.comparing import ROUNDING, Pair, explain
 from app.errors import CohortError, InvalidInput, LoadFailed, quoted, quoted_names
@@ -44,12 +44,23 @@ def run_examples(
     return given
 
 
-def batched_first(session: Session, examples: Sequence[Arrays]) -> list[Arrays]:
-    """The examples, first those of requests that may share runs, for which it is measured."""
+MAX_TRIED = 2
+"""Examples that are tried at a load; each takes as long as its rows."""
+
+
+def examples_to_try(session: Session, examples: Sequence[Arrays]) -> list[Arrays]:
+    """Those that requests are made like, to be run together and measured.
+
+    One of each kind, where only those of some kinds may share runs; else the first MAX_TRIED.
+    """
     if not session.rows.requests or why_unbatchable(session.inputs, session.outputs, session.rows):
-        return list(examples)
+        return list(examples[:MAX_TRIED])
     stacking = plan_rows(session.inputs, session.outputs, session.rows)
-    return sorted(examples, key=lambda one: stacking.rows_and_key(one)[1] is None)
+    kinds: dict[Key, Arrays] = {}
+    for one in examples:
+        kinds.setdefault(stacking.rows_and_key(one)[1], one)
+    kinds.pop(None, None)
+    return list(kinds.values())
 
 
 def compare_examples(session: Session, run: RunFeeds, manifest: Manifest) -> None:

@@ -15,7 +15,7 @@ from app.errors import CohortError, LoadFailed
 from app.inspection import Inspector
 from app.profiling import ProfileResult, RowFindings, Store, find_trial
 from app.registry.catalog import Source
-from app.registry.examples import batched_first, run_examples
+from app.registry.examples import examples_to_try, run_examples
 from app.registry.measurement import Measurement, RunsOf, warm_up
 from app.repository import (
     ModelConfig,
@@ -183,7 +183,7 @@ def _prepare(
             run = runs_of(session)
             token.enter("in its first runs")
             given = run_examples(opener, session, run, config, manifest)
-            tried = batched_first(session, given)
+            tried = examples_to_try(session, given)
             trial = find_trial(run, session.inputs, session.rows.axes, session.tables, tried)
             trial = warm_up(run, trial, config.warm_up)
             token.enter("being profiled")

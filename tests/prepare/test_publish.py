@@ -37,6 +37,7 @@ from app.repository import (
 )
 from app.session import Provider, open_session
 from tests import onnx_models
+from tests.e2e.mixing_models import BROUGHT
 from tests.e2e.processes import quick_command
 from tests.signed import OURS
 from tests.waiting import PATIENCE, wait_until
@@ -126,6 +127,18 @@ def test_a_model_whose_rows_mix_is_published_with_the_reason(tmp_path: Path) -> 
     card = (tmp_path / "models/mlp/1/MODEL.md").read_text()
     assert "DynamicQuantizeLinear 'xq'" in card
     assert "may batch its requests" not in card
+
+
+def test_rows_are_proven_for_the_sizes_of_the_examples(tmp_path: Path) -> None:
+    """As a server proves them, which has the manifest's examples."""
+    model = onnx_models.save(BROUGHT["heard"].model(), tmp_path / "heard.onnx")
+    request = {
+        "sound": np.ones((3, 16), "f4"), "state": np.ones((2, 3, 8), "f4"), "rate": np.array(8),
+    }  # fmt: skip
+    np.savez(tmp_path / "rows.npz", **request)
+    found = publish(model, "--examples", tmp_path / "rows.npz", to=str(tmp_path / "models"))
+    assert found["manifest"]["rows"]["verdict"] == "shared"
+    assert not [one for one in found["notes"] if "one by one" in one]
 
 
 def test_others_may_read_what_was_published(model: Path, tmp_path: Path) -> None:

@@ -288,7 +288,7 @@ def test_an_example_may_be_given_by_its_shape(path: Path) -> None:
     given = ({"x": {"shape": [3, 4]}}, {"x": [[1, 2, 3, 4]]})
     prepared = load(path, None, replace(CONFIG, example=given))
     assert prepared.measurement is not None
-    made, written, _ = prepared.measurement.trial.examples
+    made, written = prepared.measurement.trial.examples
     assert (made["x"].shape, len(np.unique(made["x"]))) == ((3, 4), 12)
     assert written["x"].tolist() == [[1, 2, 3, 4]]
 
@@ -342,6 +342,16 @@ def test_a_version_is_measured_with_requests_that_share_runs(path: Path) -> None
     exactness = prepared.profile_result.exactness
     assert exactness is not None
     assert exactness.least_rows == 1
+
+
+def test_an_example_of_each_kind_is_tried(path: Path) -> None:
+    """Once, however many there are; where all kinds may share runs, the first two."""
+    path = asked_by_length(path.parent.parent.parent)
+    lengths = (9, 4, 10, 9, 11)
+    config = replace(CONFIG, example=tuple({"x": {"shape": [1, one]}} for one in lengths))
+    measured = load(path, None, config).measurement
+    assert measured is not None
+    assert [one["x"].shape for one in measured.trial.examples] == [(1, 9), (1, 10), (1, 11)]
 
 
 def test_a_profile_is_kept_for_examples_of_its_sizes(path: Path, tmp_path: Path) -> None:

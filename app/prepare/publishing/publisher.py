@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -29,6 +29,7 @@ from app.repository import (
     MANIFEST_FILE,
     SIGNATURE_FILE,
     Change,
+    Example,
     Manifest,
     PublishedRows,
     SourceFramework,
@@ -41,7 +42,7 @@ from app.repository import (
     sign_manifest,
 )
 from app.row_independence import RowVerdict
-from app.session import Digests
+from app.session import ANY_MODEL, Digests, Opener
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -145,6 +146,7 @@ def _publish(request: PublishRequest, folder: Path, say: Callable[[str], None]) 
             before=before,
             say=say,
         )
+        checked = checked._replace(rows=_rows(published, checked.rows, evidence.examples))
     manifest = _manifest(request, checked, digests, evidence, before, published)
     content = dump_manifest(manifest)
     try:
@@ -198,6 +200,14 @@ def _prepare(
         else:
             raise Rejected(f"the model cannot well be quantized: {result.reason}")
     return path, notes
+
+
+def _rows(path: Path, known: RowVerdict, examples: Sequence[Example]) -> RowVerdict:
+    """What a server proves of the rows of a model with these examples."""
+    opener = Opener(path, rules=ANY_MODEL)
+    opener.read()
+    opener.rows = known
+    return opener.prove_for([dict(one.inputs) for one in examples])
 
 
 def _alone(rows: RowVerdict) -> Iterator[str]:
