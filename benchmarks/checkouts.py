@@ -17,8 +17,7 @@ import os
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 import rich_click as click
@@ -28,7 +27,7 @@ from rich.table import Table
 from benchmarks import load
 from benchmarks.load import Round, wrk
 from benchmarks.measure import model_folder
-from benchmarks.servers import ROOT, SERVERS, Server, Start, launch
+from benchmarks.servers import ROOT, cohort_of, launch
 from benchmarks.workloads import WORKLOADS, Workload
 
 
@@ -47,7 +46,10 @@ def main(
         raise click.ClickException(problem)
     workload = next(one for one in WORKLOADS if one.name == model)
     own = dict(one.split("=", 1) for one in settings)
-    servers = {"this": _from("this", ROOT, own), "other": _from("other", other.resolve(), {})}
+    servers = {
+        "this": cohort_of("this", ROOT, own),
+        "other": cohort_of("other", other.resolve(), {}),
+    }
     running = {}
     try:
         for name, server in servers.items():
@@ -63,17 +65,6 @@ def main(
         for one in running.values():
             one.stop()
     Console(width=100).print(_table(workload, connections, found["this"], found["other"]))
-
-
-def _from(name: str, folder: Path, settings: Mapping[str, str]) -> Server:
-    """Cohort as it is in another folder, with settings besides the benchmark's own."""
-    cohort = SERVERS["cohort"]
-
-    def start(workload: Workload, models: Path, port: int, run: Path) -> Start:
-        began = cohort.start(workload, models, port, run)
-        return replace(began, folder=folder, environment={**began.environment, **settings})
-
-    return replace(cohort, name=f"cohort-{name}", start=start)
 
 
 def _table(

@@ -39,8 +39,8 @@ from rich.table import Table
 from benchmarks import load, overload, usage
 from benchmarks.lane import FOREIGN_CORES
 from benchmarks.measure import Found, model_folder, start_checked
-from benchmarks.servers import OTHERS, ROOT, SERVERS, Running, Server, Start, launch
-from benchmarks.workloads import Inputs, Workload, ask_simply
+from benchmarks.servers import FLOOR, ROOT, SERVERS, Running, Start, launch
+from benchmarks.workloads import Inputs, Workload
 
 CROWDS = (64, 1000, 5000, 10_000)
 SHARES = (0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
@@ -196,12 +196,7 @@ def _cohort(workload: Workload, models: Path, port: int, folder: Path) -> Start:
     )
 
 
-def _floor(_: Workload, __: Path, port: int, ___: Path) -> Start:
-    return Start([sys.executable, str(OTHERS / "floor.py")], {"PORT": str(port)})
-
-
 OURS = replace(SERVERS["cohort"], start=_cohort)
-FLOOR = Server("floor", _floor, ask_simply)
 
 
 def started(names: Sequence[str], workload: Workload) -> Iterator[Running]:

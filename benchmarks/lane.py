@@ -21,7 +21,6 @@ import json
 import re
 import shutil
 import statistics
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,7 +31,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks import load, report, usage
+from benchmarks import load, report
 from benchmarks.measure import model_folder
 from benchmarks.servers import BUILD, ROOT, SERVERS, Running, Start, launch
 from benchmarks.workloads import WORKLOADS, Workload
@@ -256,36 +255,20 @@ def start(checkout: Path, settings: Mapping[str, str]) -> Running:
     return running
 
 
-def one_round(running: Running, kind: Kind, seconds: float) -> tuple[dict[str, float], float]:
-    """Ask for some seconds; what came of it, and how many cores others used meanwhile."""
-    folder = running.log.parent / re.sub(r"\W+", "-", kind.name)
-    if not folder.exists():
-        folder.mkdir()
-        (folder / "load.lua").write_text(SCRIPT + load.TOLD)
-        paths = []
-        for number, call in enumerate(kind.calls()):
-            paths.append(folder / f"{number}.http")
-            paths[-1].write_bytes(call)
-        (folder / "calls.txt").write_text("".join(f"{path}\n" for path in paths))
-    hot = running.metric("http_hot_requests_total") or 0
-    session = running.process.pid
-    before, busy = usage.cpu_seconds(session), usage.busy_seconds()
-    children = sum(os.times()[2:4])
-    done = subprocess.run(
-        ["wrk", "-t1", f"-c{kind.connections}", f"-d{max(1, round(seconds))}s", "--timeout", "60s",
-         "-s", str(folder / "load.lua"), running.url, "--", str(folder / "calls.txt")],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    used = usage.cpu_seconds(session) - before
-    asking = sum(os.times()[2:4]) - children
-    result = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
-    heard = json.loads(result.removeprefix("RESULT "))
+def ask(kind: Kind, url: str, folder: Path, seconds: float) -> load.Heard:
+    """Ask for some seconds; what came of it. Raises RuntimeError where a request failed."""
+    calls = folder / re.sub(r"\W+", "-", kind.name)
+    if not calls.exists():
+        load.list_calls(calls, SCRIPT, kind.calls())
+    heard = load.ask_by_wrk(calls, url, kind.connections, seconds)
     if heard["refused"] or heard["errors"] or not heard["requests"]:
         raise RuntimeError(f"{kind.name}: {heard}")
-    foreign = (usage.busy_seconds() - busy - used - asking) / heard["seconds"]
-    heard["cpu_us"] = used / heard["requests"] * 1e6
-    heard["hot"] = ((running.metric("http_hot_requests_total") or 0) - hot) / heard["requests"]
-    return heard, foreign
+    return heard
+
+
+def one_round(running: Running, kind: Kind, seconds: float) -> tuple[load.Heard, float]:
+    """Ask for some seconds; what came of it, and how many cores others used meanwhile."""
+    return load.watched(running, lambda: ask(kind, running.url, running.log.parent, seconds))
 
 
 def measure(

@@ -80,7 +80,7 @@ def run(
             if not data:
                 raise ConnectionError("the server closed a connection")
             line.held += data
-            if _is_whole(line.held):
+            if is_whole(line.held):
                 latencies.append(perf_counter() - line.due)
                 failures += not line.held.startswith(b"HTTP/1.1 200")
                 line.held = b""
@@ -100,7 +100,8 @@ def run(
     }
 
 
-def _is_whole(answer: bytes) -> bool:
+def is_whole(answer: bytes) -> bool:
+    """Whether this is an answer to its end."""
     head, end, body = answer.partition(b"\r\n\r\n")
     if not end:
         return False

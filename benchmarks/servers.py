@@ -13,7 +13,7 @@ import sysconfig
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
@@ -311,6 +311,10 @@ def _mlserver(workload: Workload, models: Path, port: int, folder: Path) -> Star
     return Start(command, {"PYTHONPATH": str(folder)})
 
 
+def _floor(_: Workload, __: Path, port: int, ___: Path) -> Start:
+    return Start([sys.executable, str(OTHERS / "floor.py")], {"PORT": str(port)})
+
+
 COHORT = Server("cohort", _cohort, ask_cohort, ready="/health/ready", binary=True)
 TUTORIAL = Server("tutorial", _tutorial, ask_simply)
 LITSERVE = Server(
@@ -334,6 +338,19 @@ TRITON = Server(
     "triton-python", _triton, _ask_triton, ready="/v2/models/{model}/ready", binary=True,
     packages=("nvidia-pytriton==0.7.0", "onnxruntime==1.31.1"),
 )  # fmt: skip
+FLOOR = Server("floor", _floor, ask_simply)
+"""What connections and callers alone cost: it answers a constant, whatever it is asked."""
+
 SERVERS = {
     one.name: one for one in (COHORT, TUTORIAL, RAW, LITSERVE, MLSERVER, BUN, FASTIFY, TRITON)
 }
+
+
+def cohort_of(name: str, checkout: Path, settings: Mapping[str, str]) -> Server:
+    """Cohort as it is in a checkout, with settings besides the benchmark's own."""
+
+    def start(workload: Workload, models: Path, port: int, folder: Path) -> Start:
+        began = _cohort(workload, models, port, folder)
+        return replace(began, folder=checkout, environment={**began.environment, **settings})
+
+    return replace(COHORT, name=f"cohort-{name}", start=start)

@@ -1,4 +1,7 @@
-"""Answers a constant, on bare uvloop: what connections and wrk alone cost. PORT is the port."""
+"""Answers a constant, on bare uvloop: what connections and callers alone cost.
+
+PORT is the port. It closes where it is asked to.
+"""
 
 import asyncio
 import os
@@ -10,6 +13,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 
     len(BODY),
     BODY,
 )
+LAST = ANSWER.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
 
 
 class Constant(asyncio.Protocol):
@@ -17,9 +21,14 @@ class Constant(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.write = transport.write  # type: ignore[attr-defined]
+        self.close = transport.close
 
     def data_received(self, data: bytes) -> None:
-        self.write(ANSWER)
+        if b"\r\nConnection: close\r\n" in data:
+            self.write(LAST)
+            self.close()
+        else:
+            self.write(ANSWER)
 
 
 async def main() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import models, report, summary
 from benchmarks.measure import Found
-from benchmarks.openloop import _is_whole
+from benchmarks.openloop import is_whole
 from benchmarks.workloads import (
     WORKLOADS,
     Workload,
@@ -86,10 +86,10 @@ def test_answers_are_read_in_every_form() -> None:
         np.testing.assert_array_equal(read_answer(headers, body), right)
 
 
-def test_answer_in_pieces_is_whole_at_its_end() -> None:
+def test_answer_in_piecesis_whole_at_its_end() -> None:
     """The open loop's generator waits for the last byte."""
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"
-    assert [_is_whole(answer[:size]) for size in (10, len(answer) - 1, len(answer))] == [
+    assert [is_whole(answer[:size]) for size in (10, len(answer) - 1, len(answer))] == [
         False,
         False,
         True,
