@@ -1,0 +1,314 @@
+"""What a small request costs by the door that it comes in: as clients and balancers send it.
+
+    python -m benchmarks.doors                            every door, in turn
+    python -m benchmarks.doors --only 'nginx|ab' --rounds 8
+    python -m benchmarks.doors --checkout OTHER_CHECKOUT  the same of another checkout
+    python -m benchmarks.doors --write                    writes results/doors.md
+
+Cohort, and at some doors the tutorial server and a protocol on bare uvloop, answer the benchmark's
+MLP. Each round measures every door of every server once, and the plain one just before. Reported
+are CPU per request and its ratio to the plain door's. No round is dropped: the table says how many
+cores others used.
+
+A client in Python asks too slowly for its requests to have company in a run of the model, which
+makes each cheaper. So the table has the rows of a run; and where fewer than PACED requests a second
+were answered, plain ones then arrive at that pace, one by one (benchmarks.openloop), and a second
+ratio is to these. It is below 1 where a client's own requests come in bursts.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+
+import json
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import rich_click as click
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from benchmarks import load, report
+from benchmarks.fronts import Front, nginx
+from benchmarks.lane import FOREIGN_CORES, JSON, PLAIN, Kind
+from benchmarks.load import Heard
+from benchmarks.measure import expected, model_folder
+from benchmarks.programs import (
+    CALLERS,
+    Program,
+    by_ab,
+    by_client,
+    by_python,
+    by_wrk,
+    go,
+    java,
+    told_by,
+)
+from benchmarks.servers import FLOOR, ROOT, SERVERS, Running, Server, cohort_of, launch
+from benchmarks.workloads import WORKLOADS
+
+RESULT = Path(__file__).parent / "results" / "doors.md"
+
+PACED = 10_000
+
+BESIDE = ("cohort", "tutorial", "bare uvloop")
+
+
+@dataclass(frozen=True)
+class Door:
+    """How requests come in, at which servers, and which port of nginx is before them."""
+
+    name: str
+    ask: Program
+    servers: Sequence[str] = ("cohort",)
+    front: str = ""
+
+
+CLOSED = (JSON, "Connection: close")
+
+DOORS = (
+    Door("plain", by_wrk(Kind("plain", PLAIN)), BESIDE),
+    Door("head and body apart", by_python("split")),
+    Door("httpx", by_python("httpx")),
+    Door("requests", by_python("requests")),
+    Door("aiohttp", by_python("aiohttp")),
+    Door("Go", by_client(go)),
+    Door("Java", by_client(java)),
+    Door("a query", by_wrk(Kind("query", PLAIN, ("/predict?x=1",)))),
+    Door("nginx", by_wrk(Kind("nginx", PLAIN)), BESIDE, "plain"),
+    Door("nginx, keepalive", by_wrk(Kind("nginx kept", PLAIN)), BESIDE, "kept"),
+    Door("Connection: close", by_wrk(Kind("closed", PLAIN, headers=CLOSED)), BESIDE),
+    Door("a connection for each request", by_python("opening"), BESIDE),
+    Door("ab -k", by_ab("-k"), BESIDE[:2]),
+    Door("ab", by_ab(), BESIDE[:2]),
+    Door("a lone caller", by_wrk(Kind("lone", PLAIN, connections=1)), BESIDE),
+)
+
+
+@dataclass
+class Figures:
+    """What was measured of a door at a server; `foreign` are the cores that others used."""
+
+    cpu_us: list[float] = field(default_factory=list)
+    ratios: list[float] = field(default_factory=list)
+    paced: list[float] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+    hot: list[float] = field(default_factory=list)
+    rows: list[float] = field(default_factory=list)
+    foreign: list[float] = field(default_factory=list)
+    failed: str = ""
+
+    def add(self, heard: Heard, plain: Heard, paced: float | None = None) -> None:
+        """Add what was heard; `paced` is what a plain request took at that pace."""
+        self.cpu_us.append(heard["cpu_us"])
+        self.ratios.append(heard["cpu_us"] / plain["cpu_us"])
+        self.rates.append(heard["requests"] / heard["seconds"])
+        self.hot.append(min(heard["hot"], 1.0))
+        self.rows.append(heard["rows"])
+        self.foreign.append(heard["foreign"])
+        if paced is not None:
+            self.paced.append(heard["cpu_us"] / paced)
+
+
+Found = Mapping[tuple[str, str], Figures]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A started server, and the nginx in front of it where there is one."""
+
+    running: Running
+    front: Front | None
+
+    def measure(self, door: Door, seconds: float) -> Heard:
+        """What came of some seconds at the door: with `rows` of a run, and `foreign` cores."""
+        url, beside = self.running.url, []
+        if door.front:
+            if self.front is None:
+                raise RuntimeError("nginx is not installed: apt-get install nginx-light")
+            url, beside = f"http://127.0.0.1:{self.front.ports[door.front]}", [self.front.session]
+        folder, before = self.running.log.parent, self.runs()
+        heard, foreign = load.watched(self.running, lambda: door.ask(url, folder, seconds), beside)
+        rows, runs = self.runs() - before
+        return {**heard, "rows": rows / runs if runs else 0.0, "foreign": foreign}
+
+    def runs(self) -> NDArray[np.float64]:
+        """Rows that the model has run, and runs; none where a server does not count them."""
+        names = ("model_batch_rows_sum", "model_batch_rows_count")
+        return np.array([self.running.metric(name) or 0.0 for name in names])
+
+    def plain_at(self, rate: float, seconds: float) -> float:
+        """CPU of a plain request where so many a second arrive, in microseconds."""
+
+        def ask() -> Heard:
+            call = self.running.log.parent / "call-0.http"
+            told = json.loads(told_by([
+                sys.executable, "-m", "benchmarks.openloop", str(self.running.port), str(call),
+                str(rate), str(seconds), str(CALLERS),
+            ]))  # fmt: skip
+            if told["failures"]:
+                raise RuntimeError(f"{told['failures']} plain requests failed")
+            return {"requests": told["sent"] * seconds}
+
+        heard, _ = load.watched(self.running, ask)
+        cpu_us: float = heard["cpu_us"]
+        return cpu_us
+
+
+def started(server: Server, stack: ExitStack) -> Place:
+    """Start a server, which must answer rightly, with an nginx in front."""
+    workload = next(one for one in WORKLOADS if one.name == "mlp")
+    running = launch(server, workload, model_folder(workload))
+    stack.callback(running.stop)
+    running.wait()
+    if server is not FLOOR:
+        running.check(expected(workload))
+    load.write_calls(running, running.log.parent)
+    return Place(running, stack.enter_context(nginx(running)))
+
+
+def measure(places: Mapping[str, Place], found: Found, *, rounds: int, seconds: float) -> None:
+    """Measure every door in turn, and add it to `found`; what fails says why and is left out."""
+    plain = DOORS[0]
+    doors = {door.name: door for door in DOORS}
+    keys = [key for key in found if key[0] != plain.name]
+    warm = [(0, key) for key in found]
+    steps = [
+        (number, key)
+        for number in range(1, rounds + 1)
+        for key in (keys if number % 2 else keys[::-1])
+    ]
+    for number, (name, server) in track([*warm, *steps], "doors"):
+        place, door = places[server], doors[name]
+        if found[name, server].failed:
+            continue
+        try:
+            if not number:
+                place.measure(door, 1)
+                continue
+            base = place.measure(plain, seconds)
+            heard = place.measure(door, seconds)
+            rate = heard["requests"] / heard["seconds"]
+            at_pace = server == "cohort" and rate < PACED
+            paced = place.plain_at(rate, seconds) if at_pace else None
+        except (RuntimeError, OSError, ValueError, subprocess.SubprocessError) as error:
+            found[name, server].failed = " ".join(str(error).split())
+        else:
+            found[plain.name, server].add(base, base)
+            found[name, server].add(heard, base, paced)
+
+
+COLUMNS = (
+    "door", "server", "CPU, µs", "range", "of plain", "range", "of plain at that pace",
+    "requests/s", "rows a run", "fast", "others, cores",
+)  # fmt: skip
+
+
+def cells(found: Found) -> Iterator[list[str]]:
+    """The rows of the table, as COLUMNS names them."""
+    for (door, server), figures in found.items():
+        if figures.failed or not figures.cpu_us:
+            yield [door, server, "left out", *[""] * (len(COLUMNS) - 3)]
+            continue
+        yield [
+            door,
+            server,
+            f"{statistics.median(figures.cpu_us):.1f}",
+            f"{min(figures.cpu_us):.1f} to {max(figures.cpu_us):.1f}",
+            f"{statistics.median(figures.ratios):.2f}",
+            f"{min(figures.ratios):.2f} to {max(figures.ratios):.2f}",
+            f"{statistics.median(figures.paced):.2f}" if figures.paced else "",
+            f"{statistics.median(figures.rates):,.0f}",
+            f"{statistics.median(figures.rows):.1f}" if any(figures.rows) else "",
+            f"{statistics.median(figures.hot):.0%}" if server == "cohort" else "",
+            f"{statistics.median(figures.foreign):.2f}",
+        ]
+
+
+def reasons(found: Found) -> Iterator[str]:
+    """Why doors are left out, a line for each."""
+    for (door, server), figures in found.items():
+        if figures.failed:
+            yield f"{door}, {server}, is left out: {figures.failed[:200]}"
+
+
+def summed_up(found: Found, rounds: int, seconds: float) -> str:
+    """What was measured, and how busy the machine was, in a line."""
+    foreign = [one for figures in found.values() for one in figures.foreign] or [0.0]
+    busy = sum(one > FOREIGN_CORES for one in foreign)
+    return (
+        f"{rounds} rounds of {seconds:g} s at each door; in {busy} of {len(foreign)} measurements "
+        f"others used more than {FOREIGN_CORES:g} of {os.cpu_count()} cores: "
+        f"{statistics.median(foreign):.2f} in the median, {max(foreign):.2f} at most"
+    )
+
+
+def write(found: Found, title: str) -> None:
+    """Write results/doors.md."""
+    says = (
+        "Processor time of the server per small request, and its ratio to that of plain ones of "
+        "the same server just before: 64 kept connections, head and body in one segment. Where "
+        f"fewer than {PACED:,} requests a second were answered, a second ratio is to plain ones "
+        "that arrive at that pace one by one, since company in a run makes each cheaper: it is "
+        "below 1 where a client's come in bursts. `fast` is the share that the fast HTTP protocol "
+        "answered. The time of nginx and of the callers does not count, but they share the machine "
+        "with the server."
+    )
+    report.write_page(
+        RESULT, "What a request costs by the door it comes in", says,
+        "python -m benchmarks.doors --write", title,
+        [*report.markdown(COLUMNS, list(cells(found))), "", *reasons(found)],
+    )  # fmt: skip
+
+
+@click.command()
+@click.option("--checkout", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              default=ROOT, help="Whose Cohort; default: this one's.")  # fmt: skip
+@click.option("--only", default="", help="Doors whose names this expression finds.")
+@click.option("--rounds", default=5, show_default=True, help="How often each door is measured.")
+@click.option("--seconds", default=2.0, show_default=True, help="Length of a measurement.")
+@click.option("--write", "writes", is_flag=True, help="Write results/doors.md.")
+def main(checkout: Path, only: str, rounds: int, seconds: float, writes: bool) -> None:
+    """Measure what a request costs by the door it comes in."""
+    if problem := load.missing():
+        raise click.ClickException(problem)
+    chosen = [door for door in DOORS[1:] if re.search(only, door.name)]
+    if not chosen:
+        raise click.ClickException(f"no door is named like {only!r}")
+    servers = {
+        "cohort": cohort_of("doors", checkout.resolve(), {}),
+        "tutorial": SERVERS["tutorial"],
+        "bare uvloop": FLOOR,
+    }
+    names = [name for name in servers if any(name in door.servers for door in chosen)]
+    keys = [(DOORS[0].name, name) for name in names]
+    keys += [(door.name, name) for door in chosen for name in door.servers]
+    found = {key: Figures() for key in keys}
+    with ExitStack() as stack:
+        places = {name: started(servers[name], stack) for name in names}
+        measure(places, found, rounds=rounds, seconds=seconds)
+    title = summed_up(found, rounds, seconds)
+    table = Table(*COLUMNS, title=title)
+    for row in cells(found):
+        table.add_row(*row)
+    console = Console(width=160)
+    console.print(table)
+    for reason in reasons(found):
+        console.print(reason)
+    if writes:
+        write(found, title)
+
+
+if __name__ == "__main__":
+    main()
