@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from app.codec import LARGE_BYTES, RowRequest
@@ -33,7 +34,7 @@ JOINED_AT_ONCE = 768 << 10
 """Bytes of a body whose parts are joined on the event loop: a quarter of a millisecond."""
 
 SERVER_TIMING = "server_timing"
-"""The parameter that asks for the header of that name; the fast path knows no queries."""
+"""The parameter that asks for the header of that name; the fast path does not know it."""
 
 HEADER_LENGTH = "inference-header-content-length"
 
@@ -143,6 +144,12 @@ class Route(NamedTuple):
     rows: Callable[[Headers], RowForm | None] = lambda headers: None
     version: str | None = None
     takes_long: Callable[[Headers, bytes], bool] = is_large
+
+
+NO_QUERY: Mapping[str, str] = MappingProxyType({})
+
+Match = Callable[[str, Mapping[str, str]], Route | None]
+"""Gives the route of a plainly written path, with a query; None for a path of others."""
 
 
 def find_key(headers: Headers, call: Call, sticky: Sticky) -> str | None:

@@ -19,7 +19,7 @@ from app.codec.long_json import LongList
 from app.codec.tables import CELL_WORK, table_of
 from app.data_plane import Lease, Outputs
 from app.errors import InvalidInput, available, quoted
-from app.rest.calls import JSON, Encoded, Headers, Route
+from app.rest.calls import JSON, NO_QUERY, Encoded, Headers, Route
 from app.rest.media import is_json, media_type
 from app.rest.predict import FilesCall, PredictCall, file_parser, predict_route
 from app.tensors import Arrays, TensorSpec
@@ -166,6 +166,6 @@ def invocation_parser(headers: Headers) -> Callable[[bytes], PredictCall]:
     return call
 
 
-def match_invocations(path: str) -> Route | None:
+def match_invocations(path: str, query: Mapping[str, str] = NO_QUERY) -> Route | None:
     """The route of /invocations; None for any other path."""
-    return predict_route(parser=invocation_parser) if path == "/invocations" else None
+    return predict_route(query=query, parser=invocation_parser) if path == "/invocations" else None

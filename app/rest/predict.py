@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
-from types import MappingProxyType
 
 from app.codec import (
     PredictRequest,
@@ -20,7 +19,7 @@ from app.codec.multipart import split_parts
 from app.codec.npy import NPY, write_npy
 from app.data_plane import Lease, Outputs
 from app.errors import InvalidInput, UnsupportedMedia, quoted, quoted_names
-from app.rest.calls import JSON, Encoded, Headers, Read, Route, RowForm, is_large
+from app.rest.calls import JSON, NO_QUERY, Encoded, Headers, Read, Route, RowForm, is_large
 from app.rest.media import FORM, asks_for_npy, is_json, is_plain, media_type
 from app.rest.predict_rows import read_predict_rows
 from app.rest.version_headers import version_headers
@@ -127,7 +126,7 @@ def check_one_array(outputs: Sequence[TensorSpec]) -> None:
 def predict_route(
     model: str | None = None,
     version: str | None = None,
-    query: Mapping[str, str] = MappingProxyType({}),
+    query: Mapping[str, str] = NO_QUERY,
     *,
     parser: Callable[[Headers], Callable[[bytes], PredictCall]] | None = None,
 ) -> Route:
@@ -164,7 +163,7 @@ def predict_route(
     small = RowForm(read_predict_rows, from_document)
 
     def rows(headers: Headers) -> RowForm | None:
-        plain = not query and parser is None
+        plain = ASKED_BY_QUERY.isdisjoint(query) and parser is None
         return small if plain and is_plain(headers) else None
 
     known = query.get("model") if model is None else model
@@ -221,17 +220,21 @@ def _apply(query: Mapping[str, str], call: PredictCall) -> None:
     check_id(call.id)
 
 
-def match_predict(path: str) -> Route | None:
+def match_predict(path: str, query: Mapping[str, str] = NO_QUERY) -> Route | None:
     """The route of a path of the simple API, written plainly; None for any other."""
     if path == "/predict":
-        return predict_route()
+        return predict_route(query=query)
     found = PREDICT_PATH.fullmatch(path)
-    return predict_route(found["model"], found["version"]) if found else None
+    return predict_route(found["model"], found["version"], query) if found else None
 
 
 PREDICT_PATH = re.compile(
     r"/models/(?P<model>[\w.-]+)(/versions/(?P<version>\w+))?/predict", re.ASCII
 )
+
+
+ASKED_BY_QUERY = frozenset({"model", "version", "outputs", "id", "timeout_ms"})
+"""What a query may say; all else in it says nothing."""
 
 
 def _same(what: str, path: str, body: str | None) -> str:

@@ -17,7 +17,7 @@ from app.codec.v1 import v1_of_document
 from app.control_plane import ModelReader
 from app.data_plane import Lease, Outputs
 from app.errors import CohortError, InvalidInput, NotFound, quoted
-from app.rest.calls import JSON, Encoded, Headers, Read, Route, RowForm
+from app.rest.calls import JSON, NO_QUERY, Encoded, Headers, Read, Route, RowForm
 from app.rest.media import check_json
 from app.rest.v1_rows import read_v1_rows
 from app.rest.version_headers import version_headers
@@ -118,8 +118,9 @@ def v1_route(address: Address) -> Route:
     return Route(address.model, reader, rows, address.version)
 
 
-def match_v1(path: str) -> Route | None:
+def match_v1(path: str, query: Mapping[str, str] = NO_QUERY) -> Route | None:
     """The route of a path to predict, written plainly; None for any other."""
+    del query  # it says nothing here
     found = V1_PATH.fullmatch(path)
     return v1_route(Address.of_path(**found.groupdict())) if found else None
 

@@ -247,7 +247,7 @@ class FakeServer:
                 lease.answer()
 
 
-def _match(path: str) -> Route | None:
+def _match(path: str, query: Mapping[str, str]) -> Route | None:
     return Route(None, lambda headers: read) if path == "/hot" else None
 
 

@@ -13,6 +13,8 @@ from app.rest.hot.cycle import HotCycle
 from app.rest.hot.shared import MAX_READ_AHEAD_BYTES, Hot
 from app.rest.hot.watched import WatchedConnection
 
+CLOSES, KEEPS = b"connection: close\r\n", b"connection: keep-alive\r\n"
+
 
 class AnsweringConnection(WatchedConnection):
     """A connection whose requests are answered in turn: one at the front, others behind it."""
@@ -51,7 +53,7 @@ class AnsweringConnection(WatchedConnection):
     ) -> bool:
         """Write a successful response with a cached head; False where only `send` can."""
         del group  # for who writes it down
-        if self.pipeline or self._ended or not cycle.keep_alive:
+        if self.pipeline or self._ended:
             return False
         if len(body) >= SHORTEST_COMPRESSED and cycle.head.coding is not None:
             return False
@@ -62,12 +64,19 @@ class AnsweringConnection(WatchedConnection):
         hot.answered += 1
         state = self.server_state
         state.total_requests += 1
-        head = hot.success_head(state.default_headers, headers.lines, len(body))
+        kept, lines = cycle.keep_alive, headers.lines
+        if not kept:
+            lines += CLOSES
+        elif cycle.head.says_kept:
+            lines += KEEPS
+        head = hot.success_head(state.default_headers, lines, len(body))
         if request_id := cycle.request_id:
             head = b"%bx-request-id: %b\r\n\r\n" % (head[:-2], request_id)
         transport.write(head + body)
         self._front = None
-        if self.flow.read_paused:
+        if not kept:
+            self._end(linger=False)
+        elif self.flow.read_paused:
             self._read_on()
         return True
 
@@ -81,7 +90,9 @@ class AnsweringConnection(WatchedConnection):
         defaults = self.server_state.default_headers
         closing = not cycle.keep_alive or (not self.pipeline and hot.lifecycle.draining)
         request_id = cycle.request_id
-        if status == 200 and encoded.headers is JSON and not closing and not request_id:
+        kept = cycle.head.says_kept and not closing
+        usual = encoded.headers is JSON and not closing and not kept and not request_id
+        if status == 200 and usual:
             head = hot.success_head(defaults, JSON.lines, len(body))
         else:
             headers = {**encoded.headers, "content-length": str(len(body))}
@@ -89,6 +100,8 @@ class AnsweringConnection(WatchedConnection):
                 headers["x-request-id"] = request_id.decode()
             if closing:
                 headers["connection"] = "close"
+            elif kept:
+                headers["connection"] = "keep-alive"
             head = hot.head(status, headers, defaults)
         if len(body) < 65536:
             transport.write(head + body)

@@ -13,31 +13,24 @@ from app.auth import Caller, Credentials
 from app.data_plane import Group
 from app.errors import CohortError, Overloaded, Unauthorized
 from app.rest.callers import ends_connection
-from app.rest.calls import Encoded, FixedHeaders, Route
+from app.rest.calls import Encoded, FixedHeaders
 from app.rest.credentials import keys_in
 from app.rest.hot.cycle import Connection, HotCycle
-from app.rest.hot.heads import Head, SentHeaders
+from app.rest.hot.heads import Head
 
 
-def begin(
-    protocol: Connection,
-    route: Route,
-    url: bytes,
-    headers: list[tuple[bytes, bytes]],
-    length: int,
-) -> HotCycle:
-    """Make a request of the head that was parsed."""
-    hot, sent = protocol.hot, SentHeaders(headers)
+def begin(protocol: Connection, head: Head) -> HotCycle:
+    """Make a request of a head that was parsed, and whose caller is not known yet."""
+    hot = protocol.hot
     if hot.authority is None:
-        return HotCycle(protocol, Head(route, url, sent, length, plane=hot.plane))
+        return HotCycle(protocol, head)
     try:
-        identity = hot.authority.identify(Credentials(keys_in(headers), protocol.certificate))
+        keys = keys_in(head.headers.pairs)
+        caller, until = hot.authority.identify(Credentials(keys, protocol.certificate))
     except CohortError as error:
-        head = Head(route, url, sent, length, plane=hot.plane)
         return RefusedCycle(protocol, head, error)
-    caller, until = identity
-    plane = hot.plane.seen_by(caller.models, caller.priority)
-    head = Head(route, url, sent, length, plane=plane, caller=caller, until=until)
+    head.plane = hot.plane.seen_by(caller.models, caller.priority)
+    head.caller, head.until = caller, until
     return resume(protocol, caller, head)
 
 

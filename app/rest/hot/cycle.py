@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import Protocol, TypeVar
 
-from app.codec import LARGE_BYTES
+from app.codec import LARGE_BYTES, LONGEST_BODY
 from app.codec.codec_thread import decoding
 from app.data_plane import (
     SMALL_BYTES,
@@ -90,7 +90,6 @@ class HotCycle(WorkElsewhere):
 
     raw = b""
     request_id = b""
-    keep_alive = True
     at_front = False
     more_body = True
     response_complete = False
@@ -113,6 +112,7 @@ class HotCycle(WorkElsewhere):
     def __init__(self, protocol: Connection, head: Head) -> None:
         self.protocol = protocol
         self.head = head
+        self.keep_alive = head.keep_alive
 
     def take(self, part: bytes) -> None:
         """Take a part of the body."""
@@ -160,10 +160,20 @@ class HotCycle(WorkElsewhere):
         self.more_body = False
         if len(body) > self._uncounted_until and not self._hold_body(len(body)):
             return
-        if not self.at_front:
-            self._body = body
+        if self.at_front:
+            self._go_on(body)
         else:
+            self._body = body
+
+    def _go_on(self, body: bytes) -> None:
+        """Go on with the whole body: together with others where it is small, however it came."""
+        head = self.head
+        if self.response_complete:
+            return  # it was refused before its body was whole
+        if head.rows is None or len(body) > LONGEST_BODY:
             self.proceed(body)
+        else:
+            head.plane.coalescer.add(self, head.rows, head.asked, body)
 
     def reach_front(self) -> None:
         """Go on, or send the response that is ready: all earlier requests are answered."""
@@ -172,7 +182,7 @@ class HotCycle(WorkElsewhere):
             self.end(*self._early)
         elif not self.more_body and not self.response_complete and self._work is None:
             body, self._body = self._body, b""
-            self.proceed(body)
+            self._go_on(body)
 
     def break_off(self, error: CohortError) -> None:
         """Refuse before the request was read to its end, and close the connection."""

@@ -20,10 +20,10 @@ class SentHeaders:
     pairs: Names and values as the parser gives them; names are in lower case.
     """
 
-    __slots__ = ("_pairs", "_read")
+    __slots__ = ("_read", "pairs")
 
     def __init__(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        self._pairs = pairs
+        self.pairs = pairs
         self._read: dict[str, str | None] = {}
 
     def get(self, key: str, /) -> str | None:
@@ -32,13 +32,13 @@ class SentHeaders:
             return self._read[key]
         except KeyError:
             name = key.encode()
-            found = next((value for one, value in self._pairs if one == name), None)
+            found = next((value for one, value in self.pairs if one == name), None)
             self._read[key] = value = None if found is None else found.decode("latin-1")
             return value
 
     def without(self, names: Container[bytes]) -> SentHeaders:
         """All but those of these names."""
-        return SentHeaders([one for one in self._pairs if one[0] not in names])
+        return SentHeaders([one for one in self.pairs if one[0] not in names])
 
 
 def take_request_id(headers: list[tuple[bytes, bytes]]) -> bytes:
@@ -86,6 +86,8 @@ class Head:
     plane: Answers its requests, as far as their caller may see it.
     caller: Whose requests they are; None where callers need no key.
     until: When the token that they carry expires, in seconds since the epoch; None: it is a key.
+    keep_alive: Whether the connection stays open after the response.
+    says_kept: Whether the response has to say so: that to HTTP/1.0.
     coding: The Content-Encoding that long responses are to have; None: none.
     shared: Whether headers that its requests differ in are left out: each has its own.
     asked: What its path says is to answer.
@@ -93,8 +95,8 @@ class Head:
     """
 
     __slots__ = (
-        "_read", "asked", "caller", "coding", "headers", "length", "plane", "route", "rows",
-        "shared", "until", "url",
+        "_read", "asked", "caller", "coding", "headers", "keep_alive", "length", "plane", "route",
+        "rows", "says_kept", "shared", "until", "url",
     )  # fmt: skip
 
     def __init__(
@@ -107,6 +109,8 @@ class Head:
         plane: DataPlane,
         caller: Caller | None = None,
         until: float | None = None,
+        keep_alive: bool = True,
+        says_kept: bool = False,
     ) -> None:
         self.route = route
         self.url = url
@@ -115,6 +119,8 @@ class Head:
         self.plane = plane
         self.caller = caller
         self.until = until
+        self.keep_alive = keep_alive
+        self.says_kept = says_kept
         accepts = headers.get("accept-encoding")
         self.coding = None if accepts is None else choose_coding(accepts)
         self.shared = False
@@ -130,6 +136,7 @@ class Head:
         head = Head(
             self.route, self.url, headers, self.length,
             plane=self.plane, caller=self.caller, until=self.until,
+            keep_alive=self.keep_alive, says_kept=self.says_kept,
         )  # fmt: skip
         head.shared = True
         return head

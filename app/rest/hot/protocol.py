@@ -18,6 +18,8 @@ from app.rest.hot.shared import Hot
 from app.rest.hot.turns import PIECE_BYTES, SMALLEST_PART_BYTES
 from app.rest.limits import BEHIND, too_large
 
+_PLAIN_VERSIONS = ("1.1", "1.0")
+
 
 class HotProtocol(AnsweringConnection):
     """One connection. Requests to the infer paths become a HotCycle, all others uvicorn's own."""
@@ -30,6 +32,7 @@ class HotProtocol(AnsweringConnection):
         self._idle_bytes = 0  # in segments that neither began a request nor held a body
         self._large = False  # whether a segment may have held more than small headers
         self._length = 0  # the Content-Length, and then what is left of it
+        self._missing = 0  # what is left of a body whose head was looked up
         self._parts = 0  # of all bodies in chunks so far
         self._line_ended = False  # whether more than the request line has come of a head
         self._fast_path = True  # whether the headers so far allow the fast path
@@ -56,7 +59,7 @@ class HotProtocol(AnsweringConnection):
         return [cycle for cycle in read if not cycle.response_complete]
 
     def data_received(self, data: bytes) -> None:
-        """Look up a cached head whose whole body follows it; parse everything else."""
+        """Look up a cached head, and count its body; parse everything else."""
         if self._broken:
             return
         self._since = self.loop.time()
@@ -69,26 +72,53 @@ class HotProtocol(AnsweringConnection):
             if head is None and heads.varying:
                 key, request_id = heads.reduce(raw)
                 head = heads.known.get(key)
-            if head is not None and size - end == head.length:
+            if head is not None and (missing := head.length + end - size) >= 0:
                 caller = head.caller
                 cycle = HotCycle(self, head) if caller is None else resume(self, caller, head)
                 if head.shared or key is not raw:
                     cycle.raw, cycle.request_id = raw, request_id
-                self._queue(cycle)
-                rows = head.rows
-                if rows is not None and cycle.at_front and cycle.refusal is None:
-                    cycle.more_body = False
-                    head.plane.coalescer.add(cycle, rows, head.asked, data[end:])
+                if not missing:
+                    self._queue(cycle)
+                    self._broken = not head.keep_alive
+                    cycle.arrive(data[end:])
+                    if self.pipeline:
+                        self._read_ahead(size)
                     return
-                cycle.arrive(data[end:])
-                if self.pipeline:
-                    self._read_ahead(size)
-                return
-            self._unread = data[:end]
+                if (
+                    cycle.refusal is None
+                ):  # else it is told before the body: see `on_headers_complete`
+                    self._queue(cycle)
+                    self._between, self._missing = False, missing
+                    self._take(cycle, data[end:])
+                    return
+            self._unread = raw
+        elif self._missing:
+            self._fill(data)
+            return
         self._parse_in_pieces(data, len(self._unread) or PIECE_BYTES)
         self.flow.give_way(size, self.loop)
         if self.pipeline:
             self._read_ahead(size)
+
+    def _fill(self, data: bytes) -> None:
+        """Take what is missing of the body whose head was looked up, and go on with the rest."""
+        cycle, missing = self.cycle, self._missing
+        part = data if len(data) <= missing else data[:missing]
+        self._missing = missing - len(part)
+        self._take(cycle, part)
+        if not self._missing and not self._broken:
+            self._between, self._broken = True, not cycle.head.keep_alive
+            cycle.read()
+        if len(part) < len(data):
+            self.data_received(data[missing:])
+
+    def _take(self, cycle: HotCycle, part: bytes) -> None:
+        if part:
+            self._received += len(part)
+            cycle.take(part)
+        self.flow.give_way(len(part), self.loop)
+        if self.pipeline:
+            self._read_ahead(len(part))
 
     def _parse_in_pieces(self, data: bytes, first: int) -> None:
         """Parse what has come; the rest waits its turn where it holds many small parts of a body.
@@ -207,13 +237,16 @@ class HotProtocol(AnsweringConnection):
         unread, self._unread = self._unread, b""
         self._in_headers = False
         declined, self._declined = self._declined, 0
-        if route is None or method != b"POST" or version != "1.1":
+        if route is None or method != b"POST" or version not in _PLAIN_VERSIONS:
             self._leave_to_asgi()
         else:
             names = [name for name, _ in headers]
             request_id = take_request_id(headers)
-            cycle = begin(self, route, self.url, headers, self._length)
-            cycle.keep_alive = parser.should_keep_alive()
+            kept = parser.should_keep_alive()
+            cycle = begin(self, Head(
+                route, self.url, SentHeaders(headers), self._length,
+                plane=self.hot.plane, keep_alive=kept, says_kept=kept and version == "1.0",
+            ))  # fmt: skip
             if request_id:
                 cycle.request_id = request_id
             self._queue(cycle)
@@ -221,7 +254,7 @@ class HotProtocol(AnsweringConnection):
                 refuse_by_head(cycle, headers)
             elif self._length > self.hot.max_body:
                 cycle.break_off(too_large(self.hot.max_body))
-            elif unread and cycle.keep_alive:
+            elif unread:
                 self.heads.remember(unread, cycle.head, names, declined)
         self.headers = []  # for the trailers, which are ignored
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Protocol
+from urllib.parse import parse_qsl
 from weakref import WeakValueDictionary
 
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -13,7 +14,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from app.access_log import AccessLog
 from app.auth import Authority
 from app.data_plane import DataPlane
-from app.rest.calls import Route
+from app.rest.calls import NO_QUERY, SERVER_TIMING, Match, Route
 from app.rest.heads import HeadRules
 from app.rest.hot.addresses import Addresses
 from app.rest.hot.head_cache import HeadCache
@@ -44,8 +45,6 @@ STATUS_LINE = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
 NOSNIFF = b"x-content-type-options: nosniff\r\n"
-
-Match = Callable[[str], Route | None]
 
 
 GIVE_WAY_BYTES = 64 * 1024
@@ -121,7 +120,8 @@ class Hot:
 
     plane: Answers the requests.
     lifecycle: While it is draining, each response closes its connection.
-    matches: Each returns the route of a path, or None for a path that it does not handle.
+    matches: Each returns the route of a path and its query, or None for a path that it does not
+        handle.
     max_body: The largest body, in bytes.
     keep_alive: How long a connection may be idle, in seconds.
     max_connections: How many connections there may be; beyond, the oldest idle ones are closed.
@@ -188,8 +188,11 @@ class Hot:
         return self._routes.get(url) or self._find(url)
 
     def _find(self, url: bytes) -> Route | None:
-        path = url.decode("latin-1")
-        route = next((found for match in self._matches if (found := match(path))), None)
+        path, _, text = url.decode("latin-1").partition("?")
+        query = dict(parse_qsl(text, keep_blank_values=True)) if text else NO_QUERY
+        if SERVER_TIMING in query:
+            return None
+        route = next((found for match in self._matches if (found := match(path, query))), None)
         if route is not None and len(url) <= MAX_ROUTE_BYTES:
             if len(self._routes) >= MAX_ROUTES:
                 self._routes.clear()

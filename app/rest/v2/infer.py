@@ -11,7 +11,7 @@ from app.codec.json_outputs import LongParts
 from app.data_plane import Lease, Outputs
 from app.errors import InvalidInput
 from app.open_inference import Inference, InferRequest, OutputTensor, make_request
-from app.rest.calls import HEADER_LENGTH, JSON, Encoded, Headers, Read, Route, RowForm
+from app.rest.calls import HEADER_LENGTH, JSON, NO_QUERY, Encoded, Headers, Read, Route, RowForm
 from app.rest.v2.message import infer_of_document, parse_header_length, parse_infer, raw_request
 from app.rest.v2.rows import read_binary_rows, read_infer_rows
 from app.tensors import BY_NAME, Arrays
@@ -132,8 +132,9 @@ def infer_route(model: str, version: str | None = None) -> Route:
     return Route(model, reader, rows, version)
 
 
-def match_infer(path: str) -> Route | None:
+def match_infer(path: str, query: Mapping[str, str] = NO_QUERY) -> Route | None:
     """The route of a path to infer, written plainly; None for any other."""
+    del query  # it says nothing here
     found = INFER_PATH.fullmatch(path)
     return infer_route(found["model"], found["version"]) if found else None
 

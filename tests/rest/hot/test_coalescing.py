@@ -393,6 +393,48 @@ async def test_requests_of_one_iteration_share_a_run(
     assert after["mlp", "1", "OK"] - before["mlp", "1", "OK"] == 60
 
 
+def in_two(sent: bytes) -> list[bytes]:
+    """The head, and the body in the next segment, as most clients write them."""
+    end = sent.index(b"\r\n\r\n") + 4
+    return [sent[:end], sent[end:]]
+
+
+ROADS: dict[str, Callable[[bytes], list[bytes]]] = {
+    "in one segment": lambda sent: [sent],
+    "the body in the next": in_two,
+    "byte by byte": lambda sent: [*in_two(sent)[:1], *(bytes([one]) for one in in_two(sent)[1])],
+    "with a query": lambda sent: [sent.replace(b" HTTP", b"?x=1 HTTP", 1)],
+    "closing": lambda sent: [sent.replace(b"\r\n", b"\r\nconnection: close\r\n", 1)],
+    "HTTP/1.0": lambda sent: [sent.replace(b"HTTP/1.1", b"HTTP/1.0", 1)],
+    "HTTP/1.0, kept": lambda sent: [
+        sent.replace(b"HTTP/1.1\r\n", b"HTTP/1.0\r\nconnection: keep-alive\r\n", 1)
+    ],
+}
+
+
+@pytest.mark.parametrize("road", ROADS)
+async def test_every_road_leads_to_shared_runs(models: Path, road: str) -> None:
+    """However a small request comes, it is looked up, and read once."""
+    bodies = [[float(number), 1, 2, 3] for number in range(12)]
+    async with serving(models) as server:
+        asked = [ROADS[road](ask({"input": [row]}, "/models/mlp/predict")) for row in bodies]
+        for parts in asked:  # heads differ by the length they tell
+            await server.ask([b"".join(parts)], at_once=False)
+        before = server.counted()
+        with (
+            mock.patch.object(HotProtocol, "_parse", side_effect=AssertionError),
+            mock.patch.object(HotCycle, "proceed", side_effect=AssertionError),
+        ):
+            connections = [server.connect() for _ in asked]
+            for (made, _), parts in zip(connections, asked, strict=True):
+                for part in parts:
+                    made.data_received(part)
+            await until(lambda: all(transport.written for _, transport in connections))
+        after = server.counted()
+    assert {transport.answers[0].status for _, transport in connections} == {200}
+    assert after["mlp", "1", "OK"] - before["mlp", "1", "OK"] == 12
+
+
 async def test_a_caller_that_leaves_is_counted_as_cancelled(models: Path) -> None:
     """The others are answered, and no request stays in progress."""
     async with serving(models) as server:

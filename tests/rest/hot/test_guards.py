@@ -554,7 +554,7 @@ async def test_a_bug_is_a_500_and_is_logged(body: bytes) -> None:
 async def test_a_bug_in_a_parser_callback_is_a_500(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not reported as malformed HTTP."""
     server = FakeServer()
-    monkeypatch.setattr(server.hot, "_matches", [lambda path: 1 / 0])
+    monkeypatch.setattr(server.hot, "_matches", [lambda path, query: 1 / 0])
     with capture_logs() as logged:
         server.send(hot())
     assert [one.status for one in server.transport.answers] == [500]
@@ -600,7 +600,7 @@ async def test_shutdown_closes_idle_connections_and_waits_for_the_others() -> No
 async def test_the_route_cache_is_bounded() -> None:
     """Callers that make up URLs take no memory."""
     server = FakeServer()
-    server.hot._matches = [lambda path: Route(None, lambda headers: read)]
+    server.hot._matches = [lambda path, query: Route(None, lambda headers: read)]
     for number in range(5000):
         server.hot.route(b"/%d" % number)
     server.hot.route(b"/" + b"a" * 10_000)

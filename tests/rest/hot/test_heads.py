@@ -92,6 +92,35 @@ async def test_a_head_is_parsed_once() -> None:
     assert [one.body for one in server.transport.answers] == [b"2"]
 
 
+@pytest.mark.parametrize("cut", [0, 1, 2])
+async def test_a_body_that_comes_after_its_head_is_not_parsed_either(cut: int) -> None:
+    """Nor one in any number of segments, the last of which begins another request."""
+    server = FakeServer()
+    server.send(hot(b"abc"))
+    await server.answer_all()
+    server.protocol.parser = cast("HttpRequestParser", None)
+    sent = hot(b"xyz")
+    end = len(sent) - 3 + cut
+    server.send(sent[:end], *(bytes([one]) for one in sent[end:-1]), sent[-1:] + hot(b"123"))
+    await server.answer_all()
+    assert [one.body for one in server.transport.answers] == [b"abc", b"xyz", b"123"]
+
+
+async def test_a_request_that_closes_its_connection_is_looked_up() -> None:
+    """On a new connection each time; what comes after it is ignored."""
+    server = FakeServer()
+    for body in (b"1", b"2"):
+        server.connect()
+        server.send(hot(body, "connection: close"), b"garbage")
+        server.protocol.parser = cast("HttpRequestParser", None)
+        await server.answer_all()
+        (answer,) = server.transport.answers
+        assert (answer.body, answer.headers["connection"]) == (body, "close")
+        assert server.transport.closes()
+        server.send(hot(b"late"))
+    assert len(server.plane.waiting) == 2
+
+
 async def test_heads_that_differ_in_a_line_nobody_reads_are_parsed_twice() -> None:
     """The second time shows what differs; those after it are looked up, on any connection."""
     server = FakeServer()

@@ -273,8 +273,11 @@ CASES: dict[str, Case] = {
     **{f"{method} {path}": Case(request(path, ONE, method=method), heads=(0,) * (method == "HEAD"))
        for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH")
        for path in ("/predict", "/models/mlp/predict", "/v2/models/mlp/infer")},
-    **{f"HTTP/1.0 {name}": Case(request("/predict", ONE, *lines, version="1.0"))
-       for name, lines in {"plain": (), "keep-alive": ("connection: keep-alive",)}.items()},
+    "HTTP/1.0": Case(request("/predict", ONE, version="1.0")),
+    "a query": Case(request("/predict?x=1&server=%C3%A4", ONE)),
+    "a query that asks": Case(request("/predict?outputs=y&id=a%20b", ONE)),
+    "a query that asks for what is not there": Case(request("/predict?outputs=z", ONE)),
+    "a query of another model": Case(request("/models/mlp/predict?model=other", ONE)),
     "binary in": Case(binary({"inputs": [BINARY_INPUT]})),
     "binary out": Case(binary({"inputs": [BINARY_INPUT], "outputs": BINARY_OUTPUT})),
     "binary too short": Case(binary({"inputs": [BINARY_INPUT]}, FLOATS[:-1])),
@@ -339,6 +342,16 @@ def test_both_paths_answer_the_same(servers: Servers, name: str) -> None:
     assert hot == plain
 
 
+def test_http_1_0_is_kept_where_it_asks_for_that(servers: Servers) -> None:
+    """Which the answer says; uvicorn closes such connections."""
+    kept = request("/predict", ONE, "connection: keep-alive", version="1.0")
+    last = request("/predict", ONE, version="1.0")
+    answered = exchange(servers.hot.url, [kept, kept, b""], last=last)
+    assert [one.status for one in answered] == [200] * 3
+    says = [one.headers["connection"] for one in answered]
+    assert says == ["keep-alive", "keep-alive", "close"]
+
+
 # ---- where the ordinary way is wrong
 
 
@@ -353,7 +366,7 @@ class Difference:
 
 
 GOOD = request("/predict", ONE)
-BY_ASGI = request("/predict?x", ONE)
+BY_ASGI = request("/predict?server_timing", ONE)
 PLAIN_400 = "uvicorn refuses in text/plain, where every error here has the one form"
 OVERTAKEN = "uvicorn refuses before it answers what came before, whose callers get nothing"
 BODY = json.dumps(ONE).encode()
@@ -393,7 +406,8 @@ DIFFERENCES: dict[str, Difference] = {
             "RTSP": request("/predict", ONE).replace(b"HTTP/1.1", b"RTSP/1.0"),
             "NUL in a header": request("/predict", ONE, "x: a\0b"),
             "path not ASCII": request("/pr\xe4dict", ONE),
-            "chunks gone wrong on the other way": HALF.replace(b"predict", b"predict?x") + b"zz",
+            "chunks gone wrong on the other way": HALF.replace(b"predict", b"predict?server_timing")
+            + b"zz",
         }.items()
     },
     "malformed after valid": Difference(
@@ -409,7 +423,7 @@ DIFFERENCES: dict[str, Difference] = {
         GOOD + BY_ASGI + HALF + b"zz\r\n", ("OK", "OK", "InvalidInput"), OVERTAKEN
     ),
     "broken chunks of the other way after valid": Difference(
-        GOOD + BY_ASGI + HALF.replace(b"predict", b"predict?x") + b"zz\r\n",
+        GOOD + BY_ASGI + HALF.replace(b"predict", b"predict?server_timing") + b"zz\r\n",
         ("OK", "OK", "InvalidInput"),
         OVERTAKEN,
     ),
@@ -457,7 +471,7 @@ DIFFERENCES: dict[str, Difference] = {
         "uvicorn loses the body, and with it Java's HttpClient, which asks for HTTP/2 this way",
     ),
     "upgrade with a body on the other way": Difference(
-        request("/predict?x", ONE, "connection: upgrade", "upgrade: websocket") + GOOD,
+        request("/predict?server_timing", ONE, "connection: upgrade", "upgrade: websocket") + GOOD,
         ("OK", "OK", "OK"),
         "uvicorn loses the body, and what comes after it in the same segment",
     ),
@@ -513,7 +527,7 @@ def test_segments_do_not_change_the_response(servers: Servers, name: str) -> Non
 KINDS = {
     "ok": request("/predict", {**ONE, "id": "1"}),
     "v2": request("/v2/models/mlp/infer", {**V2, "id": "2"}),
-    "asgi": request("/predict?x", {**ONE, "id": "3"}),
+    "asgi": request("/predict?server_timing", {**ONE, "id": "3"}),
     "models": request("/models/mlp/versions/1/predict", {**ONE, "id": "4"}),
     "bad": request("/predict", b"{"),
     "nobody": request("/models/nobody/predict", ONE),
