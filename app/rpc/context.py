@@ -52,6 +52,8 @@ class Arrival:
 class StreamContext:
     """What a stream tells of its call."""
 
+    parsed: object = None
+
     def __init__(self, stream: Stream, most_bytes: int) -> None:
         self.stream = stream
         self.most_bytes = most_bytes

@@ -16,7 +16,7 @@ from app.open_inference import Inference
 from app.rpc.calls import find_metadata
 from app.rpc.contents import read_request, write_response
 from app.rpc.http2.send_queue import Part
-from app.rpc.inference_pb2 import ModelInferResponse, ModelStreamInferResponse
+from app.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
 from app.rpc.tracing import Trace
 from app.rpc.transfers import CallMetadata
 from app.rpc.wire import InferMessage, delimited, read_at_once, read_whole
@@ -38,11 +38,15 @@ class InferCalls:
         self._plane = plane
         self._limit = max_message_bytes
 
-    async def read(self, data: bytes | bytearray) -> InferMessage:
+    async def read(self, data: bytes | bytearray, parsed: object = None) -> InferMessage:
         """Read a message, on the codec thread where that may take long.
+
+        parsed: What it was parsed to on its way, which is not done again; default: it was not.
 
         Raises InvalidInput, NotReady or Overloaded.
         """
+        if isinstance(parsed, ModelInferRequest):
+            return InferMessage.of(parsed)
         read = read_at_once(data)
         if read is not None:
             return read

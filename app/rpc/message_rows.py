@@ -130,10 +130,8 @@ class MessageRows:
         self._starts: dict[bytes, _Start] = {}
         self._lengths: dict[int, int] = {}  # by a message's length, that of its start
 
-    def read(self, body: bytes) -> tuple[None, RowRequest | None]:
-        """What a message asks for, None for anything but rows, and no document: another message is
-        read from the start.
-        """
+    def read(self, body: bytes) -> tuple[ModelInferRequest | None, RowRequest | None]:
+        """The message, None where it was not parsed, and the rows, None for anything but rows."""
         at = self._lengths.get(len(body))
         if at is not None:
             start = self._starts.get(body[:at])
@@ -147,7 +145,7 @@ class MessageRows:
         request = _rows_of(message, streamed=self._streamed)
         if request is not None and not message.id and message.raw_input_contents:
             self._learn(body, message, request)
-        return None, request
+        return message, request
 
     def _learn(self, body: bytes, message: ModelInferRequest, request: RowRequest) -> None:
         raw = message.raw_input_contents[0]

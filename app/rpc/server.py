@@ -281,7 +281,8 @@ class RpcServer:
         stream.finish(grpc_status(error), details_of(error), about)
 
     async def _infer(self, data: bytes | bytearray, call: RpcCall) -> Sequence[Part]:
-        return await self._answer(await self._infer_calls.read(data), call, streamed=False)
+        read = await self._infer_calls.read(data, call.context.parsed)
+        return await self._answer(read, call, streamed=False)
 
     async def _answer(
         self, read: InferMessage, call: RpcCall, *, streamed: bool = True

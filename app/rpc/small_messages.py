@@ -21,7 +21,7 @@ from app.request_ids import REQUEST_ID
 from app.rpc.calls import CallerGate, find_metadata
 from app.rpc.context import StreamContext, TaskCall
 from app.rpc.errors import details_of, grpc_status, metadata_of
-from app.rpc.http2 import ServedStream, Stream
+from app.rpc.http2 import Stream
 from app.rpc.http2.heads import OK_TRAILERS, trailers
 from app.rpc.message_rows import MessageRows
 from app.rpc.status import StatusCode
@@ -118,9 +118,8 @@ class SmallMessage:
         raise NotImplementedError
 
     def proceed_parsed(self, document: object, body: bytes) -> None:
-        """The same: no message leaves a document."""
-        del document
-        self.proceed(body)
+        """The same, with the message that the body was parsed to."""
+        raise NotImplementedError
 
     def refuse(self, error: CohortError) -> None:
         """Answer with an error that was found before a version was chosen."""
@@ -215,8 +214,14 @@ class SmallCall(StreamContext, SmallMessage):
 
     def proceed(self, body: bytes) -> None:
         """Have it served as all others are."""
+        self.proceed_parsed(None, body)
+
+    def proceed_parsed(self, document: object, body: bytes) -> None:
+        """The same, with the message that the body was parsed to."""
         self.stream.put_back(body)
-        self._hand_over().arrived()
+        call = self._hand_over()
+        call.parsed = document
+        call.arrived()
 
     def succeed(self, body: bytes, headers: object, group: Group) -> None:
         """Answer with the message of a successful response."""
@@ -241,7 +246,7 @@ class SmallCall(StreamContext, SmallMessage):
         trace.refuse(ours)
         self.end(grpc_status(ours), details_of(ours), metadata_of(ours, trace.request_id))
 
-    def _hand_over(self) -> ServedStream:
+    def _hand_over(self) -> TaskCall:
         self.response_complete = True
         call = self._serve(self.stream)
         if self.caller is not None:

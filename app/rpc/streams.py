@@ -30,7 +30,7 @@ IN_FLIGHT = 64
 
 _METHOD = "ModelStreamInfer"
 
-ReadMessage = Callable[[bytes | bytearray], Awaitable[InferMessage]]
+ReadMessage = Callable[[bytes | bytearray, object], Awaitable[InferMessage]]
 Infer = Callable[[InferMessage, RpcCall], Awaitable[Sequence[Part]]]
 
 
@@ -231,7 +231,11 @@ class StreamRequest(SmallMessage):
 
     def proceed(self, body: bytes) -> None:
         """Have it served as all others are."""
-        self._serve(SentMessage(body, compressed=False))
+        self.proceed_parsed(None, body)
+
+    def proceed_parsed(self, document: object, body: bytes) -> None:
+        """The same, with the message that the body was parsed to."""
+        self._serve(SentMessage(body, compressed=False), document)
 
     def succeed(self, body: bytes, headers: object, group: Group) -> None:
         """Answer with the message of a successful response."""
@@ -253,18 +257,21 @@ class StreamRequest(SmallMessage):
 
     # -- alone
 
-    def _serve(self, message: SentMessage) -> None:
+    def _serve(self, message: SentMessage, parsed: object = None) -> None:
         self.response_complete = True
         self._hold = self.call.service.transfers.memory.hold()
         trace = self.trace or self.call.trace.of_message()
-        work = self._serve_alone(message, trace, self._hold)
+        work = self._serve_alone(message, parsed, trace, self._hold)
         self._task = asyncio.get_running_loop().create_task(work)
         self._task.add_done_callback(self.end_count)
 
-    async def _serve_alone(self, message: SentMessage, trace: Trace, hold: MemoryHold) -> None:
+    async def _serve_alone(
+        self, message: SentMessage, parsed: object, trace: Trace, hold: MemoryHold
+    ) -> None:
         call, service, id_ = self.call, self.call.service, ""
         try:
-            request = await service.read(await service.transfers.unpack(call, message, hold))
+            data = await service.transfers.unpack(call, message, hold)
+            request = await service.read(data, parsed)
             id_ = request.message.id
             with service.gate.enter(call, trace, hold, self.caller) as entered:
                 answer = await service.infer(request, entered)

@@ -31,7 +31,13 @@ class Aborted(Exception):
 
 
 class CallFacts(Protocol):
-    """What a call came with, and how long it may take."""
+    """What a call came with, and how long it may take.
+
+    parsed: Its only message, where that was parsed already; None: it was not.
+    """
+
+    @property
+    def parsed(self) -> object: ...
 
     @property
     def encoding(self) -> str:

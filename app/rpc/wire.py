@@ -66,6 +66,11 @@ class InferMessage(NamedTuple):
     raw: Sequence[Part]
     contents: Sequence[Contents | None] | None = None
 
+    @classmethod
+    def of(cls, message: ModelInferRequest) -> InferMessage:
+        """That of a message that was parsed as a whole."""
+        return cls(message, message.raw_input_contents)
+
 
 class _UnusualError(Exception):
     """For protobuf's own classes: groups, unpacked numbers, many fields, and what is no message."""
@@ -81,8 +86,7 @@ def read_at_once(data: bytes | bytearray) -> InferMessage | None:
     Raises InvalidInput.
     """
     if len(data) <= SHORT_MESSAGE:
-        message = parse_message(ModelInferRequest, data)
-        return InferMessage(message, message.raw_input_contents)
+        return InferMessage.of(parse_message(ModelInferRequest, data))
     try:
         return _Reader(data, quick=True).read()
     except (_UnusualError, _TooMuchError):

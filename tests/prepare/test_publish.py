@@ -132,7 +132,7 @@ def test_a_model_whose_rows_mix_is_published_with_the_reason(tmp_path: Path) -> 
 def test_rows_are_proven_for_the_sizes_of_the_examples(tmp_path: Path) -> None:
     """As a server proves them, which has the manifest's examples."""
     model = onnx_models.save(BROUGHT["heard"].model(), tmp_path / "heard.onnx")
-    request = {
+    request: Any = {
         "sound": np.ones((3, 16), "f4"), "state": np.ones((2, 3, 8), "f4"), "rate": np.array(8),
     }  # fmt: skip
     np.savez(tmp_path / "rows.npz", **request)
