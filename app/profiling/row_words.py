@@ -42,7 +42,7 @@ def row_advice(rows: RowVerdict) -> str:
         case RowKind.REFUTED if rows.node.removeprefix("com.microsoft.").startswith(SCALES_BY_RUN):
             return "quantize statically or to FP16 (cohort quantize)"
         case RowKind.REFUTED:
-            if rows.may_be_by_request:
+            if rows.by_request:
                 return f"{by_sizes}; or export the model without this node"
             return "export the model without this node"
         case RowKind.RANDOM:

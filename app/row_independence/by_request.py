@@ -49,7 +49,7 @@ def prove_for_requests(
     The first MAX_REQUESTS are looked at, all with rows along the same axes: of those for which one
     is proven, those with rows in the most inputs. Raises nothing.
     """
-    if not known.may_be_by_request:
+    if not known.by_request:
         return known
     inputs = [one for one in model.main.inputs if one.name not in model.main.constants]
     until = time.thread_time() + MAX_SECONDS_BY_REQUEST

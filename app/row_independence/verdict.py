@@ -100,6 +100,8 @@ class RowVerdict:
         each with its first node, in words.
     requests: Of which requests it holds, and of no others; empty: of all.
     other_requests: Why it is not shown for requests like other examples, a sentence for each.
+    by_request: Whether more may be known of requests of given sizes: a node is not understood, or
+        is in a branch that these may not take.
     """
 
     kind: RowKind
@@ -113,6 +115,7 @@ class RowVerdict:
     kernels: Mapping[str, str] = field(default_factory=dict)
     requests: Sequence[RequestKind] = ()
     other_requests: Sequence[str] = ()
+    by_request: bool = False
 
     @property
     def independent(self) -> bool:
@@ -123,12 +126,6 @@ class RowVerdict:
     def axes(self) -> Mapping[str, int | None] | None:
         """`inputs`, where rows are proven not to influence each other; else None."""
         return self.inputs if self.independent else None
-
-    @property
-    def may_be_by_request(self) -> bool:
-        """Whether more may be known of requests of given sizes: a branch may not be taken then."""
-        inside = len(self.place.path) > 1
-        return self.kind is RowKind.UNKNOWN or (self.kind is RowKind.REFUTED and inside)
 
     def __str__(self) -> str:
         """What is known of the rows, as a sentence without its end."""
@@ -206,7 +203,13 @@ def prove_rows(
     if verdict.node and not likely:
         reason = _why_fixed(inputs)
         return replace(verdict, kind=RowKind.FIXED, node="", reason=reason, place=NO_NODE)
-    return verdict
+    return replace(verdict, by_request=any(_may_be_by_request(one) for _, one in tried))
+
+
+def _may_be_by_request(one: RowVerdict) -> bool:
+    if one.kind is RowKind.REFUTED:
+        return len(one.place.path) > 1
+    return one.kind is RowKind.UNKNOWN and bool(one.node)
 
 
 def count_shared(assignment: Assignment) -> int:

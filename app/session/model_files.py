@@ -99,7 +99,7 @@ class ModelFiles:
         """
         if self._rows is None and self._graphs is not None:
             self._rows = prove_rows(self._graphs)
-        if self._rows is not None and not self._rows.may_be_by_request:
+        if self._rows is not None and not self._rows.by_request:
             self._graphs = None
         return NOT_READ if self._rows is None else self._rows
 

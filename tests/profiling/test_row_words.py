@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.profiling import row_advice, row_places
-from app.row_independence import NodePlace, OutputRows, RowKind, RowVerdict
+from app.row_independence import OutputRows, RowKind, RowVerdict
 
 
 def test_what_is_along_axis_0_is_not_worth_a_word() -> None:
@@ -55,8 +55,7 @@ def test_what_to_do_goes_by_the_verdict(verdict: RowVerdict, advice: str) -> Non
 
 def test_an_example_is_asked_for_where_sizes_may_decide() -> None:
     """In a branch, and where trust would not help."""
-    inside = NodePlace((3, 0, 1), "low")
-    by_branch = RowVerdict(RowKind.REFUTED, "ReduceMax 'low'", inputs={"x": 0}, place=inside)
+    by_branch = RowVerdict(RowKind.REFUTED, "ReduceMax 'low'", inputs={"x": 0}, by_request=True)
     assert row_advice(by_branch).startswith("give an `example`")
     elsewhere = RowVerdict(RowKind.UNKNOWN, "If 'a'", inputs={"x": 0, "state": 1})
     assert row_advice(elsewhere).startswith("give an `example`")

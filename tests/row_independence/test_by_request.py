@@ -79,6 +79,17 @@ def test_what_no_size_changes_is_not_asked_again(body: str) -> None:
     assert prove_for_requests(model, known, [of_length(9)]) is known
 
 
+def test_a_branch_is_looked_into_though_rows_elsewhere_mix_outside_it() -> None:
+    """Of several guesses of where rows are, the one that is told of may be another."""
+    beside = BY_LENGTH.replace("x)", "x, float[L, M] table)", 1).replace(
+        "y = If", "low = ReduceMean<keepdims = 0>(table) y = If"
+    ).replace("[N, U] y)", "[N, U] y, float low)", 1)  # fmt: skip
+    table = np.ones((2, 2), np.float32)
+    verdict = prove(beside, {**of_length(9), "table": table})
+    assert verdict.kind is RowKind.SHARED
+    assert verdict.inputs == {"x": 0, "table": None}
+
+
 def test_values_that_a_run_takes_once_decide_too() -> None:
     """The verdict says so: requests share a run where these are equal."""
     by_rate = """(float[N, T] x, int64 rate) => (float[N, T] y)
