@@ -70,7 +70,7 @@ def prove_for_requests(
             if len(requests) > MAX_REQUESTS:
                 others.append(f"examples after {MAX_REQUESTS}: they are not looked at")
             found = reduce(_both, proven)
-            return replace(found, dependence=known.dependence, other_requests=others)
+            return replace(found, dependence=known.dependence, other_requests=tuple(others))
     return known
 
 

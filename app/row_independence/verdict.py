@@ -113,8 +113,8 @@ class RowVerdict:
     dependence: str = ""
     place: NodePlace = NO_NODE
     kernels: Mapping[str, str] = field(default_factory=dict)
-    requests: Sequence[RequestKind] = ()
-    other_requests: Sequence[str] = ()
+    requests: tuple[RequestKind, ...] = ()
+    other_requests: tuple[str, ...] = ()
     by_request: bool = False
 
     @property

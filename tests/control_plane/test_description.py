@@ -128,7 +128,7 @@ def test_what_the_graph_proves_of_rows_is_described() -> None:
         "other_requests": [],
     }
     kind = RequestKind({"x": (3, 1), "rate": ()}, {"rate": (16000,)})
-    of_one_kind = replace(shared, requests=[kind])
+    of_one_kind = replace(shared, requests=(kind,))
     assert describe_rows(of_one_kind)["requests"] == [
         {"shapes": {"x": (3, 1), "rate": ()}, "values": {"rate": (16000,)}}
     ]
