@@ -89,7 +89,7 @@ class HotProtocol(AnsweringConnection):
                 ):  # else it is told before the body: see `on_headers_complete`
                     self._queue(cycle)
                     self._between, self._missing = False, missing
-                    self._take(cycle, data[end:])
+                    self._take(cycle, data[end:], size)
                     return
             self._unread = raw
         elif self._missing:
@@ -105,20 +105,21 @@ class HotProtocol(AnsweringConnection):
         cycle, missing = self.cycle, self._missing
         part = data if len(data) <= missing else data[:missing]
         self._missing = missing - len(part)
-        self._take(cycle, part)
+        self._take(cycle, part, len(part))
         if not self._missing and not self._broken:
             self._between, self._broken = True, not cycle.head.keep_alive
             cycle.read()
         if len(part) < len(data):
             self.data_received(data[missing:])
 
-    def _take(self, cycle: HotCycle, part: bytes) -> None:
+    def _take(self, cycle: HotCycle, part: bytes, size: int) -> None:
+        """Hand a part of the body, of `size` bytes with the head before it, to the request."""
         if part:
             self._received += len(part)
             cycle.take(part)
-        self.flow.give_way(len(part), self.loop)
+        self.flow.give_way(size, self.loop)
         if self.pipeline:
-            self._read_ahead(len(part))
+            self._read_ahead(size)
 
     def _parse_in_pieces(self, data: bytes, first: int) -> None:
         """Parse what has come; the rest waits its turn where it holds many small parts of a body.

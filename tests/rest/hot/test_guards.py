@@ -200,6 +200,19 @@ async def test_reading_ahead_is_limited_and_resumes_after_a_response() -> None:
     assert server.transport.reads(), "it starts to count anew"
 
 
+async def test_a_head_that_is_looked_up_counts_as_read_ahead() -> None:
+    """Also where the body comes in the next segment: what is kept of such a request is its head."""
+    server = FakeServer()
+    server.send(hot(b"x", "x-trace: 1"), hot(b"x", "x-trace: 2"))
+    await server.answer_all()
+    server.send(hot())
+    sent = 0
+    while server.transport.reads() and sent < 100:
+        server.send(hot(b"x", f"x-trace: {sent:05000}")[:-1], b"x")
+        sent += 1
+    assert sent * 5000 < MAX_READ_AHEAD_BYTES + 10_000
+
+
 async def test_a_caller_that_does_not_read_is_paused() -> None:
     """Nothing is read or run for it until it has read its responses; then it continues in order."""
     server = FakeServer()
