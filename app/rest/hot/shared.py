@@ -189,6 +189,7 @@ class Hot:
 
     def _find(self, url: bytes) -> Route | None:
         path, _, text = url.decode("latin-1").partition("?")
+        text = text.partition("#")[0]
         query = dict(parse_qsl(text, keep_blank_values=True)) if text else NO_QUERY
         if SERVER_TIMING in query:
             return None

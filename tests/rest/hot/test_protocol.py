@@ -276,6 +276,7 @@ CASES: dict[str, Case] = {
     "HTTP/1.0": Case(request("/predict", ONE, version="1.0")),
     "a query": Case(request("/predict?x=1&server=%C3%A4", ONE)),
     "a query that asks": Case(request("/predict?outputs=y&id=a%20b", ONE)),
+    "a query and a fragment": Case(request("/predict?id=a#b", ONE)),
     "a query that asks for what is not there": Case(request("/predict?outputs=z", ONE)),
     "a query of another model": Case(request("/models/mlp/predict?model=other", ONE)),
     "binary in": Case(binary({"inputs": [BINARY_INPUT]})),
