@@ -162,6 +162,9 @@ class FakePlane:
             self.keys.append(key_of(self.sticky))
         return FakeLease(self.waiting)
 
+    def seen_by(self, models: frozenset[str] | None, priority: int) -> FakePlane:
+        return self
+
     def refused(self, model: str | None, error: CohortError) -> None:
         self.refusals.append(error.code)
 

@@ -77,20 +77,18 @@ class HotProtocol(AnsweringConnection):
                 cycle = HotCycle(self, head) if caller is None else resume(self, caller, head)
                 if head.shared or key is not raw:
                     cycle.raw, cycle.request_id = raw, request_id
+                self._queue(cycle)
                 if not missing:
-                    self._queue(cycle)
                     self._broken = not head.keep_alive
                     cycle.arrive(data[end:])
                     if self.pipeline:
                         self._read_ahead(size)
                     return
-                if (
-                    cycle.refusal is None
-                ):  # else it is told before the body: see `on_headers_complete`
-                    self._queue(cycle)
-                    self._between, self._missing = False, missing
-                    self._take(cycle, data[end:], size)
-                    return
+                self._between, self._missing = False, missing
+                if cycle.refusal is not None:
+                    refuse_by_head(cycle, head.headers.pairs)
+                self._take(cycle, data[end:], size)
+                return
             self._unread = raw
         elif self._missing:
             self._fill(data)

@@ -11,6 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from app.auth import Authority
+from app.callers import ApiKey, KeyRing, digest_of
 from app.data_plane import DataPlane, Sticky
 from app.errors import InvalidInput
 from app.rest.hot.head_cache import (
@@ -104,6 +106,31 @@ async def test_a_body_that_comes_after_its_head_is_not_parsed_either(cut: int) -
     server.send(sent[:end], *(bytes([one]) for one in sent[end:-1]), sent[-1:] + hot(b"123"))
     await server.answer_all()
     assert [one.body for one in server.transport.answers] == [b"abc", b"xyz", b"123"]
+
+
+async def test_a_caller_is_counted_by_the_head_that_is_looked_up() -> None:
+    """Once, whether it is refused or leaves before its body has come."""
+    keys = KeyRing()
+    keys.follow([ApiKey("web", digest_of("w").hex(), concurrency=1)])
+    (caller,) = keys.callers
+    server = FakeServer()
+    server.hot.authority = Authority(keys, asks_callers=True)
+    sent = hot(b"abc", "x-api-key: w")
+    server.send(sent)
+    await server.answer_all()
+    server.send(sent[:-1])
+    assert caller.in_flight == 1
+    first = server.protocol
+    server.connect()
+    server.send(sent[:-3])
+    assert [one.code for one in server.transport.answers] == ["Overloaded"]
+    assert caller.refused["concurrency"] == 1
+    server.send(sent[-3:])
+    first.connection_lost(None)
+    assert caller.in_flight == 0
+    server.send(sent[:-2], sent[-2:])
+    await server.answer_all()
+    assert [one.code for one in server.transport.answers] == ["Overloaded", "OK"]
 
 
 async def test_a_request_that_closes_its_connection_is_looked_up() -> None:
