@@ -25,7 +25,10 @@ MAX_ROUTES = 1024
 """Cached routes at most; a full cache is cleared, because callers can make up URLs."""
 
 MAX_ROUTE_BYTES = 512
-"""The size of a cached route's URL at most."""
+"""The size of a cached route's URL at most, and of one with a query that the fast path reads.
+
+A long query takes milliseconds to read: FastAPI does it once it knows who asks.
+"""
 
 MAX_LENGTHS = 1024
 """Cached response heads at most, one for each length of a body."""
@@ -189,6 +192,8 @@ class Hot:
 
     def _find(self, url: bytes) -> Route | None:
         path, _, text = url.decode("latin-1").partition("?")
+        if text and len(url) > MAX_ROUTE_BYTES:
+            return None
         text = text.partition("#")[0]
         query = dict(parse_qsl(text, keep_blank_values=True)) if text else NO_QUERY
         if SERVER_TIMING in query:

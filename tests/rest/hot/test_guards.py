@@ -25,10 +25,11 @@ from structlog.testing import capture_logs
 from app.codec.codec_thread import codec_thread
 from app.errors import Cancelled, Overloaded
 from app.rest.calls import Route
+from app.rest.hot import shared
 from app.rest.hot.cycle import HotCycle
 from app.rest.hot.protocol import HotProtocol
 from app.rest.hot.reading import REFUSED_LINGER_SECONDS
-from app.rest.hot.shared import LOOKED_AT, MAX_READ_AHEAD_BYTES, Hot
+from app.rest.hot.shared import LOOKED_AT, MAX_READ_AHEAD_BYTES, MAX_ROUTE_BYTES, Hot
 from app.rest.hot.watched import bytes_in_kernel
 from tests import onnx_models
 from tests.e2e import counted
@@ -608,6 +609,14 @@ async def test_shutdown_closes_idle_connections_and_waits_for_the_others() -> No
     server.connect()
     server.protocol.shutdown()
     assert server.transport.closes()
+
+
+async def test_a_long_query_is_left_to_fastapi(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not read before it is known whether the caller may ask, nor for a path of others."""
+    server = FakeServer()
+    assert server.hot.route(b"/hot?a=" + b"a" * 400) is not None
+    monkeypatch.setattr(shared, "parse_qsl", None)
+    assert server.hot.route(b"/hot?a=" + b"a" * MAX_ROUTE_BYTES) is None
 
 
 async def test_the_route_cache_is_bounded() -> None:
