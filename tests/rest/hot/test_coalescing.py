@@ -431,7 +431,10 @@ async def test_every_road_leads_to_shared_runs(models: Path, road: str) -> None:
                     made.data_received(part)
             await until(lambda: all(transport.written for _, transport in connections))
         after = server.counted()
-    assert {transport.answers[0].status for _, transport in connections} == {200}
+    answered = [transport.answers[0] for _, transport in connections]
+    assert {one.status for one in answered} == {200}
+    says = {"closing": "close", "HTTP/1.0": "close", "HTTP/1.0, kept": "keep-alive"}.get(road)
+    assert {one.headers.get("connection") for one in answered} == {says}
     assert after["mlp", "1", "OK"] - before["mlp", "1", "OK"] == 12
 
 

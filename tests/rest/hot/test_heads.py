@@ -148,6 +148,35 @@ async def test_a_request_that_closes_its_connection_is_looked_up() -> None:
     assert len(server.plane.waiting) == 2
 
 
+@pytest.mark.parametrize("cut", [0, 1])
+async def test_nothing_is_read_after_a_looked_up_request_that_closes(cut: int) -> None:
+    """Neither from the segment that its body ends in, nor from a later one."""
+    server = FakeServer()
+    sent = hot(b"1", "connection: close")
+    server.send(sent)
+    server.connect()
+    late = hot(b"late")
+    server.send(*([sent[:-1], sent[-1:] + late] if cut else [sent]), late)
+    assert not server.protocol.pipeline
+    await server.answer_all()
+    assert [one.body for one in server.transport.answers] == [b"1"]
+
+
+async def test_a_slow_body_after_a_looked_up_head_is_one_that_arrives() -> None:
+    """The sweep sees what came of it, and that nothing more does."""
+    server = FakeServer(keep_alive=1000)
+    sent = hot(b"x" * 70_000)
+    server.send(sent)
+    await server.answer_all()
+    server.send(sent[:-60_000])
+    server.sweep(0)
+    server.send(sent[-60_000:-1])
+    server.sweep(25)
+    assert not server.transport.closes()
+    server.sweep(60)
+    assert [one.code for one in server.transport.answers] == ["OK", "InvalidInput"]
+
+
 async def test_heads_that_differ_in_a_line_nobody_reads_are_parsed_twice() -> None:
     """The second time shows what differs; those after it are looked up, on any connection."""
     server = FakeServer()
