@@ -91,7 +91,7 @@ class Head:
     coding: The Content-Encoding that long responses are to have; None: none.
     shared: Whether headers that its requests differ in are left out: each has its own.
     asked: What its path says is to answer.
-    rows: How its requests are read where they may be coalesced; None until `read` was called once.
+    rows: How its requests are read where they may be coalesced; None until `prepare` was called.
     """
 
     __slots__ = (
@@ -141,14 +141,17 @@ class Head:
         head.shared = True
         return head
 
-    def read(self, body: bytes) -> Call:
-        """Read a body. Raises what the route raises about the headers, or about the body."""
-        read = self._read
-        if read is None:
-            read = self._read = self.route.reader(self.headers)
+    def prepare(self) -> Read:
+        """Check the headers, once, and give what reads bodies. Raises as the route does."""
+        if self._read is None:
+            self._read = self.route.reader(self.headers)
             if self.length <= LONGEST_BODY:
                 self.rows = self.route.rows(self.headers)
-        return read(body)
+        return self._read
+
+    def read(self, body: bytes) -> Call:
+        """Read a body. Raises what the route raises about the headers, or about the body."""
+        return self.prepare()(body)
 
 
 def _read_nothing(_: object) -> Read:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import httptools
@@ -248,6 +249,8 @@ class HotProtocol(AnsweringConnection):
             ))  # fmt: skip
             if request_id:
                 cycle.request_id = request_id
+            with suppress(CohortError):  # which is raised again, and told, once the body is whole
+                cycle.head.prepare()
             self._queue(cycle)
             if cycle.refusal is not None:
                 refuse_by_head(cycle, headers)

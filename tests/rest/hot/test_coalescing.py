@@ -34,7 +34,7 @@ from tests import onnx_models
 from tests.examples import examples
 from tests.fakes import exposed
 from tests.rest.fakes import FakeTransport, application
-from tests.rest.wire import TIMES, Answer, request
+from tests.rest.wire import TIMES, Answer, chunked, request
 from tests.waiting import PATIENCE, until
 
 
@@ -410,6 +410,35 @@ ROADS: dict[str, Callable[[bytes], list[bytes]]] = {
         sent.replace(b"HTTP/1.1\r\n", b"HTTP/1.0\r\nconnection: keep-alive\r\n", 1)
     ],
 }
+
+
+def in_chunks(sent: bytes) -> bytes:
+    """As those send who do not know how long their body is."""
+    head, _, body = sent.partition(b"\r\n\r\n")
+    lines = [one for one in head.split(b"\r\n") if not one.startswith(b"content-length")]
+    return b"\r\n".join([*lines, b"transfer-encoding: chunked", b"", chunked(body[:5], body[5:])])
+
+
+PARSED: dict[str, Callable[[bytes, int], bytes]] = {
+    "in chunks": lambda sent, number: in_chunks(sent),
+    "a head that nobody sent": lambda sent, number: sent.replace(
+        b" HTTP", b"?new=%d HTTP" % number, 1
+    ),
+}
+
+
+@pytest.mark.parametrize("road", PARSED)
+async def test_parsed_requests_share_runs(models: Path, road: str) -> None:
+    """As those that are looked up."""
+    rows = [[float(number), 1, 2, 3] for number in range(12)]
+    sent = [
+        PARSED[road](ask({"input": [row]}, "/models/mlp/predict"), number)
+        for number, row in enumerate(rows)
+    ]
+    async with serving(models) as server:
+        with mock.patch.object(HotCycle, "proceed", side_effect=AssertionError):
+            together = await server.ask(sent, at_once=True)
+    assert [answer.status for answer in together] == [200] * 12
 
 
 @pytest.mark.parametrize("road", ROADS)
