@@ -70,7 +70,7 @@ RECORD := -p tools.rerun.recording --record
 ENDED = { [ $$? = 1 ] || rm -f $(1); failed=1; }
 
 quick: $(VENV)/dev.stamp  ## Check the files that changed, and run the tests that their change needs (ARGS="--base main", ARGS="--package batching")
-	@$(VENV)/bin/python -m tools.quick $(ARGS)
+	@$(AS_PIP) $(VENV)/bin/python -m tools.quick $(ARGS)
 
 test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp app/playground/runtime/package.json packages  ## Run every test
 	@echo "cohort: the tests that need OpenVINO, in .venv-openvino; then all others, in $(VENV)"

@@ -24,6 +24,9 @@ LONG = frozenset(
 )
 """Test modules that take many seconds and reach much: they run if their own package changed."""
 
+ELSEWHERE = frozenset({"tests.session.test_providers_openvino"})
+"""Test modules that need another environment: `make test` runs them there."""
+
 OF_LAYOUT = "tests.test_architecture"
 """The rules of the layout, which any module of app may break."""
 
@@ -36,7 +39,7 @@ def select_tests(changed: Iterable[str], sources: Mapping[str, str]) -> list[str
     These are the changed test modules, those that import a changed helper of the tests or are below
     a changed conftest, the tests of each changed package of `app` or `tools`, those that import it,
     and those of modules of `app` that import it. Test modules that start processes or take long are
-    left out, except a changed package's own.
+    left out, except a changed package's own, and so are those of another environment.
 
     changed: Paths of the changed files, those that are gone included.
     sources: The text of each Python file of `app`, `tests` and `tools`, by its path.
@@ -44,7 +47,7 @@ def select_tests(changed: Iterable[str], sources: Mapping[str, str]) -> list[str
     names = {_name(path): path for path in sources}
     imports = {name: _imports(sources[path], names) for name, path in names.items()}
     starting = {name for name, path in names.items() if _PROCESSES.search(sources[path])}
-    tests = {name for name in names if _is_test(name)}
+    tests = {name for name in names if _is_test(name)} - ELSEWHERE
     reach = {test: _closure(test, imports) for test in tests}
     slow = {test for test in tests if starting & reach[test]} | LONG
 

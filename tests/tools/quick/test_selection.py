@@ -83,6 +83,7 @@ MORE = {
     "tests/main/test_service.py": "from app.queues import Heap",
     "tests/attacks/test_fuzz.py": "from tools.fuzz import targets",
     "tests/clients/test_queues.py": "from app.queues import Heap",
+    "tests/session/test_providers_openvino.py": "from app.queues import Heap",
 }
 
 
@@ -94,11 +95,14 @@ MORE = {
         ("docs/guide/rollout.md", "test_docs", "test_errors"),
         ("app/queues/heap.py", "test_architecture", "test_docs"),
         ("app/queues/heap.py", "clients/test_queues", "main/test_service"),
+        ("app/queues/heap.py", "queues/test_heap", "session/test_providers_openvino"),
         ("tools/fuzz/__init__.py", "attacks/test_fuzz", "main/test_service"),
     ],
 )
 def test_what_else_a_change_may_break_is_tested(changed: str, some: str, none: str) -> None:
-    """Whatever imports it, the layout, the pages; not what takes long or starts processes."""
+    """Whatever imports it, the layout, the pages; not what takes long, starts processes or needs
+    another environment.
+    """
     selected = select_tests([changed], MORE)
     assert f"tests/{some}.py" in selected
     assert f"tests/{none}.py" not in selected
