@@ -117,6 +117,11 @@ def held_bytes(array: Array) -> int:
     return array.nbytes + sum(map(getsizeof, texts.tolist())) * size // texts.size
 
 
+def content_of(array: Array) -> bytes:
+    """What is in an array, to be compared with others of its datatype and shape."""
+    return repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+
+
 def pack(array: Array, bits: int) -> NDArray[np.uint8]:
     """Pack elements of `bits` each as ONNX does: the first in a byte's lowest bits.
 

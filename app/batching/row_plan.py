@@ -11,7 +11,7 @@ import numpy as np
 from app.batching.policy import Key, count_elements
 from app.batching.stacking import Joined, Outputs, RowsDoNotFollow, fill_along
 from app.row_independence import OutputRows
-from app.tensors import Array, Arrays, held_bytes
+from app.tensors import Array, Arrays, content_of, held_bytes
 
 MAX_SHARED_BYTES = 1 << 16
 """Requests are grouped by the values of a shared input, which are hashed: no larger ones are."""
@@ -114,7 +114,7 @@ class RowPlan:
 
 def _content(array: Array) -> bytes:
     """What is in an array, to be compared by."""
-    content = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+    content = content_of(array)
     return content if len(content) <= DIGEST_BYTES else blake2b(content, digest_size=32).digest()
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from app.batching import RunFeeds
 from app.errors import CohortError, InvalidInput, quoted
 from app.profiling.varied import varied_array
-from app.tensors import BY_NAME, Array, Arrays, TensorSpec
+from app.tensors import BY_NAME, Array, Arrays, TensorSpec, content_of
 
 RowAxes = Mapping[str, int | None]
 """The axis of each input along which its rows are; None where all rows share it."""
@@ -70,8 +70,7 @@ class Trial:
         for spec in self.inputs:
             array, axis = self.like[spec.name], row_axis(spec, self.axes)
             sizes = [size for at, size in enumerate(array.shape) if at != axis]
-            content = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
-            shared = "" if axis is not None else f" {sha256(content).hexdigest()}"
+            shared = "" if axis is not None else f" {sha256(content_of(array)).hexdigest()}"
             words.append(f"{quoted(spec.name)} {sizes}{shared}")
         return ", ".join(words)
 

@@ -83,7 +83,9 @@ def compare_examples(session: Session, run: RunFeeds, manifest: Manifest) -> Non
             )
 
 
-def _run_example(session: Session, run: RunFeeds, example: Mapping[str, Any], name: str) -> Arrays:
+def _run_example(
+    session: Session, run: RunFeeds, example: Mapping[str, Any], called: str
+) -> Arrays:
     made: Arrays = {}
     try:
         specs = {spec.name: spec for spec in session.inputs}
@@ -101,7 +103,7 @@ def _run_example(session: Session, run: RunFeeds, example: Mapping[str, Any], na
         run(arrays)
     except (CohortError, ArithmeticError, TypeError, ValueError) as error:
         said = f" (with made-up values for {quoted_names(made)})" if made else ""
-        raise LoadFailed(f"{name} of config.yaml: {error}{said}") from error
+        raise LoadFailed(f"{called} of config.yaml: {error}{said}") from error
     return arrays
 
 

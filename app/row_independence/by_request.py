@@ -24,7 +24,7 @@ from app.row_independence.verdict import (
     RequestKind,
     RowKind,
     RowVerdict,
-    count_shared,
+    count_with_rows,
     guess_rows,
     prove_rows,
 )
@@ -53,7 +53,7 @@ def prove_for_requests(
         return known
     inputs = [one for one in model.main.inputs if one.name not in model.main.constants]
     until = time.thread_time() + MAX_SECONDS_BY_REQUEST
-    for rows in sorted(guess_rows(inputs), key=count_shared):
+    for rows in sorted(guess_rows(inputs), key=count_with_rows, reverse=True):
         proven, others = [], []
         for number, request in enumerate(requests[:MAX_REQUESTS], 1):
             left = until - time.thread_time()

@@ -178,8 +178,8 @@ def prove_rows(
         model = model._replace(main=model.main._replace(nodes=nodes))
         for assignment in guess_rows(inputs) if guesses is None else guesses:
             for equal_sizes in (False, True)[: 1 + _has_twins(inputs)]:
-                if _with_rows(assignment) <= max(
-                    (_with_rows(one.inputs) for _, one in tried if one.kind is RowKind.SHARED),
+                if count_with_rows(assignment) <= max(
+                    (count_with_rows(one.inputs) for _, one in tried if one.kind is RowKind.SHARED),
                     default=0,
                 ):
                     continue
@@ -197,8 +197,8 @@ def prove_rows(
         tried.append((0, RowVerdict(RowKind.UNKNOWN, reason=TOO_LARGE, dependence=dependence)))
     shared = [one for _, one in tried if one.kind is RowKind.SHARED]
     if shared:
-        return max(shared, key=lambda one: _with_rows(one.inputs))
-    _, verdict = max(tried, key=lambda one: (_with_rows(one[1].inputs), one[0]))
+        return max(shared, key=lambda one: count_with_rows(one.inputs))
+    _, verdict = max(tried, key=lambda one: (count_with_rows(one[1].inputs), one[0]))
     likely = guesses is not None or any(_may_have_rows(one.shape or ()) for one in inputs)
     if verdict.node and not likely:
         reason = _why_fixed(inputs)
@@ -212,12 +212,8 @@ def _may_be_by_request(one: RowVerdict) -> bool:
     return one.kind is RowKind.UNKNOWN and bool(one.node)
 
 
-def count_shared(assignment: Assignment) -> int:
-    """How many inputs a run takes once for all of its requests."""
-    return sum(axis is None for axis in assignment.values())
-
-
-def _with_rows(assignment: Assignment) -> int:
+def count_with_rows(assignment: Assignment) -> int:
+    """How many inputs have rows."""
     return sum(axis is not None for axis in assignment.values())
 
 

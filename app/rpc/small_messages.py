@@ -115,7 +115,7 @@ class SmallMessage:
 
     def proceed(self, body: bytes) -> None:
         """Have it served as all others are."""
-        raise NotImplementedError
+        self.proceed_parsed(None, body)
 
     def proceed_parsed(self, document: object, body: bytes) -> None:
         """The same, with the message that the body was parsed to."""
@@ -211,10 +211,6 @@ class SmallCall(StreamContext, SmallMessage):
             self._hand_over().end_reading()
 
     # -- for the coalescer
-
-    def proceed(self, body: bytes) -> None:
-        """Have it served as all others are."""
-        self.proceed_parsed(None, body)
 
     def proceed_parsed(self, document: object, body: bytes) -> None:
         """The same, with the message that the body was parsed to."""

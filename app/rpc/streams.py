@@ -229,10 +229,6 @@ class StreamRequest(SmallMessage):
 
     # -- with others
 
-    def proceed(self, body: bytes) -> None:
-        """Have it served as all others are."""
-        self.proceed_parsed(None, body)
-
     def proceed_parsed(self, document: object, body: bytes) -> None:
         """The same, with the message that the body was parsed to."""
         self._serve(SentMessage(body, compressed=False), document)

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.chaos.callers import callers, problem, put
+from tests.chaos.callers import callers, problem, put, wait_for_no_problem
 from tests.chaos.namespaces import inside, mounted
 from tests.e2e.processes import Cohort, cohort
 from tests.e2e.scrape import Scrape
@@ -106,7 +106,7 @@ def test_a_disk_that_is_unmounted_serves_on(models: Path, tmp_path: Path, cache:
         put(models, version=2)
         inside(server, "mount", "--bind", str(models), str(at))
         heard.more(of=2)
-        wait_until(lambda: not httpx.get(server.url + "/health").json()["problems"])
+        wait_for_no_problem(server)
     assert set(heard.statuses) == {"200"}
 
 
