@@ -14,13 +14,15 @@ parsed here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from app.batching import Outputs, RunResult
-from app.codec import Asked, RowAnswer, RowRequest, RunOutputs, Values, are_large, pack_rows
-from app.data_plane.lease import GroupLease, count_requests
+from app.codec import Asked, RowAnswer, RunOutputs, are_large, pack_rows
+from app.data_plane.groups import Group, Member, RowReader, SmallRequest, Waiting
+from app.data_plane.lease import GroupLease, say_whose
+from app.data_plane.observing import Observer
 from app.data_plane.served import ServedVersion
 from app.data_plane.targets import Target
 from app.errors import (
@@ -31,7 +33,6 @@ from app.errors import (
     InvalidInput,
     Overloaded,
 )
-from app.rollouts import Sticky
 from app.tensors import Array
 
 COALESCED_RUN_SECONDS = 0.01
@@ -42,101 +43,18 @@ of each: a hundred models have a group each.
 """
 
 
-class RowReader(Protocol):
-    """How the bodies of an API are read."""
-
-    @property
-    def read(self) -> Callable[[bytes], tuple[Any, RowRequest | None]]:
-        """Parses a body, as `app.rest.calls.RowForm` has it. Raises InvalidInput."""
-
-
-class SmallRequest(Protocol):
-    """A request that may be coalesced."""
-
-    @property
-    def response_complete(self) -> bool:
-        """Whether it needs no response any more: its caller left."""
-
-    def key_of(self, sticky: Sticky | None) -> str | None:
-        """Its value of what keeps its caller on a variant; for None, what tells its connection."""
-
-    def proceed(self, body: bytes) -> None:
-        """Continue as a single request, with a body that is not parsed yet."""
-
-    def proceed_parsed(self, document: object, body: bytes) -> None:
-        """Continue as a single request, with the document that the body was parsed to."""
-
-    def refuse(self, error: CohortError) -> None:
-        """Answer with an error that was found before a version was chosen."""
-
-    def succeed(self, body: bytes, headers: Any, group: Group) -> None:
-        """Answer with the body and headers of a successful response, which its `group` got."""
-
-    def fail(self, error: Exception) -> None:
-        """Answer with an error."""
-
-
-Waiting = tuple[SmallRequest, RowReader, Asked, bytes]
-"""A request, how it is read, what its path says is to answer (None: its body may), and its body."""
-
-Member = tuple[SmallRequest, bytes, object, Values, int, str | None, int | None]
-"""A request that is coalesced: its body as it came and parsed, its numbers and how many rows they
-are, what its caller calls it, and what tells its caller from others.
-
-Plain tuples, as one of each is made per request.
-"""
-
-
-class Group:
-    """Requests that the same version answers in the same form.
-
-    target: Where the version came from.
-    served: The version.
-    variant: The rollout's variant that chose it; "": none did.
-    answer: The form.
-    selection: The outputs that are asked for; None: not all of them are the version's.
-    limit: The rows of a run.
-    members: The requests.
-    rows: How many rows they have.
-    """
-
-    __slots__ = ("answer", "limit", "members", "rows", "selection", "served", "target", "variant")
-
-    def __init__(
-        self, target: Target, served: ServedVersion, variant: str, answer: RowAnswer, limit: int
-    ) -> None:
-        self.target = target
-        self.served = served
-        self.variant = variant
-        self.answer = answer
-        self.selection = served.selection(answer.outputs)
-        self.limit = limit
-        self.members: list[Member] = []
-        self.rows = 0
-
-    def runs(self) -> Iterator[Sequence[Member]]:
-        """Its members, run by run."""
-        run: list[Member] = []
-        rows = 0
-        for member in self.members:
-            if rows + member[4] > self.limit:
-                yield run
-                run, rows = [], 0
-            run.append(member)
-            rows += member[4]
-        yield run
-
-
 class Coalescer:
     """Gathers the requests of an event-loop iteration and runs those that fit as groups.
 
     target: Returns what answers the coalesced requests that ask for a model, or for a version of
         it; None where they are not coalesced.
-    admit: Raises NotReady or Overloaded where so many requests may not be answered.
+    admit: Raises NotReady or Overloaded where so many requests of a priority may not be answered.
     lease: Takes a GroupLease, from the version, the variant, the arrival of the first request in
-        seconds on the monotonic clock, and the number of requests. Raises as `admit`.
-    room: Gives how many more requests a version may take.
+        seconds on the monotonic clock, the number of requests, and their priority. Raises as
+        `admit`.
+    room: Gives how many more requests of a priority a version may take.
     refused: Counts refused requests, from the model, the error, and the number of requests.
+    observer: Is told how requests end.
     gather: Calls a function once all sockets of this event-loop iteration have been read, before
         the scheduler looks for the next batch.
     """
@@ -145,10 +63,11 @@ class Coalescer:
         self,
         *,
         target: Callable[[Asked], Target | None],
-        admit: Callable[[int], None],
-        lease: Callable[[ServedVersion, str, float, int], GroupLease],
-        room: Callable[[ServedVersion], int],
+        admit: Callable[[int, int], None],
+        lease: Callable[[ServedVersion, str, float, int, int], GroupLease],
+        room: Callable[[ServedVersion, int], int],
         refused: Callable[[str, CohortError, int], None],
+        observer: Observer,
         gather: Callable[[Callable[[], None]], None],
     ) -> None:
         self._target = target
@@ -156,23 +75,27 @@ class Coalescer:
         self._lease = lease
         self._room = room
         self._refused = refused
+        self._observer = observer
         self._gather = gather
         self._waiting: list[Waiting] = []
         self._since = 0.0  # when the first of them was read
         self._until = 0.0  # until when groups may run in this iteration
 
-    def add(self, request: SmallRequest, form: RowReader, asked: Asked, body: bytes) -> None:
+    def add(
+        self, request: SmallRequest, form: RowReader, asked: Asked, body: bytes, priority: int = 0
+    ) -> None:
         """Keep a request until the end of the iteration. Its headers have been checked.
 
         request: The request.
         form: How its body is read.
         asked: What its path says is to answer; None where the body may.
         body: The whole body, not parsed yet.
+        priority: The request's; default 0.
         """
         if not self._waiting:
             self._since = monotonic()
             self._gather(self._answer_all)
-        self._waiting.append((request, form, asked, body))
+        self._waiting.append((request, form, asked, body, priority))
 
     def _answer_all(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -191,12 +114,12 @@ class Coalescer:
 
     def _group(self, waiting: Sequence[Waiting]) -> list[Group]:
         """Parse each body once; requests that cannot be coalesced continue as single ones."""
-        groups: dict[tuple[ServedVersion, str, RowAnswer], Group] = {}
+        groups: dict[tuple[ServedVersion, str, RowAnswer, int], Group] = {}
         targets: dict[Asked, Target | None] = {}
         last: Group | None = None
         target: Target | None = None
         asked_for: Asked = ""  # whose target it is; no model has this name
-        for request, form, by_path, body in waiting:
+        for request, form, by_path, body, priority in waiting:
             if by_path is not None:
                 if by_path != asked_for:
                     asked_for = by_path
@@ -243,11 +166,12 @@ class Coalescer:
                 or answer is not last.answer
                 or served is not last.served
                 or variant != last.variant
+                or priority != last.priority
             ):
-                key = (served, variant, answer)
+                key = (served, variant, answer, priority)
                 last = groups.get(key)
                 if last is None:
-                    last = groups[key] = Group(target, served, variant, answer, limit)
+                    last = groups[key] = Group(target, served, variant, priority, answer, limit)
             last.members.append((request, body, document, values, rows, id_, caller))
             last.rows += rows
         return list(groups.values())
@@ -267,12 +191,12 @@ class Coalescer:
             return
         try:
             if monotonic() < self._until:
-                self._admit(len(members))
+                self._admit(len(members), group.priority)
                 result = group.served.engine.run_now(
                     {spec.name: array}, self._since, rows, len(members)
                 )
                 if result is not None:
-                    _answer(group, members, array, result, self._since, None)
+                    self._reply(group, members, array, result, self._since, None)
                     return
             self._submit(group, members, array)
         except Overloaded as error:
@@ -283,10 +207,10 @@ class Coalescer:
     def _submit(self, group: Group, members: Sequence[Member], array: Array) -> None:
         """Queue a run. Raises as the lease and the engine do."""
         since = self._since
-        lease = self._lease(group.served, group.variant, since, len(members))
+        lease = self._lease(group.served, group.variant, since, len(members), group.priority)
 
         def reply(outputs: Outputs | None, error: CohortError | None) -> None:
-            _answer(group, members, array, (outputs, error), since, lease)
+            self._reply(group, members, array, (outputs, error), since, lease)
 
         try:
             lease.submit(array, reply)
@@ -296,64 +220,69 @@ class Coalescer:
 
     def _run_some(self, group: Group, members: Sequence[Member], error: Overloaded) -> None:
         """Run as many as there is room for, and refuse the others together, which is cheap."""
-        room = max(min(self._room(group.served), len(members) - 1), 0)
+        room = self._room(group.served, group.priority)
+        room = max(min(room, len(members) - 1), 0)
         if room:
             self._run(group, members[:room])
         refused = [one[0] for one in members[room:] if not one[0].response_complete]
         self._refused(group.served.model, error, len(refused))
         _fail(refused, error)
 
+    def _reply(
+        self,
+        group: Group,
+        members: Sequence[Member],
+        array: Array,
+        result: RunResult,
+        since: float,
+        lease: GroupLease | None,
+    ) -> None:
+        """Answer members after their run; where one row may have failed it, retry them one by one.
 
-def _answer(
-    group: Group,
-    members: Sequence[Member],
-    array: Array,
-    result: RunResult,
-    since: float,
-    lease: GroupLease | None,
-) -> None:
-    """Answer members after their run; where one row may have failed it, retry them one by one.
-
-    since: When the first of them was read, in seconds on the monotonic clock.
-    lease: What held the version meanwhile; None where the run was made at once.
-    """
-    outputs, error = result
-    served, variant = group.served, group.variant
-    now = monotonic()
-    seconds = now - since
-    if lease is not None:
-        lease.release()
-    counted = False
-    try:
-        if outputs is None:
-            if error is None or _may_be_one_rows_fault(error):
+        since: When the first of them was read, in seconds on the monotonic clock.
+        lease: What held the version meanwhile; None where the run was made at once.
+        """
+        outputs, error = result
+        now = monotonic()
+        seconds = now - since
+        if lease is not None:
+            lease.release()
+        counted = False
+        try:
+            if outputs is None:
+                if error is None or _may_be_one_rows_fault(error):
+                    _proceed(members)
+                    return
+                self._count(group, len(members), seconds, error)
+                counted = True
+                _fail([one[0] for one in members], error)
+                group.target.failed(group, members, array, error, seconds, now)
+                return
+            written = _write(group, members, outputs, seconds)
+            if written is None:
                 _proceed(members)
                 return
-            count_requests(served, variant, len(members), seconds, error)
+            gone = [place for place, one in enumerate(members) if one[0].response_complete]
+            if gone:
+                cancelled = Cancelled("the caller left")
+                self._count(group, len(gone), seconds, cancelled)
+            if answered := len(members) - len(gone):
+                self._observer.ended(group.served, group.variant, None, seconds, answered)
             counted = True
-            _fail([one[0] for one in members], error)
-            group.target.failed(group, members, array, error, seconds, now)
-            return
-        written = _write(group, members, outputs, seconds)
-        if written is None:
-            _proceed(members)
-            return
-        gone = [place for place, one in enumerate(members) if one[0].response_complete]
-        if gone:
-            cancelled = Cancelled("the caller left")
-            count_requests(served, variant, len(gone), seconds, cancelled)
-        if answered := len(members) - len(gone):
-            served.counts.request(variant, "OK", seconds, answered)
-        counted = True
-        for one, (body, headers) in zip(members, written, strict=False):
-            request = one[0]
-            if not request.response_complete:
-                request.succeed(body, headers, group)
-        group.target.answered(group, members, gone, array, outputs, seconds, now)
-    except Exception as bug:  # noqa: BLE001 - whatever it is, the callers get a response
-        if not counted:
-            count_requests(served, variant, len(members), seconds, InferenceFailed(str(bug)))
-        _fail([one[0] for one in members], bug)
+            for one, (body, headers) in zip(members, written, strict=False):
+                request = one[0]
+                if not request.response_complete:
+                    request.succeed(body, headers, group)
+            group.target.answered(group, members, gone, array, outputs, seconds, now)
+        except Exception as bug:  # noqa: BLE001 - whatever it is, the callers get a response
+            if not counted:
+                self._count(group, len(members), seconds, InferenceFailed(str(bug)))
+            _fail([one[0] for one in members], bug)
+
+    def _count(self, group: Group, times: int, seconds: float, error: CohortError) -> None:
+        """Tell that requests of a group ended with the same error, which says whose it is."""
+        say_whose(error, group.served, group.variant)
+        self._observer.ended(group.served, group.variant, error, seconds, times)
 
 
 def _write(

@@ -9,7 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from app.batching import Outputs, Reply
+from app.data_plane.context import NOBODY, RequestContext
 from app.data_plane.limit import ConcurrencyLimit
+from app.data_plane.observing import Observer
 from app.data_plane.served import ServedVersion
 from app.errors import (
     Cancelled,
@@ -17,8 +19,6 @@ from app.errors import (
     DeadlineExceeded,
     InvalidInput,
     NotReady,
-    Overloaded,
-    RunRefused,
     did_you_mean,
     quoted,
 )
@@ -32,26 +32,30 @@ class Lease:
 
     served: The version.
     limit: Counts the lease while it is open.
+    observer: Is told how the request ends.
+    context: The request's; default: nothing is known of it.
     variant: The rollout's variant that was chosen or pinned; default "": none.
     observed: Where the outcome is told to the rollout that chose the version; default None: none
         did.
-    priority: The request's, as `Batcher.submit` has it; default 0.
     """
 
     __slots__ = (
-        "_engine", "_limit", "_observed", "_priority", "_started", "_ticket", "served", "variant",
+        "_engine", "_limit", "_observed", "_observer", "_started", "_ticket", "context", "served",
+        "variant",
     )  # fmt: skip
 
     def __init__(
         self,
         served: ServedVersion,
         limit: ConcurrencyLimit,
+        observer: Observer,
+        context: RequestContext = NOBODY,
         variant: str = "",
         observed: ObservedRequest | None = None,
-        priority: int = 0,
     ) -> None:
         self._started = monotonic()
-        self._priority = priority
+        self._observer = observer
+        self.context = context
         self._limit = limit
         self._engine: Engine | None = served.engine
         self._ticket: Cancellable | None = None
@@ -110,7 +114,7 @@ class Lease:
             )
         deadline = self._started + limit
         self._ticket = engine.submit(
-            arrays, reply, deadline=deadline, timeout=limit, priority=self._priority
+            arrays, reply, deadline=deadline, timeout=limit, priority=self.context.priority
         )
 
     def check_time(self, timeout: float | None = None) -> None:
@@ -128,7 +132,7 @@ class Lease:
     def check_room(self) -> None:
         """Raise Overloaded where the queue is full, before work is put into the request."""
         if self._engine is not None:
-            self._engine.check_room(self._priority)
+            self._engine.check_room(self.context.priority)
 
     async def infer(
         self,
@@ -199,7 +203,7 @@ class Lease:
             self._ticket.cancel()
 
     def close(self, error: BaseException | None = None) -> None:
-        """Count the request by its outcome, and release the version. Further calls do nothing.
+        """Tell how the request ended, and release the version. Further calls do nothing.
 
         error: The error that the caller received; default None: the request succeeded.
         """
@@ -208,21 +212,11 @@ class Lease:
             return
         self._engine = None
         self._limit.leases -= 1
-        counts = self.served.counts
         now = monotonic()
         seconds = now - self._started
-        if error is None:
-            counts.request(self.variant, "OK", seconds)
-        else:
-            counts.request(self.variant, code_of(error), seconds)
-            if isinstance(error, CohortError):
-                error.log_context = {"model": self.model, "version": self.version}
-                if self.variant:
-                    error.log_context = {**error.log_context, "variant": self.variant}
-            if isinstance(error, Overloaded | NotReady):
-                counts.reject(error.code)
-            elif isinstance(error, RunRefused):
-                counts.refuse_run(self.variant)
+        if isinstance(error, CohortError):
+            say_whose(error, self.served, self.variant)
+        self._observer.ended(self.served, self.variant, error, seconds, context=self.context)
         engine.leases.release()
         if self._observed is not None:
             self._observed.close(error, now=now, seconds=seconds)
@@ -298,11 +292,8 @@ class GroupLease:
             self.served.engine.leases.release(self.count)
 
 
-def count_requests(
-    served: ServedVersion, variant: str, count: int, seconds: float, error: CohortError
-) -> None:
-    """Count requests that ended with the same error, which says from then on whose it is."""
-    served.counts.request(variant, error.code, seconds, count)
+def say_whose(error: CohortError, served: ServedVersion, variant: str) -> None:
+    """Have an error say in the logs which version its request had."""
     error.log_context = {"model": served.model, "version": served.version}
     if variant:
         error.log_context = {**error.log_context, "variant": variant}
@@ -311,10 +302,3 @@ def count_requests(
 def _smaller(timeout: float | None, limit: float) -> float:
     """The caller's limit or the model's own, in seconds."""
     return limit if timeout is None else min(timeout, limit)
-
-
-def code_of(error: BaseException) -> str:
-    """The code that metrics count an error by: a bug is an InferenceFailed."""
-    if isinstance(error, CohortError):
-        return error.code
-    return Cancelled.__name__ if isinstance(error, asyncio.CancelledError) else "InferenceFailed"

@@ -6,13 +6,16 @@ import asyncio
 from asyncio import CancelledError
 from collections.abc import Callable, Mapping
 from time import monotonic
+from types import MappingProxyType
 from typing import NoReturn
 
 from app.codec import Asked
 from app.data_plane.coalescing import Coalescer
+from app.data_plane.context import NOBODY, RequestContext
 from app.data_plane.lease import GroupLease, Lease
 from app.data_plane.limit import ConcurrencyLimit
 from app.data_plane.memory import MemoryBudget
+from app.data_plane.observing import Observer, RequestCounts
 from app.data_plane.served import ServedVersion
 from app.data_plane.targets import Chosen, RolloutTarget, Target
 from app.errors import (
@@ -22,19 +25,12 @@ from app.errors import (
     InvalidInput,
     NotLoaded,
     NotReady,
-    Overloaded,
     available,
     quoted,
 )
 from app.metrics import Metrics
 from app.registry import Catalog, Readable, SeenRegistry, seconds_until_ready, why_not_ready
-from app.rollouts import LiveRollout, Rollouts, Sticky
-
-KeyOf = Callable[[Sticky | None], str | None]
-"""Returns a request's value of the header or parameter that keeps its caller on a variant.
-
-For None it returns what tells the request's connection from others.
-"""
+from app.rollouts import LiveRollout, Rollouts
 
 LONGEST_LOAD_SECONDS = 30.0
 """How long a request waits at most for a model that is loaded on demand."""
@@ -54,7 +50,7 @@ class DataPlane:
     memory: What requests may hold of the process's memory; adapters count their bytes there.
     gather: Calls a function once all sockets of this event-loop iteration have been read, before
         the scheduler looks for the next batch.
-    priority: That of all its requests; default 0.
+    observer: Is told of every request; default: RequestCounts, in `metrics`.
     """
 
     def __init__(
@@ -67,11 +63,11 @@ class DataPlane:
         limit: ConcurrencyLimit,
         memory: MemoryBudget,
         gather: Callable[[Callable[[], None]], None],
-        priority: int = 0,
+        observer: Observer | None = None,
     ) -> None:
         self._registry = registry
-        self._priority = priority
         self._metrics = metrics
+        self.observer = RequestCounts(metrics) if observer is None else observer
         self._rollouts = rollouts
         self._live: Mapping[str, LiveRollout] = rollouts.live
         self._default_model = default_model
@@ -80,16 +76,15 @@ class DataPlane:
         self._unnamed_model = default_model  # answers where no model is named
         self._limit = limit
         self._gather = gather
-        self._views: dict[tuple[frozenset[str] | None, int], DataPlane] = {}
+        self._views: dict[frozenset[str], DataPlane] = {}
         self.memory = memory
         self.coalescer = Coalescer(
             target=self._find_coalescing_target,
             admit=self._admit,
             lease=self._lease_group,
-            room=lambda served: min(
-                self._limit.room_for(priority), served.engine.room_for(priority)
-            ),
+            room=self._room,
             refused=self.refused,
+            observer=self.observer,
             gather=gather,
         )
 
@@ -97,48 +92,46 @@ class DataPlane:
         """Take no more requests; those in progress finish."""
         self._limit.closed = True
 
-    def seen_by(self, models: frozenset[str] | None, priority: int = 0) -> DataPlane:
+    def seen_by(self, models: frozenset[str] | None) -> DataPlane:
         """This plane as it looks to callers who may see `models`; None: all of them.
 
-        Any other model is to them as one that does not exist. Their requests, all of one
-        `priority`, count towards the same limits, and are coalesced with each other only.
+        Any other model is to them as one that does not exist. Their requests count towards the same
+        limits, and are coalesced with each other only.
         """
-        if models is None and not priority:
+        if models is None:
             return self
-        view = self._views.get((models, priority))
+        view = self._views.get(models)
         if view is None:
             if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
-            view = self._views[models, priority] = self._make_view(models, priority)
+            view = self._views[models] = DataPlane(
+                SeenRegistry(self._registry, models),
+                self._metrics,
+                self._rollouts,
+                default_model=self._default_model if self._default_model in models else None,
+                limit=self._limit,
+                memory=self.memory,
+                gather=self._gather,
+                observer=self.observer,
+            )
         return view
-
-    def _make_view(self, models: frozenset[str] | None, priority: int) -> DataPlane:
-        hidden = models is not None and self._default_model not in models
-        return DataPlane(
-            self._registry if models is None else SeenRegistry(self._registry, models),
-            self._metrics,
-            self._rollouts,
-            default_model=None if hidden else self._default_model,
-            limit=self._limit,
-            memory=self.memory,
-            gather=self._gather,
-            priority=priority,
-        )
 
     def pick(
         self,
         model: str | None,
         version: str | None = None,
         *,
-        key_of: KeyOf | None = None,
         label: str | None = None,
+        context: RequestContext = NOBODY,
+        parameters: Mapping[str, object] = MappingProxyType({}),
     ) -> Lease:
         """Lease the version that answers: the rollout's choice, or else the highest READY one.
 
         model: The model's name; None: the default model, or the only one.
         version: The version that the request pins; default None: none.
-        key_of: Tells callers apart; called only where the model has a rollout.
         label: The variant that the request pins; default None: none.
+        context: Tells its caller from others, where the model has a rollout, and its priority.
+        parameters: The request's; one of them may keep its caller on a variant.
 
         Raises InvalidInput, ModelNotFound, NotFound, VersionNotFound, NotReady or Overloaded, and
         counts the error if the model is known. Raises NotLoaded, which is not counted, where
@@ -150,34 +143,35 @@ class DataPlane:
         variant, caller, live = "", None, None
         try:
             self._check_open()
-            self._limit.check(1, self._priority)
+            self._limit.check(1, context.priority)
             if label is not None:
                 variant, version = label, self._find_labelled(name, label)
             elif version is None and (live := self._live.get(name)) is not None:
-                variant, version, caller = self._choose(name, live, key_of)
+                variant, version, caller = self._choose(name, live, context, parameters)
             served = self._served.get((name, version)) or self._serve(name, version)
         except CohortError as error:
             if not isinstance(error, NotLoaded):
                 self.refused(name, error)
             raise
         observed = None if live is None else live.observe(variant, int(served.version), caller)
-        return Lease(served, self._limit, variant, observed, self._priority)
+        return Lease(served, self._limit, self.observer, context, variant, observed)
 
     async def pick_loaded(
-        self, error: NotLoaded, pick: Callable[[], Lease], seconds: float | None
+        self, error: NotLoaded, pick: Callable[[], Lease], seconds: float | None, priority: int = 0
     ) -> tuple[Lease, float | None]:
         """Pick once a model that is loaded on demand is; the lease, and what is left of `seconds`.
 
         error: What `pick` raised.
         pick: Picks anew.
         seconds: The caller's limit, which includes the wait; None where it gave none.
+        priority: The request's; default 0.
 
         Raises DeadlineExceeded, NotReady after LONGEST_LOAD_SECONDS, or as `pick`; all are counted.
         """
         since = monotonic()
         while True:
             try:
-                await self._load_over(error.model, since, seconds)
+                await self._load_over(error.model, since, seconds, priority)
             except CancelledError:
                 self.refused(error.model, Cancelled("the caller left"))
                 raise
@@ -191,9 +185,11 @@ class DataPlane:
             else:
                 return lease, None if seconds is None else seconds - (monotonic() - since)
 
-    async def _load_over(self, model: str, since: float, seconds: float | None) -> None:
+    async def _load_over(
+        self, model: str, since: float, seconds: float | None, priority: int
+    ) -> None:
         most = LONGEST_LOAD_SECONDS if seconds is None else min(seconds, LONGEST_LOAD_SECONDS)
-        self.begin_reading()
+        self.begin_reading(priority=priority)
         try:
             async with asyncio.timeout(since + most - monotonic()):
                 await self._registry.load_over(model)
@@ -205,19 +201,21 @@ class DataPlane:
         finally:
             self.end_reading()
 
-    def begin_reading(self, model: str | None = None, version: str | None = None) -> None:
+    def begin_reading(
+        self, model: str | None = None, version: str | None = None, priority: int = 0
+    ) -> None:
         """Count a request whose body takes a while to read.
 
         Raises NotReady, or Overloaded, also where the queue of what its path names is full: a large
         body that is read in vain costs more than many small requests.
         """
         self._check_open()
-        self._limit.check(1, self._priority)
+        self._limit.check(1, priority)
         if model is not None and model not in self._live:
             if self._served_from is not self._registry.catalog:
                 self._forget()
             if (served := self._served.get((model, version))) is not None:
-                served.engine.check_room(self._priority)
+                served.engine.check_room(priority)
         self._limit.reading += 1
 
     def end_reading(self) -> None:
@@ -260,15 +258,18 @@ class DataPlane:
         limit = served.engine.inline_rows
         return (served, limit) if limit > 1 else (None, 1)
 
-    def _admit(self, count: int) -> None:
+    def _admit(self, count: int, priority: int) -> None:
         self._check_open()
-        self._limit.check(count, self._priority)
+        self._limit.check(count, priority)
+
+    def _room(self, served: ServedVersion, priority: int) -> int:
+        return min(self._limit.room_for(priority), served.engine.room_for(priority))
 
     def _lease_group(
-        self, served: ServedVersion, variant: str, started: float, count: int
+        self, served: ServedVersion, variant: str, started: float, count: int, priority: int
     ) -> GroupLease:
-        self._admit(count)
-        return GroupLease(served, self._limit, started, count, self._priority, variant)
+        self._admit(count, priority)
+        return GroupLease(served, self._limit, started, count, priority, variant)
 
     def _forget(self) -> None:
         """Forget what was remembered of an earlier catalog."""
@@ -294,12 +295,16 @@ class DataPlane:
         return served
 
     def _choose(
-        self, name: str, live: LiveRollout, key_of: KeyOf | None
+        self,
+        name: str,
+        live: LiveRollout,
+        context: RequestContext,
+        parameters: Mapping[str, object],
     ) -> tuple[str, str, int | None]:
         """The variant, its version, and the caller: a hash of its sticky key or connection."""
         sticky = live.rollout.sticky
-        key = None if sticky is None or key_of is None else key_of(sticky) or None
-        caller = key_of(None) if key is None and key_of is not None else key
+        key = None if sticky is None else context.key_of(sticky, parameters) or None
+        caller = context.peer if key is None else key
         model = self._registry.model(name)
         chosen = live.choose(key, model.ready)
         if chosen.version not in model.ready:
@@ -321,10 +326,7 @@ class DataPlane:
         name = model if model is not None else self._unnamed_model
         if name is None or name not in self._registry.catalog:
             return
-        counts = self._metrics.version(name, "")
-        counts.request("", error.code, 0.0, times)
-        if isinstance(error, Overloaded | NotReady):
-            counts.reject(error.code, times)
+        self.observer.refused(name, error, times)
 
     def _no_model(self) -> NoReturn:
         names = self._registry.catalog

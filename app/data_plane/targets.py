@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from app.batching import Outputs
+from app.data_plane.context import RequestContext
 from app.data_plane.served import ServedVersion
 from app.errors import Cancelled, CohortError
-from app.rollouts import CallerOutcome, LiveRollout, Sticky
+from app.rollouts import CallerOutcome, LiveRollout
 from app.tensors import Array
 
 
@@ -30,8 +31,9 @@ class Chosen(NamedTuple):
 class Choosing(Protocol):
     """A request, as the choice sees it."""
 
-    def key_of(self, sticky: Sticky | None) -> str | None:
-        """Its value of what keeps its caller on a variant; for None, what tells its connection."""
+    @property
+    def context(self) -> RequestContext:
+        """Who sends it."""
 
 
 class AnsweredGroup(Protocol):
@@ -69,7 +71,7 @@ class Target:
     ) -> None:
         """Take note of requests that were answered `now`, `seconds` after the first of them.
 
-        members: They, as `app.data_plane.coalescing.Member` has them.
+        members: They, as `app.data_plane.groups.Member` has them.
         gone: The places of those whose callers left.
         array, outputs: The input and outputs of their run, whose rows are theirs in turn.
         """
@@ -111,9 +113,10 @@ class RolloutTarget(Target):
     def choose(self, request: Choosing) -> Chosen | None:
         """The rollout's choice; None where that is not ready, or not coalesced."""
         live = self._live
+        context = request.context
         sticky = live.rollout.sticky
-        key = None if sticky is None else request.key_of(sticky) or None
-        caller = request.key_of(None) if key is None else key
+        key = None if sticky is None else context.key_of(sticky) or None
+        caller = context.peer if key is None else key
         variant = live.choose(key, self._ready)
         number = variant.version
         if number not in self._served:

@@ -17,7 +17,7 @@ def operator_only(authority: Authority) -> Any:
 
     async def check(request: Request) -> None:
         operator = authority.check_operator(credentials_in(request.scope))
-        request.scope[CALLER] = operator.name
+        request.scope[CALLER] = operator
 
     return Depends(check)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from app.auth import Authority
 from app.errors import CohortError
-from app.rest.credentials import CALLER, PRIORITY, VISIBLE, credentials_in
+from app.rest.credentials import CALLER, VISIBLE, credentials_in
 from app.rest.errors import log_http_refusal, response_to
 from app.rest.limits import no_more_input
 from app.rest.request_ids import id_of_refused
@@ -77,8 +77,7 @@ class CallersOnly:
         except CohortError as error:
             await self._refuse(error, scope, send)
             return
-        scope[VISIBLE], scope[PRIORITY] = caller.models, caller.priority
-        scope[CALLER] = caller.name
+        scope[VISIBLE], scope[CALLER] = caller.models, caller
         try:
             await self.app(scope, receive, send)
         finally:

@@ -1,28 +1,32 @@
 """One inference call of any HTTP API, from request body to response body.
 
-An API defines how a path and a body become a `Call`; every call then takes the same steps: parse,
-pick a lease, decode with the version's specs, run, encode, and close the lease with the outcome.
-FastAPI's routes take these steps in `run_call`, the hot protocol with callbacks.
+An API defines how a path and a body become a `Call`; the rest is an `Exchange`, of FastAPI's routes
+as of the hot protocol. `start` gives it a whole body.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import Executor
-from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from app.codec import LARGE_BYTES, RowRequest
-from app.codec.codec_thread import codec_thread, decoding
 from app.codec.compression import decompress
-from app.data_plane import DataPlane, Lease, MemoryHold, Outputs, Sticky, count_bytes, sticky_key
-from app.errors import Cancelled, CohortError, NotLoaded
+from app.data_plane import (
+    AwaitedReply,
+    Call,
+    DataPlane,
+    Exchange,
+    Headers,
+    Lease,
+    RequestContext,
+)
+from app.errors import Cancelled, CohortError
 from app.rest.compression import compress, packed_headers
-from app.rest.credentials import priority_of, visible_to
+from app.rest.credentials import caller_of, visible_to
 from app.rest.log_lines import LEASE
-from app.tensors import Arrays
+from app.rest.request_ids import PLACE
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -33,17 +37,13 @@ T = TypeVar("T")
 JOINED_AT_ONCE = 768 << 10
 """Bytes of a body whose parts are joined on the event loop: a quarter of a millisecond."""
 
+LONG_BODY_BYTES = 8192
+"""Up to here no body takes long to decode, whatever is in it."""
+
 SERVER_TIMING = "server_timing"
 """The parameter that asks for the header of that name; the fast path does not know it."""
 
 HEADER_LENGTH = "inference-header-content-length"
-
-
-class Headers(Protocol):
-    """A request's headers by lower-case name."""
-
-    def get(self, key: str, /) -> str | None:
-        """The value of a header; None where it was not sent."""
 
 
 class Encoded(NamedTuple):
@@ -69,40 +69,7 @@ class FixedHeaders(dict[str, str]):
 JSON = FixedHeaders({"content-type": "application/json"})
 
 
-class Call(Protocol):
-    """A parsed inference request of one API.
-
-    `decode` and `encode` use only the call and its lease, so they may run on any thread.
-
-    model: The model's name; None where the request names none.
-    version: The version that the request pins; None where it pins none.
-    label: The variant that the request pins; None where it pins none.
-    timeout: The caller's limit, in seconds; None where it gave none.
-    """
-
-    model: str | None
-    version: str | None
-    label: str | None
-    timeout: float | None
-
-    @property
-    def parameters(self) -> Mapping[str, object]:
-        """The request's parameters by name."""
-
-    def decode_work(self, lease: Lease) -> int:
-        """How long `decode` takes after a body that was not large, as bytes of JSON do."""
-
-    def is_large(self, outputs: Outputs) -> bool:
-        """Whether `encode` takes long."""
-
-    def decode(self, lease: Lease) -> Arrays:
-        """Turn the request's inputs into arrays. Raises InvalidInput."""
-
-    def encode(self, lease: Lease, outputs: Outputs) -> Encoded:
-        """Write the response. Raises InferenceFailed for an output that cannot be written."""
-
-
-Read = Callable[[bytes], Call]
+Read = Callable[[bytes], Call[Encoded]]
 """Parses a body. Raises InvalidInput."""
 
 
@@ -115,7 +82,7 @@ class RowForm(NamedTuple):
     """
 
     read: Callable[[bytes], tuple[Any, RowRequest | None]]
-    call: Callable[[Any, bytes], Call]
+    call: Callable[[Any, bytes], Call[Encoded]]
 
 
 def is_large(headers: Headers, body: bytes) -> bool:
@@ -152,53 +119,38 @@ Match = Callable[[str, Mapping[str, str]], Route | None]
 """Gives the route of a plainly written path, with a query; None for a path of others."""
 
 
-def find_key(headers: Headers, call: Call, sticky: Sticky) -> str | None:
-    """The key of a request, from the header or parameter that a rollout names; None for none."""
-    return sticky_key(sticky, headers.get, call.parameters)
+def start(
+    exchange: Exchange[Encoded], route: Route, headers: Headers, read: Read, body: bytes
+) -> None:
+    """Have a whole body answered; `read` parses it, and raises what the route does."""
+    short = len(body) <= LONG_BODY_BYTES
+    exchange.read(
+        read,
+        body,
+        model=route.model,
+        version=route.version,
+        short=short,
+        long=not short and route.takes_long(headers, body),
+    )
 
 
 async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes) -> Encoded:
     """Answer one call; cancel it when the caller disconnects first."""
-    large = route.takes_long(request.headers, body)
-    try:
-        read = route.reader(request.headers)
-        if large:
-            plane.begin_reading(route.model, route.version)
-            try:
-                call = await _on_thread(codec_thread.first_stage, read, body)
-            finally:
-                plane.end_reading()
-        else:
-            call = read(body)
-    except CohortError as error:
-        plane.refused(route.model, error)
-        raise
+    headers, caller = request.headers, caller_of(request.scope)
+    request_id = request.scope[PLACE].decode()
+    context = RequestContext(request.client, headers, request_id, caller)
+    reply = AwaitedReply[Encoded]()
 
-    def key_of(sticky: Sticky | None) -> str | None:
-        return str(request.client) if sticky is None else find_key(request.headers, call, sticky)
+    def read(body: bytes) -> Call[Encoded]:
+        return route.reader(headers)(body)
 
-    pick = partial(plane.pick, call.model, call.version, key_of=key_of, label=call.label)
-    timeout = call.timeout
+    exchange = Exchange(plane, context, reply, request.state.memory)
     try:
-        lease = pick()
-    except NotLoaded as error:
-        waiting = plane.pick_loaded(error, pick, call.timeout)
-        lease, timeout = await cancel_on_disconnect(request, waiting)
-    request.scope[LEASE] = lease
-    with lease:
-        work = call.decode_work(lease)
-        if large or work > LARGE_BYTES:
-            lease.check_room()
-            arrays = await _on_thread(decoding(work), call.decode, lease)
-        else:
-            arrays = call.decode(lease)
-        hold: MemoryHold = request.state.memory
-        hold.set(max(hold.size, count_bytes(arrays.values())))
-        outputs = await cancel_on_disconnect(request, lease.infer(arrays, timeout=timeout))
-        hold.set(count_bytes(outputs))
-        if call.is_large(outputs):
-            return await _on_thread(codec_thread.later_stage, call.encode, lease, outputs)
-        return call.encode(lease, outputs)
+        start(exchange, route, headers, read, body)
+        return await cancel_on_disconnect(request, reply.answer)
+    finally:
+        request.scope[LEASE] = exchange.lease
+        exchange.leave()
 
 
 async def read_body(request: Request) -> bytes:
@@ -218,7 +170,7 @@ async def respond_to_call(plane: DataPlane, request: Request, route: Route) -> R
     """Answer one call with a response; unpack its body, and pack the response where asked to."""
     from starlette.responses import Response  # noqa: PLC0415 - the fast path starts without it
 
-    plane = plane.seen_by(visible_to(request.scope), priority_of(request.scope))
+    plane = plane.seen_by(visible_to(request.scope))
     sent, state = await read_body(request), request.state
     coding = request.headers.get("content-encoding")
     try:
@@ -243,10 +195,6 @@ def server_timing(lease: Lease) -> dict[str, str]:
         return {}
     queue, run = (1000 * seconds for seconds in lease.times)
     return {"server-timing": f"queue;dur={queue:.3f}, run;dur={run:.3f}"}
-
-
-async def _on_thread(executor: Executor, work: Callable[..., T], *arguments: object) -> T:
-    return await asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
 
 
 async def cancel_on_disconnect(request: Request, work: Awaitable[T]) -> T:

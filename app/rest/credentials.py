@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from app.auth import KEY_HEADERS, Credentials, sent_keys
+from app.auth import KEY_HEADERS, Caller, Credentials, sent_keys
 
 VISIBLE = "cohort.visible"
 """Where a scope keeps the models that its caller may see; None: all of them."""
@@ -14,10 +14,7 @@ CERTIFICATE = "cohort.certificate"
 """Where a scope keeps the names in the client certificate of its connection."""
 
 CALLER = "cohort.caller"
-"""Where it keeps the name of its caller, for the logs."""
-
-PRIORITY = "cohort.priority"
-"""Where it keeps the priority of its caller; 0 where there is none."""
+"""Where it keeps its caller; nothing where callers need no key."""
 
 _KEY_HEADERS = frozenset(name.encode() for name in KEY_HEADERS)
 
@@ -58,7 +55,13 @@ def visible_to(scope: Mapping[str, Any]) -> frozenset[str] | None:
     return models
 
 
-def priority_of(scope: Mapping[str, Any]) -> int:
-    """The priority of the caller of a request."""
-    priority: int = scope.get(PRIORITY, 0)
-    return priority
+def caller_of(scope: Mapping[str, Any]) -> Caller | None:
+    """The caller of a request; None where callers need no key, or it was refused."""
+    caller: Caller | None = scope.get(CALLER)
+    return caller
+
+
+def name_of_caller(scope: Mapping[str, Any]) -> str:
+    """Its name, for the logs; "" for none."""
+    caller = caller_of(scope)
+    return "" if caller is None else caller.name

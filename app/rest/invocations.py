@@ -17,9 +17,9 @@ from app.codec.files import File
 from app.codec.json_tensors import shown
 from app.codec.long_json import LongList
 from app.codec.tables import CELL_WORK, table_of
-from app.data_plane import Lease, Outputs
+from app.data_plane import Headers, Lease, Outputs
 from app.errors import InvalidInput, available, quoted
-from app.rest.calls import JSON, NO_QUERY, Encoded, Headers, Route
+from app.rest.calls import JSON, NO_QUERY, Encoded, Route
 from app.rest.media import is_json, media_type
 from app.rest.predict import FilesCall, PredictCall, file_parser, predict_route
 from app.tensors import Arrays, TensorSpec

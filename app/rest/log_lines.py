@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from app.access_log import CALLER_LEFT, LONGEST_PATH, AccessLog, Facts, shown_path
 from app.audit import AdminResult, log_admin_request
-from app.rest.credentials import CALLER
+from app.rest.credentials import name_of_caller
 from app.rest.request_ids import PLACE, id_of_refused
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class LogLines:
 
 def _facts(scope: Scope, status: int) -> Facts:
     method, path = scope["method"][:LONGEST_PATH], scope["path"][: LONGEST_PATH + 1]
-    return Facts.of(method, path, status, scope.get(LEASE), scope.get(CALLER, ""))
+    return Facts.of(method, path, status, scope.get(LEASE), name_of_caller(scope))
 
 
 def _log_admin(scope: Scope, status: int) -> None:
@@ -83,7 +83,7 @@ def _log_admin(scope: Scope, status: int) -> None:
         result = "refused"
     log_admin_request(
         f"{scope['method']} {shown_path(scope['path'])}",
-        caller=scope.get(CALLER, ""),
+        caller=name_of_caller(scope),
         address=(scope.get("client") or ("",))[0],
         request_id=scope[PLACE].decode(),
         result=result,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from app.codec.npy import NPY
+from app.data_plane import Headers
 from app.errors import UnsupportedMedia, quoted
-from app.rest.calls import Headers
 
 JSON_MEDIA = frozenset(
     {

@@ -17,9 +17,9 @@ from app.codec import (
 from app.codec.files import File, files_work, form_files, read_files, whole_body
 from app.codec.multipart import split_parts
 from app.codec.npy import NPY, write_npy
-from app.data_plane import Lease, Outputs
+from app.data_plane import Headers, Lease, Outputs
 from app.errors import InvalidInput, UnsupportedMedia, quoted, quoted_names
-from app.rest.calls import JSON, NO_QUERY, Encoded, Headers, Read, Route, RowForm, is_large
+from app.rest.calls import JSON, NO_QUERY, Encoded, Read, Route, RowForm, is_large
 from app.rest.media import FORM, asks_for_npy, is_json, is_plain, media_type
 from app.rest.predict_rows import read_predict_rows
 from app.rest.version_headers import version_headers

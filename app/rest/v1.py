@@ -15,9 +15,9 @@ from typing import Any
 from app.codec import SIGNATURE, V1Request, are_large, parse_v1
 from app.codec.v1 import v1_of_document
 from app.control_plane import ModelReader
-from app.data_plane import Lease, Outputs
+from app.data_plane import Headers, Lease, Outputs
 from app.errors import CohortError, InvalidInput, NotFound, quoted
-from app.rest.calls import JSON, NO_QUERY, Encoded, Headers, Read, Route, RowForm
+from app.rest.calls import JSON, NO_QUERY, Encoded, Read, Route, RowForm
 from app.rest.media import check_json
 from app.rest.v1_rows import read_v1_rows
 from app.rest.version_headers import version_headers

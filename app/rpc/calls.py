@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from app.auth import Authority, Caller, Credentials, sent_keys
-from app.data_plane import MemoryHold
+from app.data_plane import MemoryHold, RequestContext
 from app.errors import InvalidInput
 from app.refusals import known_error
 from app.request_ids import REQUEST_ID, new_request_id
@@ -23,7 +23,7 @@ from app.rpc.errors import details_of, grpc_status, metadata_of
 from app.rpc.http2.send_queue import Part
 from app.rpc.status import StatusCode
 from app.rpc.tracing import ADMIN_METHODS, Trace
-from app.rpc.transfers import Aborted, CallFacts, CallMetadata, Context, Transfers
+from app.rpc.transfers import Aborted, CallFacts, Context, Transfers
 
 Handler = Callable[[Context], Awaitable[Sequence[Part] | None]]
 """Serves a call, and gives its only response; None where it has written all of them."""
@@ -44,16 +44,19 @@ class RpcCall(NamedTuple):
 
     context: The call itself.
     trace: What the logs say of it.
-    models: The models that its caller may see; None: all of them.
     hold: What it holds of the process's memory.
-    priority: The priority of its caller; default 0.
+    caller: Whose it is; default None: callers need no key.
     """
 
     context: CallFacts
     trace: Trace
-    models: frozenset[str] | None
     hold: MemoryHold
-    priority: int = 0
+    caller: Caller | None = None
+
+    @property
+    def models(self) -> frozenset[str] | None:
+        """The models that its caller may see; None: all of them."""
+        return None if self.caller is None else self.caller.models
 
 
 class CallerGate:
@@ -92,7 +95,7 @@ class CallerGate:
         Raises Unauthorized, NotReady, or Overloaded where the quota is used up.
         """
         if not self._authority.asks_callers:
-            yield RpcCall(context, trace, None, hold)
+            yield RpcCall(context, trace, hold)
             return
         caller, counted = admitted, False
         if caller is None:
@@ -101,7 +104,7 @@ class CallerGate:
         if admitted is None:
             counted = caller.enter()
         try:
-            yield RpcCall(context, trace, caller.models, hold, caller.priority)
+            yield RpcCall(context, trace, hold, caller)
         finally:
             if counted:
                 caller.leave()
@@ -147,7 +150,7 @@ def unary_bytes(
             with transfers.memory.hold() as hold:
                 if gate is None:
                     with transfers.enter_open():
-                        response = await serve(context, RpcCall(context, trace, None, hold))
+                        response = await serve(context, RpcCall(context, trace, hold))
                 else:
                     with gate.enter(context, trace, hold, context.admitted) as entered:
                         response = await serve(context, entered)
@@ -209,9 +212,28 @@ def forget_locals(error: BaseException | None) -> None:
         error = error.__context__
 
 
-def find_metadata(metadata: CallMetadata, name: str) -> str | None:
-    """What a call carries first under `name`, as text; None where it does not."""
-    for key, value in metadata:
-        if key == name:
-            return value if isinstance(value, str) else value.decode("latin-1")
-    return None
+class MetadataHeaders:
+    """A call's metadata, as headers.
+
+    context: The call.
+    """
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: CallFacts) -> None:
+        self._context = context
+
+    def get(self, key: str, /) -> str | None:
+        """What it carries first under a name, as text; None where it does not."""
+        for name, value in self._context.invocation_metadata():
+            if name == key:
+                return value if isinstance(value, str) else value.decode("latin-1")
+        return None
+
+
+def request_context(context: CallFacts, caller: Caller | None) -> RequestContext:
+    """Who sends a request on a call."""
+    deadline, request_id = context.deadline, context.request_id
+    return RequestContext(
+        context.peer(), MetadataHeaders(context), request_id, caller, deadline=deadline
+    )

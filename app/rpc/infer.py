@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from asyncio import CancelledError, get_running_loop
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
 from functools import partial
-from typing import TypeVar
 
-from app.codec import LARGE_BYTES, is_own_view
+from app.codec import is_own_view
 from app.codec.codec_thread import codec_thread
-from app.data_plane import DataPlane, MemoryHold, Outputs, Sticky, count_bytes, sticky_key
-from app.errors import Cancelled, CohortError, DeadlineExceeded, NotLoaded, TooLarge
+from app.data_plane import AwaitedReply, DataPlane, Exchange, Lease, Outputs
+from app.errors import DeadlineExceeded, TooLarge
 from app.open_inference import Inference
-from app.rpc.calls import find_metadata
+from app.rpc.calls import RpcCall, request_context
 from app.rpc.contents import read_request, write_response
 from app.rpc.http2.send_queue import Part
-from app.rpc.inference_pb2 import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
-from app.rpc.tracing import Trace
-from app.rpc.transfers import CallMetadata
+from app.rpc.inference_pb2 import ModelInferRequest, ModelStreamInferResponse
 from app.rpc.wire import InferMessage, delimited, read_at_once, read_whole
-
-A = TypeVar("A")
-T = TypeVar("T")
+from app.tensors import Arrays
 
 _INFER_RESPONSE = ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER
 
@@ -52,93 +46,77 @@ class InferCalls:
             return read
         self._plane.begin_reading()
         try:
-            return await _on_thread(codec_thread.first_stage, read_whole, data)
+            loop = get_running_loop()
+            return await loop.run_in_executor(codec_thread.first_stage, read_whole, data)
         finally:
             self._plane.end_reading()
 
     async def infer(
-        self,
-        read: InferMessage,
-        remaining: Callable[[], float | None],
-        metadata: Callable[[], CallMetadata] = tuple,
-        models: frozenset[str] | None = None,
-        *,
-        peer: Callable[[], str] = str,
-        hold: MemoryHold,
-        trace: Trace | None = None,
-        priority: int = 0,
-        streamed: bool = False,
+        self, read: InferMessage, call: RpcCall, *, streamed: bool = True
     ) -> Sequence[Part]:
         """Serve one request. Where the task is cancelled, the request leaves its batch.
 
         read: The request.
-        remaining: Returns the seconds until the call's deadline; None where it has none.
-        metadata: Returns the call's metadata, which may hold a sticky key; default none.
-        models: The models that the caller may see; default None: all of them.
-        peer: Returns what tells the call's connection from others; default: nothing does.
-        hold: Takes what the tensors need, beside the message.
-        trace: Is told of the lease; default None: nobody is.
-        priority: The caller's; default 0.
+        call: What it came on; its trace is told of the lease.
         streamed: Whether the response is one of a stream's.
 
         Raises any CohortError.
         """
-        message = read.message
-        model, plane = message.model_name or None, self._plane.seen_by(models, priority)
+        context, reply = call.context, AwaitedReply[Sequence[Part]]()
+        plane = self._plane.seen_by(call.models)
+        exchange = Exchange(plane, request_context(context, call.caller), reply, call.hold)
+        make = partial(MessageCall, limit=self._limit, streamed=streamed)
+        late = False
         try:
-            request = read_request(read)
-        except CohortError as error:
-            plane.refused(model, error)
-            raise
-
-        def key_of(sticky: Sticky | None) -> str | None:
-            if sticky is None:
-                return peer()
-            return sticky_key(sticky, partial(find_metadata, metadata()), request.parameters)
-
-        def encode(outputs: Outputs) -> Sequence[Part]:
-            response = inference.respond(lease, outputs)
-            return self._serialize(*write_response(response, typed=typed), streamed=streamed)
-
-        pick = partial(plane.pick, model, message.model_version or None, key_of=key_of)
-        wanted = request.timeout
-        try:
-            lease = pick()
-        except NotLoaded as error:
-            lease, wanted = await plane.pick_loaded(error, pick, wanted)
-        if trace is not None:
-            trace.lease = lease
-        try:
-            inference = Inference(request)
-            large = inference.decode_work(lease) > LARGE_BYTES
-            if large:
-                lease.check_room()
-            arrays = await _do(large, inference.decode, lease)
-            if hold.size or large:
-                hold.set(max(hold.size, count_bytes(arrays.values())))
-            timeout = _smaller(wanted, remaining())
-            outputs = await lease.infer(arrays, timeout=timeout)
-            typed = request.parameters.get("binary_data_output") is False
-            large = inference.is_large(outputs, copied=lambda one: typed or not is_own_view(one))
-            if hold.size or large:
-                hold.set(count_bytes(outputs))
-            response = await _do(large, encode, outputs)
+            exchange.read(make, read, model=read.message.model_name or None)
+            return await reply.answer
         except CancelledError:
-            left = remaining()
+            left = context.time_remaining()
             late = left is not None and left <= 0
-            lease.close(DeadlineExceeded(lease.seconds) if late else Cancelled("the caller left"))
             raise
-        except BaseException as error:
-            lease.close(error)
-            raise
-        lease.close()
-        return response
+        finally:
+            lease = call.trace.lease = exchange.lease
+            exchange.leave(DeadlineExceeded(lease.seconds) if late and lease else None)
 
-    def _serialize(
-        self, message: ModelInferResponse, tail: Sequence[Part], *, streamed: bool
-    ) -> Sequence[Part]:
-        """A response with its tensors. Raises TooLarge."""
-        if streamed:  # Triton's mark of a request's last response; here each has one.
+
+class MessageCall:
+    """A request message, as the data plane's `Call`.
+
+    read: The message. Raises InvalidInput.
+    limit: The size of a response at most, in bytes.
+    streamed: Whether the response is one of a stream's.
+    """
+
+    def __init__(self, read: InferMessage, *, limit: int, streamed: bool) -> None:
+        request = read_request(read)
+        self.model: str | None = read.message.model_name or None
+        self.version: str | None = read.message.model_version or None
+        self.label: str | None = None
+        self.timeout = request.timeout
+        self.parameters = request.parameters
+        self._inference = Inference(request)
+        self._limit = limit
+        self._streamed = streamed
+        self._typed = request.parameters.get("binary_data_output") is False
+
+    def decode_work(self, lease: Lease) -> int:
+        """How long `decode` takes, as bytes of JSON do."""
+        return self._inference.decode_work(lease)
+
+    def decode(self, lease: Lease) -> Arrays:
+        """Make arrays of the message's tensors. Raises InvalidInput."""
+        return self._inference.decode(lease)
+
+    def is_large(self, outputs: Outputs) -> bool:
+        """Whether `encode` takes long: tensors whose bytes are sent as they are do not."""
+        typed = self._typed
+        return self._inference.is_large(outputs, lambda one: typed or not is_own_view(one))
+
+    def encode(self, lease: Lease, outputs: Outputs) -> Sequence[Part]:
+        """Write the response, in parts. Raises TooLarge."""
+        response = self._inference.respond(lease, outputs)
+        message, tail = write_response(response, typed=self._typed)
+        if self._streamed:  # Triton's mark of a request's last response; here each has one.
             message.parameters["triton_final_response"].bool_param = True
         head = message.SerializeToString()
         size = len(head) + sum(map(len, tail))
@@ -147,18 +125,6 @@ class InferCalls:
                 f"the response has {size} bytes, and this server sends {self._limit} at most: "
                 "request fewer rows or outputs"
             )
-        if streamed:
+        if self._streamed:
             return delimited(_INFER_RESPONSE, head, *tail)
         return [head, *tail]
-
-
-async def _do(large: bool, work: Callable[[A], T], argument: A) -> T:
-    return await _on_thread(codec_thread.later_stage, work, argument) if large else work(argument)
-
-
-async def _on_thread(executor: Executor, work: Callable[[A], T], argument: A) -> T:
-    return await get_running_loop().run_in_executor(executor, work, argument)
-
-
-def _smaller(timeout: float | None, remaining: float | None) -> float | None:
-    return min([limit for limit in (timeout, remaining) if limit is not None], default=None)

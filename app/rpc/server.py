@@ -42,8 +42,7 @@ from app.rpc.reflecting import REFLECTION, reflection_handlers
 from app.rpc.small_messages import SmallCall, SmallMessages
 from app.rpc.status import StatusCode
 from app.rpc.streams import InferStream, StreamService
-from app.rpc.transfers import CallMetadata, Transfers
-from app.rpc.wire import InferMessage
+from app.rpc.transfers import Transfers
 
 SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 _INFER_PATH, _STREAM_PATH = f"/{SERVICE}/ModelInfer", f"/{SERVICE}/ModelStreamInfer"
@@ -109,7 +108,11 @@ class RpcServer:
         self._gate = CallerGate(authority)
         self._small = SmallMessages(data, self._gate, self._transfers)
         self._streams = StreamService(
-            self._infer_calls.read, self._answer, self._gate, self._transfers, self._small
+            self._infer_calls.read,
+            self._infer_calls.infer,
+            self._gate,
+            self._transfers,
+            self._small,
         )
         self._health = Health(lambda: control.readiness().ready, {SERVICE}, self._transfers)
         names = (SERVICE, HEALTH, REFLECTION)
@@ -282,27 +285,7 @@ class RpcServer:
 
     async def _infer(self, data: bytes | bytearray, call: RpcCall) -> Sequence[Part]:
         read = await self._infer_calls.read(data, call.context.parsed)
-        return await self._answer(read, call, streamed=False)
-
-    async def _answer(
-        self, read: InferMessage, call: RpcCall, *, streamed: bool = True
-    ) -> Sequence[Part]:
-        context, trace, models, hold, priority = call
-
-        def metadata() -> CallMetadata:
-            return context.invocation_metadata()
-
-        return await self._infer_calls.infer(
-            read,
-            context.time_remaining,
-            metadata,
-            models,
-            trace=trace,
-            peer=context.peer,
-            hold=hold,
-            priority=priority,
-            streamed=streamed,
-        )
+        return await self._infer_calls.infer(read, call, streamed=False)
 
     def _calls(self, metadata: MetadataCalls, admin: AdminCalls) -> dict[str, Handler]:
         known = partial(unary, transfers=self._transfers, gate=self._gate)

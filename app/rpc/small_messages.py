@@ -8,17 +8,15 @@ as all others are, with the same response.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from time import monotonic
 
 from app.auth import Caller
 from app.codec import LONGEST_BODY
-from app.data_plane import DataPlane, Group, Sticky, sticky_key
+from app.data_plane import DataPlane, Group, RequestContext
 from app.errors import CohortError, DeadlineExceeded
-from app.open_inference import NO_PARAMETERS
 from app.refusals import known_error
 from app.request_ids import REQUEST_ID
-from app.rpc.calls import CallerGate, find_metadata
+from app.rpc.calls import CallerGate, request_context
 from app.rpc.context import StreamContext, TaskCall
 from app.rpc.errors import details_of, grpc_status, metadata_of
 from app.rpc.http2 import Stream
@@ -54,16 +52,17 @@ class SmallMessages:
 
     def add(self, message: SmallMessage, body: bytes, *, streamed: bool) -> None:
         """Have it answered with others, or refused."""
-        plane = self._plane
+        plane, priority = self._plane, 0
         if self._gate.asks_callers:
             try:
-                caller, counted = self._gate.admit(message.context)
+                caller, counted = self._gate.admit(message.call)
             except CohortError as error:
                 message.fail(error)
                 return
             message.enter(caller, counted=counted)
-            plane = plane.seen_by(caller.models, caller.priority)
-        plane.coalescer.add(message, self._streamed if streamed else self._unary, None, body)
+            plane, priority = plane.seen_by(caller.models), caller.priority
+        rows = self._streamed if streamed else self._unary
+        plane.coalescer.add(message, rows, None, body, priority)
 
     def trace(self, context: StreamContext, method: str) -> Trace:
         """What the logs say of a message that arrives now."""
@@ -73,7 +72,7 @@ class SmallMessages:
 class SmallMessage:
     """A message that may be answered with others.
 
-    context: Its call.
+    call: What it came on.
     trace: What the logs say of it; None: they say nothing, unless it fails.
     caller: Whose it is; None: callers need no key, or it is not known yet.
     response_complete: Whether nobody waits for its answer any more.
@@ -85,9 +84,14 @@ class SmallMessage:
     _counted = False
 
     @property
-    def context(self) -> StreamContext:
-        """Its call."""
+    def call(self) -> StreamContext:
+        """What it came on."""
         raise NotImplementedError
+
+    @property
+    def context(self) -> RequestContext:
+        """Who sends it."""
+        return request_context(self.call, self.caller)
 
     def enter(self, caller: Caller, *, counted: bool) -> None:
         """Its caller is known, and counts it where there is a quota."""
@@ -105,13 +109,6 @@ class SmallMessage:
         if self._counted and self.caller is not None:
             self._counted = False
             self.caller.leave()
-
-    def key_of(self, sticky: Sticky | None) -> str | None:
-        """As `SmallRequest` has it."""
-        if sticky is None:
-            return self.context.peer()
-        metadata = self.context.invocation_metadata()
-        return sticky_key(sticky, partial(find_metadata, metadata), NO_PARAMETERS)
 
     def proceed(self, body: bytes) -> None:
         """Have it served as all others are."""
@@ -151,7 +148,7 @@ class SmallCall(StreamContext, SmallMessage):
             self.trace = messages.trace(self, _METHOD)
 
     @property
-    def context(self) -> StreamContext:
+    def call(self) -> StreamContext:
         """Itself."""
         return self
 

@@ -191,7 +191,7 @@ class StreamRequest(SmallMessage):
     """
 
     def __init__(self, call: InferStream) -> None:
-        self.call = call
+        self._stream = call
         self.answer: Sequence[Part] | None = None
         self._data = b""
         self._hold: MemoryHold | None = None
@@ -200,9 +200,9 @@ class StreamRequest(SmallMessage):
             self.trace = call.trace.of_message()
 
     @property
-    def context(self) -> StreamContext:
-        """Its call."""
-        return self.call
+    def call(self) -> InferStream:
+        """Its stream."""
+        return self._stream
 
     def begin(self, message: SentMessage) -> None:
         """Have it answered."""

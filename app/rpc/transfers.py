@@ -34,10 +34,14 @@ class CallFacts(Protocol):
     """What a call came with, and how long it may take.
 
     parsed: Its only message, where that was parsed already; None: it was not.
+    deadline: When its caller stops waiting, on the monotonic clock; None: it did not say.
     """
 
     @property
     def parsed(self) -> object: ...
+
+    @property
+    def deadline(self) -> float | None: ...
 
     @property
     def encoding(self) -> str:

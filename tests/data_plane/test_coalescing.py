@@ -14,9 +14,12 @@ import pytest
 
 from app.batching import Outputs, Reply, RunResult
 from app.codec import Asked
-from app.data_plane.coalescing import COALESCED_RUN_SECONDS, Coalescer, Group, SmallRequest
+from app.data_plane import RequestContext
+from app.data_plane.coalescing import COALESCED_RUN_SECONDS, Coalescer
+from app.data_plane.groups import Group, SmallRequest
 from app.data_plane.lease import GroupLease
 from app.data_plane.limit import ConcurrencyLimit
+from app.data_plane.observing import RequestCounts
 from app.data_plane.served import ServedVersion
 from app.data_plane.targets import Chosen, Target
 from app.errors import (
@@ -34,8 +37,8 @@ from app.registry.engine import LeaseCount
 from app.rest.calls import RowForm
 from app.rest.predict import PredictCall
 from app.rest.predict_rows import read_predict_rows
-from app.rollouts import Sticky
 from app.tensors import Arrays, TensorSpec
+from tests.fakes import make_metrics
 
 BAD = -1.0
 
@@ -77,8 +80,7 @@ class Request:
     def fail(self, error: Exception) -> None:
         self._end(error)
 
-    def key_of(self, sticky: Sticky | None) -> str | None:
-        return None
+    context = RequestContext()
 
     def succeed(self, body: bytes, headers: object, group: Group) -> None:
         self.writing()
@@ -193,8 +195,9 @@ class Plane:
             target=self._target,
             admit=self.limit.check,
             lease=self._lease,
-            room=lambda served: min(self.limit.room_for(0), self.engine.room),
+            room=lambda served, priority: min(self.limit.room_for(priority), self.engine.room),
             refused=lambda *one: self.refused.append((one[0], one[1].code, one[2])),
+            observer=RequestCounts(make_metrics()),
             gather=self.collect.append,
         )
 
@@ -204,9 +207,11 @@ class Plane:
             return None
         return Target(Chosen(served, "", self.engine.inline_rows, None))
 
-    def _lease(self, served: ServedVersion, variant: str, started: float, count: int) -> GroupLease:
-        self.limit.check(count)
-        return GroupLease(served, self.limit, started, count, variant=variant)
+    def _lease(
+        self, served: ServedVersion, variant: str, started: float, count: int, priority: int
+    ) -> GroupLease:
+        self.limit.check(count, priority)
+        return GroupLease(served, self.limit, started, count, priority, variant)
 
     def answer(self, *requests: Request) -> list[object]:
         """Send requests in one iteration; gives what became of each, as the last word."""

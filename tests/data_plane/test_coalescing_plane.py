@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from app.batching import Outputs
-from app.data_plane import ConcurrencyLimit, DataPlane, MemoryBudget
-from app.data_plane.coalescing import Coalescer, Group
+from app.callers import Caller
+from app.data_plane import ConcurrencyLimit, DataPlane, MemoryBudget, RequestContext
+from app.data_plane.coalescing import Coalescer
+from app.data_plane.groups import Group
 from app.data_plane.served import ServedVersion
 from app.data_plane.targets import RolloutTarget
 from app.errors import CohortError, InferenceFailed, NotReady
@@ -19,7 +21,7 @@ from app.metrics import Metrics
 from app.rest.calls import RowForm
 from app.rest.predict import PredictCall
 from app.rest.predict_rows import read_predict_rows
-from app.rollouts import Sticky, parse_rollouts
+from app.rollouts import parse_rollouts
 from app.tensors import Arrays, TensorSpec
 from tests.engines import ControlledEngine, make_entry, make_registry
 from tests.fakes import make_metrics
@@ -53,8 +55,9 @@ class Request:
     def refuse(self, error: CohortError) -> None:
         self._note("refused", error.code)
 
-    def key_of(self, sticky: Sticky | None) -> str | None:
-        return self.key if sticky is not None else str(id(self))
+    @property
+    def context(self) -> RequestContext:
+        return RequestContext(id(self), {} if self.key is None else {"x-user": self.key})
 
     def succeed(self, body: bytes, headers: object, group: Group) -> None:
         self._note("succeeded", json.loads(body))
@@ -355,21 +358,21 @@ def test_a_closed_plane_refuses_coalesced_requests_one_by_one(iteration: Iterati
 
 
 def test_each_priority_has_requests_of_its_own(iteration: Iteration) -> None:
-    """They are coalesced apart, queued with theirs, and count towards one limit."""
+    """They share runs with none but theirs, are queued by it, and count towards one limit."""
     plane = iteration.plane
-    assert plane.seen_by(None) is plane.seen_by(None, 0) is plane
-    high = plane.seen_by(None, 1)
-    assert high is plane.seen_by(None, 1)
-    assert high is not plane.seen_by(frozenset({"m"}), 1)
-    assert high.coalescer is not plane.coalescer
-    leases = [high.pick("m"), plane.pick("m")]
+    assert plane.seen_by(None) is plane
+    assert plane.seen_by(frozenset({"m"})) is plane.seen_by(frozenset({"m"})) is not plane
+    caller = Caller("ada")
+    caller.priority = 1
+    leases = [plane.pick("m", context=RequestContext(caller=caller)), plane.pick("m")]
     assert iteration.limit.leases == iteration.engine.leases.count == 2
     for lease in leases:
         lease.submit({"x": np.ones((1, 2), "f4")}, lambda outputs, error: None)
         lease.close()
     assert [one.priority for one in iteration.engine.requests[-2:]] == [1, 0]
-    group = [row(1, 2), row(3, 4)]
-    for request in group:
-        high.coalescer.add(request, FORM, request.model, request.body)
+    group = [row(n, n) for n in range(4)]
+    for number, request in enumerate(group):
+        plane.coalescer.add(request, FORM, request.model, request.body, number % 2)
     iteration.end()
-    assert iteration.engine.requests[-1].priority == 1
+    assert [one.priority for one in iteration.engine.requests[-2:]] == [0, 1]
+    assert [one.requests for one in iteration.engine.requests[-2:]] == [2, 2]

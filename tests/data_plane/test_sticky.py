@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from app.data_plane import Sticky, sticky_key
+from app.data_plane import RequestContext, Sticky
 
-NO_HEADERS: dict[str, str] = {}
+NOTHING: dict[str, str] = {}
 
 
 def test_a_header_is_found_by_its_name() -> None:
     """Parameters are not looked at; a header that was not sent gives no key."""
-    headers = {"x-user-id": "ada"}
     sticky = Sticky(header="x-user-id")
-    assert sticky_key(sticky, headers.get, {"x-user-id": "bob"}) == "ada"
-    assert sticky_key(sticky, NO_HEADERS.get, {"x-user-id": "bob"}) is None
+    parameters = {"x-user-id": "bob"}
+    assert RequestContext(headers={"x-user-id": "ada"}).key_of(sticky, parameters) == "ada"
+    assert RequestContext().key_of(sticky, parameters) is None
+
+
+def test_a_request_id_may_be_the_key() -> None:
+    """Also where a wire keeps it apart from the headers."""
+    sticky = Sticky(header="x-request-id")
+    assert RequestContext(request_id="a-1").key_of(sticky) == "a-1"
+    assert RequestContext(headers={"x-request-id": "b"}).key_of(sticky) == "b"
 
 
 @pytest.mark.parametrize(
@@ -22,9 +29,10 @@ def test_a_header_is_found_by_its_name() -> None:
 )
 def test_a_parameter_is_a_key_as_json_writes_it(value: object, key: str) -> None:
     """So a caller keeps its variant over every protocol."""
-    assert sticky_key(Sticky(parameter="user"), NO_HEADERS.get, {"user": value}) == key
+    assert RequestContext().key_of(Sticky(parameter="user"), {"user": value}) == key
 
 
 def test_a_missing_parameter_gives_no_key() -> None:
     """Headers are not looked at."""
-    assert sticky_key(Sticky(parameter="user"), {"user": "ada"}.get, {}) is None
+    context = RequestContext(headers={"user": "ada"})
+    assert context.key_of(Sticky(parameter="user"), NOTHING) is None

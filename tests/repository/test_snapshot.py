@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import pytest
 
@@ -351,11 +352,12 @@ def test_first_scan_waits_for_fresh_files_only(
 ) -> None:
     """A start right after a copy has its models; a start with old files is not held up."""
     waits: list[float] = []
-    monkeypatch.setattr(time, "sleep", waits.append)
+    clock = SimpleNamespace(sleep=waits.append, time=time.time, monotonic=time.monotonic)
+    monkeypatch.setattr(snapshot, "time", clock)  # of this module alone: others sleep, too
     put(models, "iris/1")
     scan(models, quiet=3600)
     assert waits == [3600]
-    monkeypatch.setattr(time, "time", lambda: time.time_ns() / 1e9 + 7200)
+    clock.time = lambda: time.time() + 7200
     assert versions(scan(models, quiet=3600)) == {"iris": [1]}
     assert waits == [3600]
 
@@ -453,7 +455,8 @@ def test_a_thousand_versions_are_looked_at_without_reading_them(
         put(models, f"m{number % 50}/{number // 50 + 1}")
     for model in models.iterdir():
         (model / "config.yaml").write_text("versions: all\n")
-    monkeypatch.setattr(time, "time", lambda: time.time_ns() / 1e9 + 7200)  # it is long ago
+    clock = SimpleNamespace(time=lambda: time.time() + 7200, monotonic=time.monotonic)
+    monkeypatch.setattr(snapshot, "time", clock)  # it is long ago
     before = now(models)
 
     def read(folder: Path) -> ModelConfig:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -12,11 +12,13 @@ import numpy as np
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from app.data_plane import DataPlane, MemoryBudget, Outputs, Reply, Sticky
+from app.data_plane import DataPlane, MemoryBudget, Outputs, Reply, RequestContext, Sticky
+from app.data_plane.observing import Observer, RequestCounts
 from app.errors import CohortError, InvalidInput, Overloaded
 from app.rest.calls import JSON, Encoded, Route
 from app.rest.hot import Hot, protocol_factory
 from app.rest.hot.protocol import HotProtocol
+from tests.fakes import make_metrics
 from tests.rest.wire import Answer, answers, request
 from tests.waiting import iterations
 
@@ -109,6 +111,7 @@ class FakeLease:
     reply: Reply | None = None
     inputs: Any = None
     left: bool = False
+    served: Any = None
     closed: list[BaseException | None] = field(default_factory=list)
 
     def submit(self, arrays: Any, reply: Reply, *, timeout: float | None = None) -> None:
@@ -144,6 +147,7 @@ class FakePlane:
     reading: int = 0
     most_read: int = 3
     coalescer: Any = None  # nothing here is small
+    observer: Observer = field(default_factory=lambda: RequestCounts(make_metrics()))
     memory: MemoryBudget = field(default_factory=lambda: MemoryBudget(2**30))
     sticky: Sticky | None = None
     keys: list[str | None] = field(default_factory=list)
@@ -153,22 +157,25 @@ class FakePlane:
         model: str | None,
         version: str | None = None,
         *,
-        key_of: Callable[[Sticky], str | None],
         label: str | None = None,
+        context: RequestContext,
+        parameters: Mapping[str, object],
     ) -> FakeLease:
         if self.error is not None:
             raise self.error
         if self.sticky is not None:
-            self.keys.append(key_of(self.sticky))
+            self.keys.append(context.key_of(self.sticky, parameters))
         return FakeLease(self.waiting)
 
-    def seen_by(self, models: frozenset[str] | None, priority: int) -> FakePlane:
+    def seen_by(self, models: frozenset[str] | None) -> FakePlane:
         return self
 
     def refused(self, model: str | None, error: CohortError) -> None:
         self.refusals.append(error.code)
 
-    def begin_reading(self, model: str | None = None, version: str | None = None) -> None:
+    def begin_reading(
+        self, model: str | None = None, version: str | None = None, priority: int = 0
+    ) -> None:
         if self.reading >= self.most_read:
             raise Overloaded("it is full")
         self.reading += 1

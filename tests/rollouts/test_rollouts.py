@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
+from app.data_plane import RequestContext
 from app.errors import CohortError, InvalidInput, NotFound, NotReady
 from app.metrics import RolloutMetrics
 from app.registry.batched_session import BatchedSession
@@ -71,7 +72,9 @@ class Deployment:
         """Send `times` requests at once: by variant and code, what came back."""
 
         async def once() -> tuple[str, str]:
-            lease = self.plane.pick("m", key_of=lambda sticky: key, **pick)
+            sent = {} if key is None else {"user": key, "x-user": key}
+            context = RequestContext(key, sent)
+            lease = self.plane.pick("m", context=context, parameters=sent, **pick)
             name = lease.inputs[0].name
             code = "OK"
             try:

@@ -29,7 +29,7 @@ def begin(protocol: Connection, head: Head) -> HotCycle:
         caller, until = hot.authority.identify(Credentials(keys, protocol.certificate))
     except CohortError as error:
         return RefusedCycle(protocol, head, error)
-    head.plane = hot.plane.seen_by(caller.models, caller.priority)
+    head.plane = hot.plane.seen_by(caller.models)
     head.caller, head.until = caller, until
     return resume(protocol, caller, head)
 
@@ -82,11 +82,11 @@ class CountedCycle(HotCycle):
             self._end_counted()
         HotCycle.succeed(self, body, headers, group)  # `super` takes 0.05 µs longer
 
-    def end(self, status: int, encoded: Encoded) -> None:
+    def respond(self, status: int, encoded: Encoded) -> None:
         """Answer, now or when all earlier requests are answered."""
         if self._counted:
             self._end_counted()
-        super().end(status, encoded)
+        super().respond(status, encoded)
 
     def leave(self) -> None:
         """Cancel the request: the connection was lost."""

@@ -6,10 +6,10 @@ from collections.abc import Container
 
 from app.auth import Caller
 from app.codec import LONGEST_BODY, Asked
-from app.data_plane import DataPlane
+from app.data_plane import Call, DataPlane
 from app.errors import InvalidInput
 from app.request_ids import readable
-from app.rest.calls import Call, Read, Route, RowForm
+from app.rest.calls import Encoded, Read, Route, RowForm
 from app.rest.compression import choose_coding
 from app.rest.request_ids import REQUEST_ID_HEADER
 
@@ -149,7 +149,7 @@ class Head:
                 self.rows = self.route.rows(self.headers)
         return self._read
 
-    def read(self, body: bytes) -> Call:
+    def read(self, body: bytes) -> Call[Encoded]:
         """Read a body. Raises what the route raises about the headers, or about the body."""
         return self.prepare()(body)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from app.codec import LONGEST_BODY, encode_tensor, to_bytes
 from app.codec.json_outputs import LongParts
-from app.data_plane import Lease, Outputs
+from app.data_plane import Headers, Lease, Outputs
 from app.errors import InvalidInput
 from app.open_inference import Inference, InferRequest, OutputTensor, make_request
-from app.rest.calls import HEADER_LENGTH, JSON, NO_QUERY, Encoded, Headers, Read, Route, RowForm
+from app.rest.calls import HEADER_LENGTH, JSON, NO_QUERY, Encoded, Read, Route, RowForm
 from app.rest.v2.message import infer_of_document, parse_header_length, parse_infer, raw_request
 from app.rest.v2.rows import read_binary_rows, read_infer_rows
 from app.tensors import BY_NAME, Arrays

@@ -65,7 +65,7 @@ async def test_a_caller_that_leaves_meanwhile_is_written_nothing() -> None:
     server.plane.waiting[0].answer()
     server.lose()
     await server.answer_all()
-    assert cycle.disconnected
+    assert cycle.left
     assert not server.transport.written
 
 

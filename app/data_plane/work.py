@@ -5,43 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any, Protocol, TypeVar
-
-from app.codec.codec_thread import codec_thread
+from typing import Any, TypeVar
 
 T = TypeVar("T")
-
-
-class OnLoop(Protocol):
-    """What runs on an event loop."""
-
-    loop: asyncio.AbstractEventLoop
 
 
 class WorkElsewhere:
     """A request that has work done for it, one piece at a time.
 
-    disconnected: Whether its connection was lost: then it does not go on.
+    left: Whether nobody waits for it any more: then it does not go on.
     """
 
-    protocol: OnLoop
-    disconnected = False
+    left = False
     _work: asyncio.Future[Any] | None = None
 
     def fail(self, error: Exception) -> None:
         """Answer with an error."""
         raise NotImplementedError
-
-    def _on_thread(
-        self,
-        work: Callable[..., T],
-        *arguments: object,
-        then: Callable[[T], None],
-        failed: Callable[[Exception], None] | None = None,
-        ends: Callable[[], None] | None = None,
-    ) -> None:
-        thread = codec_thread.later_stage if ends is None else codec_thread.first_stage
-        self._run_in(thread, work, *arguments, then=then, failed=failed, ends=ends)
 
     def _run_in(
         self,
@@ -52,7 +32,8 @@ class WorkElsewhere:
         failed: Callable[[Exception], None] | None = None,
         ends: Callable[[], None] | None = None,
     ) -> None:
-        running = self.protocol.loop.run_in_executor(executor, work, *arguments)
+        """Do `work` on a thread, and go on with `then`, as `_after` does."""
+        running = asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
         self._after(running, then, failed, ends)
 
     def _after(
@@ -62,13 +43,17 @@ class WorkElsewhere:
         failed: Callable[[Exception], None] | None = None,
         ends: Callable[[], None] | None = None,
     ) -> None:
-        """Go on with the result of `work`, unless the connection is lost by then."""
+        """Go on with the result of `work`, unless nobody waits for it by then.
+
+        failed: Takes the error that it raised; default: `fail`.
+        ends: Called once it is over, also where nobody waits.
+        """
 
         def done(future: asyncio.Future[T]) -> None:
             if ends is not None:
                 ends()
             self._work = None
-            if self.disconnected:
+            if self.left:
                 return
             error = future.exception()
             if isinstance(error, Exception):
@@ -81,3 +66,9 @@ class WorkElsewhere:
 
         work.add_done_callback(done)
         self._work = work
+
+    def _stop_work(self) -> None:
+        """Nobody waits for it any more."""
+        self.left = True
+        if self._work is not None:
+            self._work.cancel()
