@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from app.control_plane import ControlPlane
-from app.data_plane import ConcurrencyLimit, DataPlane, MemoryBudget
+from app.data_plane import ConcurrencyLimit, DataPlane, Lease, MemoryBudget, Outputs
+from app.data_plane.observing import Observer
+from app.errors import CohortError
 from app.metrics import Metrics
 from app.registry import Registry
 from app.rollouts import Rollouts
 from app.scheduling import Trouble
 from app.session import default_chain
+from app.tensors import Arrays
 
 
 async def nothing() -> None:
     """Reconcile with no disk, and save to no folder."""
+
+
+async def infer(
+    lease: Lease,
+    arrays: Arrays,
+    *,
+    timeout: float | None = None,
+) -> Outputs:
+    """Submit a request and wait for its outputs, in the model's order. Raises its error."""
+    answer: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
+
+    def reply(outputs: Outputs | None, error: CohortError | None) -> None:
+        if error is not None:
+            answer.set_exception(error)
+        elif outputs is not None:
+            answer.set_result(outputs)
+
+    lease.submit(arrays, reply, timeout=timeout)
+    return await answer
 
 
 def make_rollouts(registry: Registry) -> Rollouts:
@@ -28,6 +51,7 @@ def make_data_plane(
     rollouts: Rollouts | None = None,
     *,
     limit: ConcurrencyLimit | None = None,
+    observer: Observer | None = None,
 ) -> DataPlane:
     """Make a data plane that coalesces without delay. Default limit: 4096 requests in progress."""
     return DataPlane(
@@ -38,6 +62,7 @@ def make_data_plane(
         limit=ConcurrencyLimit(4096) if limit is None else limit,
         memory=MemoryBudget(2**30),
         gather=lambda collect: collect(),
+        observer=observer,
     )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Container, Sequence
 from time import monotonic
 from types import TracebackType
 from typing import Self
 
-from app.batching import Outputs, Reply
+from app.batching import Reply
 from app.data_plane.context import NOBODY, RequestContext
 from app.data_plane.limit import ConcurrencyLimit
 from app.data_plane.observing import Observer
@@ -133,30 +132,6 @@ class Lease:
         """Raise Overloaded where the queue is full, before work is put into the request."""
         if self._engine is not None:
             self._engine.check_room(self.context.priority)
-
-    async def infer(
-        self,
-        arrays: Arrays,
-        *,
-        timeout: float | None = None,  # noqa: ASYNC109 - the engine keeps it, for every API
-    ) -> Outputs:
-        """Submit the request and wait for its outputs. Raises as `submit`, and InferenceFailed."""
-        answer: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
-
-        def reply(outputs: Outputs | None, error: CohortError | None) -> None:
-            if answer.done():
-                return
-            if outputs is None:
-                answer.set_exception(error or CohortError("no answer"))
-            else:
-                answer.set_result(outputs)
-
-        self.submit(arrays, reply, timeout=timeout)
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            self.leave()
-            raise
 
     def select(self, names: Sequence[str] | None) -> Sequence[int]:
         """The positions of the requested outputs; where `names` is None, of all transportable ones.

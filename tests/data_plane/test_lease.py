@@ -9,7 +9,6 @@ import pytest
 
 from app.data_plane import ConcurrencyLimit, DataPlane
 from app.errors import (
-    Cancelled,
     InferenceFailed,
     InvalidInput,
     NotReady,
@@ -19,7 +18,6 @@ from app.metrics import Metrics
 from tests.data_plane.one_model import OUTPUTS, ROW, X, outcomes
 from tests.engines import ControlledEngine
 from tests.fakes import exposed
-from tests.waiting import iterations
 
 
 def test_a_lease_has_plain_specs_and_holds_the_engine(
@@ -108,34 +106,6 @@ def test_only_transportable_outputs_are_selected(plane: DataPlane) -> None:
             lease.select(["w"])
         with pytest.raises(InvalidInput, match="cannot be sent"):
             lease.select(["maps"])
-
-
-async def test_infer_waits_for_the_reply(plane: DataPlane, engine: ControlledEngine) -> None:
-    """It gives the outputs, or raises the error."""
-    for error in (None, InferenceFailed("the run failed")):
-        with plane.pick("m") as lease:
-            waiting = asyncio.ensure_future(lease.infer(ROW))
-            await iterations(1)
-            engine.answer(error)
-            if error is None:
-                assert (await waiting)[0].tolist() == [[2.0, 2.0]]
-            else:
-                with pytest.raises(InferenceFailed, match="the run failed"):
-                    await waiting
-
-
-async def test_cancelling_infer_cancels_the_request(
-    plane: DataPlane, engine: ControlledEngine, limit: ConcurrencyLimit
-) -> None:
-    """The engine does not run for a caller that left."""
-    lease = plane.pick("m")
-    waiting = asyncio.ensure_future(lease.infer(ROW))
-    await iterations(1)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    assert engine.requests[-1].cancelled
-    lease.close(Cancelled("the caller left"))
 
 
 def test_a_closed_lease_submits_nothing(plane: DataPlane, engine: ControlledEngine) -> None:

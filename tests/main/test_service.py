@@ -23,6 +23,7 @@ from app.repository import Snapshot, scan
 from app.settings import Settings
 from tests import onnx_models
 from tests.fakes import exposed
+from tests.planes import infer
 from tests.waiting import iterations, until
 
 
@@ -80,7 +81,7 @@ async def test_a_model_that_cannot_be_stopped_makes_the_process_unready(
     async def ask() -> bool:
         """Whether a run is stuck: on a busy machine one may be given up before it has begun."""
         with service.data_plane.pick("m") as lease, pytest.raises((DeadlineExceeded, Overloaded)):
-            await lease.infer({"n": np.array([40_000])}, timeout=0.1)
+            await infer(lease, {"n": np.array([40_000])}, timeout=0.1)
         return not plane.readiness().ready
 
     with capture_logs() as logs:

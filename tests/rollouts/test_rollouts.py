@@ -30,7 +30,7 @@ from app.rollouts import (
 )
 from tests import onnx_models
 from tests.fakes import make_metrics
-from tests.planes import make_control_plane, make_data_plane
+from tests.planes import infer, make_control_plane, make_data_plane
 from tests.registry.on_disk import RegistryOnDisk
 from tests.rollouts.engines import Events
 from tests.waiting import PATIENCE
@@ -79,7 +79,7 @@ class Deployment:
             code = "OK"
             try:
                 with lease:
-                    await lease.infer({name: np.array([index], np.int64)})
+                    await infer(lease, {name: np.array([index], np.int64)})
             except CohortError as error:
                 code = error.code
             return lease.variant, code
@@ -282,7 +282,7 @@ async def test_refusals_before_the_run_are_no_evidence(deployment: Deployment) -
     deployment.apply(f"{HALVES}, {GUARD}")
     for _ in range(30):
         with deployment.plane.pick("m") as lease, pytest.raises(InvalidInput):
-            await lease.infer({"nonsense": np.zeros(1, np.float32)})
+            await infer(lease, {"nonsense": np.zeros(1, np.float32)})
     await deployment.ask(0, label="stable")
     deployment.rollouts.judge()
     assert deployment.described("canary")["evidence"]["errors"]["requests"] == 0

@@ -9,7 +9,8 @@ import pytest
 
 from app import scheduling
 from app.batching import Batch
-from app.data_plane import DataPlane, Lease
+from app.data_plane import Lease
+from app.data_plane.coalescing import Coalescer
 from app.errors import Cancelled
 from app.registry import Registry, loading, registry
 from app.registry.actions import Load, Unload
@@ -120,13 +121,16 @@ def forget_priorities(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def mix_callers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All callers have the priority of the first one whose requests were read."""
-    seen_by, views = DataPlane.seen_by, dict[int, DataPlane]()
+    """All small requests have the priority of the first one that was read."""
+    add: Callable[..., None] = Coalescer.add
+    priorities: list[int] = []
 
-    def first_view(self: DataPlane, *args: Any) -> DataPlane:
-        return views.setdefault(id(self), seen_by(self, *args))
+    def add_as_first(self: Coalescer, *request: Any) -> None:
+        *rest, priority = request
+        priorities.append(priority)
+        add(self, *rest, priorities[0])
 
-    monkeypatch.setattr(DataPlane, "seen_by", first_view)
+    monkeypatch.setattr(Coalescer, "add", add_as_first)
 
 
 def let_all_fill_a_queue(monkeypatch: pytest.MonkeyPatch) -> None:
