@@ -1,4 +1,4 @@
-"""What a small request costs by the door that it comes in: as clients and balancers send it.
+"""What a request costs by the door that it comes in: as clients and balancers send it.
 
     python -m benchmarks.doors                            every door, in turn
     python -m benchmarks.doors --only 'nginx|ab' --rounds 8
@@ -9,6 +9,10 @@ Cohort, and at some doors the tutorial server and a protocol on bare uvloop, ans
 MLP. Each round measures every door of every server once, and the plain one just before. Reported
 are CPU per request and its ratio to the plain door's. No round is dropped: the table says how many
 cores others used.
+
+A .npy file comes as the whole body and in a form: with 10 numbers for the MLP, and with 600 KB for
+a model that averages an image. Cohort's fast path answers both, without FastAPI, as the column
+`fast` shows; the tutorial server has a FastAPI route for each.
 
 A client in Python asks too slowly for its requests to have company in a run of the model, which
 makes each cheaper. So the table has the rows of a run; and where fewer than PACED requests a second
@@ -56,7 +60,8 @@ from benchmarks.programs import (
     told_by,
 )
 from benchmarks.servers import FLOOR, ROOT, SERVERS, Running, Server, cohort_of, launch
-from benchmarks.workloads import WORKLOADS
+from benchmarks.uploads import npy_bodies, npy_forms
+from benchmarks.workloads import IMAGE, WORKLOADS, Workload
 
 RESULT = Path(__file__).parent / "results" / "doors.md"
 
@@ -64,15 +69,34 @@ PACED = 10_000
 
 BESIDE = ("cohort", "tutorial", "bare uvloop")
 
+MLP = next(one for one in WORKLOADS if one.name == "mlp")
+
 
 @dataclass(frozen=True)
 class Door:
-    """How requests come in, at which servers, and which port of nginx is before them."""
+    """How requests come in, at which servers of a workload, and by which port of nginx.
+
+    Doors of one name are one that servers have at different paths.
+    """
 
     name: str
     ask: Program
     servers: Sequence[str] = ("cohort",)
     front: str = ""
+    workload: Workload = MLP
+
+
+def uploads(name: str, workload: Workload) -> Iterator[Door]:
+    """The doors by which a file of a workload's input comes: as the whole body, and in a form."""
+    path = f"/models/{workload.model}/predict"
+    field = next(iter(workload.requests()[0]))
+    for way, server, kind in (
+        ("as the body", "cohort", npy_bodies(workload, path)),
+        ("as the body", "tutorial", npy_bodies(workload, "/npy")),
+        ("in a form", "cohort", npy_forms(workload, path, field)),
+        ("in a form", "tutorial", npy_forms(workload, "/form", "file")),
+    ):
+        yield Door(f"{name} {way}", by_wrk(kind), (server,), workload=workload)
 
 
 CLOSED = (JSON, "Connection: close")
@@ -93,6 +117,8 @@ DOORS = (
     Door("ab -k", by_ab("-k"), BESIDE[:2]),
     Door("ab", by_ab(), BESIDE[:2]),
     Door("a lone caller", by_wrk(Kind("lone", PLAIN, connections=1)), BESIDE),
+    *uploads("a .npy file", MLP),
+    *uploads("a .npy file of 600 KB", IMAGE),
 )
 
 
@@ -166,9 +192,11 @@ class Place:
         return cpu_us
 
 
-def started(server: Server, stack: ExitStack) -> Place:
+Places = Mapping[tuple[str, Workload], Place]
+
+
+def started(server: Server, workload: Workload, stack: ExitStack) -> Place:
     """Start a server, which must answer rightly, with an nginx in front."""
-    workload = next(one for one in WORKLOADS if one.name == "mlp")
     running = launch(server, workload, model_folder(workload))
     stack.callback(running.stop)
     running.wait()
@@ -178,10 +206,10 @@ def started(server: Server, stack: ExitStack) -> Place:
     return Place(running, stack.enter_context(nginx(running)))
 
 
-def measure(places: Mapping[str, Place], found: Found, *, rounds: int, seconds: float) -> None:
+def measure(places: Places, found: Found, *, rounds: int, seconds: float) -> None:
     """Measure every door in turn, and add it to `found`; what fails says why and is left out."""
     plain = DOORS[0]
-    doors = {door.name: door for door in DOORS}
+    doors = {(door.name, server): door for door in DOORS for server in door.servers}
     keys = [key for key in found if key[0] != plain.name]
     warm = [(0, key) for key in found]
     steps = [
@@ -190,18 +218,19 @@ def measure(places: Mapping[str, Place], found: Found, *, rounds: int, seconds: 
         for key in (keys if number % 2 else keys[::-1])
     ]
     for number, (name, server) in track([*warm, *steps], "doors"):
-        place, door = places[server], doors[name]
+        door = doors[name, server]
+        place, plain_place = places[server, door.workload], places[server, plain.workload]
         if found[name, server].failed:
             continue
         try:
             if not number:
                 place.measure(door, 1)
                 continue
-            base = place.measure(plain, seconds)
+            base = plain_place.measure(plain, seconds)
             heard = place.measure(door, seconds)
             rate = heard["requests"] / heard["seconds"]
             at_pace = server == "cohort" and rate < PACED
-            paced = place.plain_at(rate, seconds) if at_pace else None
+            paced = plain_place.plain_at(rate, seconds) if at_pace else None
         except (RuntimeError, OSError, ValueError, subprocess.SubprocessError) as error:
             found[name, server].failed = " ".join(str(error).split())
         else:
@@ -257,13 +286,14 @@ def summed_up(found: Found, rounds: int, seconds: float) -> str:
 def write(found: Found, title: str) -> None:
     """Write results/doors.md."""
     says = (
-        "Processor time of the server per small request, and its ratio to that of plain ones of "
+        "Processor time of the server per request, and its ratio to that of small plain ones of "
         "the same server just before: 64 kept connections, head and body in one segment. Where "
         f"fewer than {PACED:,} requests a second were answered, a second ratio is to plain ones "
         "that arrive at that pace one by one, since company in a run makes each cheaper: it is "
         "below 1 where a client's come in bursts. `fast` is the share that the fast HTTP protocol "
-        "answered. The time of nginx and of the callers does not count, but they share the machine "
-        "with the server."
+        "answered; the tutorial server answers a file by a FastAPI route for whole bodies or one "
+        "for forms. The time of nginx and of the callers does not count, but they share the "
+        "machine with the server."
     )
     report.write_page(
         RESULT, "What a request costs by the door it comes in", says,
@@ -295,8 +325,17 @@ def main(checkout: Path, only: str, rounds: int, seconds: float, writes: bool) -
     keys = [(DOORS[0].name, name) for name in names]
     keys += [(door.name, name) for door in chosen for name in door.servers]
     found = {key: Figures() for key in keys}
+    wanted = [
+        (name, door.workload)
+        for door in (DOORS[0], *chosen)
+        for name in names
+        if name in door.servers
+    ]
     with ExitStack() as stack:
-        places = {name: started(servers[name], stack) for name in names}
+        places = {
+            (name, workload): started(servers[name], workload, stack)
+            for name, workload in dict.fromkeys(wanted)
+        }
         measure(places, found, rounds=rounds, seconds=seconds)
     title = summed_up(found, rounds, seconds)
     table = Table(*COLUMNS, title=title)

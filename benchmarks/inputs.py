@@ -20,8 +20,8 @@ from typing import Any
 import httpx
 import numpy as np
 import tritonclient.http as triton
-from onnx import TensorProto, helper
 
+from benchmarks.models import means
 from tests import onnx_models
 from tests.e2e.processes import Cohort, cohort
 from tests.rest.test_files import npy, png
@@ -44,23 +44,6 @@ def main() -> None:
         )
         with cohort(folder / "models", folder, custom_ops=library.parent) as server:
             show(server)
-
-
-def means() -> Any:
-    """`image` FP32 [N, 3, 224, 224] → `mean` FP32 [N, 3]."""
-    node = helper.make_node("ReduceMean", ["image", "axes"], ["mean"], keepdims=0)
-    tensor = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [node],
-        "means",
-        [tensor("image", TensorProto.FLOAT, ["N", 3, 224, 224])],
-        [tensor("mean", TensorProto.FLOAT, ["N", 3])],
-        [helper.make_tensor("axes", TensorProto.INT64, [2], [2, 3])],
-    )
-    return helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", onnx_models.OPSET)],
-        ir_version=onnx_models.IR_VERSION,
-    )  # fmt: skip
 
 
 def show(server: Cohort) -> None:

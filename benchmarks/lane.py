@@ -110,13 +110,17 @@ BROWSER = (
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of request; `@`s in its head or body are random hexadecimal digits in each request."""
+    """A kind of request, and wrk's script for it.
+
+    The default script replaces `@`s in head or body by random hexadecimal digits in each request.
+    """
 
     name: str
     bodies: Sequence[bytes]
     paths: Sequence[str] = ("/predict",)
     headers: Sequence[str] = (JSON,)
     connections: int = 64
+    script: str = SCRIPT
 
     def calls(self) -> Iterator[bytes]:
         """The requests as they go over the wire, asked for in turn."""
@@ -259,7 +263,7 @@ def ask(kind: Kind, url: str, folder: Path, seconds: float) -> load.Heard:
     """Ask for some seconds; what came of it. Raises RuntimeError where a request failed."""
     calls = folder / re.sub(r"\W+", "-", kind.name)
     if not calls.exists():
-        load.list_calls(calls, SCRIPT, kind.calls())
+        load.list_calls(calls, kind.script, kind.calls())
     heard = load.ask_by_wrk(calls, url, kind.connections, seconds)
     if heard["refused"] or heard["errors"] or not heard["requests"]:
         raise RuntimeError(f"{kind.name}: {heard}")

@@ -91,6 +91,13 @@ def echo(width: int = 150_000) -> onnx.ModelProto:
     )
 
 
+def means() -> onnx.ModelProto:
+    """`image` FP32 [N, 3, 224, 224] → `mean` FP32 [N, 3]: next to nothing to run."""
+    graph = Graph()
+    mean = graph.add("ReduceMean", "image", graph.constant([2, 3]), keepdims=0)
+    return graph.finish([_real("image", ["N", 3, 224, 224])], {mean: _real("mean", ["N", 3])})
+
+
 def forest(trees: int = 100, *, features: int = 10, classes: int = 5) -> onnx.ModelProto:
     """`x` FP32 [N, 10] → `label` INT64 [N], `probabilities` FP32 [N, 5]: scikit-learn's trees."""
     from sklearn.datasets import make_classification  # noqa: PLC0415 - slow, and only here
@@ -226,7 +233,8 @@ def encoder() -> onnx.ModelProto:
 
 
 BUILDERS: Mapping[str, Callable[[], onnx.ModelProto]] = {
-    "mlp": mlp, "echo": echo, "forest": forest, "resnet50": resnet50, "encoder": encoder,
+    "mlp": mlp, "echo": echo, "means": means, "forest": forest, "resnet50": resnet50,
+    "encoder": encoder,
 }  # fmt: skip
 
 CONFIGS: Mapping[str, str] = {
