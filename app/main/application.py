@@ -20,6 +20,7 @@ from app.rest.cors import OtherOrigins
 from app.rest.error_handlers import install_error_handlers, respond_to_bug
 from app.rest.heads import CheckedHeads
 from app.rest.health import health_router
+from app.rest.inference_paths import InferencePaths
 from app.rest.invocations_routes import invocations_router
 from app.rest.limits import BodyLimit, CloseWhenDraining
 from app.rest.log_lines import LogLines
@@ -93,6 +94,7 @@ def make_application(
     )
     app.include_router(models_router(service.control_plane, authority=service.authority))
     app.include_router(admin_router(service.control_plane, authority=service.authority))
+    app.router.routes.insert(0, InferencePaths(service.data_plane, service.hot.matches))
     install_error_handlers(app)
     install_openapi(app, service.control_plane, needs_key=service.authority.asks_callers)
     # The last added is the first to see a request.

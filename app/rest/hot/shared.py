@@ -166,7 +166,7 @@ class Hot:
         self.turns = Turns()
         self._heads_by_names: WeakValueDictionary[frozenset[str], HeadCache] = WeakValueDictionary()
         self.answered = 0
-        self._matches = matches
+        self.matches = matches
         self._routes: dict[bytes, Route] = {}
         self._defaults: tuple[object, bytes] = (None, b"")
         self._success_heads: dict[tuple[int, bytes], bytes] = {}
@@ -198,7 +198,7 @@ class Hot:
         query = dict(parse_qsl(text, keep_blank_values=True)) if text else NO_QUERY
         if SERVER_TIMING in query:
             return None
-        route = next((found for match in self._matches if (found := match(path, query))), None)
+        route = next((found for match in self.matches if (found := match(path, query))), None)
         if route is not None and len(url) <= MAX_ROUTE_BYTES:
             if len(self._routes) >= MAX_ROUTES:
                 self._routes.clear()

@@ -568,7 +568,7 @@ async def test_a_bug_is_a_500_and_is_logged(body: bytes) -> None:
 async def test_a_bug_in_a_parser_callback_is_a_500(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not reported as malformed HTTP."""
     server = FakeServer()
-    monkeypatch.setattr(server.hot, "_matches", [lambda path, query: 1 / 0])
+    monkeypatch.setattr(server.hot, "matches", [lambda path, query: 1 / 0])
     with capture_logs() as logged:
         server.send(hot())
     assert [one.status for one in server.transport.answers] == [500]
@@ -622,7 +622,7 @@ async def test_a_long_query_is_left_to_fastapi(monkeypatch: pytest.MonkeyPatch) 
 async def test_the_route_cache_is_bounded() -> None:
     """Callers that make up URLs take no memory."""
     server = FakeServer()
-    server.hot._matches = [lambda path, query: Route(None, lambda headers: read)]
+    server.hot.matches = [lambda path, query: Route(None, lambda headers: read)]
     for number in range(5000):
         server.hot.route(b"/%d" % number)
     server.hot.route(b"/" + b"a" * 10_000)
