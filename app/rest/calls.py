@@ -7,7 +7,7 @@ as of the hot protocol. `start` gives it a whole body.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -145,10 +145,19 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
         return route.reader(headers)(body)
 
     exchange = Exchange(plane, context, reply, request.state.memory)
+
+    def disconnected(receiving: asyncio.Future[Any]) -> None:
+        if not receiving.cancelled():
+            receiving.exception()  # whatever it is, nothing more comes
+            reply.end(Cancelled("the caller left"))
+
+    receiving = asyncio.ensure_future(request.receive())
+    receiving.add_done_callback(disconnected)
     try:
         start(exchange, route, headers, read, body)
-        return await cancel_on_disconnect(request, reply.answer)
+        return await reply.answer
     finally:
+        receiving.cancel()
         request.scope[LEASE] = exchange.lease
         exchange.leave()
 
@@ -195,17 +204,3 @@ def server_timing(lease: Lease) -> dict[str, str]:
         return {}
     queue, run = (1000 * seconds for seconds in lease.times)
     return {"server-timing": f"queue;dur={queue:.3f}, run;dur={run:.3f}"}
-
-
-async def cancel_on_disconnect(request: Request, work: Awaitable[T]) -> T:
-    """Await `work`, and cancel it when the caller disconnects first. Raises Cancelled."""
-    working = asyncio.ensure_future(work)
-    disconnected = asyncio.ensure_future(request.receive())
-    try:
-        await asyncio.wait({working, disconnected}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise Cancelled("the caller left")
-        return await working
-    finally:
-        working.cancel()
-        disconnected.cancel()
