@@ -261,3 +261,11 @@ class AwaitedReply(Generic[A]):
             self.answer.set_result(self._part)
         else:
             self.answer.set_exception(error)
+
+    def forget(self) -> None:
+        """Let go of the answer, which was awaited or is not wanted any more.
+
+        An error knows the exchange by the frames that it came through, and the exchange its reply:
+        a reference cycle, with the whole request in it.
+        """
+        del self.answer

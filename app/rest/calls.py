@@ -160,6 +160,7 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
         receiving.cancel()
         request.scope[LEASE] = exchange.lease
         exchange.leave()
+        reply.forget()
 
 
 async def read_body(request: Request) -> bytes:

@@ -77,6 +77,7 @@ class InferCalls:
         finally:
             lease = call.trace.lease = exchange.lease
             exchange.leave(DeadlineExceeded(lease.seconds) if late and lease else None)
+            reply.forget()
 
 
 class MessageCall:

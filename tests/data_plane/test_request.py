@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
@@ -25,6 +27,7 @@ from app.data_plane import (
 )
 from app.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput
 from app.metrics import Metrics
+from app.rpc.calls import forget_locals
 from app.tensors import Arrays
 from tests.data_plane.one_model import OUTPUTS, ROW, X, outcomes
 from tests.engines import ControlledEngine, make_entry, make_registry
@@ -142,6 +145,34 @@ async def test_who_awaits_an_answer_gets_it_or_its_error(
         else:
             with pytest.raises(InferenceFailed, match="the run failed"):
                 await awaited.answer
+
+
+async def test_who_awaited_an_error_keeps_nothing_of_the_request(plane: DataPlane) -> None:
+    """What was sent is freed with the error, without the garbage collector: it may be large."""
+
+    async def refused(call: Asked) -> None:
+        awaited = AwaitedReply[str]()
+        exchange, _ = ask(plane, call, reply=awaited)
+        try:
+            await awaited.answer
+        finally:
+            exchange.leave()
+            awaited.forget()
+
+    gc.collect()
+    gc.disable()
+    try:
+        call = Asked(decoding=InvalidInput("no number"))
+        sent = weakref.ref(call)
+        try:
+            await refused(call)
+        except InvalidInput as error:
+            call.decoding = None  # the test's own hold on the error
+            forget_locals(error)
+        del call
+        assert sent() is None
+    finally:
+        gc.enable()
 
 
 async def test_what_takes_long_goes_to_a_thread(
