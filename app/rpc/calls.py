@@ -154,8 +154,9 @@ def unary_bytes(
                 else:
                     with gate.enter(context, trace, hold, context.admitted) as entered:
                         response = await serve(context, entered)
-        except CancelledError:
+        except CancelledError as error:
             trace.end(left(context))
+            forget_locals(error)
             raise
         except Exception as error:
             await refuse(context, error, trace)

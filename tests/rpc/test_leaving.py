@@ -50,6 +50,30 @@ async def test_a_client_that_cancels_leaves_its_batch(slow: Path, tmp_path: Path
             assert counts(server, "model_inference_total", code="Cancelled") == 1
 
 
+async def test_the_message_of_a_call_that_is_cancelled_is_freed(slow: Path, tmp_path: Path) -> None:
+    """At once: no budget counts it any more, and the collector may not come for long."""
+    large = raw_request("slow", {"n": np.full((400_000, 1), onnx_models.FOREVER)})
+
+    def resident(server: Cohort) -> float:
+        """Memory of the server in MB."""
+        status = Path(f"/proc/{server.process.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+    with cohort(slow, tmp_path, grpc_port=free_port()) as server:
+        async with connected(server.grpc) as client:
+
+            async def cancel(times: int) -> float:
+                for _ in range(times):
+                    call = client.call("ModelInfer", large)
+                    await reached(server, "model_inflight_requests", 1)
+                    call.cancel()
+                    await reached(server, "model_inflight_requests", 0)
+                return resident(server)
+
+            before = await cancel(3)
+            assert await cancel(40) - before < 60  # of 128 MB
+
+
 async def test_a_client_that_closes_a_stream_takes_its_requests_along(
     slow: Path, tmp_path: Path
 ) -> None:
