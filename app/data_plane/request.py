@@ -227,19 +227,17 @@ class Exchange(WorkElsewhere, Generic[A]):
             if large:
                 stage = codec_thread.later_stage
                 self._run_in(stage, call.encode, lease, outputs, then=self._answer)
-                return
-            answer = call.encode(lease, outputs)
+            else:
+                self._answer(call.encode(lease, outputs))
         except Exception as failure:  # noqa: BLE001 - whatever it is, the caller gets a response
             self.fail(failure)
-        else:
-            self._answer(answer)
 
     def _answer(self, answer: A) -> None:
-        self.left = True
         if self.lease is not None:
             self.lease.close()
         self.reply.part(answer)
         self.reply.end(None)
+        self.left = True  # not before: what cannot be sent fails
 
 
 class AwaitedReply(Generic[A]):

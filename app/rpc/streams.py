@@ -196,6 +196,7 @@ class StreamRequest(SmallMessage):
         self._data = b""
         self._hold: MemoryHold | None = None
         self._task: asyncio.Task[None] | None = None
+        self._alone = False
         if call.service.transfers.access_log is not None:
             self.trace = call.trace.of_message()
 
@@ -223,7 +224,7 @@ class StreamRequest(SmallMessage):
         self.leave()
         if self._task is not None:
             self._task.cancel()
-        elif self.answer is None and self.trace is not None:
+        elif self.answer is None and self.trace is not None and not self._alone:
             self.trace.end(StatusCode.CANCELLED)
         self.release()
 
@@ -254,12 +255,16 @@ class StreamRequest(SmallMessage):
     # -- alone
 
     def _serve(self, message: SentMessage, parsed: object = None) -> None:
-        self.response_complete = True
+        self.response_complete = self._alone = True
         self._hold = self.call.service.transfers.memory.hold()
         trace = self.trace or self.call.trace.of_message()
         work = self._serve_alone(message, parsed, trace, self._hold)
         self._task = asyncio.get_running_loop().create_task(work)
-        self._task.add_done_callback(self.end_count)
+        self._task.add_done_callback(self._over)
+
+    def _over(self, _: object) -> None:
+        self._task = None  # whose error knows this request, and its message
+        self.end_count()
 
     async def _serve_alone(
         self, message: SentMessage, parsed: object, trace: Trace, hold: MemoryHold

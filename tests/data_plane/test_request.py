@@ -211,6 +211,22 @@ async def test_the_error_says_whose_it_is(plane: DataPlane, engine: ControlledEn
     assert "secret" not in str(error)
 
 
+@pytest.mark.parametrize("large", [False, True])
+async def test_an_answer_that_cannot_be_sent_is_an_error(
+    plane: DataPlane, engine: ControlledEngine, large: bool
+) -> None:
+    """Also once a thread has written it."""
+
+    class Deaf(Noted):
+        def part(self, answer: str) -> None:
+            raise MemoryError
+
+    _, reply = ask(plane, Asked(large=large), reply=Deaf())
+    engine.answer()
+    await until(lambda: reply.ends)
+    assert reply.codes == ["InferenceFailed"]
+
+
 async def test_who_has_left_is_told_nothing(
     plane: DataPlane, engine: ControlledEngine, metrics: Metrics, limit: ConcurrencyLimit
 ) -> None:

@@ -272,6 +272,8 @@ class HotCycle(WorkElsewhere):
     def fail(self, error: Exception) -> None:
         """Answer with an error."""
         known = known_error(error)
+        if self._exchange is not None:
+            self._exchange.leave(known)  # unless it is what has failed
         self.request_id = self.request_id or new_request_id()
         log_http_refusal(known, self.head.url, self.request_id.decode())
         self.respond(http_status(known), encoded_error(known))
